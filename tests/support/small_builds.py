@@ -12,6 +12,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.data.tasks import Progress
+from bridgepack.planning.balance import balance_for
 from bridgepack.records import Manifest
 
 CLI = (sys.executable, "-c", "from bridgepack.cli import main; main()")
@@ -89,6 +90,7 @@ def build(
         output=output,
         progress=progress,
         options=BuildOptions(num_workers=num_workers, replaces=True, **options),
+        balance=balance_for(recipe),
     )
 
 

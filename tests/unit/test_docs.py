@@ -117,7 +117,7 @@ def test_recipe_page_has_every_field() -> None:
             assert " ".join(meanings_of(model)[name].split()) in page
             pending += [found for found in _sections_in(field.annotation) if found not in seen]
 
-    assert len(seen) == 22
+    assert len(seen) == 23
     assert "- **`packed_sequence_size`** (whole number ≥ 1, < 2147483648; required). " in page
     algorithms = "`best_fit_decreasing`, `equal_cost`, `first_fit_decreasing`, `first_fit_shuffle`, `sequential`"
     assert f"- **`algorithm`** ({algorithms}; default `best_fit_decreasing`). " in page

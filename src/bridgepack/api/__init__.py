@@ -4,7 +4,17 @@ In: recipes, artifacts and options as values. Out: results with `to_dict` and `t
 Read first: `making`, then `proving`.
 """
 
-from bridgepack.api.making import build, export, forward_step_for, load_recipe, pack_for, plan, preview, repack, to_bridge
+from bridgepack.api.making import (
+    build,
+    export,
+    forward_step_for,
+    load_recipe,
+    pack_for,
+    plan,
+    preview,
+    repack,
+    to_bridge,
+)
 from bridgepack.api.proving import canary, check, diff, explain, inspect, masks, trace, verify
 
 __all__ = [

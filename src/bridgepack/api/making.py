@@ -18,6 +18,7 @@ from bridgepack.data.results import BuildResult, build_options
 from bridgepack.data.store.store import store_folder
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
+from bridgepack.planning.balance import balance_for, balance_of_repack
 from bridgepack.planning.calibration import calibrated
 from bridgepack.planning.lengths import lengths_of
 from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
@@ -65,9 +66,11 @@ def build(
         BridgepackError: ConfigError, TokenizerError, DataError, ArtifactError or StoreError, each saying what to do.
     """
     folder = rows_folder(output)
+    loaded = load_recipe(with_kept_rows(recipe, folder), with_kept_rows(overrides, folder))
     return build_artifact(
-        load_recipe(with_kept_rows(recipe, folder), with_kept_rows(overrides, folder)),
+        loaded,
         output=output,
+        balance=balance_for(loaded),
         progress=progress,
         options=build_options(
             store=None if store is None else store_folder(store),
@@ -166,6 +169,7 @@ def repack(
         Path(artifact),
         overrides,
         output=None if output is None else Path(output),
+        balance=balance_of_repack(Path(artifact), overrides),
         progress=progress,
         options=build_options(
             store=None if store is None else store_folder(store),

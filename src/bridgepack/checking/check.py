@@ -15,8 +15,8 @@ from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.options import CheckOptions as CheckOptions
 from bridgepack.checking.options import checked_given
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.records import Change, Finding, RunConfig
+from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
+from bridgepack.records import Change, Finding, RunConfig, Waiting
 from bridgepack.releases import BRIDGE, RELEASES
 from bridgepack.rules.engine.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.environment import target_versions
@@ -190,7 +190,23 @@ def _run_of(loaded: Target, packs: CheckedArtifact | None, options: CheckOptions
         artifact=packs.facts if packs else None,
         environment=environment,
         files=DiskFiles() if options.looks_at_files else None,
+        waiting=_waiting(loaded, options, str(versions[BRIDGE])),
     )
+
+
+def _waiting(loaded: Target, options: CheckOptions, version: str) -> Waiting | str:
+    """Return how long ranks wait for each other in the run, or why that is not known."""
+    folder, source = loaded.artifact or options.artifact, loaded.recipe or loaded.config
+    if folder is None or source is None:
+        return NO_PACKS
+    from bridgepack.data.artifact.artifact import Artifact
+    from bridgepack.planning.balance import waiting_in
+
+    try:
+        artifact = Artifact(folder, may_be_changed=True)
+        return waiting_in(artifact, source, world_size=options.world_size, version=version)
+    except BridgepackError as error:
+        return str(error)
 
 
 def _joined(on_packs: CheckReport, on_run: CheckReport, options: CheckOptions) -> CheckReport:

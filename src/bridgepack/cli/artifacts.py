@@ -14,6 +14,9 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.repack import plan_repack, repack_artifact
+from bridgepack.errors import BridgepackError
+from bridgepack.planning.balance import balance_of_repack, waiting_in
+from bridgepack.proof.runs import recorded_recipe
 from bridgepack.report.exports import describe_export
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.terminal import describe_build, describe_histogram, describe_manifest, describe_plan, draw_pack
@@ -34,12 +37,13 @@ def repack(
     The tokens come from the token store; the inputs are not read and nothing is tokenised.
     """
     changes, chosen = parse_overrides(overrides), chosen_options(**options)
+    balance = balance_of_repack(artifact, changes)
     if dry_run:
-        plan = plan_repack(artifact, changes, output=output)
+        plan = plan_repack(artifact, changes, output=output, balance=balance)
         print_json(plan.summary()) if as_json else echo(describe_plan(plan, source=plan.source))
         return CLEAN
     with TerminalProgress() as progress:
-        result = repack_artifact(artifact, changes, output=output, progress=progress, options=chosen)
+        result = repack_artifact(artifact, changes, output=output, progress=progress, options=chosen, balance=balance)
     print_json(result.to_dict()) if as_json else echo(describe_build(result))
     return CLEAN
 
@@ -58,10 +62,14 @@ def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_j
         print_json(view.to_dict()) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
         return CLEAN
     manifest = opened.manifest
+    try:
+        waiting = waiting_in(opened, recorded_recipe(opened, {}))
+    except BridgepackError:  # nothing says what ranks read, or what a token costs
+        waiting = None
     if as_json:
-        print_json(asdict(manifest))
+        print_json({**asdict(manifest), "waiting": None if waiting is None else asdict(waiting)})
         return CLEAN
-    echo(describe_manifest(manifest, artifact))
+    echo(describe_manifest(manifest, artifact, waiting))
     for record in manifest.splits:
         echo("\n" + "\n".join(describe_histogram(record)))
     return CLEAN

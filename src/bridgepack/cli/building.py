@@ -10,6 +10,7 @@ from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.data.build import build_artifact, planned_build
 from bridgepack.data.results import BuildResult
+from bridgepack.planning.balance import balance_for
 from bridgepack.report.checks import rendered
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.terminal import describe_build, describe_plan
@@ -28,15 +29,16 @@ def build_recipe(
 ) -> int:
     """Build, or print what a build would do; `options` are those of `build_options`."""
     loaded, chosen = load_recipe(recipe, parse_overrides(overrides)), chosen_options(**options)
+    balance = balance_for(loaded)
     if dry_run:
         with (
             TerminalProgress() as progress,
-            planned_build(loaded, output=output, progress=progress, options=chosen) as plan,
+            planned_build(loaded, output=output, progress=progress, options=chosen, balance=balance) as plan,
         ):
             print_json(plan.summary()) if as_json else echo(describe_plan(plan))
         return CLEAN
     with TerminalProgress() as progress:
-        result = build_artifact(loaded, output=output, progress=progress, options=chosen)
+        result = build_artifact(loaded, output=output, progress=progress, options=chosen, balance=balance)
     if not is_checked:
         print_json(result.to_dict()) if as_json else echo(describe_build(result, loaded))
         return CLEAN

@@ -10,8 +10,8 @@ from bridgepack.config.errors import config_error
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
 
-#: Field of a section that stays when the section becomes one of another kind.
-_KEPT = "over_long"
+#: Fields of a section that stay when the section becomes one of another kind; the last three are packing.balance's.
+_KEPT = frozenset({"over_long", "window_batches", "seed", "token_cost"})
 
 
 class Document(Section):
@@ -37,7 +37,8 @@ class Document(Section):
         """Return it with some fields changed, validated as a whole again.
 
         `changes` are dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`. A path goes before those
-        below it. Another `kind` starts from that kind's defaults; of preprocessing only `over_long` stays.
+        below it. Another `kind` starts from that kind's defaults; `over_long` stays, as do the
+        fields of packing.balance.
 
         Raises:
             ConfigError: for an unknown path or an impossible value.
@@ -49,7 +50,7 @@ class Document(Section):
                 raise ConfigError(f"{path!r} is no path of a field; allowed: names with dots between them. Correct it.")
             node = _section_at(values, self, path, sections)
             if leaf == "kind" and node.get("kind") != changes[path]:
-                for name in set(node) - {_KEPT}:
+                for name in set(node) - _KEPT:
                     del node[name]
             node[leaf] = copy.deepcopy(changes[path])
         return type(self).from_mapping(values)

@@ -33,7 +33,7 @@ from bridgepack.data.workers.process import TOKENISING, preload
 from bridgepack.data.workers.stage_loading import checked_engine, stage_identity, tokenizer_identity
 from bridgepack.data.workplace import Workplace, tasks_runner, workplace
 from bridgepack.errors import DataError
-from bridgepack.records import TRAIN, VALIDATION
+from bridgepack.records import TRAIN, VALIDATION, BalanceRecord
 
 DEFAULT_FOLDER = "artifacts"
 #: Input that is worth another worker.
@@ -47,6 +47,7 @@ def build_artifact(
     artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
+    balance: BalanceRecord | None = None,
 ) -> BuildResult:
     """Build the artifact of a recipe, go on with a build of it that was ended, or find that it is there already.
 
@@ -57,6 +58,7 @@ def build_artifact(
         artifacts: folder that a new artifact goes into where `output` does not say.
         progress: told how far it is.
         options: how it works.
+        balance: what the order of packs is balanced for; of `planning.balance.balance_for`.
 
     Raises:
         ConfigError: the recipe contradicts itself, or nothing is installed that writes to the URL.
@@ -72,7 +74,9 @@ def build_artifact(
     url = upload_place(output) if _is_url(output) else None
     expected = _named_folder(recipe, output) or artifacts / recipe.name
     staging.refuse_unwritable(expected, options.store or default_store(expected))
-    with planned_build(recipe, output=output, artifacts=artifacts, progress=shown, options=options) as plan:
+    with planned_build(
+        recipe, output=output, artifacts=artifacts, progress=shown, options=options, balance=balance
+    ) as plan:
         if url is not None and not options.replaces:
             refuse_replacing_at(url, plan.spec.fingerprint)
         if plan.is_built and plan.existing is not None:
@@ -94,6 +98,7 @@ def planned_build(
     artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
+    balance: BalanceRecord | None = None,
 ) -> Iterator[BuildPlan]:
     """Give what a build would do; the first worker loads the tokenizer and its engine while inputs are hashed.
 
@@ -102,7 +107,7 @@ def planned_build(
     Raises:
         ConfigError, TokenizerError, DataError, ArtifactError: as `build_artifact`.
     """
-    options, named, resolved = options or BuildOptions(), _named_folder(recipe, output), recipe.resolve()
+    options, named, resolved = options or BuildOptions(), _named_folder(recipe, output), recipe.resolve(balance)
     if named is not None:
         staging.refuse_foreign_folder(named)
     with ExitStack() as stack:
@@ -112,8 +117,7 @@ def planned_build(
         identity = workers.begin(partial(tokenizer_identity, recipe.model_dump_json()))
         # All nodes must see data sets that are written out first.
         shared = nearest_folder((named or Path(DEFAULT_FOLDER)).absolute().parent) if options.ray else None
-        scratch = TemporaryDirectory(prefix=".bridgepack-", dir=shared)
-        files = find_files(recipe, Path(stack.enter_context(scratch)))
+        files = find_files(recipe, Path(stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=shared))))
         every_file = [file for members in files.values() for file in members]
         num_bytes = sum(file.num_bytes for file in every_file)
         load = partial(checked_engine, recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes, tuple(every_file))

@@ -34,6 +34,7 @@ def fingerprint(
         inputs: split -> its input files, in order; their paths do not count, their bytes do.
         versions: of the libraries that make rows; by default those installed.
     """
+    assert (resolved.balance is None) == (resolved.recipe.packing.balance.kind == "none")
     return fingerprint_of(
         format_version=FORMAT_VERSION,
         versions=versions or library_versions(),

@@ -22,6 +22,7 @@ from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import PACKING, preload
 from bridgepack.data.workplace import Workplace, tasks_runner, workplace
 from bridgepack.errors import ConfigError, StoreError
+from bridgepack.records import BalanceRecord
 
 #: Versions that are taken anew; the others made the tokens.
 _PACKING_LIBRARIES = frozenset({"bridgepack", "pyarrow"})
@@ -43,7 +44,9 @@ class RepackPlan(ArtifactPlan):
         return {"source": str(self.source), **super().summary()}
 
 
-def plan_repack(artifact: Path, changes: Mapping[str, Any], *, output: Path | None = None) -> RepackPlan:
+def plan_repack(
+    artifact: Path, changes: Mapping[str, Any], *, output: Path | None = None, balance: BalanceRecord | None = None
+) -> RepackPlan:
     """Return what `repack_artifact` would do with these arguments.
 
     Raises:
@@ -54,7 +57,7 @@ def plan_repack(artifact: Path, changes: Mapping[str, Any], *, output: Path | No
     before = SFTRecipe.from_mapping(dict(manifest.recipe))
     recipe = before.override(changes)
     _refuse_other_tokens(before, recipe)
-    resolved = recipe.resolve()
+    resolved = recipe.resolve(balance)
     splits = manifest.splits[:1] if before.data.validation_fraction > 0 else manifest.splits
     inputs = {split.name: split.inputs for split in splits}
     current = library_versions()
@@ -80,6 +83,7 @@ def repack_artifact(
     output: Path | None = None,
     progress: Progress | None = None,
     options: BuildOptions | None = None,
+    balance: BalanceRecord | None = None,
 ) -> BuildResult:
     """Pack an artifact's sequences anew, with other settings; the tokens come from the store, the inputs are not read.
 
@@ -91,6 +95,7 @@ def repack_artifact(
         output: folder of the new artifact; by default `NAME-FINGERPRINT` beside the old one.
         progress: told how far it is.
         options: how it works; the store is by default that of the old artifact.
+        balance: what the order of packs is balanced for; of `planning.balance.balance_for`.
 
     Raises:
         ArtifactError, ConfigError: as `plan_repack`; or the output cannot be written, or holds another artifact that
@@ -100,7 +105,7 @@ def repack_artifact(
         BuildInterrupted: by Ctrl-C, saying what is kept.
     """
     shown, options = progress or SilentProgress(), options or BuildOptions()
-    plan = plan_repack(artifact, changes, output=output)
+    plan = plan_repack(artifact, changes, output=output, balance=balance)
     if plan.is_built and plan.existing is not None:
         staging.remove_leftovers(plan.output)
         return BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)

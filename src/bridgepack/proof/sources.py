@@ -24,7 +24,7 @@ from bridgepack.data.tasks import Progress
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import TRAIN, VALIDATION, DropReason, Example, MaskArray, Sequence, TokenArray
+from bridgepack.records import TRAIN, VALIDATION, BalanceRecord, DropReason, Example, MaskArray, Sequence, TokenArray
 from bridgepack.records.token_batches import token_counts
 
 #: Rows that are tokenised together.
@@ -162,14 +162,23 @@ def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
     return load_stage(recipe.model_dump_json()).tokenizer
 
 
-def built_anew(recipe: SFTRecipe, output: Path, *, num_workers: int, progress: Progress) -> Path:
+def built_anew(
+    recipe: SFTRecipe, output: Path, *, balance: BalanceRecord | None, num_workers: int, progress: Progress
+) -> Path:
     """Build a recipe's artifact from its sources, with a token store of its own, and return its folder.
+
+    Args:
+        recipe: of the artifact.
+        output: its folder.
+        balance: what the order of its packs is balanced for, as its manifest has it.
+        num_workers: most processes.
+        progress: told how far it is.
 
     Raises:
         BridgepackError: as `build_artifact`.
     """
     options = BuildOptions(num_workers=num_workers, store=output.with_name("tokens"))
-    return build_artifact(recipe, output=output, options=options, progress=progress).output
+    return build_artifact(recipe, output=output, options=options, progress=progress, balance=balance).output
 
 
 def finished_sequences(

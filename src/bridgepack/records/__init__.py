@@ -4,6 +4,7 @@ In: nothing; no room is known here. Out: what one room hands another.
 Read first: `sequences`.
 """
 
+from bridgepack.records.balance import BalanceRecord, StepRatios, Waiting
 from bridgepack.records.checks import (
     Finding,
     InspectableArtifact,
@@ -54,6 +55,7 @@ __all__ = [
     "TOLERATED_LOSSES",
     "TRAIN",
     "VALIDATION",
+    "BalanceRecord",
     "Change",
     "Drop",
     "DropReason",
@@ -79,5 +81,7 @@ __all__ = [
     "SourceRecord",
     "SplitRecord",
     "SplitStatistics",
+    "StepRatios",
     "TokenArray",
+    "Waiting",
 ]

@@ -9,8 +9,8 @@ from bridgepack.records.manifests import InputRecord, Manifest
 
 #: What a tokenizer is called does not change a row; what is in its files does.
 TOKENIZER_NAMES = frozenset({"name_or_path", "revision"})
-#: Settings of the host's loader, which change no row.
-_LOADER_SETTINGS = frozenset({"mode", "pad_cu_seqlens"})
+#: Settings of the host's loader, which change no row, and what `resolved` has with all that it depends on.
+_NOT_IN_ROWS = frozenset({"mode", "pad_cu_seqlens", "balance"})
 #: What a source's section says of its rows, and of how often they are used.
 _USES = ("columns", "kind", "max_rows", "weight", "epochs")
 
@@ -41,7 +41,7 @@ def fingerprint_of(
         "inputs": {split: [record.sha256 for record in records] for split, records in inputs.items()},
         "tokenizer": {key: value for key, value in tokenizer.items() if key not in TOKENIZER_NAMES},
         "preprocessing": _part(recipe, "preprocessing"),
-        "packing": {key: value for key, value in _part(recipe, "packing").items() if key not in _LOADER_SETTINGS},
+        "packing": {key: value for key, value in _part(recipe, "packing").items() if key not in _NOT_IN_ROWS},
         "resolved": {name: _part(resolved, name).get("value") for name in resolved},
         "role_aliases": data.get("role_aliases"),
         "validation_fraction": data.get("validation_fraction"),

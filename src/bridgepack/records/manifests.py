@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bridgepack.records.balance import BalanceRecord
 from bridgepack.records.sequences import Drop, DropReason, LostContent
 
 
@@ -158,6 +159,12 @@ class Manifest:
     versions: Mapping[str, str]
     files: tuple[FileRecord, ...] = ()
     sha256: str = ""
+
+    @property
+    def balance(self) -> BalanceRecord | None:
+        """What the order of the training packs was balanced for; None where it was not."""
+        found = self.resolved.get("balance")
+        return None if found is None else BalanceRecord(**found["value"])
 
     def split(self, name: str) -> SplitRecord | None:
         """Return the split of that name, or None."""

@@ -105,6 +105,24 @@ class PackOrder:
             )
         return tuple(self._packs_of(draw) for draw in draws)
 
+    def first_pass(self) -> IntArray:
+        """Return the packs of every whole step until a loader begins anew; [steps, ranks, packs], int64.
+
+        The packs of a rank stand micro batch after micro batch. A last step that fillers fill up is left out.
+
+        Raises:
+            ConfigError: as `packs_at`; or the batch grows at first.
+        """
+        if self.settings.ramp_up is not None:
+            raise ConfigError("train.rampup_batch_size is set; allowed here: null, as the first steps differ in size.")
+        num_packs = self._sizes.num_micro_batches(self.first_step) * self.settings.micro_batch_size
+        tables = []
+        for rank in range(self.topology.data_parallel_size):
+            table = self._sampler.samples_in(rank, self._sampler.pass_at(rank, 0))
+            tables.append(table[: table.size // num_packs * num_packs // table.shape[1]].reshape(-1, num_packs))
+        samples = np.stack([table[: min(map(len, tables))] for table in tables], axis=1)
+        return self._packs_of(samples[(samples >= 0).all(axis=(1, 2))])
+
     def steps_of(self, pack: int, *, last_step: int | None = None) -> Iterator[Sighting]:
         """Yield where the run reads a pack, in the order of steps; the inverse of `packs_at`.
 

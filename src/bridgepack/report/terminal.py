@@ -19,6 +19,7 @@ from bridgepack.records import (
     SourceRecord,
     SplitRecord,
     SplitStatistics,
+    Waiting,
 )
 from bridgepack.report.text import printable
 
@@ -98,16 +99,32 @@ def _describe_work(result: BuildResult) -> Iterator[str]:
         yield f"note: {kept.engine_message}"
 
 
-def describe_manifest(manifest: Manifest, folder: Path) -> str:
-    """Return an artifact's summary."""
-    return printable("\n".join(_summary(manifest, folder)))
+def describe_manifest(manifest: Manifest, folder: Path, waiting: Waiting | None = None) -> str:
+    """Return an artifact's summary, with how long ranks wait for each other in its own run where that is known."""
+    return printable("\n".join(_summary(manifest, folder, waiting)))
 
 
-def _summary(manifest: Manifest, folder: Path) -> Iterator[str]:
+def _describe_waiting(waiting: Waiting) -> Iterator[str]:
+    now = waiting.as_built
+    yield (
+        f"{'slowest rank':<22}{now.mean:.3f} times an even step (p95 {now.p95:.3f}, worst {now.worst:.3f}), over "
+        f"{waiting.num_steps:,} steps"
+    )
+    yield (
+        f"{'':<22}{waiting.shuffled.mean:.3f} in random order, {waiting.within_batch.mean:.3f} balanced within_batch, "
+        f"{waiting.across_batches.mean:.3f} across_batches"
+    )
+
+
+def _summary(manifest: Manifest, folder: Path, waiting: Waiting | None) -> Iterator[str]:
     yield f"{'fingerprint':<22}{manifest.fingerprint[:12]}"
     yield f"{'packed_sequence_size':<22}{manifest.packed_sequence_size:,} runtime tokens"
     yield f"{'pad_seq_to_mult':<22}{manifest.pad_seq_to_mult} ({manifest.resolved['pad_seq_to_mult']['because']})"
     yield f"{'tokenizer':<22}{manifest.tokenizer['name_or_path']}"
+    if manifest.balance is not None:
+        yield f"{'balance':<22}{manifest.balance.described()}"
+    if waiting is not None:
+        yield from _describe_waiting(waiting)
     if manifest.tokenizer.get("loses_text"):
         yield ""
         yield f"warning: {TOKENIZER_WARNING}"

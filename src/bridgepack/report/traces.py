@@ -27,6 +27,7 @@ def describe_step(trace: StepTrace, *, has_colour: bool, limit: int | None = Non
     `limit` is how many sequences of that pack are drawn.
     """
     lines = [f"{_where(trace)}, {trace.data_parallel_size} data-parallel ranks on {trace.world_size} GPUs"]
+    lines += [] if trace.balance is None else [trace.balance]
     for batch in trace.batches:
         lines += ["", *_batch_lines(batch, trace)]
     if trace.view is not None:

@@ -10,6 +10,7 @@ from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.build import DEFAULT_FOLDER, build_artifact, planned_build
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.errors import ArtifactInUseError, ConfigError
+from bridgepack.planning.balance import balance_for
 from bridgepack.report.terminal import describe_build
 from bridgepack.running.assignment import Assignment, assignment_of, record
 from bridgepack.running.folder import ArtifactPlace
@@ -49,11 +50,15 @@ def built(assignment: Assignment) -> BuildResult:
     artifacts = Path(assignment.artifacts or DEFAULT_FOLDER)
     if output is not None and (output / MANIFEST_FILE).is_file():
         _refuse_other_packs(recipe, output)
-    is_waiting = False
+    is_waiting, balance = False, balance_for(recipe)
     while True:
         try:
             return build_artifact(
-                recipe, output=output, artifacts=artifacts, options=BuildOptions(num_workers=num_cores())
+                recipe,
+                output=output,
+                artifacts=artifacts,
+                options=BuildOptions(num_workers=num_cores()),
+                balance=balance,
             )
         except ArtifactInUseError as error:
             if not is_waiting:
@@ -64,7 +69,7 @@ def built(assignment: Assignment) -> BuildResult:
 
 def _refuse_other_packs(recipe: SFTRecipe, output: Path) -> None:
     """Make sure that no launch replaces packs that were made from something else."""
-    with planned_build(recipe, output=output) as plan:
+    with planned_build(recipe, output=output, balance=balance_for(recipe)) as plan:
         found = plan.existing
         if found is not None and found.fingerprint != plan.spec.fingerprint:
             raise ConfigError(

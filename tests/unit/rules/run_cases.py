@@ -10,6 +10,7 @@ A case is a mapping with, all optional:
 - `versions`: distribution -> version that the run is judged for.
 - `environment`: `{"versions": {...}, "python": "3.12.4", "has_gpu": true}`.
 - `files`: path -> number of lines, or `"folder"`; `modified`: path -> seconds; `read_only`: folders.
+- `waiting`: ratios by name, and what differs in `built` (null for not balanced) and `run` from one balance.
 - `artifact`: an artifact's case, as in `in_memory_artifact`.
 """
 
@@ -17,15 +18,16 @@ import copy
 import fnmatch
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from packaging.version import Version
 
-from bridgepack.records import RunConfig
+from bridgepack.records import BalanceRecord, RunConfig, StepRatios, Waiting
 from bridgepack.releases import TARGET
 from bridgepack.rules import Rule
+from bridgepack.rules.engine.context import NO_PACKS
 from bridgepack.rules.engine.environment import Versions
 from bridgepack.rules.engine.subject import Environment, Run
 from tests.unit.rules.in_memory_artifact import artifact_facts
@@ -86,6 +88,33 @@ def subject_of(case: Mapping[str, Any]) -> Run:
         )
         if "files" in case
         else None,
+        waiting=_waiting(**case["waiting"]) if "waiting" in case else NO_PACKS,
+    )
+
+
+def _waiting(built: Mapping[str, Any] | None, run: Mapping[str, Any], **ratios: float) -> Waiting:
+    of_run = BalanceRecord(
+        kind="within_batch",
+        window_batches=1,
+        seed=1234,
+        token_cost=51_000,
+        windows=(),
+        matches_micro_batches=False,
+        version="0.6.2",
+        loader="batch",
+        loader_seed=1234,
+        data_sharding=True,
+        data_parallel_size=8,
+        global_batch_size=32,
+    )
+    kinds = ("as_built", "shuffled", "within_batch", "across_batches")
+    found = {kind: StepRatios(mean=ratio, p95=ratio, worst=ratio) for kind in kinds for ratio in [ratios[kind]]}
+    return Waiting(
+        run=replace(of_run, **run),
+        built=None if built is None else replace(of_run, **built),
+        num_steps=100,
+        share_of_run=ratios.get("share_of_run", 1.0),
+        **found,
     )
 
 

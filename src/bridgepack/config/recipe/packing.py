@@ -11,6 +11,22 @@ PositiveInt = Annotated[int, Field(ge=1, strict=True)]
 PackSize = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 
 
+class BalanceConfig(Section):
+    """The order of packs in which no rank waits long for another; for one topology, batch, loader and seed."""
+
+    kind: Literal["none", "within_batch", "across_batches"] = "none"
+    """`within_batch` moves packs between the ranks of a step; every step keeps its packs. `across_batches` also moves
+    them between the steps of a window, which evens out runs with one pack per rank. Only the first epoch is balanced,
+    as the loader shuffles each epoch in another way."""
+    window_batches: Annotated[int, Field(ge=2, strict=True)] = 16
+    """Steps of a window of `across_batches`."""
+    seed: Annotated[int, Field(ge=0, lt=2**32, strict=True)] = 1234
+    """Seed of the order of steps within a window."""
+    token_cost: PositiveInt | None = None
+    """What a token costs where a pair of tokens in attention costs 1; by default from the model's shape, e.g. 51000 for
+    a dense model of 8 billion parameters."""
+
+
 class PackingConfig(Section):
     """Packing."""
 
@@ -33,6 +49,8 @@ class PackingConfig(Section):
     """Most sequences in one pack; no cap by default. CUDA graphs and per-sequence costs profit from one."""
     seed: Annotated[int, Field(ge=0, lt=2**32, strict=True)] = 1234
     """Seed of every random choice of the build."""
+    balance: BalanceConfig = BalanceConfig()
+    """Order of the packs."""
     pad_cu_seqlens: Annotated[bool, Field(strict=True)] = False
     """Megatron-Bridge pads cu_seqlens to one shape, from the artifact's metadata; for CUDA graphs with attention."""
 

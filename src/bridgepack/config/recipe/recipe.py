@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -28,6 +28,7 @@ from bridgepack.config.recipe.training import (
     ScheduleConfig,
 )
 from bridgepack.errors import ConfigError
+from bridgepack.records import BalanceRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,16 +47,22 @@ class ResolvedRecipe:
         recipe: as written.
         pad_seq_to_mult: multiple of every runtime length.
         max_sequence_length: longest runtime length of a sequence that is kept whole; a multiple of the above.
+        balance: what the order of packs is balanced for; None where it is not.
     """
 
     recipe: SFTRecipe
     pad_seq_to_mult: Derived
     max_sequence_length: Derived
+    balance: BalanceRecord | None = None
 
     def explain(self) -> dict[str, dict[str, Any]]:
         """Return every derived value with its reason, for printing and for the manifest."""
         fields = {"pad_seq_to_mult": self.pad_seq_to_mult, "max_sequence_length": self.max_sequence_length}
-        return {name: {"value": item.value, "because": item.because} for name, item in fields.items()}
+        values = {name: {"value": item.value, "because": item.because} for name, item in fields.items()}
+        if self.balance is None:
+            return values
+        because = f"packing.balance.kind is {self.balance.kind}"
+        return values | {"balance": {"value": asdict(self.balance), "because": because}}
 
 
 class SFTRecipe(Document):
@@ -178,8 +185,11 @@ class SFTRecipe(Document):
 
         return from_bridge(config, **fields)
 
-    def resolve(self) -> ResolvedRecipe:
+    def resolve(self, balance: BalanceRecord | None = None) -> ResolvedRecipe:
         """Return the recipe with every derived value and the reason for each; pure.
+
+        Args:
+            balance: what the order of packs is balanced for, of `planning.balance.balance_for`.
 
         Raises:
             ConfigError: when a pack or a sequence cannot be a whole number of multiples.
@@ -203,7 +213,10 @@ class SFTRecipe(Document):
             )
         because = f"{field} {longest} rounded down to a multiple of {multiple.value}"
         return ResolvedRecipe(
-            recipe=self, pad_seq_to_mult=multiple, max_sequence_length=Derived(value=whole, because=because)
+            recipe=self,
+            pad_seq_to_mult=multiple,
+            max_sequence_length=Derived(value=whole, because=because),
+            balance=balance,
         )
 
     def _derived_multiple(self) -> Derived:

@@ -19,6 +19,7 @@ from bridgepack.data.artifact.contents import (
 )
 from bridgepack.data.artifact.manifest import FORMAT_VERSION, write_manifest
 from bridgepack.data.files import make_folders, replaced_when_whole
+from bridgepack.data.packing.balance import balanced
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.sequences.over_long import OverLongPolicy
 from bridgepack.data.shards.assembly import ShardPlan
@@ -141,6 +142,8 @@ class ArtifactWriter:
             max_sequences_per_pack=packing.max_sequences_per_pack,
             seed=packing.seed,
         )
+        if resolved.balance is not None and split.name == TRAIN:
+            plan = balanced(plan, split.runtime_lengths(multiple), resolved.balance, has_tail=multiple == 1)
         self.progress.advance(split.num_sequences)
         self.progress.finish()
         for folder in (artifact, self.folder / staging.RECEIPTS):

@@ -89,6 +89,7 @@ class StepTrace(Result):
     rank: int | None  #: global rank that was asked for; None for all
     batches: tuple[TracedBatch, ...]  #: one for training; those of the evaluation after the step for validation
     view: PackView | None = None  #: the pack that was asked for, with its text; None where none was
+    balance: str | None = None  #: what the packs were balanced for, and whether that holds here; None where not
 
     def table(self) -> list[dict[str, Any]]:
         """Return the packs, with the batch, the rank and the micro batch that reads them."""

@@ -1,6 +1,7 @@
 """From a step to ranks, packs, sequences, source rows and text; and when a pack is read."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 
 from bridgepack.data.artifact.artifact import Artifact
@@ -11,8 +12,9 @@ from bridgepack.proof.runs import TracedRun
 from bridgepack.proof.trace.packs import PackTracer
 from bridgepack.proof.trace.records import PackTrace, StepTrace, TracedBatch, TracedPack, TracedRank
 from bridgepack.proof.trace.schedule import epoch_of, ranks_by_copy, require_step, schedule_of_pack
-from bridgepack.records import TRAIN
+from bridgepack.records import TRAIN, BalanceRecord
 from bridgepack.replay.order import FILLER, PackOrder
+from bridgepack.replay.settings import ReplaySettings
 
 #: Packs that a message names.
 _PACKS_NAMED = 12
@@ -62,7 +64,25 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
         rank=rank,
         batches=tuple(batches),
         view=None if pack is None else view_pack(run.artifact, split, pack),
+        balance=_balance_at(run.artifact.manifest.balance, order.settings, batches[0]) if split == TRAIN else None,
     )
+
+
+def _balance_at(built: BalanceRecord | None, run: ReplaySettings, batch: TracedBatch) -> str | None:
+    """Return what the packs were balanced for, and whether that holds for this batch of this run."""
+    if built is None:
+        return None
+    here = replace(
+        built,
+        loader=run.loader,
+        loader_seed=run.seed,
+        data_sharding=run.data_sharding,
+        data_parallel_size=run.topology.data_parallel_size,
+        global_batch_size=run.global_batch_size,
+    )
+    changed = ", ".join(f"{name} is {value}" for name, (_, value) in built.differences(here).items())
+    why_not = changed or (f"this is epoch {batch.epoch}" if batch.epoch not in (1, None) else "")
+    return f"packs are balanced {built.described()}" + (f". Not here: {why_not}" if why_not else "")
 
 
 def trace_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> PackTrace:

@@ -56,7 +56,9 @@ def source_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> 
             name="sources",
             gives="the sources give",
             giver=giver,
-            whole=lambda output, workers, shown: built_anew(recipe, output, num_workers=workers, progress=shown),
+            whole=lambda output, workers, shown: built_anew(
+                recipe, output, balance=artifact.manifest.balance, num_workers=workers, progress=shown
+            ),
             checks=(inputs, *checks),
             changed=(*changed_inputs, *changed, *compare_versions(artifact)),
             why_nothing=None if is_loaded else "the tokenizer cannot be loaded",

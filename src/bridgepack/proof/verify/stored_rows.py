@@ -156,7 +156,9 @@ def packed_anew(artifact: Artifact, store: TokenStore, output: Path, *, num_work
     """
     options = BuildOptions(num_workers=num_workers, store=store.folder)
     try:
-        return repack_artifact(artifact.folder, {}, output=output, progress=progress, options=options).output
+        balance = artifact.manifest.balance
+        folder = artifact.folder
+        return repack_artifact(folder, {}, output=output, progress=progress, options=options, balance=balance).output
     finally:
         for record in iter_build_records(store):
             if record.output == output.resolve():

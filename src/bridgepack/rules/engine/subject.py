@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from bridgepack import geometry
-from bridgepack.records import Files, RunConfig
+from bridgepack.records import Files, RunConfig, Waiting
 from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS, CannotJudgeError, given, known
 from bridgepack.rules.engine.environment import Environment as Environment
 from bridgepack.rules.engine.environment import Versions
@@ -61,6 +61,7 @@ class Run(Settings):
         artifact: facts about the packs, once their rows have been streamed; None where none was given.
         environment: the environment of the run; None where none was given.
         files: the file system; None where it is not to be looked at.
+        waiting: how long ranks wait for each other, or why that is not known.
     """
 
     versions: Versions
@@ -68,6 +69,7 @@ class Run(Settings):
     artifact: ArtifactFacts | None = None
     environment: Environment | None = None
     files: Files | None = None
+    waiting: Waiting | str = NO_PACKS
 
     @cached_property
     def loaded(self) -> RunConfig:
@@ -77,6 +79,12 @@ class Run(Settings):
     def require_artifact(self) -> ArtifactFacts:
         """Return the artifact's facts."""
         return given(self.artifact, NO_PACKS)
+
+    def require_waiting(self) -> Waiting:
+        """Return how long ranks wait for each other."""
+        if isinstance(self.waiting, str):
+            raise CannotJudgeError(self.waiting)
+        return self.waiting
 
     def require_environment(self) -> Environment:
         """Return the environment."""

@@ -12,9 +12,19 @@ from bridgepack.rules.engine.rule import (
     rule,
     wrong,
 )
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes, nearest_multiples
 
+#: Part of a run's compute time (0-1) from which balancing is advised.
+_WORTH_BALANCING = 0.03
+#: Where settings say what an order of packs is balanced for.
+_BALANCED_FOR = {
+    "loader": "dataset.dataloader_type",
+    "loader_seed": "dataset.seed",
+    "data_sharding": "dataset.data_sharding",
+    "data_parallel_size": "data_parallel_size",
+    "global_batch_size": "train.global_batch_size",
+}
 _EVAL_CONTEXT = "dist.eval_context_parallel_size"
 _EVAL_SIZES = ("validation.eval_micro_batch_size", "validation.eval_global_batch_size")
 _MODEL_SIZES = ("tensor_model", "pipeline_model", "context", "expert_model", "expert_tensor")
@@ -156,3 +166,45 @@ def last_batch_kept_with_custom_dataset(run: Run) -> Found:
         return
     if run.value("dataset.drop_last") is False and run.value("train.num_epochs") is None:
         yield wrong("dataset.drop_last", f"false with {run.dataset_kind}", "true", to=True)
+
+
+@rule("BP634", WARNING, "bridge/data/samplers.py", noticed="never", evidence=EXECUTED)
+def packs_balanced_for_another_run(run: Run) -> Found:
+    """The packs were balanced for another number of ranks, batch, loader or seed than the run has.
+
+    Why: Slow: the loader gives ranks other packs than the balance meant for them, so they wait for the slowest.
+    Bad: packs balanced for 8 data-parallel ranks, 16 in the run. Good: packs balanced for 16.
+    Fix: Run `bridgepack repack` with the recipe's new settings; it tokenises nothing.
+    """
+    waiting = run.require_waiting()
+    built_for = waiting.built
+    changed = {} if built_for is None else built_for.differences(waiting.run)
+    if built_for is not None and changed:
+        built = ", ".join(f"{name} {here}" for name, (here, _) in changed.items())
+        here = ", ".join(f"{name} {there}" for name, (_, there) in changed.items())
+        best = waiting.across_batches if built_for.kind == "across_batches" else waiting.within_batch
+        yield wrong(
+            ", ".join(_BALANCED_FOR[name] for name in changed),
+            f"{here}, packs balanced for {built}: steps take {waiting.as_built.mean:.3f} times an even step",
+            f"{best.mean:.3f} times, with packs balanced for this run",
+        )
+
+
+@rule("BP636", ADVICE, "arXiv 2503.07680", noticed="never", evidence=EXECUTED)
+def balance_would_gain(run: Run) -> Found:
+    """The slowest rank of a step makes the others wait, and an order of packs is known that saves 3 % or more.
+
+    Why: Slow: attention costs the square of a sequence's length, so packs of one size cost differently, and each step
+        takes as long as its dearest rank. The estimate counts floating-point operations of the first epoch.
+    Bad: steps take 1.18 times an even step, 1.01 when balanced. Good: 1.02 times.
+    Fix: Set packing.balance.kind and run `bridgepack repack`.
+    """
+    waiting = run.require_waiting()
+    if waiting.built is None and waiting.gain > _WORTH_BALANCING:
+        yield wrong(
+            f"{SPECS}.packed_train_data_path",
+            f"steps take {waiting.as_built.mean:.3f} times an even step (p95 {waiting.as_built.p95:.3f}, worst "
+            f"{waiting.as_built.worst:.3f})",
+            f"{waiting.within_batch.mean:.3f} times with packing.balance.kind within_batch, "
+            f"{waiting.across_batches.mean:.3f} with across_batches",
+        )

@@ -1,0 +1,221 @@
+"""The order of packs in which no rank waits long for another, and how long ranks wait in an order; pure.
+
+*Slots* are the rows that a loader reads, shape [num_steps, num_ranks, packs per rank], int64: row `slots[s, r, m]` of
+the split is the micro batch `m` of rank `r` at step `s`. Costs are of packs, shape [num_packs], in any unit.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.data.packing.order import seeded_hash
+from bridgepack.geometry import IntArray
+from bridgepack.records import BalanceRecord, PackPlan
+from bridgepack.replay.order import replay_order
+from bridgepack.replay.settings import Loader, ReplaySettings
+from bridgepack.replay.topology import Topology
+
+#: Rounds in which ranks exchange packs; most steps want fewer than 10.
+_ROUNDS = 32
+#: How far the slowest rank of a step may stay above the mean, as a fraction.
+_CLOSE_ENOUGH = 0.001
+#: Packs whose dealing is held in memory at a time.
+_CHUNK_PACKS = 1 << 17
+
+
+def balanced(plan: PackPlan, runtime_lengths: IntArray, balance: BalanceRecord, *, has_tail: bool) -> PackPlan:
+    """Return a plan with its packs in the order that a record asks for; arguments as of `plan_packs` and `pack_costs`.
+
+    Raises:
+        ConfigError: the host cannot make a step of so few packs.
+    """
+    costs = pack_costs(
+        runtime_lengths[plan.sequence_order],
+        plan.pack_offsets,
+        token_cost=balance.token_cost,
+        windows=balance.windows,
+        packed_sequence_size=plan.packed_sequence_size,
+        has_tail=has_tail,
+    )
+    order = balanced_order(
+        costs,
+        slots_of(balance, plan.num_packs),
+        window_batches=balance.window_batches,
+        seed=balance.seed,
+        matches_micro_batches=balance.matches_micro_batches,
+    )
+    return reordered(plan, order)
+
+
+def slots_of(balance: BalanceRecord, num_packs: int) -> IntArray:
+    """Return the slots of the first epoch that the loader of a record reads of so many packs.
+
+    Raises:
+        ConfigError: the host cannot make a step of them.
+    """
+    settings = ReplaySettings(
+        version=balance.version,
+        num_packs=num_packs,
+        topology=Topology(world_size=balance.data_parallel_size),
+        micro_batch_size=1,
+        global_batch_size=balance.global_batch_size,
+        loader=cast("Loader", balance.loader),
+        seed=balance.loader_seed,
+        data_sharding=balance.data_sharding,
+    )
+    return replay_order(settings).first_pass()
+
+
+def pack_costs(
+    runtime_lengths: IntArray,
+    pack_offsets: IntArray,
+    *,
+    token_cost: int,
+    windows: Sequence[tuple[int, float]] = (),
+    packed_sequence_size: int,
+    has_tail: bool,
+) -> IntArray:
+    """Return the cost of every pack; shape [num_packs], int64.
+
+    Rows are charged as wide as the host makes them: `packed_sequence_size`, as `to_bridge` sets `pad_to_max_length`.
+
+    Example: lengths [3 4 | 5], token_cost 10, size 8, has_tail -> [10 * 8 + 9 + 16 + 1, 10 * 8 + 25 + 9].
+
+    Args:
+        runtime_lengths: in the order of packs, shape [num_sequences], physical.
+        pack_offsets: first sequence of each pack, and their number; shape [num_packs + 1].
+        token_cost: as in `BalanceRecord`.
+        windows: as in `BalanceRecord`.
+        packed_sequence_size: runtime tokens of a row.
+        has_tail: attention sees the empty end of a row as one more sequence, as with pad_seq_to_mult 1.
+
+    Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn).
+    """
+    tails = packed_sequence_size - np.add.reduceat(runtime_lengths, pack_offsets[:-1])
+    pairs = np.add.reduceat(_pairs(runtime_lengths, windows), pack_offsets[:-1])
+    return token_cost * packed_sequence_size + pairs + _pairs(tails * has_tail, windows)
+
+
+def _pairs(lengths: IntArray, windows: Sequence[tuple[int, float]]) -> IntArray:
+    """Return the cost of attention in each sequence; whole numbers, so that sums are the same on every machine."""
+    pairs = lengths * lengths
+    for window, share in windows:
+        pairs -= np.rint(share * np.maximum(lengths - window, 0) ** 2).astype(np.int64)
+    return pairs
+
+
+def balanced_order(
+    costs: IntArray, slots: IntArray, *, window_batches: int = 1, seed: int = 0, matches_micro_batches: bool = False
+) -> IntArray:
+    """Return which pack lies in which row, so that the ranks of a step cost the same; shape [num_packs], int64.
+
+    With a window of one step every step keeps its packs. With more, packs of like cost are gathered from the steps of
+    a window. Rows that no slot names keep their packs.
+
+    Args:
+        costs: of the packs as they lie now.
+        slots: see the module; no row twice.
+        window_batches: steps that exchange packs.
+        seed: of the order of steps within a window.
+        matches_micro_batches: ranks wait for each other in every micro batch, not only at the end of the step.
+    """
+    order = np.arange(len(costs), dtype=np.int64)
+    for chunk in _chunks(slots, window_batches):
+        members = _dealt(costs, _gathered(costs, chunk, seed))
+        if not matches_micro_batches:
+            _exchange(costs, members)
+        order[chunk.reshape(members.shape)] = members
+    return order
+
+
+def straggler_ratios(costs: IntArray, slots: IntArray, *, matches_micro_batches: bool = False) -> npt.NDArray[Any]:
+    """Return how much longer each step takes than if all ranks cost the same; shape [num_steps], float64, from 1."""
+    found = costs[slots]
+    slowest = found.max(axis=1).sum(axis=1) if matches_micro_batches else found.sum(axis=2).max(axis=1)
+    ratios: npt.NDArray[Any] = slowest / found.sum(axis=2).mean(axis=1)
+    return ratios
+
+
+def reordered(plan: PackPlan, order: IntArray) -> PackPlan:
+    """Return a plan whose row `i` is the pack `order[i]` of the plan."""
+    counts = np.diff(plan.pack_offsets)[order]
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    places = np.arange(offsets[-1]) + np.repeat(plan.pack_offsets[order] - offsets[:-1], counts)
+    return PackPlan(
+        sequence_order=plan.sequence_order[places],
+        pack_offsets=offsets,
+        packed_sequence_size=plan.packed_sequence_size,
+    )
+
+
+def _chunks(slots: IntArray, window_batches: int) -> Iterator[IntArray]:
+    """Yield whole windows of slots, [windows, steps of a window, ranks, packs]; the last one may have fewer steps."""
+    num_whole = len(slots) // window_batches
+    windows = slots[: num_whole * window_batches].reshape(num_whole, window_batches, *slots.shape[1:])
+    at_once = max(_CHUNK_PACKS // windows[:1].size, 1) if num_whole else 1
+    yield from (windows[first : first + at_once] for first in range(0, num_whole, at_once))
+    if num_whole * window_batches < len(slots):
+        yield slots[None, num_whole * window_batches :]
+
+
+def _gathered(costs: IntArray, windows: IntArray, seed: int) -> IntArray:
+    """Return the packs of each step, the dearest first, in groups of one for each rank; [steps, groups, ranks].
+
+    A window's packs are cut into groups of like cost, and its steps draw their groups at random.
+    """
+    num_windows, num_batches, num_ranks, num_groups = windows.shape
+    packs = windows.reshape(num_windows, -1)
+    packs = np.take_along_axis(packs, np.argsort(-costs[packs], axis=1, kind="stable"), axis=1)
+    groups = packs.reshape(num_windows, num_batches * num_groups, num_ranks)
+    if num_batches > 1:
+        draws = seeded_hash(groups[:, :, 0].astype(np.uint64), seed)
+        drawn = np.sort(np.argsort(draws, axis=1).reshape(num_windows, num_batches, num_groups), axis=2)
+        groups = np.take_along_axis(groups, drawn.reshape(num_windows, -1, 1), axis=1)
+    return groups.reshape(-1, num_groups, num_ranks)
+
+
+def _dealt(costs: IntArray, groups: IntArray) -> IntArray:
+    """Return the packs of each rank, [steps, ranks, groups]: of each group the dearest goes to the cheapest rank."""
+    num_steps, num_groups, num_ranks = groups.shape
+    members = np.empty((num_steps, num_ranks, num_groups), dtype=np.int64)
+    loads = np.zeros((num_steps, num_ranks), dtype=np.int64)
+    for index in range(num_groups):
+        ranks = np.argsort(loads, axis=1, kind="stable")
+        np.put_along_axis(members[:, :, index], ranks, groups[:, index], axis=1)
+        loads += costs[members[:, :, index]]
+    return members
+
+
+def _exchange(costs: IntArray, members: IntArray) -> None:
+    """Let dear ranks of each step exchange packs with cheap ones, in pairs that change from round to round."""
+    loads = costs[members].sum(axis=2)
+    for shift in range(_ROUNDS):
+        is_open = loads.max(axis=1) > loads.mean(axis=1) * (1 + _CLOSE_ENOUGH)
+        if not is_open.any():
+            return
+        by_load = np.argsort(loads[is_open], axis=1, kind="stable")
+        cheap, dear = by_load[:, : members.shape[1] // 2], by_load[:, ::-1][:, : members.shape[1] // 2]
+        _exchange_pairs(costs, members, loads, (np.flatnonzero(is_open)[:, None], np.roll(dear, shift, axis=1), cheap))
+
+
+def _exchange_pairs(
+    costs: IntArray, members: IntArray, loads: IntArray, pairs: tuple[IntArray, IntArray, IntArray]
+) -> None:
+    """Exchange one pack between the ranks of each pair (steps, ranks, other ranks), where that makes them more even."""
+    steps, dear, cheap = np.broadcast_arrays(*pairs)
+    gaps = loads[steps, dear] - loads[steps, cheap]
+    gains = costs[members[steps, dear]][..., :, None] - costs[members[steps, cheap]][..., None, :]
+    gains = gains.reshape(*gaps.shape, -1)
+    misses = np.abs(2 * gains - gaps[..., None])
+    chosen = misses.argmin(axis=2)[..., None]
+    helps = np.take_along_axis(misses, chosen, axis=2)[..., 0] < np.abs(gaps)
+    gain = np.take_along_axis(gains, chosen, axis=2)[..., 0][helps]
+    given, taken = np.divmod(chosen[..., 0][helps], members.shape[2])
+    steps, dear, cheap = steps[helps], dear[helps], cheap[helps]
+    loads[steps, dear] -= gain
+    loads[steps, cheap] += gain
+    packs = members[steps, dear, given]
+    members[steps, dear, given] = members[steps, cheap, taken]
+    members[steps, cheap, taken] = packs

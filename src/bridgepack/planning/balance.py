@@ -1,0 +1,198 @@
+"""What the order of a recipe's packs is balanced for, and how long ranks wait for each other in a run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bridgepack.bridge.replay_settings import replay_settings
+from bridgepack.config.recipe.packing import BalanceConfig
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.manifest import read_manifest
+from bridgepack.data.artifact.plan import iter_plan_columns
+from bridgepack.data.packing.balance import balanced_order, pack_costs, slots_of, straggler_ratios
+from bridgepack.data.packing.order import seeded_order
+from bridgepack.errors import ConfigError
+from bridgepack.geometry import IntArray, aligned_runtime_lengths
+from bridgepack.planning.cost import step_cost
+from bridgepack.proof.runs import recorded_recipe
+from bridgepack.records import TRAIN, BalanceRecord, RunConfig, StepRatios, Waiting
+from bridgepack.releases import BRIDGE, TARGET
+from bridgepack.replay.settings import ReplaySettings
+
+#: Cost of a token, and windows, as in `BalanceRecord`.
+Cost = tuple[int, tuple[tuple[int, float], ...]]
+#: Packs of a run whose number does not matter.
+_MANY = 1 << 24
+#: Part of the steps (0-1) that are no slower than `StepRatios.p95`.
+_MOST_STEPS = 0.95
+_DEFAULT_WINDOW = BalanceConfig().window_batches
+#: Digits of the shares of layers with windows, so that no last bit of a float changes an order.
+_DIGITS = 4
+
+
+def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
+    """Return what the order of a recipe's packs is balanced for; None where the recipe asks for no balance.
+
+    Raises:
+        ConfigError: the run's ranks cannot be balanced, or nothing says what a token costs.
+    """
+    wanted = recipe.packing.balance
+    if wanted.kind == "none":
+        return None
+    settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=TARGET[BRIDGE])
+    why_not = _why_not(settings)
+    if why_not is not None:
+        raise ConfigError(f"{why_not}. Set packing.balance.kind to none.")
+    if wanted.kind == "within_batch" and settings.global_batch_size == settings.topology.data_parallel_size:
+        raise ConfigError(
+            f"packing.balance.kind is within_batch, and each of the {settings.global_batch_size} packs of a step has a "
+            "rank of its own; allowed: none, across_batches. Set it to across_batches, or raise "
+            "batch.global_batch_size."
+        )
+    return _record(recipe, settings, _cost_of(recipe))
+
+
+def balance_of_repack(artifact: Path, changes: Mapping[str, Any]) -> BalanceRecord | None:
+    """Return what the order of an artifact's packs is balanced for once its recipe is changed; as `balance_for`.
+
+    Raises:
+        ArtifactError: the folder is no artifact.
+        ConfigError: as `balance_for`, or a change is impossible.
+    """
+    return balance_for(SFTRecipe.from_mapping(dict(read_manifest(artifact).recipe)).override(changes))
+
+
+def waiting_in(
+    artifact: Artifact, source: SFTRecipe | RunConfig, *, world_size: int | None = None, version: str = TARGET[BRIDGE]
+) -> Waiting:
+    """Return how long ranks wait for each other in the first epoch of a run over an artifact.
+
+    Args:
+        artifact: the packs.
+        source: the run, as a recipe or in the host's settings.
+        world_size: its GPUs; by default what `source` says.
+        version: of Megatron-Bridge.
+
+    Raises:
+        ConfigError: the run does not say who reads which pack, or nothing says what a token costs.
+        ArtifactError: the artifact has no plan that can be read.
+    """
+    manifest = artifact.manifest
+    num_packs = {split.name: split.statistics.num_packs for split in manifest.splits}
+    settings = replay_settings(source, num_packs=num_packs, world_size=world_size, version=version)
+    why_not = _why_not(settings)
+    if why_not is not None:
+        raise ConfigError(why_not)
+    record = _record(source, settings, _cost_of_run(source, artifact))
+    costs = pack_costs(
+        *_lengths(artifact),
+        token_cost=record.token_cost,
+        windows=record.windows,
+        packed_sequence_size=manifest.packed_sequence_size,
+        has_tail=manifest.pad_seq_to_mult == 1,
+    )
+    return _waiting(costs, record, manifest.balance, settings.num_steps)
+
+
+def _waiting(costs: IntArray, run: BalanceRecord, built: BalanceRecord | None, num_steps: int | None) -> Waiting:
+    slots, matches = slots_of(run, len(costs)), run.matches_micro_batches
+
+    def ratios(order: IntArray) -> StepRatios:
+        found = straggler_ratios(costs[order], slots, matches_micro_batches=matches)
+        p95 = float(np.quantile(found, _MOST_STEPS))
+        return StepRatios(mean=float(found.mean()), p95=p95, worst=float(found.max()))
+
+    def balanced(window_batches: int) -> StepRatios:
+        return ratios(balanced_order(costs, slots, window_batches=window_batches, matches_micro_batches=matches))
+
+    return Waiting(
+        run=run,
+        built=built,
+        num_steps=len(slots),
+        share_of_run=min(len(slots) / (num_steps or len(slots)), 1.0),
+        as_built=ratios(np.arange(len(costs))),
+        shuffled=ratios(seeded_order(len(costs), run.seed)),
+        within_batch=balanced(1),
+        across_batches=balanced(_DEFAULT_WINDOW),
+    )
+
+
+def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost) -> BalanceRecord:
+    wanted = source.packing.balance if isinstance(source, SFTRecipe) else BalanceConfig()
+    experts = (
+        source.parallelism.expert_model_parallel_size
+        if isinstance(source, SFTRecipe)
+        else source.values.get("model", {}).get("expert_model_parallel_size") or 1
+    )
+    return BalanceRecord(
+        kind=wanted.kind,
+        window_batches=wanted.window_batches if wanted.kind == "across_batches" else 1,
+        seed=wanted.seed,
+        token_cost=cost[0],
+        windows=cost[1],
+        matches_micro_batches=experts > 1 or settings.topology.pipeline_model_parallel_size > 1,
+        version=settings.version,
+        loader=settings.loader,
+        loader_seed=settings.seed,
+        data_sharding=settings.data_sharding,
+        data_parallel_size=settings.topology.data_parallel_size,
+        global_batch_size=settings.global_batch_size,
+    )
+
+
+def _why_not(settings: ReplaySettings) -> str | None:
+    """Return why a run has nothing to balance, or an order that none can be laid for; None where it can be."""
+    num_ranks = settings.topology.data_parallel_size
+    for is_refused, found, allowed in (
+        (settings.micro_batch_size != 1, f"batch.micro_batch_size is {settings.micro_batch_size}", "1"),
+        (settings.max_samples is not None, f"dataset.max_train_samples is {settings.max_samples}", "null"),
+        (num_ranks == 1, "the run has one data-parallel rank", "at least 2, as one waits for no other"),
+        (
+            settings.global_batch_size % num_ranks > 0,
+            f"batch.global_batch_size is {settings.global_batch_size}",
+            f"multiples of the data-parallel size, {num_ranks}",
+        ),
+    ):
+        if is_refused:
+            return f"{found}; allowed with packing.balance: {allowed}"
+    return None
+
+
+def _cost_of_run(source: SFTRecipe | RunConfig, artifact: Artifact) -> Cost:
+    """Return what a token costs in a run: by its recipe, else by what the packs were balanced for or built with."""
+    built = artifact.manifest.balance
+    try:
+        return _cost_of(source if isinstance(source, SFTRecipe) else recorded_recipe(artifact, {}))
+    except ConfigError:
+        if built is None:
+            raise
+        return built.token_cost, built.windows
+
+
+def _cost_of(recipe: SFTRecipe) -> Cost:
+    """Return what a token costs where a pair costs 1, and the shares of layers with windows."""
+    if recipe.packing.balance.token_cost is not None:
+        return recipe.packing.balance.token_cost, ()
+    try:
+        cost = step_cost(recipe)
+    except ConfigError as error:
+        raise ConfigError(f"{error} Or set packing.balance.token_cost.") from None
+    pair = cost.per_square + sum(operations for _, operations in cost.windows)
+    if not pair:
+        raise ConfigError(
+            "no layer of model.name attends to other tokens, so all packs cost the same; allowed with "
+            "packing.balance: a model with attention. Set packing.balance.kind to none."
+        )
+    windows = tuple((window, round(operations / pair, _DIGITS)) for window, operations in cost.windows)
+    return max(round(cost.per_token / pair), 1), windows
+
+
+def _lengths(artifact: Artifact) -> tuple[IntArray, IntArray]:
+    """Return the physical runtime lengths of the training sequences in the order of packs, and the packs' offsets."""
+    parts = list(iter_plan_columns(artifact, TRAIN, ("pack", "runtime_length")))
+    packs, lengths = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    offsets = np.concatenate(([0], np.flatnonzero(np.diff(packs)) + 1, [len(packs)]))
+    return aligned_runtime_lengths(lengths, artifact.manifest.pad_seq_to_mult), offsets

@@ -1,0 +1,88 @@
+"""What an order of packs was balanced for, and how long ranks wait for the slowest in it."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BalanceRecord:
+    """What an order of packs was balanced for; as `resolved.balance` of the manifest has it."""
+
+    kind: str  #: `within_batch` or `across_batches`
+    window_batches: int  #: steps that exchange packs; 1 within a batch
+    seed: int  #: of the order of steps within a window
+    token_cost: int  #: of a token, where a pair of tokens that attend to each other costs 1
+    #: (window in tokens, share of that pair's cost, 0-1, of layers that attend no further)
+    windows: tuple[tuple[int, float], ...]
+    matches_micro_batches: bool  #: ranks wait for each other in every micro batch, not only at the end of a step
+    version: str  #: of Megatron-Bridge, whose loader reads the packs
+    loader: str  #: `dataset.dataloader_type`
+    loader_seed: int  #: `dataset.seed`
+    data_sharding: bool  #: `dataset.data_sharding`
+    data_parallel_size: int
+    global_batch_size: int  #: packs of a step
+
+    def described(self) -> str:
+        """Return it as text."""
+        window = f" over {self.window_batches} steps" if self.window_batches > 1 else ""
+        seed = f", seed {self.loader_seed}" if self.loader == "batch" else ""
+        return (
+            f"{self.kind}{window}, for {self.data_parallel_size} data-parallel ranks, {self.global_batch_size} packs a "
+            f"step, loader {self.loader}{seed}; in the first epoch"
+        )
+
+    def differences(self, run: Self) -> dict[str, tuple[Any, Any]]:
+        """Return name -> (value here, value there) of what makes ranks of another run read other packs."""
+        names = ["loader", "loader_seed", "data_parallel_size", "global_batch_size"]
+        if self.loader == "single":
+            names.remove("loader_seed")
+        elif self.loader == "cyclic":
+            names[1] = "data_sharding"
+        both = {name: (getattr(self, name), getattr(run, name)) for name in names}
+        return {name: (here, there) for name, (here, there) in both.items() if here != there}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepRatios:
+    """How much longer steps take than if all ranks cost the same, by the slowest rank; from 1.
+
+    Attributes:
+        mean: of all steps.
+        p95: exceeded by one step in twenty.
+        worst: of any step.
+    """
+
+    mean: float
+    p95: float
+    worst: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """How long ranks wait for the slowest one, in the first epoch of a run over an artifact.
+
+    Attributes:
+        run: what an order would be balanced for in this run.
+        built: what the packs were balanced for; None where they were not.
+        num_steps: whole steps of the epoch.
+        share_of_run: part of the run's steps (0-1) that they are.
+        as_built: with the packs where they are.
+        shuffled: with the packs in random order.
+        within_batch: balanced within each step.
+        across_batches: balanced across the steps of a window.
+    """
+
+    run: BalanceRecord
+    built: BalanceRecord | None
+    num_steps: int
+    share_of_run: float
+    as_built: StepRatios
+    shuffled: StepRatios
+    within_batch: StepRatios
+    across_batches: StepRatios
+
+    @property
+    def gain(self) -> float:
+        """Part of the run's compute time (0-1) that the better of both kinds would save."""
+        best = min(self.within_batch.mean, self.across_batches.mean)
+        return (1 - best / self.as_built.mean) * self.share_of_run

@@ -1,0 +1,148 @@
+"""The order of packs: what it keeps, how even it makes steps, and what it costs by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridgepack.data.packing.balance import balanced, balanced_order, pack_costs, reordered, slots_of, straggler_ratios
+from bridgepack.data.packing.plan import plan_packs
+from bridgepack.errors import ConfigError
+from bridgepack.geometry import IntArray
+from bridgepack.records import BalanceRecord, PackPlan
+
+RANKS = 32
+
+
+BALANCE = BalanceRecord(
+    kind="within_batch",
+    window_batches=1,
+    seed=5,
+    token_cost=51_000,
+    windows=(),
+    matches_micro_batches=False,
+    version="0.6.2",
+    loader="batch",
+    loader_seed=1234,
+    data_sharding=True,
+    data_parallel_size=RANKS,
+    global_batch_size=4 * RANKS,
+)
+
+
+def mixture(size: int, num_sequences: int = 300_000) -> IntArray:
+    """Return lengths of 93 % chats, 6 % long sequences and 1 % of half a pack to a whole one."""
+    rng = np.random.default_rng(0)
+    kind = rng.random(num_sequences)
+    chats, long = (np.exp(rng.normal(np.log(middle), 0.9, num_sequences)) for middle in (600, 8000))
+    whole = rng.integers(size // 2, size + 1, num_sequences)
+    found = np.where(kind < 0.93, chats, np.where(kind < 0.99, long, whole))
+    return np.clip(found.astype(np.int64), 8, size)
+
+
+def costs_of(plan: PackPlan, lengths: IntArray) -> IntArray:
+    ordered = lengths[plan.sequence_order]
+    size = plan.packed_sequence_size
+    return pack_costs(ordered, plan.pack_offsets, token_cost=51_000, packed_sequence_size=size, has_tail=True)
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "window", "most"),
+    [(131_072, 128, 1, 1.03), (32_768, 128, 1, 1.01), (131_072, 32, 16, 1.05), (32_768, 32, 16, 1.02)],
+)
+def test_ranks_cost_the_same(size: int, batch: int, window: int, most: float) -> None:
+    lengths = mixture(size)
+    plan = plan_packs(lengths, packed_sequence_size=size)
+    balance = replace(BALANCE, window_batches=window, global_batch_size=batch)
+    slots = slots_of(balance, plan.num_packs)
+
+    before = straggler_ratios(costs_of(plan, lengths), slots)
+    after = straggler_ratios(costs_of(balanced(plan, lengths, balance, has_tail=True), lengths), slots)
+
+    assert before.mean() > 1.15
+    assert after.mean() <= most
+    assert len(after) == plan.num_packs // batch
+
+
+cases = st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 12), st.integers(0, 9), st.integers(0, 2**32))
+
+
+@given(cases, st.integers(1, 5), st.booleans())
+def test_every_pack_stays_in_its_window_and_steps_grow_no_slower(
+    case: tuple[int, int, int, int, int], window: int, matches: bool
+) -> None:
+    num_ranks, num_packs, num_steps, num_left, seed = case
+    rng = np.random.default_rng(seed)
+    num_read = num_ranks * num_packs * num_steps
+    costs = rng.integers(1, 10 ** int(rng.integers(1, 12)), num_read + num_left)
+    slots = rng.permutation(len(costs))[:num_read].reshape(num_steps, num_ranks, num_packs)
+
+    order = balanced_order(costs, slots, window_batches=window, seed=seed, matches_micro_batches=matches)
+
+    for first in range(0, num_steps, window):
+        packs = slots[first : first + window].ravel()
+        assert sorted(order[packs]) == sorted(packs)
+    left = np.setdiff1d(np.arange(len(costs)), slots)
+    assert (order[left] == left).all()
+    if window == 1 and not matches:
+        after = costs[order][slots].sum(axis=2)
+        # Graham's bound for the longest first, loosened for ranks that hold equally many packs.
+        spread = costs[slots].max(axis=(1, 2)) - costs[slots].min(axis=(1, 2))
+        assert (after.max(axis=1) - after.min(axis=1) <= spread).all()
+
+
+def test_seeds_order_the_steps_of_a_window_alone() -> None:
+    costs = np.arange(1, 65)
+    slots = np.arange(64).reshape(16, 4, 1)
+    orders = [balanced_order(costs, slots, window_batches=8, seed=seed) for seed in (1, 1, 2)]
+
+    steps = [sorted(map(tuple, costs[order].reshape(2, 8, 4)[0].tolist())) for order in orders]
+
+    assert (orders[0] == orders[1]).all()
+    assert (orders[0] != orders[2]).any()
+    assert [sorted(map(sorted, found)) for found in steps[:1]] == [[list(range(n, n + 4)) for n in range(1, 33, 4)]]
+    assert sorted(map(sorted, steps[0])) == sorted(map(sorted, steps[2]))
+    # neighbours in time are not neighbours in cost
+    means = costs[orders[0]].reshape(16, 4).mean(axis=1)[:8]
+    assert list(means) not in (sorted(means), sorted(means, reverse=True))
+
+
+def test_micro_batches_match_where_ranks_wait_in_each() -> None:
+    costs = np.array([10, 1, 9, 2, 8, 3, 7, 4])
+    slots = np.arange(8).reshape(1, 2, 4)
+
+    order = balanced_order(costs, slots, matches_micro_batches=True)
+
+    micro_batches = costs[order][slots][0].T
+    assert sorted(map(sorted, micro_batches.tolist())) == [[1, 2], [3, 4], [7, 8], [9, 10]]
+    assert abs(np.diff(micro_batches.sum(axis=0)))[0] == 0
+    assert straggler_ratios(costs[order], slots, matches_micro_batches=True)[0] == pytest.approx(24 / 22)
+    assert straggler_ratios(costs[order], slots)[0] == 1.0
+
+
+def test_costs_by_hand() -> None:
+    lengths, offsets = np.array([3, 4, 5]), np.array([0, 2, 3])
+    common = {"token_cost": 10, "packed_sequence_size": 8}
+
+    assert pack_costs(lengths, offsets, has_tail=True, **common).tolist() == [80 + 9 + 16 + 1, 80 + 25 + 9]
+    assert pack_costs(lengths, offsets, has_tail=False, **common).tolist() == [105, 105]
+    # half of the layers see 3 tokens back: 25 - (5 - 3)^2 / 2
+    windowed = pack_costs(lengths, offsets, windows=((3, 0.5),), has_tail=False, **common)
+    assert windowed.tolist() == [80 + 9 + 16 - 0, 80 + 25 - 2]
+
+
+def test_a_plan_keeps_its_packs() -> None:
+    plan = plan_packs(np.array([5, 3, 4, 9, 2]), packed_sequence_size=10)
+    order = np.arange(plan.num_packs)[::-1]
+
+    moved = reordered(plan, order)
+
+    found = [moved.pack(index).tolist() for index in range(plan.num_packs)]
+    assert found == [plan.pack(index).tolist() for index in range(plan.num_packs)][::-1]
+
+
+def test_fewer_packs_than_a_step_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"train.global_batch_size is 128; allowed: at most the number of packs, 20"):
+        slots_of(BALANCE, 20)

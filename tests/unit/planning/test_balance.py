@@ -1,0 +1,113 @@
+"""A recipe's balance, from the build to what is said of it: record, bytes, ratios, refusals."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.plan import iter_plan_columns
+from bridgepack.data.repack import repack_artifact
+from bridgepack.data.results import BuildOptions
+from bridgepack.errors import ConfigError
+from bridgepack.planning.balance import balance_for, balance_of_repack, waiting_in
+from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from bridgepack.records import TRAIN
+from tests.support.small_builds import (
+    build,
+    file_bytes,
+    tokenized_recipe,
+    tokenized_row,
+    with_changes,
+    write_json_lines,
+)
+
+RUN = {"parallelism__num_gpus": 4, "batch__global_batch_size": 16, "packing__balance__token_cost": 20}
+LENGTHS = np.random.default_rng(3).integers(2, 33, 400)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path) -> SFTRecipe:
+    rows = [tokenized_row(*([10 + index % 200] * int(length))) for index, length in enumerate(LENGTHS)]
+    train = write_json_lines(tmp_path / "rows.jsonl", rows)
+    return tokenized_recipe(train, chatml_tokenizer, packing__packed_sequence_size=32, **RUN)
+
+
+def built(recipe: SFTRecipe, output: Path, kind: str, **changes: Any) -> Artifact:
+    return Artifact(build(with_changes(recipe, {"packing__balance__kind": kind, **changes}), output).output)
+
+
+def packs_of(artifact: Artifact) -> list[tuple[tuple[int, int], ...]]:
+    """Return the rows of each pack."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for columns in iter_plan_columns(artifact, TRAIN, ("pack", "file_index", "row")):
+        for pack, file, row in np.stack(columns, axis=1).tolist():
+            found.setdefault(pack, []).append((file, row))
+    return [tuple(found[pack]) for pack in range(len(found))]
+
+
+@pytest.mark.parametrize(("kind", "loader"), [("within_batch", "batch"), ("across_batches", "single")])
+def test_a_build_lays_the_packs_of_another_in_an_even_order(
+    tmp_path: Path, recipe: SFTRecipe, kind: str, loader: str
+) -> None:
+    recipe = recipe.override({"bridge_overrides": {"dataset": {"dataloader_type": loader}}})
+    plain, even = built(recipe, tmp_path / "plain", "none"), built(recipe, tmp_path / "even", kind)
+
+    assert plain.manifest.fingerprint != even.manifest.fingerprint
+    assert "balance" not in plain.manifest.resolved
+    assert even.manifest.balance == balance_for(with_changes(recipe, {"packing__balance__kind": kind}))
+    assert Counter(packs_of(plain)) == Counter(packs_of(even))
+    before, after = waiting_in(plain, recipe), waiting_in(even, recipe)
+    assert after.as_built.mean == pytest.approx(getattr(before, kind).mean, abs=0.002)
+    assert after.as_built.mean < 1 + (before.as_built.mean - 1) / 3
+    assert before.num_steps == plain.manifest.splits[0].statistics.num_packs // 16
+
+
+def test_a_repack_balances_for_its_own_run_and_verify_derives_the_order(tmp_path: Path, recipe: SFTRecipe) -> None:
+    old = built(recipe, tmp_path / "old", "within_batch")
+    changes = {"parallelism.num_gpus": 2, "batch.global_batch_size": 8}
+    built(recipe.override(changes), tmp_path / "new", "within_batch")
+
+    repack_artifact(
+        old.folder,
+        changes,
+        output=tmp_path / "repacked",
+        options=BuildOptions(num_workers=0),
+        balance=balance_of_repack(old.folder, changes),
+    )
+
+    assert file_bytes(tmp_path / "repacked") == file_bytes(tmp_path / "new")
+    for origin in ("sources", "store"):
+        report = verify_artifact(tmp_path / "old", VerifyOptions(origin=origin, num_packs=None, num_workers=0))
+        assert not report.differences
+        assert report.num_packs_compared == old.manifest.splits[0].statistics.num_packs
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parallelism__num_gpus": 1}, r"one data-parallel rank; allowed with packing.balance: at least 2"),
+        ({"parallelism__num_gpus": None}, r"parallelism.num_gpus is not set"),
+        ({"batch__micro_batch_size": 2}, r"batch.micro_batch_size is 2; allowed with packing.balance: 1"),
+        ({"batch__global_batch_size": 4}, r"each of the 4 packs of a step has a rank of its own"),
+        ({"bridge_overrides": {"dataset": {"max_train_samples": 8}}}, r"dataset.max_train_samples is 8"),
+        ({"packing__balance__token_cost": None}, r"Or set packing.balance.token_cost"),
+        ({"packing__mode": "in_batch"}, r"packing.mode is in_batch"),
+    ],
+)
+def test_runs_that_cannot_be_balanced_are_refused(recipe: SFTRecipe, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        balance_for(with_changes(recipe, {"packing__balance__kind": "within_batch", **changes}))
+
+
+def test_experts_and_stages_make_ranks_wait_in_each_micro_batch(recipe: SFTRecipe) -> None:
+    changes = {"packing__balance__kind": "within_batch", "parallelism__pipeline_model_parallel_size": 2}
+
+    record = balance_for(with_changes(recipe, changes))
+
+    assert record is not None
+    assert record.matches_micro_batches
+    assert record.data_parallel_size == 2
