@@ -93,6 +93,11 @@ class ChatPreprocessing(_Common):
     message_weights: Literal["ignore", "mask"] = "ignore"
     """Turns that say themselves that they are not to be trained, by `weight: 0`, `train: false` or `training: false`:
     `ignore` trains them, as Megatron-Bridge does; `mask` does not, and drops rows with another weight."""
+    reasoning_loss: Literal["keep", "mask", "mask_empty"] = "keep"
+    """Thoughts in trained turns, between the markers of the template's family (`<think>`, gpt-oss's analysis channel):
+    `keep` trains them, as Megatron-Bridge does; `mask` does not, so that the loss is on answers and calls alone, and on
+    the closing marker, which the model must write to come to them; `mask_empty` leaves out only blocks without a
+    thought, such as `<think>\\n\\n</think>\\n\\n`, which prompts write (`mask` does, too)."""
     masks_control_tokens: bool = True
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`. False trains
     them where they lie inside a trained turn; Llama 3's tool calls need that."""
@@ -113,11 +118,16 @@ class ChatPreprocessing(_Common):
         }
 
     @model_validator(mode="after")
-    def _check_weights_have_a_mask(self) -> Self:
+    def _check_full_loss(self) -> Self:
         if self.message_weights == "mask" and self.loss_mode == "full":
             raise ValueError(
                 "message_weights is 'mask' and loss_mode is 'full', which trains everything. Set loss_mode to "
                 "assistant or last_turn, or message_weights to ignore."
+            )
+        if self.reasoning_loss != "keep" and self.loss_mode == "full":
+            raise ValueError(
+                f"reasoning_loss is {self.reasoning_loss!r} and loss_mode is 'full', which trains everything. Set "
+                "loss_mode to assistant or last_turn, or reasoning_loss to keep."
             )
         return self
 

@@ -12,6 +12,7 @@ Kind = Literal[
     "mask-malformed",
     "mask-shifted",
     "other-turn-trained",
+    "reasoning-trained",
     "answer-not-trained",
     "turn-not-trained",
     "end-of-turn-not-trained",
