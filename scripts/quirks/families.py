@@ -120,7 +120,13 @@ FAMILIES = (
         scaffold=("[TOOL_CALLS] [", '"id": "call00001"', '"id": "call00002"', "{", "}", ",", "]"),
         call=lambda name, arguments: f'"name": "{name}", "arguments": {_json(arguments)}',
         injection="</s>[INST] ",
-        preprocessing={"assistant_markers": {"assistant_start": "[/INST]", "assistant_end": "</s>"}},
+        preprocessing={
+            "assistant_markers": {
+                "assistant_start": ["[/INST]", "[/TOOL_RESULTS]"],
+                "assistant_end": "</s>",
+                "other_role_starts": {"tool": "[TOOL_RESULTS]"},
+            }
+        },
         blocks={
             "{{- '[TOOL_CALLS] [' -}}": "{%- generation -%}{{- '[TOOL_CALLS] [' -}}",
             "{{- ']' + eos_token -}}": "{{- ']' + eos_token -}}{%- endgeneration -%}",
@@ -140,7 +146,10 @@ FAMILIES = (
         ),
         injection="<｜end▁of▁sentence｜><｜User｜>",
         preprocessing={
-            "assistant_markers": {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
+            "assistant_markers": {
+                "assistant_start": ["<｜Assistant｜>", "<｜tool▁outputs▁end｜>"],
+                "assistant_end": "<｜end▁of▁sentence｜>",
+            }
         },
         blocks={
             "{{- '<｜Assistant｜><｜tool▁calls▁begin｜>' -}}": (

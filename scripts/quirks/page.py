@@ -14,6 +14,7 @@ from .rows import QUIRKS, Quirk
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "null_content: empty": {"preprocessing.null_content": "empty"},
     "tool_arguments: object": {"preprocessing.tool_arguments": "object"},
+    "tool_arguments: text": {"preprocessing.tool_arguments": "text"},
     "content_parts: join_text": {"preprocessing.content_parts": "join_text"},
     "message_weights: mask": {"preprocessing.message_weights": "mask"},
     "chat_template_kwargs_column": {"preprocessing.chat_template_kwargs_column": "chat_template_kwargs"},

@@ -67,7 +67,7 @@ class ChatPair:
         if markers is not None:
             self._boundaries = assistant_mask_boundary_config_from_markers(
                 self.host_tokenizer,
-                assistant_start=markers.assistant_start,
+                assistant_start=markers.starts[0],
                 assistant_end=markers.assistant_end,
                 assistant_end_fallbacks=markers.assistant_end_fallbacks,
                 role_start_markers=markers.other_role_starts,

@@ -17,7 +17,7 @@ from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.ranges import InputRange, iter_ranges
 from bridgepack.data.reading.rows import read_range
 from bridgepack.data.results import BuildOptions
-from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.sequences.encoding import Encoded, Loss, encode_examples
 from bridgepack.data.sequences.loading import forget_stage, load_stage
 from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy
 from bridgepack.data.tasks import Progress
@@ -83,8 +83,8 @@ class SourceRows:
     names: tuple[str, ...]  #: of the inputs, as the manifest has them
     files: tuple[InputFile | None, ...]  #: the inputs as they are now; None where one is gone
 
-    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, Sequence | RowError]]:
-        """Yield some rows of an input as sequences, one after the other, or why they give none.
+    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, Sequence | RowError, tuple[Loss, ...]]]:
+        """Yield some rows of an input, one after the other: number, sequence or why there is none, and what it lacks.
 
         A row that is not there gives nothing.
 
@@ -99,10 +99,11 @@ class SourceRows:
         policy = OverLongPolicy.of(self.recipe.resolve(), identity)
         for row, _, made in encoded_rows(self.recipe, file, file_index, rows):
             if isinstance(made, RowError):
-                yield row, made
+                yield row, made, ()
             else:
                 ids, mask = np.array(made.ids, dtype=np.int32), np.array(made.mask, dtype=np.int8)
-                yield from ((row, item) for item in finished_sequences(policy, ids, mask, made.num_context))
+                for item in finished_sequences(policy, ids, mask, made.num_context):
+                    yield row, item, made.losses
 
     def label(self, file_index: int) -> str:
         """Return what the input is called now."""

@@ -11,6 +11,8 @@ from bridgepack.records.manifests import InputRecord, Manifest
 TOKENIZER_NAMES = frozenset({"name_or_path", "revision"})
 #: Settings of the host's loader, which change no row, and what `resolved` has with all that it depends on.
 _NOT_IN_ROWS = frozenset({"mode", "pad_cu_seqlens", "balance"})
+#: Fields of preprocessing that are not as old as fingerprints, with what was done before them.
+YOUNGER_DEFAULTS = (("reasoning_loss", "keep"),)
 #: What a source's section says of its rows, and of how often they are used.
 _USES = ("columns", "kind", "max_rows", "weight", "epochs")
 
@@ -40,7 +42,11 @@ def fingerprint_of(
         "versions": dict(versions),
         "inputs": {split: [record.sha256 for record in records] for split, records in inputs.items()},
         "tokenizer": {key: value for key, value in tokenizer.items() if key not in TOKENIZER_NAMES},
-        "preprocessing": _part(recipe, "preprocessing"),
+        "preprocessing": {
+            name: value
+            for name, value in _part(recipe, "preprocessing").items()
+            if (name, value) not in YOUNGER_DEFAULTS
+        },
         "packing": {key: value for key, value in _part(recipe, "packing").items() if key not in _NOT_IN_ROWS},
         "resolved": {name: _part(resolved, name).get("value") for name in resolved},
         "role_aliases": data.get("role_aliases"),

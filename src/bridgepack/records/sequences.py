@@ -67,10 +67,23 @@ class LostKind(StrEnum):
     INJECTED_TURN = "injected_turn"
     WEIGHT = "weight"
     TEMPLATE_KWARGS = "template_kwargs"
+    NO_REASONING = "no_reasoning"
 
 
+#: What opens and closes thoughts in the texts of chat templates, and whether the closing text closes nothing else:
+#: Qwen3, DeepSeek and most others; Magistral; Seed-OSS; Command A; Gemma 4; gpt-oss.
+THOUGHT_MARKERS = (
+    ("<think>", "</think>", True),
+    ("[THINK]", "[/THINK]", True),
+    ("<seed:think>", "</seed:think>", True),
+    ("<|START_THINKING|>", "<|END_THINKING|>", True),
+    ("<|channel>thought\n", "<channel|>", False),
+    ("<|channel|>analysis<|message|>", "<|end|>", False),
+)
 #: Kinds that are reported and never dropped: templates may leave thoughts out, and the others lack no text.
-TOLERATED_LOSSES = frozenset({LostKind.REASONING, LostKind.INJECTED_TURN, LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS})
+TOLERATED_LOSSES = frozenset(
+    {LostKind.REASONING, LostKind.INJECTED_TURN, LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_REASONING}
+)
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
 #: What mends each kind of loss.
 LOSS_CURES: Mapping[str, str] = {
@@ -86,6 +99,7 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.INJECTED_TURN: "set preprocessing.control_tokens to drop, or clean the text",
     LostKind.WEIGHT: "set preprocessing.message_weights to mask",
     LostKind.TEMPLATE_KWARGS: "set preprocessing.chat_template_kwargs_column to chat_template_kwargs",
+    LostKind.NO_REASONING: "give thoughts between markers that the template writes, or set reasoning_loss to keep",
 }
 
 

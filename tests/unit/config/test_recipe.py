@@ -17,7 +17,7 @@ from tests.support.catalogue import SMALL as VALUES
 CHAT_FIELDS = (
     "assistant_markers, chat_template_kwargs_column, completion_column, content_parts, control_tokens, "
     "conversation_column, kind, loss_mode, masks_control_tokens, message_weights, null_content, on_lost_content, "
-    "over_long, prompt_column, tool_arguments, tool_schemas, tools_column"
+    "over_long, prompt_column, reasoning_loss, tool_arguments, tool_schemas, tools_column"
 )
 SOURCES = "a path, a section {path: PATH} or {dataset: ID}, or a list of these"
 

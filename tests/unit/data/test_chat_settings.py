@@ -80,6 +80,16 @@ def test_arguments_that_are_text_become_an_object(is_wrapped: bool) -> None:
     assert read(QUESTION, value, tool_arguments="object").messages == [QUESTION, value]
 
 
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_arguments_that_are_an_object_become_text(is_wrapped: bool) -> None:
+    text, value = called('{"a": "é"}', is_wrapped=is_wrapped), called({"a": "é"}, is_wrapped=is_wrapped)
+
+    assert read(QUESTION, value, tool_arguments="text").messages == [QUESTION, text]
+    assert read(QUESTION, text, tool_arguments="text").messages == [QUESTION, text]
+    odd = called("a=1", is_wrapped=is_wrapped)
+    assert read(QUESTION, odd, tool_arguments="text").messages == [QUESTION, odd]
+
+
 def test_arguments_of_a_function_call_turn_become_an_object() -> None:
     turn = {"from": "function_call", "value": '{"name": "add", "arguments": "{\\"a\\": 1}"}'}
 

@@ -93,6 +93,7 @@ def test_variables_and_day_of_the_template_count(recipe: SFTRecipe, changes: dic
     [
         *({"tool_arguments": "object"}, {"content_parts": "join_text"}, {"message_weights": "mask"}),
         {"chat_template_kwargs_column": "variables"},
+        {"reasoning_loss": "mask"},
     ],
 )
 def test_settings_of_chats_count_for_packs_and_for_stored_tokens(recipe: SFTRecipe, setting: dict[str, Any]) -> None:

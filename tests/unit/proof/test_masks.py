@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.errors import ConfigError, DataError
+from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.masks.chats import BLOCKS, EVERYTHING, MARKS, PREFIXES
 from bridgepack.proof.masks.judges import COLUMNS, DECODED, PARTS
 from bridgepack.proof.masks.markers import MARKS_IN_WORDS, NO_END
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.masks.prefixes import NO_PROMPT, OTHER_PROMPT, PROMPT_GOES_ON
-from tests.support.judged_masks import PROMPTED, Judged
+from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
 from tests.support.small_builds import build, chat_row, tokenized_recipe, tokenized_row, with_changes, write_json_lines
 from tests.support.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, THINKING, Family, write_tokenizer
 
@@ -150,6 +150,36 @@ def test_a_turn_that_says_that_it_is_not_trained(tmp_path: Path, family: Family,
         assert (mode, turn) == ("last_turn", 2)
     else:
         assert judged.kinds(row, every) == ["other-turn-trained"]
+
+
+TWO_RESULTS = [
+    {"role": "user", "content": "Look it up."},
+    {"role": "assistant", "content": "", "tool_calls": [CALL, CALL]},
+    {"role": "tool", "content": "one"},
+    {"role": "tool", "content": "two"},
+    {"role": "assistant", "content": "Found both."},
+    {"role": "user", "content": "Again."},
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "content": "three"},
+]
+
+
+@pytest.mark.parametrize(("num_turns", "num_trained"), [(5, 2), (7, 3), (8, 3), (6, 2)])
+def test_answers_behind_results_begin_with_another_marker(tmp_path: Path, num_turns: int, num_trained: int) -> None:
+    starts = ("[/INST]", "[/TOOL_RESULTS]")
+    markers = {"assistant_end": "</s>", "other_role_starts": {"tool": "[TOOL_RESULTS]"}}
+    row = {"messages": TWO_RESULTS[:num_turns]}
+    alone = Judged.of(tmp_path / "alone", MISTRAL, assistant_markers={**markers, "assistant_start": starts[0]})
+    assert isinstance(alone.encode({"messages": TWO_RESULTS[:5]}), RowError)
+
+    judged = Judged.of(tmp_path / "both", MISTRAL, assistant_markers={**markers, "assistant_start": starts})
+    texts = _texts(judged, row)
+    runs = ["".join(texts[start:stop]) for start, stop in _runs(_own(judged, row))]
+    assert len(runs) == num_trained
+    assert runs[1] == " Found both.</s>"
+    assert all("[TOOL_CALLS]" in text for text in (runs[0], *runs[2:]))
+    assert all(text.endswith("</s>") for text in runs)
+    assert judged.kinds(row) == []
 
 
 @pytest.mark.parametrize("mode", ["assistant", "last_turn", "full"])

@@ -21,7 +21,7 @@ from bridgepack.proof.verify import ingredients
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records.fingerprints import fingerprint_of_manifest
-from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
+from tests.support.small_builds import build, chat_row, small_recipe, tokenized_recipe, write_json_lines
 from tests.support.traced_artifacts import (
     OVER_LONG_ROW,
     build_traced,
@@ -285,6 +285,35 @@ def test_changed_ledger_of_losses_is_found(artifact: Path) -> None:
     restate(artifact)
 
     assert _outcomes(_verified(artifact, None)) == {"other files": "differs"}
+
+
+@pytest.mark.parametrize("origin", ["sources", "store"])
+@pytest.mark.parametrize("change", ["added", "removed"])
+def test_a_sample_compares_what_the_rows_that_it_reads_lack(
+    tmp_path: Path, chatml_tokenizer: Path, origin: str, change: str
+) -> None:
+    turns = [*chat_row("What?", "One.")["messages"]]
+    weighed = {"messages": [*turns[:-1], {**turns[-1], "weight": 0}]}
+    rows = write_json_lines(tmp_path / "rows.jsonl", [weighed, {"messages": turns}])
+    recipe = small_recipe(
+        str(rows), chatml_tokenizer, preprocessing={"kind": "chat"}, packing={"packed_sequence_size": 64}
+    )
+    artifact = build(recipe, tmp_path / "packed", store=tmp_path / "tokens").output
+    ledger = artifact / "plan" / "lost_content.jsonl"
+    entry = json.loads(ledger.read_text())
+    assert _outcomes(_verified(artifact, origin=origin, store=tmp_path / "tokens")) == {}
+
+    ledger.write_text("" if change == "removed" else ledger.read_text() + json.dumps({**entry, "row": 2}) + "\n")
+    restate(artifact)
+
+    report = _verified(artifact, origin=origin, store=tmp_path / "tokens")
+    assert _outcomes(report) == {"lost content": "differs"}
+    detail = next(check.detail for check in report.checks if check.name == "lost content")
+    of = {"added": "row 2: weight: turn 2", "removed": "row 1: nothing; it is: weight: turn 2"}
+    assert (
+        f"says of 1 of 2 rows another thing than the {'sources' if origin == 'sources' else 'stored tokens'} " in detail
+    )
+    assert of[change] in detail
 
 
 def test_unreadable_shard_is_a_difference(artifact: Path) -> None:

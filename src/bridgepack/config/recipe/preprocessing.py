@@ -15,11 +15,13 @@ OverLong = Literal["drop", "truncate", "split", "error"]
 class AssistantMarkers(Section):
     """Texts around an assistant turn, for chat templates whose boundaries Megatron-Bridge does not know.
 
-    Example, DeepSeek-V3: start `<｜Assistant｜>`, end `<｜end▁of▁sentence｜>`.
+    Examples. DeepSeek-V3: start `[<｜Assistant｜>, <｜tool▁outputs▁end｜>]`, end `<｜end▁of▁sentence｜>`.
+    Mistral: start `["[/INST]", "[/TOOL_RESULTS]"]`, end `</s>`, other_role_starts `{tool: "[TOOL_RESULTS]"}`.
     """
 
-    assistant_start: str
-    """Text right before the first trained token of an assistant turn."""
+    assistant_start: str | Annotated[tuple[str, ...], Field(min_length=1)]
+    """Text right before the first trained token of an assistant turn; a list where it has another behind the results
+    of tools. Of several, one that another turn or the end follows at once begins nothing."""
     assistant_end: str
     """Text that ends an assistant turn; it is trained, so that the model learns to stop."""
     assistant_end_fallbacks: tuple[str, ...] = ()
@@ -30,6 +32,11 @@ class AssistantMarkers(Section):
     """An assistant turn may hold several starts, as gpt-oss's channels do: starts with no other turn between them are
     one turn, trained from behind the first start to the last end. `other_role_starts` must then have the start of every
     other turn, e.g. `{any: "<|start|>"}`."""
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """Every text of `assistant_start`."""
+        return (self.assistant_start,) if isinstance(self.assistant_start, str) else self.assistant_start
 
     @model_validator(mode="after")
     def _check_other_starts(self) -> Self:
@@ -82,10 +89,11 @@ class ChatPreprocessing(_Common):
     null_content: Literal["keep", "empty"] = "keep"
     """A turn whose content is null (tool calls often are): `keep` hands null to the template, as Megatron-Bridge
     does; `empty` hands it an empty text, which more templates accept."""
-    tool_arguments: Literal["keep", "object"] = "keep"
-    """Arguments of tool calls that are JSON text, OpenAI's own form: `keep` hands the text to the template, as
-    Megatron-Bridge does, and many templates then write it as quoted text or leave it out; `object` parses it first, and
-    drops a row whose text is not a JSON object."""
+    tool_arguments: Literal["keep", "object", "text"] = "keep"
+    """Arguments of tool calls, objects or JSON text, OpenAI's own form: `keep` hands them to the template as they are,
+    as Megatron-Bridge does, and many templates then write text as quoted text or leave it out; `object` parses text
+    first, and drops a row whose text is not a JSON object; `text` makes JSON text of objects, which DeepSeek-V3's
+    template needs."""
     content_parts: Literal["keep", "join_text", "drop"] = "keep"
     """A turn whose content is a list of parts (`{type: text, text: ...}`): `keep` hands the list to the template, as
     Megatron-Bridge does; `join_text` joins the texts with nothing between them, and drops a row with any other part
@@ -93,6 +101,11 @@ class ChatPreprocessing(_Common):
     message_weights: Literal["ignore", "mask"] = "ignore"
     """Turns that say themselves that they are not to be trained, by `weight: 0`, `train: false` or `training: false`:
     `ignore` trains them, as Megatron-Bridge does; `mask` does not, and drops rows with another weight."""
+    reasoning_loss: Literal["keep", "mask", "mask_empty"] = "keep"
+    """Thoughts in trained turns, between the markers of the template's family (`<think>`, gpt-oss's analysis channel):
+    `keep` trains them, as Megatron-Bridge does; `mask` does not, so that the loss is on answers and calls alone, and on
+    the closing marker, which the model must write to come to them; `mask_empty` leaves out only blocks without a
+    thought, such as `<think>\\n\\n</think>\\n\\n`, which prompts write (`mask` does, too)."""
     masks_control_tokens: bool = True
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`. False trains
     them where they lie inside a trained turn; Llama 3's tool calls need that."""
@@ -113,11 +126,16 @@ class ChatPreprocessing(_Common):
         }
 
     @model_validator(mode="after")
-    def _check_weights_have_a_mask(self) -> Self:
+    def _check_full_loss(self) -> Self:
         if self.message_weights == "mask" and self.loss_mode == "full":
             raise ValueError(
                 "message_weights is 'mask' and loss_mode is 'full', which trains everything. Set loss_mode to "
                 "assistant or last_turn, or message_weights to ignore."
+            )
+        if self.reasoning_loss != "keep" and self.loss_mode == "full":
+            raise ValueError(
+                f"reasoning_loss is {self.reasoning_loss!r} and loss_mode is 'full', which trains everything. Set "
+                "loss_mode to assistant or last_turn, or reasoning_loss to keep."
             )
         return self
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, PLAN_FOLDER
+from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
 from bridgepack.data.shards.arrow_numbers import numpy_array
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
@@ -45,6 +45,17 @@ class DroppedRow:
     file: str
     row: int
     reason: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LostRow:
+    """A packed row whose text lacks or garbles something of it; `row` counts from 1."""
+
+    split: str
+    file: str
+    row: int
+    kind: str
     detail: str
 
 
@@ -133,8 +144,23 @@ def iter_dropped_rows(artifact: Artifact, *, row: int | None = None) -> Iterator
     Raises:
         ArtifactError: a line cannot be read.
     """
-    path = artifact.folder / PLAN_FOLDER / DROPPED_ROWS_FILE
     marks = ("",) if row is None else (f'"row": {row},', f'"row":{row},')
+    return _entries(artifact.folder / PLAN_FOLDER / DROPPED_ROWS_FILE, DroppedRow, marks)
+
+
+def iter_lost_content(artifact: Artifact) -> Iterator[LostRow]:
+    """Yield the lines of the ledger of what texts lack; an artifact without one gives none.
+
+    Raises:
+        ArtifactError: a line cannot be read.
+    """
+    return _entries(artifact.folder / PLAN_FOLDER / LOST_CONTENT_FILE, LostRow)
+
+
+def _entries[Entry: (DroppedRow, LostRow)](
+    path: Path, kind: type[Entry], marks: Sequence[str] = ("",)
+) -> Iterator[Entry]:
+    """Yield the lines of a ledger that have one of some marks, as dataclasses."""
     if not path.is_file():
         return
     try:
@@ -142,7 +168,7 @@ def iter_dropped_rows(artifact: Artifact, *, row: int | None = None) -> Iterator
             for line in stream:
                 if any(mark in line for mark in marks):
                     entry = json.loads(line)
-                    yield DroppedRow(**{field.name: entry[field.name] for field in fields(DroppedRow)})
+                    yield kind(**{field.name: entry[field.name] for field in fields(kind)})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unreadable(path, error) from None
 

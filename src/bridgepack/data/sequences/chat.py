@@ -18,6 +18,7 @@ from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
 from bridgepack.data.sequences.quick_masks import QuickMasks
+from bridgepack.data.sequences.reasoning import ReasoningMasks, has_thoughts
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
@@ -39,6 +40,8 @@ class ChatEncoder:
         markers = _markers_for(tokenizer, settings)
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._losses = LostContentFinder(tokenizer, markers)
+        wanted = settings.reasoning_loss
+        self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted)
         self._is_marked = tokenizer.has_generation_blocks
         self._quick = QuickMasks(tokenizer, self._masks, markers) if markers and not self._is_marked else None
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
@@ -62,7 +65,7 @@ class ChatEncoder:
             nulls = any(message["content"] is None for message in conversation.messages)
             hint = "; a content is null: preprocessing.null_content: empty may help" if nulls else ""
             raise RowError(error.reason, error.detail + hint) from None
-        losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, conversation))
+        losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, chat))
         if losses and self._settings.on_lost_content != "keep":
             _refuse_losses(losses)
         return Prepared(len(chat.text), chat, losses)
@@ -75,6 +78,9 @@ class ChatEncoder:
         else:
             flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
             mask = self._mask(rows, flat, errors)
+        if self._reasoning is not None:
+            for row, start, stop in zip(rows, flat.offsets[:-1], flat.offsets[1:], strict=True):
+                self._reasoning.take_off(mask[start:stop], row.text)
         mask_out(mask, flat.input_ids, self._never_trained)
         num_context = np.full(len(rows), -1, dtype=np.int32)
         return FlatBatch(
@@ -87,8 +93,11 @@ class ChatEncoder:
             if found is not None:
                 raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
 
-    def _unread(self, columns: Mapping[str, Any], conversation: Conversation) -> Iterator[Loss]:
-        """Yield what the row says of its use that the recipe does not read and that would change its text or mask."""
+    def _unread(self, columns: Mapping[str, Any], chat: RenderedChat) -> Iterator[Loss]:
+        """Yield what the row says of its use that the recipe does not read, or reads and does not find."""
+        conversation = chat.conversation
+        if self._settings.reasoning_loss == "mask" and not has_thoughts(chat.text):
+            yield Loss(LostKind.NO_REASONING, "no marker of thoughts is in the text, so reasoning_loss masks nothing")
         turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
         trained = {"assistant": turns, "last_turn": turns[-1:], "full": []}[self._settings.loss_mode]
         turn = min(conversation.overruled.intersection(trained), default=None)

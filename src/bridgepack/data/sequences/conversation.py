@@ -1,7 +1,7 @@
 """A row's columns -> OpenAI-style messages and tools: `messages`, ShareGPT `conversations`, or two text columns."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,8 +91,9 @@ class ConversationReader:
                 detail = f"{where}: content is a list of parts, and preprocessing.content_parts is drop"
                 raise RowError(DropReason.INVALID_FIELD, detail)
             message = {**message, "content": "".join(_text_of(part, where) for part in content)}
-        if self._settings.tool_arguments == "object" and message.get("tool_calls"):
-            message = {**message, "tool_calls": _with_objects(message["tool_calls"], where)}
+        if self._settings.tool_arguments != "keep" and message.get("tool_calls"):
+            change = _object_of if self._settings.tool_arguments == "object" else _text_of_object
+            message = {**message, "tool_calls": _with_arguments(message["tool_calls"], where, change)}
         return message
 
 
@@ -182,24 +183,37 @@ def _text_of(part: Any, where: str) -> str:
     return text
 
 
-def _with_objects(calls: Any, where: str) -> list[Any]:
-    """Return tool calls whose arguments are objects where they were JSON text of one."""
+def _with_arguments(calls: Any, where: str, change: Callable[[Any, str], Any]) -> list[Any]:
+    """Return tool calls whose arguments are changed."""
     if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
         raise RowError(DropReason.INVALID_FIELD, f"{where}: tool_calls must be a list of objects")
     made: list[Any] = []
     for index, call in enumerate(calls, 1):
         function = call.get("function", call)
-        if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
+        if not isinstance(function, Mapping) or "arguments" not in function:
             made.append(call)
             continue
-        place = f"{where}: arguments of tool call {index}"
-        arguments = _parsed(function["arguments"], place)
-        if not isinstance(arguments, dict):
-            found = type(arguments).__name__
-            raise RowError(DropReason.INVALID_FIELD, f"{place} are JSON of a {found}; they must be an object")
-        parsed = {**function, "arguments": arguments}
-        made.append({**call, "function": parsed} if "function" in call else parsed)
+        arguments = change(function["arguments"], f"{where}: arguments of tool call {index}")
+        changed = {**function, "arguments": arguments}
+        made.append({**call, "function": changed} if "function" in call else changed)
     return made
+
+
+def _object_of(arguments: Any, place: str) -> Any:
+    if not isinstance(arguments, str):
+        return arguments
+    parsed = _parsed(arguments, place)
+    if not isinstance(parsed, dict):
+        found = type(parsed).__name__
+        raise RowError(DropReason.INVALID_FIELD, f"{place} are JSON of a {found}; they must be an object")
+    return parsed
+
+
+def _text_of_object(arguments: Any, place: str) -> Any:
+    try:
+        return json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, Mapping) else arguments
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RowError(DropReason.INVALID_FIELD, f"{place} cannot be written as JSON: {error}") from None
 
 
 def _check_content(content: Any, where: str) -> None:

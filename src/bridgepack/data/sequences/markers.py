@@ -64,6 +64,7 @@ class TurnMarkers:
 
     Attributes:
         starts: role -> tokens right before the content of a turn of that role, the assistant's, too.
+        more_starts: other tokens that may stand before the assistant's.
         ends: token sequences that may end an assistant turn, the preferred one first; they are trained.
         joins_starts: starts of the assistant with no other start between them are of one turn.
     """
@@ -71,11 +72,17 @@ class TurnMarkers:
     starts: Mapping[str, tuple[int, ...]]
     ends: tuple[tuple[int, ...], ...]
     joins_starts: bool = False
+    more_starts: tuple[tuple[int, ...], ...] = ()
+
+    @cached_property
+    def all_starts(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Role and tokens of every start."""
+        return (*self.starts.items(), *((ASSISTANT, ids) for ids in self.more_starts))
 
     @cached_property
     def all_sequences(self) -> tuple[tuple[int, ...], ...]:
         """Every start and end: none of them may occur inside a turn's text for a scan to be safe."""
-        return (*self.starts.values(), *self.ends)
+        return (*self.starts.values(), *self.more_starts, *self.ends)
 
     def num_turns(self, roles: Sequence[str]) -> int:
         """Return how many turns of the assistant a scan finds: messages, or runs of them where starts are joined."""
@@ -102,7 +109,8 @@ def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) ->
         TokenizerError: when one of them has no tokens.
     """
     markers = _encoded(tokenizer, settings)
-    if markers is None or len(markers.starts) != 1 + len(settings.other_role_starts):
+    num_starts = len(settings.starts) + len(settings.other_role_starts)
+    if markers is None or len(markers.all_starts) != num_starts:
         raise TokenizerError(
             f"preprocessing.assistant_markers is {settings.model_dump()!r}; each text must give at least one token. "
             "Correct the texts."
@@ -111,7 +119,8 @@ def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) ->
 
 
 def _encoded(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | None:
-    start, end = tuple(tokenizer.encode(texts.assistant_start)), tuple(tokenizer.encode(texts.assistant_end))
+    start, *more = (tuple(tokenizer.encode(text)) for text in texts.starts)
+    end = tuple(tokenizer.encode(texts.assistant_end))
     if not start or not end:
         return None
     others = {role: tuple(tokenizer.encode(text)) for role, text in texts.other_role_starts.items()}
@@ -120,4 +129,5 @@ def _encoded(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers |
         starts={ASSISTANT: start, **{role: ids for role, ids in others.items() if ids}},
         ends=(end, *(ids for ids in fallbacks if ids)),
         joins_starts=texts.joins_starts,
+        more_starts=tuple(ids for ids in more if ids),
     )

@@ -74,9 +74,10 @@ class Prefixes:
             limit = len(ids) if turn + 1 == len(messages) else self.shared_length(turn + 1)
             if search_from is None or limit is None or search_from >= limit:
                 return None
-            start = find_span(ids, markers.starts[ASSISTANT], search_from)
-            content = start + len(markers.starts[ASSISTANT])
-            if start < 0 or content > limit:
+            starts = (markers.starts[ASSISTANT], *markers.more_starts)
+            found = ((find_span(ids, start, search_from), len(start)) for start in starts)
+            content = min((place + size for place, size in found if place >= 0), default=limit + 1)
+            if content > limit:
                 return None
             ends = _ends_between(ids, markers, content, limit)
             if not ends:

@@ -32,7 +32,8 @@ class QuickMasks:
         self._markers = markers
         marker = markers.starts[ASSISTANT]
         self._start_text = tokenizer.decode(marker)
-        self._knows_places = tokenizer.keeps_bytes and tuple(tokenizer.encode(self._start_text)) == marker
+        is_kept = tokenizer.keeps_bytes and tuple(tokenizer.encode(self._start_text)) == marker
+        self._knows_places = is_kept and not markers.more_starts
 
     def masks(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[MaskArray, BoolArray, BoolArray]:
         """Return a mask over all tokens; for each conversation, whether it was found, and is certain."""

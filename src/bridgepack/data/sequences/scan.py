@@ -1,8 +1,8 @@
 """Finds the turns of many rendered conversations at once by their markers, with arrays instead of loops."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,10 @@ class _Starts:
     text: IntArray
     is_assistant: BoolArray
 
+    def only(self, is_kept: BoolArray) -> Self:
+        """Return those that are kept."""
+        return replace(self, **{item.name: getattr(self, item.name)[is_kept] for item in fields(self)})
+
 
 def scan_turns(
     flat: FlatIds, markers: TurnMarkers, num_assistant_turns: IntArray, *, includes_content: bool = True
@@ -48,6 +52,8 @@ def scan_turns(
     ids, offsets = flat
     num_texts = len(offsets) - 1
     starts = _find_starts(ids, offsets, markers)
+    if markers.more_starts:
+        starts = _without_empty(starts, offsets)
     if markers.joins_starts:
         starts = _joined_starts(starts)
     turn = np.flatnonzero(starts.is_assistant)
@@ -79,7 +85,7 @@ def find_all(ids: TokenArray, pattern: Sequence[int]) -> IntArray:
 
 def _find_starts(ids: TokenArray, offsets: IntArray, markers: TurnMarkers) -> _Starts:
     positions, lengths, ranks, assistant = [], [], [], []
-    for rank, (role, marker) in enumerate(markers.starts.items()):
+    for rank, (role, marker) in enumerate(markers.all_starts):
         found = find_all(ids, marker)
         is_within = found + len(marker) <= offsets[np.searchsorted(offsets, found, side="right")]
         found = _not_overlapping(found[is_within], marker)
@@ -104,12 +110,12 @@ def _joined_starts(starts: _Starts) -> _Starts:
     """Return starts without those of the assistant that follow another of its starts."""
     is_again = np.zeros(len(starts.position), dtype=np.bool_)
     is_again[1:] = starts.is_assistant[1:] & starts.is_assistant[:-1] & (starts.text[1:] == starts.text[:-1])
-    return _Starts(
-        position=starts.position[~is_again],
-        content=starts.content[~is_again],
-        text=starts.text[~is_again],
-        is_assistant=starts.is_assistant[~is_again],
-    )
+    return starts.only(~is_again)
+
+
+def _without_empty(starts: _Starts, offsets: IntArray) -> _Starts:
+    """Return starts without those of the assistant that another start or the end of the text follows at once."""
+    return starts.only(~starts.is_assistant | (starts.content < _limits(starts, offsets)))
 
 
 def _not_overlapping(positions: IntArray, marker: Sequence[int]) -> IntArray:

@@ -14,7 +14,7 @@ from bridgepack.data.identity import library_versions
 from bridgepack.data.reading.inputs import RowView
 from bridgepack.data.store.token_file import TOKEN_FILE_VERSION
 from bridgepack.errors import DataError
-from bridgepack.records.fingerprints import TOKENIZER_NAMES
+from bridgepack.records.fingerprints import TOKENIZER_NAMES, YOUNGER_DEFAULTS
 
 #: Settings that act on whole sequences after they were tokenised, or choose among equal ways of tokenising.
 SIZE_SETTINGS = frozenset({"over_long", "truncation_method", "ends_cut_completions"})
@@ -60,7 +60,9 @@ def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engin
         "settings": {
             path: value
             for path, value in tokenization_settings(recipe).items()
-            if path not in {"data.train", "data.validation"} and not path.startswith("tokenizer.")
+            if path not in {"data.train", "data.validation"}
+            and not path.startswith("tokenizer.")
+            and (path.removeprefix("preprocessing."), value) not in YOUNGER_DEFAULTS
         },
     }
 

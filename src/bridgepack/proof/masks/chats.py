@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, der
 from bridgepack.proof.masks.prefixes import ASSISTANT, Renders, derive_from_prefixes
 from bridgepack.proof.masks.records import RowFinding, RowVerdict
 from bridgepack.proof.masks.rendering import Rendering
+from bridgepack.proof.masks.thoughts import thoughts_of, without_thoughts
 from bridgepack.proof.masks.tokens import TokenCase, TrainedTurn, tokens_differ
 from bridgepack.proof.masks.tool_calls import lost_parts
 from bridgepack.proof.masks.votes import (
@@ -58,6 +59,7 @@ class ChatJudge:
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
         self._marks = learn_marks(self._rendering.text)
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
+        self._only_empty = settings.reasoning_loss == "mask_empty"
         self.names: tuple[str, ...] = (EVERYTHING,)
         if settings.loss_mode != "full":
             self.names = (*((BLOCKS,) if self._has_blocks else ()), PREFIXES, MARKS)
@@ -109,6 +111,11 @@ class ChatJudge:
             found = {name: without_turns(item, chat.untrained_turns) for name, item in found.items()}
         if self._settings.loss_mode == "last_turn":
             found = {name: only_last_turn(item) for name, item in found.items()}
+        if self._settings.reasoning_loss != "keep":
+            found = {
+                name: without_thoughts(item, chat.text, chat.answers, only_empty=self._only_empty)
+                for name, item in found.items()
+            }
         return found
 
     def _findings(
@@ -120,20 +127,24 @@ class ChatJudge:
         derivations: Mapping[str, Derivation],
     ) -> Iterator[RowFinding]:
         turns = _known_turns(chat.roles, derivations or {PREFIXES: chat.by_prefixes()})
+        thoughts = self._thoughts(chat, derivations.values())
         case = TokenCase(
             input_ids=ids,
             mask=mask,
             votes=votes,
             decode=self._tokenizer.decode,
             advice=self._advice(),
-            turns=list(self._trained_turns(chat, ids, turns)),
+            turns=list(self._trained_turns(chat, ids, turns, thoughts)),
             message_of=chat.message_of,
+            thoughts=thoughts,
         )
         yield from case.findings()
         yield from _lost_calls(chat, turns)
 
-    def _trained_turns(self, chat: _Chat, ids: TokenArray, turns: Sequence[Span | None]) -> Iterator[TrainedTurn]:
-        """Yield the tokens of the turns that the recipe trains, where it is known which they are."""
+    def _trained_turns(
+        self, chat: _Chat, ids: TokenArray, turns: Sequence[Span | None], thoughts: IntArray
+    ) -> Iterator[TrainedTurn]:
+        """Yield the tokens of the turns that the recipe trains, but for thoughts, where it is known which they are."""
         messages = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
         known = list(zip(messages, turns, strict=True))
         for message, turn in known[-1:] if self._settings.loss_mode == "last_turn" else known:
@@ -145,9 +156,20 @@ class ChatJudge:
             never = list(self._never)
             yield TrainedTurn(
                 message=message + 1,
-                tokens=tokens[~np.isin(ids[tokens], never)],
-                end=end[~np.isin(ids[end], never)],
+                tokens=tokens[~np.isin(ids[tokens], never) & ~np.isin(tokens, thoughts)],
+                end=end[~np.isin(ids[end], never) & ~np.isin(end, thoughts)],
             )
+
+    def _thoughts(self, chat: _Chat, derivations: Iterable[Derivation]) -> IntArray:
+        """Return the tokens of thoughts that the recipe does not train, of every turn that a derivation knows."""
+        if self._settings.reasoning_loss == "keep":
+            return np.empty(0, dtype=np.int64)
+        tokens = [
+            tokens_within(span, chat.bounds)
+            for item in derivations
+            for span in thoughts_of(item.turns, chat.text, chat.answers, only_empty=self._only_empty)
+        ]
+        return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *tokens]))
 
     def _end_of(self, text: str, start: int, stop: int) -> int:
         """Return the first character of what ends a turn: a known mark, or an added token; `stop` where none does."""
@@ -185,6 +207,11 @@ class _Chat:
     def roles(self) -> list[str]:
         """Roles of its messages."""
         return [message["role"] for message in self.conversation.messages]
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """The assistant's messages."""
+        return [message for message in self.conversation.messages if message["role"] == ASSISTANT]
 
     @property
     def untrained_turns(self) -> list[int]:

@@ -14,6 +14,7 @@ Kind = Literal[
     "mask-malformed",
     "mask-shifted",
     "other-turn-trained",
+    "reasoning-trained",
     "answer-not-trained",
     "turn-not-trained",
     "end-of-turn-not-trained",

@@ -1,7 +1,7 @@
 """Compares a row's tokens and mask with votes on its tokens, and words what differs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -38,6 +38,8 @@ class TokenCase:
     turns: Sequence[TrainedTurn] = ()  #: of the assistant, that are to be trained
     #: token -> the message it is of, from 1, and its role; None where that is not known
     message_of: Callable[[int], tuple[int, str] | None] = lambda _: None
+    #: tokens of thoughts that are not to be trained, int64
+    thoughts: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def findings(self) -> Iterator[RowFinding]:
         """Yield what is wrong with the mask, one finding per kind."""
@@ -58,7 +60,13 @@ class TokenCase:
         yield from self._not_trained({token for item in found.values() for token in item.untrained})
 
     def _trained_elsewhere(self, found: Mapping[str, Differences]) -> Iterator[RowFinding]:
-        places = sorted({token for item in found.values() for token in item.trained})
+        trained = {token for item in found.values() for token in item.trained}
+        thought = sorted(trained.intersection(self.thoughts.tolist()))
+        if thought:
+            detail = f"{_tokens(thought)} of thoughts trained, which preprocessing.reasoning_loss is to prevent"
+            place = self.message_of(thought[0])
+            yield self._finding("reasoning-trained", detail, thought, None if place is None else place[0])
+        places = sorted(trained.difference(thought))
         if places:
             place = self.message_of(places[0])
             whose = "" if place is None else f"; the first is of the {place[1]} turn"

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import PlanEntry, entries_of_packs
+from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, BridgepackError, DataError, RowError, StoreError
 from bridgepack.geometry import aligned_runtime_lengths
@@ -37,6 +38,8 @@ class DerivedPacks:
     differences: list[RowDifference] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)  #: inputs that could not be read, as messages
     num_unread_sequences: int = 0
+    #: split, file as the ledger calls it, row -> kind and detail of what its text lacks
+    losses: dict[tuple[str, str, int], frozenset[Loss]] = field(default_factory=dict)
 
     def add(self, other: DerivedPacks) -> None:
         """Add what came of other packs."""
@@ -46,6 +49,7 @@ class DerivedPacks:
         self.differences += other.differences
         self.unread += other.unread
         self.num_unread_sequences += other.num_unread_sequences
+        self.losses |= other.losses
 
 
 #: Position of an input, its row, and where the sequence begins in it.
@@ -63,8 +67,8 @@ class _Expected:
 class RowGiver(Protocol):
     """What gives the rows of a split anew: its sources, or a token store."""
 
-    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, TokenSequence | RowError]]:
-        """Yield some rows of an input as sequences, one after the other, or why they give none.
+    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, TokenSequence | RowError, tuple[Loss, ...]]]:
+        """Yield some rows of an input, one after the other: number, sequence or why there is none, and what it lacks.
 
         Raises:
             DataError: the input is gone, or cannot be read.
@@ -157,12 +161,13 @@ class PackDeriver:
                 self._add(entry.pack, entry, _PLAN, None, f"input {file_index}", f"one of {len(self._inputs)} inputs")
             return
         try:
-            for row, derived in self._giver.rows(file_index, {row for _, row, _ in left}):
+            for row, derived, losses in self._giver.rows(file_index, {row for _, row, _ in left}):
                 place = (file_index, row, 0 if isinstance(derived, RowError) else derived.first_token)
                 if place in left:  # its other pieces may lie in packs that are not looked at
                     left.discard(place)
                     self._found.num_sequences += 1
                     self._compare_row(expected[place], derived)
+                    self._found.losses[(self._split, self._inputs[file_index].path, row)] = frozenset(losses)
                     self._progress.advance(1)
         except (DataError, StoreError) as error:
             self._found.unread.append(str(error))

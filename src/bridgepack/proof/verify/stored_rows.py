@@ -13,6 +13,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
+from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.over_long import OverLongPolicy
 from bridgepack.data.store.keys import tokenization_key
 from bridgepack.data.store.records import BuildRecord, RangeRecord, find_build_record, iter_build_records
@@ -39,8 +40,8 @@ class StoredRows:
     ranges: tuple[RangeRecord, ...]
     policy: OverLongPolicy  #: what becomes of sequences in the light of the recipe's sizes
 
-    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, TokenSequence | RowError]]:
-        """Yield some rows of an input as sequences, one after the other, or why they give none.
+    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, TokenSequence | RowError, tuple[Loss, ...]]]:
+        """Yield some rows of an input, one after the other: number, sequence or why there is none, and what it lacks.
 
         Every token file that is needed is read whole and compared with its checksums first.
 
@@ -60,19 +61,22 @@ class StoredRows:
 
     def _rows_of_range(
         self, path: Path, first_row: int, rows: Sequence[int]
-    ) -> Iterator[tuple[int, TokenSequence | RowError]]:
+    ) -> Iterator[tuple[int, TokenSequence | RowError, tuple[Loss, ...]]]:
         check_token_file(path)
         index, arrays = read_token_index(path), token_arrays(path)
         places = {int(offset): place for place, offset in enumerate(index.row_offsets)}
         drops = dict(zip(index.drop_rows.tolist(), index.drop_kinds.tolist(), strict=True))
+        losses: dict[int, tuple[Loss, ...]] = {}
+        for offset, kind in zip(index.loss_rows.tolist(), index.loss_kinds.tolist(), strict=True):
+            losses[offset] = (*losses.get(offset, ()), Loss(*index.kinds[kind]))
         for row in rows:
             offset = row - first_row
             if offset in places:
                 ids, mask = arrays.sequence(places[offset])
                 made = finished_sequences(self.policy, ids, mask, int(index.num_context[places[offset]]))
-                yield from ((row, item) for item in made)
+                yield from ((row, item, losses.get(offset, ())) for item in made)
             elif offset in drops:
-                yield row, RowError(*index.kinds[drops[offset]])
+                yield row, RowError(*index.kinds[drops[offset]]), ()
 
 
 def stored_rows(

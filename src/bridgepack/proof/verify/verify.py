@@ -1,5 +1,6 @@
 """Verifies an artifact: its files against the manifest, its ingredients, its packs against sources or stored tokens."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -7,6 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.contents import LOST_CONTENT_FILE, PLAN_FOLDER
+from bridgepack.data.artifact.plan import iter_lost_content
+from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
 from bridgepack.proof.packs import drawn_of_each, opened_artifact, split_record
@@ -121,6 +125,7 @@ class _Verification:
             return total
         if total.num_sequences or total.differences:
             self.checks.append(_packs_check(total, self._origin.gives))
+            self.checks += _losses_checks(self._artifact, total, self._origin.gives)
         if total.unread:
             self.checks.append(self._not_derived("; ".join(dict.fromkeys(total.unread)), total.num_unread_sequences))
         return total
@@ -220,3 +225,31 @@ def _packs_check(found: DerivedPacks, gives: str) -> Check:
     if num_different:
         return Check(name="packs", outcome="differs", detail=f"{num_different} of {done} are not what {gives}")
     return Check(name="packs", outcome="same", detail=f"{done} are what {gives}")
+
+
+def _losses_checks(artifact: Artifact, found: DerivedPacks, gives: str) -> Iterator[Check]:
+    """Yield whether the ledger says of the rows that were derived what their texts lack, where there is a ledger."""
+    if not (artifact.folder / PLAN_FOLDER / LOST_CONTENT_FILE).is_file():
+        return
+    paths = Counter((split.name, item.path) for split in artifact.manifest.splits for item in split.inputs)
+    wanted = {place: losses for place, losses in found.losses.items() if paths[place[:2]] == 1}
+    listed: dict[tuple[str, str, int], set[Loss]] = {place: set() for place in wanted}
+    try:
+        for line in iter_lost_content(artifact):
+            if (place := (line.split, line.file, line.row)) in listed:
+                listed[place].add(Loss(line.kind, line.detail))
+    except ArtifactError as error:
+        yield Check(name="lost content", outcome="differs", detail=str(error))
+        return
+    others = sorted(place for place, losses in wanted.items() if losses != listed[place])
+    if not others:
+        detail = f"plan/{LOST_CONTENT_FILE} says of {len(wanted)} rows what {gives}"
+        yield Check(name="lost content", outcome="same", detail=detail)
+        return
+    _, file, row = first = others[0]
+    texts = ["; ".join(map(": ".join, sorted(losses))) or "nothing" for losses in (listed[first], wanted[first])]
+    detail = (
+        f"plan/{LOST_CONTENT_FILE} says of {len(others)} of {len(wanted)} rows another thing than {gives}, e.g. of "
+        f"{file} row {row}: {texts[0]}; it is: {texts[1]}"
+    )
+    yield Check(name="lost content", outcome="differs", detail=detail)

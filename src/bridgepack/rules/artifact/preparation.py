@@ -211,18 +211,38 @@ def row_settings_not_read(facts: ArtifactFacts) -> Found:
     return _lost(facts, [LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS])
 
 
-def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind]) -> Found:
-    """Yield the kinds of losses that splits have, each with its first example and what mends it."""
+@artifact_rule("BP547", WARNING, "bridgepack manifest", noticed="never")
+def nothing_of_thoughts_masked(facts: ArtifactFacts) -> Found:
+    """The recipe takes the loss off thoughts, and no row's text has a marker of thoughts.
+
+    Why: Silent: either the rows have no thoughts, or the template writes them between markers that are not known, and
+        they are trained.
+    Bad: lost_content has 2 for no_reasoning, 2 sequences.
+    Good: lost_content has 1 for no_reasoning, 2 sequences.
+    Fix: Set tokenizer.chat_template to a template that writes thoughts between known markers, or
+        preprocessing.reasoning_loss to keep.
+    Evidence: executed, with each row at build time.
+    """
     for split in facts.require_manifest().splits:
+        if 0 < _num_made(split) <= split.lost_content.get(LostKind.NO_REASONING, 0):
+            yield from _lost(facts, [LostKind.NO_REASONING], [split])
+
+
+def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequence[SplitRecord] | None = None) -> Found:
+    """Yield the kinds of losses that splits have, each with its first example and what mends it."""
+    for split in facts.require_manifest().splits if splits is None else splits:
         for kind in kinds:
             count = split.lost_content.get(kind, 0)
             if count:
                 first = next((lost for lost in split.lost_examples if lost.kind == kind), None)
                 where = f"{MANIFEST_FILE} {split.name} lost_content.{kind}"
-                num_made = split.statistics.num_rows_packed
-                num_made += split.drops.get(DropReason.NOT_SAMPLED, 0)
-                found = f"{count} of {num_made} sequences{_example(split, first)}"
+                found = f"{count} of {_num_made(split)} sequences{_example(split, first)}"
                 yield wrong(where, found, f"none; {LOSS_CURES[kind]}", group=where)
+
+
+def _num_made(split: SplitRecord) -> int:
+    """Return the rows that became sequences, those that the mixture left out among them."""
+    return split.statistics.num_rows_packed + split.drops.get(DropReason.NOT_SAMPLED, 0)
 
 
 def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:

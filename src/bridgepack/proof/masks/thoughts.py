@@ -1,0 +1,84 @@
+"""Derives which of the assistant's characters are thoughts that a recipe does not train, and takes votes off them.
+
+Markers are met one after the other, as a reader meets them; what a row gives as thoughts in a field of its own is
+looked for besides, whatever the template writes around it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bridgepack.data.sequences.marked_text import REASONING
+from bridgepack.proof.masks.votes import NOT_JUDGED, NOT_TRAINED, TRAINED, Derivation, Span
+from bridgepack.records import THOUGHT_MARKERS
+
+
+def without_thoughts(
+    derivation: Derivation, text: str, answers: Sequence[Mapping[str, Any]], *, only_empty: bool
+) -> Derivation:
+    """Return a derivation whose votes are against training thoughts in the turns that it knows.
+
+    A turn whose place is not known is not judged where the text has thoughts at all.
+
+    Args:
+        derivation: of the text.
+        text: of the conversation.
+        answers: the assistant's messages, in order.
+        only_empty: only blocks without a thought are not trained.
+    """
+    votes = derivation.votes.copy()
+    spans = thoughts_of(derivation.turns, text, answers, only_empty=only_empty)
+    if (not derivation.turns or None in derivation.turns) and any(marks[0] in text for marks in THOUGHT_MARKERS):
+        known = [slice(*turn) for turn in derivation.turns if turn is not None]
+        kept = [votes[part].copy() for part in known]
+        votes[votes == TRAINED] = NOT_JUDGED
+        for part, values in zip(known, kept, strict=True):
+            votes[part] = values
+    for first, stop in spans:
+        within = votes[first:stop]
+        within[within == TRAINED] = NOT_TRAINED
+    return replace(derivation, votes=votes)
+
+
+def thoughts_of(
+    turns: Sequence[Span | None], text: str, answers: Sequence[Mapping[str, Any]], *, only_empty: bool
+) -> list[Span]:
+    """Return the characters of turns that are thoughts, opening markers among them."""
+    found: list[Span] = []
+    for span, message in zip(turns, answers, strict=False):
+        if span is not None:
+            turn = text[slice(*span)]
+            parts = [*_marked(turn, only_empty=only_empty), *([] if only_empty else _given(turn, message))]
+            found += [(span[0] + first, span[0] + stop) for first, stop in parts]
+    return found
+
+
+def _marked(turn: str, *, only_empty: bool) -> Iterator[Span]:
+    for opening, closing, is_own in THOUGHT_MARKERS:
+        place, since, inner = 0, 0 if is_own else None, 0
+        for part in re.split(f"({re.escape(opening)}|{re.escape(closing)})", turn):
+            place += len(part)
+            if part == opening and (since is None or inner == 0):
+                since, inner = place - len(part), place
+            elif part == closing and since is not None:
+                is_empty = not turn[inner : place - len(part)].strip()
+                if is_empty:
+                    yield since, len(turn) - len(turn[place:].lstrip())
+                elif not only_empty:
+                    yield since, place - len(part)
+                since, inner = None, place
+        if inner and since is not None and not turn[:since].strip() and not only_empty:
+            yield since, len(turn)
+
+
+def _given(turn: str, message: Mapping[str, Any]) -> Iterator[Span]:
+    """Yield where a field of thoughts stands before the answer's own words."""
+    words = message.get("content")
+    limit = turn.rfind(words.strip()) if isinstance(words, str) and words.strip() else len(turn)
+    for name in REASONING:
+        thoughts = message.get(name)
+        if isinstance(thoughts, str) and thoughts.strip():
+            place = turn.find(thoughts.strip(), 0, max(limit, 0))
+            if place >= 0:
+                yield place, place + len(thoughts.strip())
