@@ -8,6 +8,7 @@ import click
 from bridgepack.checking.options import CheckOptions, parse_given
 from bridgepack.cli.options import Count, PathOption, num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
+from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.report.html.files import write_report
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.text import printable
@@ -21,12 +22,23 @@ from bridgepack.rules.engine.text import report_to_dict
 @click.option("--given", multiple=True, metavar="NAME=VALUE", help="Say what packs without a manifest do not.")
 @click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def report(artifact: Path, output: Path | None, card: Path | None, as_json: bool, **arguments: Any) -> int:
+@click.pass_obj
+def report(
+    is_whole_process: bool | None,
+    /,
+    artifact: Path,
+    output: Path | None,
+    card: Path | None,
+    as_json: bool,
+    **arguments: Any,
+) -> int:
     """Write ARTIFACT as one page of HTML; exit 1 when a rule of severity error is broken.
 
     The page has what `check` finds, what became of every row, sources, lengths, fill, attention work, packs drawn and
     as text, and how to build it again. It needs no script and no network. Packs of other tools need --output.
     """
+    if is_whole_process:
+        import_transformers()  # before anything imports it with the frameworks, which takes seconds
     with TerminalProgress() as progress:
         options = CheckOptions(
             given=parse_given(arguments["given"]), num_workers=arguments["workers"] or num_cores(), progress=progress

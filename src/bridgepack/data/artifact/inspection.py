@@ -57,14 +57,23 @@ class PackView:
     note: str | None
 
 
-def view_pack(artifact: Artifact, split: str, index: int) -> PackView:
+Decoder = tuple[ChatTokenizer | None, str | None]
+
+
+def view_pack(artifact: Artifact, split: str, index: int, *, decoder: Decoder | None = None) -> PackView:
     """Return one pack of an artifact, decoded.
+
+    Args:
+        artifact: the artifact.
+        split: of the pack.
+        index: its 0-based row.
+        decoder: what `tokenizer_of` gives, where it has been loaded already.
 
     Raises:
         ArtifactError: when the split or row does not exist, or cannot be read.
     """
     row = artifact.row(split, index)
-    tokenizer, note = tokenizer_of(artifact)
+    tokenizer, note = decoder or tokenizer_of(artifact)
     sequences = view_sequences(
         row,
         origins=_origins(artifact, split, index),
@@ -132,7 +141,7 @@ def text_of(ids: Sequence[int], tokenizer: ChatTokenizer | None) -> str:
     return tokenizer.decode(ids) if tokenizer is not None else " ".join(f"[{token}]" for token in ids)
 
 
-def tokenizer_of(artifact: Artifact) -> tuple[ChatTokenizer | None, str | None]:
+def tokenizer_of(artifact: Artifact) -> Decoder:
     """Return the tokenizer that an artifact's manifest names, or why it cannot be loaded."""
     known = artifact.manifest.tokenizer
     config = TokenizerConfig(

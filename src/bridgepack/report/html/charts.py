@@ -68,7 +68,7 @@ def length_chart(lengths: SplitLengths, packed_sequence_size: int | None) -> Cha
     low, high = max(int(lengths.lengths[0]), 1), int(max(named.values())) + 1
     edges = np.unique(np.geomspace(low, max(high, low + 1), _NUM_BARS + 1).round())
     powers = [2.0**power for power in range(32) if low <= 2**power <= high]
-    return _chart(edges, lengths.lengths, lengths.counts, named, powers, is_logarithmic=True)
+    return _chart(edges, np.maximum(lengths.lengths, 1), lengths.counts, named, powers, is_logarithmic=True)
 
 
 def value_chart(values: npt.NDArray[np.floating] | IntArray) -> Chart:
@@ -97,7 +97,7 @@ def _chart(
     places = (scaled - first) / (last - first) * 100
 
     def mark(label: str, value: float) -> Mark:
-        place = (np.log(value) if is_logarithmic else value) - first
+        place = (np.log(max(value, 1)) if is_logarithmic else value) - first
         return Mark(label=label, value=value, x=round(float(np.clip(place / (last - first) * 100, 0, 100)), 2))
 
     is_whole = values.dtype.kind in "iu"

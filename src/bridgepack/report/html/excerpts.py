@@ -5,7 +5,14 @@ from dataclasses import dataclass, replace
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
-from bridgepack.data.artifact.inspection import PackView, SequenceView, TextSpan, view_pack, view_sequences
+from bridgepack.data.artifact.inspection import (
+    PackView,
+    SequenceView,
+    TextSpan,
+    tokenizer_of,
+    view_pack,
+    view_sequences,
+)
 from bridgepack.errors import ArtifactError
 from bridgepack.records import PackedRow
 
@@ -40,7 +47,9 @@ def excerpts(
     """
     reasons = {pack: ", ".join(why for why, other in chosen.items() if other == pack) for pack in chosen.values()}
     if isinstance(artifact, Artifact):
-        return [_excerpt(why, view_pack(artifact, split, pack)) for pack, why in reasons.items()]
+        decoder = tokenizer_of(artifact)
+        views = {pack: view_pack(artifact, split, pack, decoder=decoder) for pack in reasons}
+        return [_excerpt(why, views[pack]) for pack, why in reasons.items()]
     note = "text is shown as token ids: nothing says which tokenizer made these packs"
     rows = _rows(artifact, split, set(reasons))
     return [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.contents import CARD_FILE, REPORT_FILE
+from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.errors import ConfigError
 from bridgepack.report.checks import staged_report
 from bridgepack.report.html.card import dataset_card
@@ -44,11 +45,13 @@ def write_report(
     """
     _check_place("--output", output, artifact, REPORT_FILE)
     _check_place("--card", card, artifact, CARD_FILE)
+    has_manifest = (artifact / MANIFEST_FILE).exists()
+    if output is None and artifact.exists() and not has_manifest:
+        raise ConfigError("--output is not given; packs without a manifest get no file beside them. Give a file.")
+    if card is not None and not has_manifest:
+        raise ConfigError(f"--card needs {MANIFEST_FILE}, which {str(artifact)!r} does not have. Leave it out.")
+    output = output or artifact / REPORT_FILE
     page = artifact_page(artifact, options)
-    if output is None:
-        if page.facts.manifest is None:
-            raise ConfigError("--output is not given; packs without a manifest get no file beside them. Give a file.")
-        output = artifact / REPORT_FILE
     text = None if card is None else dataset_card(artifact, page.facts.manifest)
     with staged_report(output, page.html()), staged_report(card, text or "", option="--card"):
         pass

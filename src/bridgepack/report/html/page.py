@@ -1,5 +1,6 @@
 """An artifact as one page: judged as `check` does, then everything that its manifest, plan and rows tell."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,10 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
-from bridgepack.errors import ArtifactError
+from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.packs import opened_artifact
 from bridgepack.proof.runs import plain
-from bridgepack.records import LOSS_CURES, TRAIN, SplitRecord
+from bridgepack.records import LOSS_CURES, TRAIN, Drop, LostContent, Manifest, SplitRecord
 from bridgepack.report.html.charts import Chart, PackBar, length_chart, pack_bars, value_chart
 from bridgepack.report.html.excerpts import Excerpt, excerpts
 from bridgepack.report.html.lengths import SplitLengths, lengths_of_plan, lengths_of_rows
@@ -29,8 +30,10 @@ from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.text import rule_page
 from bridgepack.rules.engine.truth import SplitTruth
 
-#: What takes the place of a section of packs that bridgepack did not build.
+#: What takes the place of a section that needs what is not there.
 _FOREIGN = "another tool made these packs, and nothing beside them says it"
+_CHANGED = "the files are not those that were built; the findings say what differs"
+_UNSOUND = "not every row could be read and is sound; the findings say what is wrong"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +89,8 @@ class ArtifactPage:
             "artifact.html.jinja",
             page=self,
             manifest=manifest,
-            recipe="" if manifest is None else recipe_to_yaml(SFTRecipe.from_mapping(plain(manifest.recipe))),
+            recipe="" if manifest is None else _recipe_text(manifest),
+            origin=_origin,
             version=__version__,
             cures=LOSS_CURES,
             source_tree=source_tree,
@@ -110,10 +114,10 @@ def artifact_page(target: Path, options: CheckOptions) -> ArtifactPage:
     assert packs is not None
     opened = _opened(target, packs, options)
     splits = tuple(_split_pages(opened, packs.facts))
-    first = splits[0].lengths if splits and splits[0].name == TRAIN else None
-    stragglers: Stragglers | str = _FOREIGN
-    if isinstance(opened, Artifact):
-        stragglers = stragglers_of(opened, first.pack_costs) if first else "the lengths are not known"
+    training = next((split.lengths for split in splits if split.name == TRAIN), None)
+    stragglers: Stragglers | str = _FOREIGN if packs.facts.manifest is None else _CHANGED
+    if isinstance(opened, Artifact) and training is not None:
+        stragglers = stragglers_of(opened, training.pack_costs)
     return ArtifactPage(
         folder=target,
         report=check_target(loaded, options, packs=packs),
@@ -123,24 +127,24 @@ def artifact_page(target: Path, options: CheckOptions) -> ArtifactPage:
     )
 
 
-def _opened(target: Path, packs: CheckedArtifact, options: CheckOptions) -> Artifact | ArtifactOnDisk | str:
-    """Return what its packs are read from, or why they are not: files that are not those of the manifest."""
+def _opened(target: Path, packs: CheckedArtifact, options: CheckOptions) -> Artifact | ArtifactOnDisk | None:
+    """Return what its packs are read from; None where files are not those of the manifest."""
     if packs.facts.manifest is None:
         return ArtifactOnDisk(target, may_lack_manifest=bool(options.given))
     try:
         return opened_artifact(target)
-    except ArtifactError as error:
-        return str(error)
+    except ArtifactError:
+        return None  # the findings say what differs
 
 
-def _split_pages(opened: Artifact | ArtifactOnDisk | str, facts: ArtifactFacts) -> Iterator[SplitPage]:
+def _split_pages(opened: Artifact | ArtifactOnDisk | None, facts: ArtifactFacts) -> Iterator[SplitPage]:
     size = facts.context.packed_sequence_size
     for name, truth in facts.truths.items():
         record = facts.manifest.split(name) if facts.manifest else None
         lengths, shown, unknown = None, [], ""
         try:
-            if isinstance(opened, str):
-                raise ArtifactError(opened)
+            if opened is None:
+                raise ArtifactError(_CHANGED)
             lengths = _lengths(opened, truth)
             shown = excerpts(opened, name, _chosen(lengths), size)
         except ArtifactError as error:
@@ -158,7 +162,7 @@ def _split_pages(opened: Artifact | ArtifactOnDisk | str, facts: ArtifactFacts) 
 
 def _lengths(opened: Artifact | ArtifactOnDisk, truth: SplitTruth) -> SplitLengths:
     if not truth.is_complete or not truth.num_rows:
-        raise ArtifactError("not every row could be read and is sound; the findings say what is wrong")
+        raise ArtifactError(_UNSOUND)
     if isinstance(opened, Artifact):
         return lengths_of_plan(opened, truth.split, truth.num_rows)
     return lengths_of_rows(opened, truth.split, truth.num_rows)
@@ -168,3 +172,17 @@ def _chosen(lengths: SplitLengths) -> dict[str, int]:
     """Return why a pack is shown -> the pack, which may be the same for several reasons."""
     drawn = int(np.random.default_rng(0).integers(lengths.num_packs))
     return {"The first pack": 0, "A pack drawn at random": drawn, "The emptiest pack": lengths.emptiest}
+
+
+def _recipe_text(manifest: Manifest) -> str:
+    recipe = plain(manifest.recipe)
+    try:
+        return recipe_to_yaml(SFTRecipe.from_mapping(recipe))
+    except ConfigError:  # of another version of bridgepack; JSON is YAML, too
+        return json.dumps(recipe, indent=2)
+
+
+def _origin(record: SplitRecord, example: Drop | LostContent) -> str:
+    """Return where a row is that is given as an example."""
+    named = dict(enumerate(record.inputs)).get(example.file_index)
+    return f"{named.path if named else 'an input that the manifest does not list'} row {example.row}"
