@@ -19,19 +19,23 @@ from bridgepack.data.workers.process import TOKENISING, preload
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
 @build_options
 @click.option("--check", "is_checked", is_flag=True, help="Then judge recipe and artifact, as `check` does.")
+@click.option("--report", "is_reported", is_flag=True, help="Then write report.html into it, as `report` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
-def build(recipe: str, overrides: tuple[str, ...], is_checked: bool, dry_run: bool, **arguments: Any) -> int:
+def build(
+    recipe: str, overrides: tuple[str, ...], is_checked: bool, is_reported: bool, dry_run: bool, **arguments: Any
+) -> int:
     """Build the packed artifact of RECIPE, or go on where a build of it was ended.
 
     RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `recipes list` has. With
     a URL (s3://, gs://, az://, msc://) as output it is built in the default folder, and a copy is written there. With
-    --check, it exits 1 when a rule of severity error is broken.
+    --check or --report, it exits 1 when a rule of severity error is broken.
     """
-    if is_checked and dry_run:
-        raise click.UsageError("--check judges what --dry-run does not build; give one of them.")
+    for name, is_asked in (("--check judges", is_checked), ("--report shows", is_reported)):
+        if is_asked and dry_run:
+            raise click.UsageError(f"{name} what --dry-run does not build; give one of them.")
     preload(TOKENISING, *(() if dry_run else (recipe, overrides)))  # a dry run needs no engine
     # Meanwhile the server of the workers loads the tokenizer: imported before it starts, this would cost 0.7 s.
     from bridgepack.cli.building import build_recipe
 
-    return build_recipe(recipe, overrides, is_checked=is_checked, dry_run=dry_run, **arguments)
+    return build_recipe(recipe, overrides, is_checked=is_checked, is_reported=is_reported, dry_run=dry_run, **arguments)

@@ -1,7 +1,9 @@
 """What the `build` command does, once the server of the workers has been started."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
@@ -14,7 +16,12 @@ from bridgepack.planning.balance import balance_for
 from bridgepack.report.checks import rendered
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.terminal import describe_build, describe_plan
+from bridgepack.report.text import printable
+from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.text import report_to_dict
+
+if TYPE_CHECKING:
+    from bridgepack.report.html.files import WrittenReport
 
 
 def build_recipe(
@@ -23,6 +30,7 @@ def build_recipe(
     *,
     output: Path | str | None,
     is_checked: bool,
+    is_reported: bool,
     as_json: bool,
     dry_run: bool,
     **options: Any,
@@ -39,18 +47,27 @@ def build_recipe(
         return CLEAN
     with TerminalProgress() as progress:
         result = build_artifact(loaded, output=output, progress=progress, options=chosen, balance=balance)
-    if not is_checked:
-        print_json(result.to_dict()) if as_json else echo(describe_build(result, loaded))
-        return CLEAN
+    summary, judged = result.to_dict(), []
     if not as_json:
-        echo(describe_build(result, loaded) + "\n")
-    return _check_built(recipe, overrides, result, num_workers=chosen.num_workers, as_json=as_json)
+        echo(describe_build(result, loaded))
+    if is_checked:
+        judged.append(_check_built(recipe, overrides, result, num_workers=chosen.num_workers))
+        summary["check"] = report_to_dict(judged[-1])
+        if not as_json:
+            echo("\n" + rendered(judged[-1], has_colour=has_colour()).rstrip("\n"))
+    if is_reported:
+        written = _write_report(result, num_workers=chosen.num_workers)
+        judged.append(written.report)
+        summary["report"] = str(written.files["output"])
+        if not as_json:
+            echo(f"\nreport: {printable(summary['report'])}")
+    if as_json:
+        print_json(summary)
+    return FINDINGS if any(report.fails() for report in judged) else CLEAN
 
 
-def _check_built(
-    recipe: str, overrides: tuple[str, ...], result: BuildResult, *, num_workers: int, as_json: bool
-) -> int:
-    """Judge what was built together with its recipe."""
+def _check_built(recipe: str, overrides: tuple[str, ...], result: BuildResult, *, num_workers: int) -> CheckReport:
+    """Return what the rules say of what was built together with its recipe."""
     with TerminalProgress() as progress:
         options = CheckOptions(
             artifact=result.output,
@@ -58,9 +75,11 @@ def _check_built(
             num_workers=max(num_workers, 1),
             progress=progress,
         )
-        report = check_target(recipe, options)
-    if as_json:
-        print_json({**result.to_dict(), "check": report_to_dict(report)})
-    else:
-        echo(rendered(report, has_colour=has_colour()).rstrip("\n"))
-    return FINDINGS if report.fails(strict=False) else CLEAN
+        return check_target(recipe, options)
+
+
+def _write_report(result: BuildResult, *, num_workers: int) -> WrittenReport:
+    from bridgepack.report.html.files import write_report
+
+    with TerminalProgress() as progress:
+        return write_report(result.output, CheckOptions(num_workers=max(num_workers, 1), progress=progress))

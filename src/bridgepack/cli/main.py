@@ -46,6 +46,7 @@ COMMANDS = {
     "preview": ("preview", "Show what a build would make of RECIPE's data, by a sample of its rows; write nothing."),
     "recipes": ("recipes", "List the recipes at hand, show one with where its values come from, write a new one."),
     "repack": ("artifacts", "Pack the sequences of ARTIFACT anew, with other sizes or for another topology."),
+    "report": ("report", "Write ARTIFACT as one page of HTML; exit 1 when a rule of severity error is broken."),
     "rules": ("check", "List every rule of `check` by subject: code, severity, name."),
     "store": ("store", "Look at the token store, empty it, verify it."),
     "trace": (

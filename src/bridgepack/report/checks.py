@@ -56,7 +56,7 @@ def check_report_path(path: Path | None, target: str, environment: str | None) -
 
 
 @contextmanager
-def staged_report(path: Path | None, text: str) -> Iterator[None]:
+def staged_report(path: Path | None, text: str, *, option: str = "--output") -> Iterator[None]:
     """Put a report in its place when the body has succeeded; before it, make sure that this is possible.
 
     Nothing is written where the path is None; a device or a pipe is written to as it is.
@@ -67,12 +67,12 @@ def staged_report(path: Path | None, text: str) -> Iterator[None]:
     if path is None:
         yield
         return
-    with _explained(path):
+    with _explained(path, option):
         is_special = path.exists() and not path.is_file() and not path.is_dir()
         temporary = None if is_special else _staged(path.resolve(), text)
     try:
         yield
-        with _explained(path):
+        with _explained(path, option):
             if temporary is None:
                 path.write_text(text, encoding="utf-8", errors="backslashreplace")
             else:
@@ -95,12 +95,12 @@ def _staged(path: Path, text: str) -> Path:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Path, option: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:  # the latter for a link that leads to itself
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"--output is {str(path)!r}; it cannot be written: {reason}. Choose another.") from None
+        raise ConfigError(f"{option} is {str(path)!r}; it cannot be written: {reason}. Choose another.") from None
 
 
 def describe_fix(outcome: Fixed) -> str:

@@ -174,14 +174,20 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
 def _describe_sources(split: SplitRecord) -> Iterator[str]:
     """Yield a table of the sources, those of a mixture within it below its sum."""
     yield f"  {'sources':<38}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked     got"
+    for depth, sources in source_tree(split):
+        yield _source_line(sources, depth)
+
+
+def source_tree(split: SplitRecord) -> Iterator[tuple[int, Sequence[SourceRecord]]]:
+    """Yield depth, from 1, and sources of each line of a tree: those of a mixture, then each of them below it."""
     above: tuple[str, ...] = ()
     for source in split.sources:
         for depth in range(1, len(source.name)):
             group = source.name[:depth]
             if above[:depth] != group:
-                yield _source_line([one for one in split.sources if one.name[:depth] == group], depth)
+                yield depth, [one for one in split.sources if one.name[:depth] == group]
         above = source.name
-        yield _source_line([source], len(above))
+        yield len(above), [source]
 
 
 def _source_line(sources: Sequence[SourceRecord], depth: int) -> str:

@@ -15,6 +15,8 @@ PLAN_FOLDER = "plan"
 DROPPED_ROWS_FILE = "dropped.jsonl"
 LOST_CONTENT_FILE = "lost_content.jsonl"
 REPORT_FILE = "report.html"
+#: Its dataset card, where a hub looks for it.
+CARD_FILE = "README.md"
 #: Shards of so many bytes in all are hashed by whatever opens an artifact; of larger ones only those that it reads.
 _HASHED_BYTES = 1 << 26
 _NAMED = 3
@@ -73,11 +75,12 @@ def changed_files(folder: Path, manifest: Manifest) -> dict[str, str]:
 def unlisted_files(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     """Return the files below an artifact that its manifest does not list, sorted.
 
-    Hidden files and its report may be there.
+    Hidden files, its report and its dataset card may be there.
     """
     names = [split.name for split in manifest.splits]
-    listed = {shard.path for split in manifest.splits for shard in split.shards} | {MANIFEST_FILE, REPORT_FILE}
+    listed = {shard.path for split in manifest.splits for shard in split.shards} | {MANIFEST_FILE}
     listed |= {record.path for record in manifest.files} if manifest.files else set(other_files(names))
+    listed |= {REPORT_FILE, CARD_FILE}
     return tuple(sorted({path for path in _files_below(folder) if path not in listed}))
 
 

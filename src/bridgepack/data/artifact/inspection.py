@@ -12,6 +12,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ArtifactError, TokenizerError
 from bridgepack.geometry import seq_boundaries
+from bridgepack.records import PackedRow
 from bridgepack.records.results import Result
 
 
@@ -60,19 +61,56 @@ class PackView(Result):
     note: str | None
 
 
-def view_pack(artifact: Artifact, split: str, index: int) -> PackView:
+Decoder = tuple[ChatTokenizer | None, str | None]
+
+
+def view_pack(artifact: Artifact, split: str, index: int, *, decoder: Decoder | None = None) -> PackView:
     """Return one pack of an artifact, decoded.
+
+    Args:
+        artifact: the artifact.
+        split: of the pack.
+        index: its 0-based row.
+        decoder: what `tokenizer_of` gives, where it has been loaded already.
 
     Raises:
         ArtifactError: when the split or row does not exist, or cannot be read.
     """
     row = artifact.row(split, index)
-    tokenizer, note = tokenizer_of(artifact)
-    eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
+    tokenizer, note = decoder or tokenizer_of(artifact)
+    sequences = view_sequences(
+        row,
+        origins=_origins(artifact, split, index),
+        tokenizer=tokenizer,
+        eos_token_id=int(artifact.manifest.tokenizer["eos_token_id"]),
+    )
+    return PackView(
+        split=split,
+        index=index,
+        packed_sequence_size=artifact.manifest.packed_sequence_size,
+        sequences=sequences,
+        note=note,
+    )
+
+
+def view_sequences(
+    row: PackedRow,
+    *,
+    origins: Sequence[tuple[str, int, int, int]] = (),
+    tokenizer: ChatTokenizer | None = None,
+    eos_token_id: int | None = None,
+) -> tuple[SequenceView, ...]:
+    """Return the sequences of a row.
+
+    Args:
+        row: one pack, whose structure is sound.
+        origins: (file, 1-based row, first token of it, runtime length) of each, where they are known.
+        tokenizer: that decodes them; None shows ids.
+        eos_token_id: None where it is not known.
+    """
     bounds = seq_boundaries(row.seq_start_id, len(row.input_ids)).tolist()
-    origins = zip_longest(pairwise(bounds), _origins(artifact, split, index)[: len(bounds) - 1])
     sequences = []
-    for position, ((start, stop), origin) in enumerate(origins):
+    for position, ((start, stop), origin) in enumerate(zip_longest(pairwise(bounds), origins[: len(bounds) - 1])):
         file, source_row, first_token, length = origin or (None, None, 0, stop - start - 1)
         ids = row.input_ids[start : start + length + 1]
         is_trained = row.loss_mask[start : start + length].astype(bool)
@@ -90,13 +128,7 @@ def view_pack(artifact: Artifact, split: str, index: int) -> PackView:
                 spans=tuple(text_spans(ids.tolist(), [False, *is_trained.tolist()], tokenizer)),
             )
         )
-    return PackView(
-        split=split,
-        index=index,
-        packed_sequence_size=artifact.manifest.packed_sequence_size,
-        sequences=tuple(sequences),
-        note=note,
-    )
+    return tuple(sequences)
 
 
 def text_spans(ids: Sequence[int], trained: Sequence[bool], tokenizer: ChatTokenizer | None) -> list[TextSpan]:
@@ -113,7 +145,7 @@ def text_of(ids: Sequence[int], tokenizer: ChatTokenizer | None) -> str:
     return tokenizer.decode(ids) if tokenizer is not None else " ".join(f"[{token}]" for token in ids)
 
 
-def tokenizer_of(artifact: Artifact) -> tuple[ChatTokenizer | None, str | None]:
+def tokenizer_of(artifact: Artifact) -> Decoder:
     """Return the tokenizer that an artifact's manifest names, or why it cannot be loaded."""
     known = artifact.manifest.tokenizer
     config = TokenizerConfig(

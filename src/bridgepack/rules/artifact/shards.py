@@ -190,7 +190,7 @@ def shard_not_listed(facts: ArtifactFacts) -> Found:
 
     Why: Silent: the host trains on every Parquet file that a folder or a glob gives.
     Bad: training/old.idx.parquet beside the shards of the manifest.
-    Good: only the files of the manifest, report.html and hidden files.
+    Good: only the files of the manifest, report.html, README.md and hidden files.
     Fix: Move the file out of the artifact.
     """
     facts.require_manifest()

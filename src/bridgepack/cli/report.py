@@ -1,0 +1,55 @@
+"""The `report` command."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridgepack.checking.options import CheckOptions, parse_given
+from bridgepack.cli.options import Count, PathOption, num_cores
+from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
+from bridgepack.data.tokenizers.frameworks import import_transformers
+from bridgepack.report.html.files import write_report
+from bridgepack.report.progress import TerminalProgress
+from bridgepack.report.text import printable
+from bridgepack.rules.engine.text import report_to_dict
+
+
+@click.command()
+@click.argument("artifact", type=PathOption())
+@click.option("--output", type=PathOption(), metavar="FILE", help="Where the page goes [report.html in ARTIFACT].")
+@click.option("--card", type=PathOption(), metavar="FILE", help="Write a dataset card as well, e.g. README.md.")
+@click.option("--given", multiple=True, metavar="NAME=VALUE", help="Say what packs without a manifest do not.")
+@click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def report(
+    is_whole_process: bool | None,
+    /,
+    artifact: Path,
+    output: Path | None,
+    card: Path | None,
+    as_json: bool,
+    **arguments: Any,
+) -> int:
+    """Write ARTIFACT as one page of HTML; exit 1 when a rule of severity error is broken.
+
+    The page has what `check` finds, what became of every row, sources, lengths, fill, attention work, packs drawn and
+    as text, and how to build it again. It needs no script and no network. Packs of other tools need --output.
+    """
+    if is_whole_process:
+        import_transformers()  # before anything imports it with the frameworks, which takes seconds
+    with TerminalProgress() as progress:
+        options = CheckOptions(
+            given=parse_given(arguments["given"]), num_workers=arguments["workers"] or num_cores(), progress=progress
+        )
+        written = write_report(artifact, options, output=output, card=card)
+    judged = written.report
+    if as_json:
+        files = {name: None if path is None else str(path) for name, path in written.files.items()}
+        print_json({**files, "check": report_to_dict(judged)})
+    else:
+        for path in filter(None, written.files.values()):
+            echo(f"wrote {printable(str(path))}")
+        echo(f"errors: {judged.num_errors:,}, warnings: {judged.num_warnings:,}")
+    return FINDINGS if judged.fails() else CLEAN

@@ -1,0 +1,62 @@
+"""The dataset card of an artifact: Markdown below the YAML that a hub and `datasets` read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bridgepack.config.editing.yaml_values import block_lines
+from bridgepack.errors import ArtifactError
+from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, TRAIN, Manifest, SplitRecord
+from bridgepack.report.html.render import rendered
+
+#: Bytes of a number of each column; `datasets` counts four more for the offset of each list.
+_ITEM_BYTES = {INPUT_IDS: 4, LOSS_MASK: 1, SEQ_START_ID: 4}
+_OFFSET_BYTES = 4
+
+
+def dataset_card(folder: Path, manifest: Manifest | None) -> str:
+    """Return a card: `configs` and `dataset_info` in YAML, then what the artifact is and how to use it.
+
+    Raises:
+        ArtifactError: the packs have no manifest, which says what is in a card.
+    """
+    if manifest is None:
+        raise ArtifactError(f"{str(folder)!r} has no manifest, which a dataset card is made of. Leave out --card.")
+    metadata = [line for name, value in _metadata(manifest).items() for line in block_lines(name, value, "  ")]
+    return rendered("card.md.jinja", metadata="\n".join(metadata), name=folder.resolve().name, manifest=manifest)
+
+
+def _metadata(manifest: Manifest) -> dict[str, Any]:
+    splits = [_split(split) for split in manifest.splits]
+    return {
+        "tags": ["sft", "packed", "megatron-bridge", "bridgepack"],
+        "configs": [{"config_name": "default", "data_files": [_files(split) for split in manifest.splits]}],
+        "dataset_info": {
+            "features": [
+                {"name": INPUT_IDS, "list": "int32"},
+                {"name": LOSS_MASK, "list": "int8"},
+                {"name": SEQ_START_ID, "list": "int32"},
+            ],
+            "splits": splits,
+            "download_size": sum(shard.num_bytes for split in manifest.splits for shard in split.shards),
+            "dataset_size": sum(split["num_bytes"] for split in splits),
+        },
+    }
+
+
+def _name(split: SplitRecord) -> str:
+    return "train" if split.name == TRAIN else split.name
+
+
+def _files(split: SplitRecord) -> Mapping[str, str]:
+    return {"split": _name(split), "path": f"{split.name}/*.parquet"}
+
+
+def _split(split: SplitRecord) -> dict[str, Any]:
+    numbers = split.statistics
+    stored = numbers.num_tokens + numbers.num_alignment_tokens + numbers.num_sequences
+    num_bytes = stored * (_ITEM_BYTES[INPUT_IDS] + _ITEM_BYTES[LOSS_MASK])
+    num_bytes += (
+        numbers.num_sequences * _ITEM_BYTES[SEQ_START_ID] + len(_ITEM_BYTES) * _OFFSET_BYTES * numbers.num_packs
+    )
+    return {"name": _name(split), "num_bytes": num_bytes, "num_examples": numbers.num_packs}

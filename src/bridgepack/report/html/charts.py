@@ -1,0 +1,145 @@
+"""Histograms and packs as rectangles, which the templates draw as SVG with a table beside them.
+
+A chart is bars, marks and ticks at percentages of its width, so it fits every screen while its text keeps its size.
+Bars need no library: altair with vl-convert are 34 MB of wheels, matplotlib with what it needs 24 MB without numpy, and
+both draw text and colours that neither follow the reader's font size and dark mode nor fit a phone.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.geometry import IntArray
+from bridgepack.report.html.lengths import SplitLengths
+
+_NUM_BARS = 32
+#: Most boxes of one pack; shorter neighbours share one.
+_NUM_BOXES = 120
+_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bar:
+    """One bar of a histogram."""
+
+    low: float  #: smallest value that it counts
+    high: float  #: largest
+    count: int
+    x: float  #: its left edge, percent of the chart's width
+    width: float  #: percent
+    height: float  #: percent of the tallest bar
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """A value on the axis."""
+
+    label: str
+    value: float
+    x: float  #: percent of the chart's width
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """A histogram."""
+
+    bars: tuple[Bar, ...]
+    marks: tuple[Mark, ...]  #: values that are named, in the order of values
+    ticks: tuple[Mark, ...]  #: of the axis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackBar:
+    """One pack as a bar."""
+
+    index: int  #: row of the split, from 0
+    num_sequences: int
+    num_tokens: int  #: runtime, with alignment padding
+    boxes: tuple[tuple[float, float], ...]  #: left edge and width of its sequences, percent of the pack's size
+
+
+def length_chart(lengths: SplitLengths, packed_sequence_size: int | None) -> Chart:
+    """Return the histogram of a split's lengths over a logarithmic axis, with p50, p95, p99, the longest, the pack."""
+    named = {name: float(lengths.quantile(fraction)) for name, fraction in _QUANTILES.items()}
+    named["longest"] = float(lengths.lengths[-1])
+    named |= {} if packed_sequence_size is None else {"pack size": float(packed_sequence_size)}
+    low, high = max(int(lengths.lengths[0]), 1), int(max(named.values())) + 1
+    edges = np.unique(np.geomspace(low, max(high, low + 1), _NUM_BARS + 1).round())
+    powers = [2.0**power for power in range(32) if low <= 2**power <= high]
+    return _chart(edges, np.maximum(lengths.lengths, 1), lengths.counts, named, powers, is_logarithmic=True)
+
+
+def value_chart(values: npt.NDArray[np.floating] | IntArray) -> Chart:
+    """Return the histogram of one value for each pack, with the least, the median and the largest."""
+    low, high = float(values.min()), float(values.max())
+    named = {"least": low, "median": float(np.median(values)), "most": high}
+    if values.dtype.kind in "iu":
+        step = -(-(high - low + 1) // _NUM_BARS)
+        edges = np.arange(low, high + 1 + step, step)
+    else:
+        edges = np.linspace(low, high if high > low else low + 1, _NUM_BARS + 1)
+    return _chart(edges, values, np.ones(len(values), dtype=np.int64), named, [low, high], is_logarithmic=False)
+
+
+def _chart(
+    edges: npt.NDArray[np.float64],
+    values: npt.NDArray[np.floating] | IntArray,
+    counts: IntArray,
+    named: dict[str, float],
+    ticks: Sequence[float],
+    *,
+    is_logarithmic: bool,
+) -> Chart:
+    heights = np.histogram(values, bins=edges, weights=counts)[0].astype(np.int64)
+    first, *_, last = scaled = np.log(edges) if is_logarithmic else edges
+    places = (scaled - first) / (last - first) * 100
+
+    def mark(label: str, value: float) -> Mark:
+        place = (np.log(max(value, 1)) if is_logarithmic else value) - first
+        return Mark(label=label, value=value, x=round(float(np.clip(place / (last - first) * 100, 0, 100)), 2))
+
+    is_whole = values.dtype.kind in "iu"
+    bars = [
+        Bar(
+            low=float(edges[index]),
+            high=float(edges[index + 1]) - is_whole,
+            count=int(height),
+            x=round(float(places[index]), 2),
+            width=round(float(places[index + 1] - places[index]), 2),
+            height=round(100 * int(height) / max(int(heights.max()), 1), 2),
+        )
+        for index, height in enumerate(heights)
+    ]
+    return Chart(
+        bars=tuple(bar for bar in bars if bar.count),
+        marks=tuple(mark(label, value) for label, value in sorted(named.items(), key=lambda item: item[1])),
+        ticks=tuple(mark("", value) for value in ticks),
+    )
+
+
+def pack_bars(lengths: SplitLengths, packed_sequence_size: int | None) -> tuple[PackBar, ...]:
+    """Return packs spread over a split as bars; without a pack size the fullest is as long as the chart."""
+    width = packed_sequence_size or int(lengths.pack_tokens.max())
+    return tuple(
+        PackBar(
+            index=pack,
+            num_sequences=len(found),
+            num_tokens=int(found.sum()),
+            boxes=tuple(_boxes(found, width)),
+        )
+        for pack, found in lengths.drawn.items()
+    )
+
+
+def _boxes(lengths: IntArray, width: int) -> Iterator[tuple[float, float]]:
+    """Yield left edge and width of sequences one after the other; short neighbours share a box."""
+    start = stop = 0
+    for length in lengths.tolist():
+        stop += length
+        if (stop - start) * _NUM_BOXES >= width:
+            yield round(100 * start / width, 2), round(100 * (stop - start) / width, 2)
+            start = stop
+    if stop > start:
+        yield round(100 * start / width, 2), round(100 * (stop - start) / width, 2)

@@ -1,0 +1,71 @@
+"""Writes the page and the card of an artifact, in their places as wholes, and never over what is read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridgepack.checking.options import CheckOptions
+from bridgepack.data.artifact.contents import CARD_FILE, REPORT_FILE
+from bridgepack.data.artifact.manifest import MANIFEST_FILE
+from bridgepack.errors import ConfigError
+from bridgepack.report.checks import staged_report
+from bridgepack.report.html.card import dataset_card
+from bridgepack.report.html.page import artifact_page
+from bridgepack.rules.engine.report import CheckReport
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenReport:
+    """What was written.
+
+    Attributes:
+        report: what `check` says of the artifact.
+        files: `output` and `card` -> where the page and the dataset card are; None where none was asked for.
+    """
+
+    report: CheckReport
+    files: Mapping[str, Path | None]
+
+
+def write_report(
+    artifact: Path, options: CheckOptions, *, output: Path | None = None, card: Path | None = None
+) -> WrittenReport:
+    """Return what was written of an artifact: its page, and its dataset card.
+
+    Args:
+        artifact: its folder; or packed files of another tool: a folder, a file or a pattern.
+        options: how it is judged.
+        output: file of the page; by default `report.html` in the artifact.
+        card: file of the card; none is written by default.
+
+    Raises:
+        ConfigError: a file cannot be written there, or the artifact could not be read any more.
+        ArtifactError: it is no artifact.
+        RuleCrashError: a rule raised.
+    """
+    _check_place("--output", output, artifact, REPORT_FILE)
+    _check_place("--card", card, artifact, CARD_FILE)
+    has_manifest = (artifact / MANIFEST_FILE).exists()
+    if output is None and artifact.exists() and not has_manifest:
+        raise ConfigError("--output is not given; packs without a manifest get no file beside them. Give a file.")
+    if card is not None and not has_manifest:
+        raise ConfigError(f"--card needs {MANIFEST_FILE}, which {str(artifact)!r} does not have. Leave it out.")
+    output = output or artifact / REPORT_FILE
+    page = artifact_page(artifact, options)
+    text = None if card is None else dataset_card(artifact, page.facts.manifest)
+    with staged_report(output, page.html()), staged_report(card, text or "", option="--card"):
+        pass
+    return WrittenReport(report=page.report, files={"output": output, "card": card})
+
+
+def _check_place(option: str, path: Path | None, artifact: Path, own: str) -> None:
+    """Accept a file that cannot be one of those that are read."""
+    if path is None:
+        return
+    if path.suffix.lower() != Path(own).suffix:
+        raise ConfigError(
+            f"{option} is {str(path)!r}; allowed: a name that ends with {Path(own).suffix}. Choose another."
+        )
+    folder, place = artifact.resolve(), path.resolve()
+    if folder.is_dir() and place.is_relative_to(folder) and place != folder / own:
+        raise ConfigError(f"{option} is {str(path)!r}, in what is read; allowed there: {own}. Choose another.")

@@ -1,0 +1,188 @@
+"""An artifact as one page: judged as `check` does, then everything that its manifest, plan and rows tell."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bridgepack import __version__
+from bridgepack.bridge.targets import Target
+from bridgepack.checking.check import CheckedArtifact, check_target, checked_artifact
+from bridgepack.checking.options import CheckOptions
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.write import recipe_to_yaml
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.checking import ArtifactOnDisk
+from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.proof.packs import opened_artifact
+from bridgepack.proof.runs import plain
+from bridgepack.records import LOSS_CURES, TRAIN, Drop, LostContent, Manifest, SplitRecord
+from bridgepack.report.html.charts import Chart, PackBar, length_chart, pack_bars, value_chart
+from bridgepack.report.html.excerpts import Excerpt, excerpts
+from bridgepack.report.html.lengths import SplitLengths, lengths_of_plan, lengths_of_rows
+from bridgepack.report.html.render import rendered
+from bridgepack.report.html.stragglers import Stragglers, stragglers_of
+from bridgepack.report.terminal import source_tree
+from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.engine.text import rule_page
+from bridgepack.rules.engine.truth import SplitTruth
+
+#: What takes the place of a section that needs what is not there.
+_FOREIGN = "another tool made these packs, and nothing beside them says it"
+_CHANGED = "the files are not those that were built; the findings say what differs"
+_UNSOUND = "not every row could be read and is sound; the findings say what is wrong"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitPage:
+    """What the page shows of one split."""
+
+    name: str
+    record: SplitRecord | None  #: of the manifest; None where there is none
+    truth: SplitTruth  #: what its rows hold
+    lengths: SplitLengths | None  #: None where they are not known
+    unknown: str  #: why they are not known
+    packed_sequence_size: int | None
+    excerpts: tuple[Excerpt, ...] = ()
+
+    @property
+    def capacity(self) -> int | None:
+        """Runtime tokens that its packs can hold."""
+        return None if self.packed_sequence_size is None else self.packed_sequence_size * self.truth.num_rows
+
+    @property
+    def charts(self) -> Mapping[str, Chart]:
+        """Its histograms; needs its lengths."""
+        found = self.lengths
+        assert found is not None
+        return {
+            "lengths": length_chart(found, self.packed_sequence_size),
+            "fill": value_chart(found.pack_tokens),
+            "sequences": value_chart(found.pack_sequences),
+            "costs": value_chart(found.pack_costs / max(found.pack_costs.mean(), 1.0)),
+        }
+
+    @property
+    def pack_bars(self) -> tuple[PackBar, ...]:
+        """Some of its packs; needs its lengths."""
+        assert self.lengths is not None
+        return pack_bars(self.lengths, self.packed_sequence_size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactPage:
+    """What the page shows."""
+
+    folder: Path  #: or file, or pattern
+    report: CheckReport
+    facts: ArtifactFacts
+    splits: tuple[SplitPage, ...]
+    stragglers: Stragglers | str  #: a text says why they are not known
+
+    def html(self) -> str:
+        """Return the page."""
+        manifest = self.facts.manifest
+        return rendered(
+            "artifact.html.jinja",
+            page=self,
+            manifest=manifest,
+            recipe="" if manifest is None else _recipe_text(manifest),
+            origin=_origin,
+            version=__version__,
+            cures=LOSS_CURES,
+            source_tree=source_tree,
+            rule_page=rule_page,
+        )
+
+
+def artifact_page(target: Path, options: CheckOptions) -> ArtifactPage:
+    """Return the page of an artifact, of a packed file, or of those that a pattern names.
+
+    Args:
+        target: which.
+        options: how it is judged; `given` says what packs without a manifest do not.
+
+    Raises:
+        ArtifactError: it is no artifact.
+        RuleCrashError: a rule raised.
+    """
+    loaded = Target(kind="artifact", place=str(target), artifact=target)
+    packs = checked_artifact(loaded, options)
+    assert packs is not None
+    opened = _opened(target, packs, options)
+    splits = tuple(_split_pages(opened, packs.facts))
+    training = next((split.lengths for split in splits if split.name == TRAIN), None)
+    stragglers: Stragglers | str = _FOREIGN if packs.facts.manifest is None else _CHANGED
+    if isinstance(opened, Artifact) and training is not None:
+        stragglers = stragglers_of(opened, training.pack_costs)
+    return ArtifactPage(
+        folder=target,
+        report=check_target(loaded, options, packs=packs),
+        facts=packs.facts,
+        splits=splits,
+        stragglers=stragglers,
+    )
+
+
+def _opened(target: Path, packs: CheckedArtifact, options: CheckOptions) -> Artifact | ArtifactOnDisk | None:
+    """Return what its packs are read from; None where files are not those of the manifest."""
+    if packs.facts.manifest is None:
+        return ArtifactOnDisk(target, may_lack_manifest=bool(options.given))
+    try:
+        return opened_artifact(target)
+    except ArtifactError:
+        return None  # the findings say what differs
+
+
+def _split_pages(opened: Artifact | ArtifactOnDisk | None, facts: ArtifactFacts) -> Iterator[SplitPage]:
+    size = facts.context.packed_sequence_size
+    for name, truth in facts.truths.items():
+        record = facts.manifest.split(name) if facts.manifest else None
+        lengths, shown, unknown = None, [], ""
+        try:
+            if opened is None:
+                raise ArtifactError(_CHANGED)
+            lengths = _lengths(opened, truth)
+            shown = excerpts(opened, name, _chosen(lengths), size)
+        except ArtifactError as error:
+            unknown = str(error)
+        yield SplitPage(
+            name=name,
+            record=record,
+            truth=truth,
+            lengths=lengths,
+            unknown=unknown,
+            packed_sequence_size=size,
+            excerpts=tuple(shown),
+        )
+
+
+def _lengths(opened: Artifact | ArtifactOnDisk, truth: SplitTruth) -> SplitLengths:
+    if not truth.is_complete or not truth.num_rows:
+        raise ArtifactError(_UNSOUND)
+    if isinstance(opened, Artifact):
+        return lengths_of_plan(opened, truth.split, truth.num_rows)
+    return lengths_of_rows(opened, truth.split, truth.num_rows)
+
+
+def _chosen(lengths: SplitLengths) -> dict[str, int]:
+    """Return why a pack is shown -> the pack, which may be the same for several reasons."""
+    drawn = int(np.random.default_rng(0).integers(lengths.num_packs))
+    return {"The first pack": 0, "A pack drawn at random": drawn, "The emptiest pack": lengths.emptiest}
+
+
+def _recipe_text(manifest: Manifest) -> str:
+    recipe = plain(manifest.recipe)
+    try:
+        return recipe_to_yaml(SFTRecipe.from_mapping(recipe))
+    except ConfigError:  # of another version of bridgepack; JSON is YAML, too
+        return json.dumps(recipe, indent=2)
+
+
+def _origin(record: SplitRecord, example: Drop | LostContent) -> str:
+    """Return where a row is that is given as an example."""
+    named = dict(enumerate(record.inputs)).get(example.file_index)
+    return f"{named.path if named else 'an input that the manifest does not list'} row {example.row}"

@@ -1,0 +1,69 @@
+"""Templates filled with values that nobody vouches for: escaped, without control characters, and never markup."""
+
+import re
+import shlex
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from bridgepack.report.text import printable
+
+#: Most characters of a text that comes from data, but for packs.
+_LONGEST_TEXT = 400
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Return a template of this room filled with values, in HTML all of them escaped."""
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=select_autoescape(["html.jinja"]),
+        finalize=_safe,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "code": _code,
+        "count": _count,
+        "percent": _percent,
+        "short": _short,
+        "number": _number,
+        "shell": shlex.quote,
+    }
+    return environment
+
+
+def _safe(value: Any) -> Any:
+    """Return a value without the characters that could take over a page or turn its text around."""
+    return value if isinstance(value, (Markup, int, float)) else printable(str(value))
+
+
+def _short(text: Any) -> str:
+    text = str(text)
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _number(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
+
+
+def _percent(part: float, whole: float = 1) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def _code(text: Any) -> str:
+    """Return a text as inline code of Markdown, in a table as well."""
+    plain = " ".join(str(text).split()).replace("|", "\\|")
+    fence = "`" * (max(map(len, re.findall("`+", plain)), default=0) + 1)
+    return f"{fence} {plain} {fence}" if "`" in plain else f"`{plain}`"
