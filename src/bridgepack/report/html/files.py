@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.contents import CARD_FILE, REPORT_FILE
+from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.errors import ConfigError
 from bridgepack.report.checks import staged_report
@@ -46,7 +47,7 @@ def write_report(
     _check_place("--output", output, artifact, REPORT_FILE)
     _check_place("--card", card, artifact, CARD_FILE)
     has_manifest = (artifact / MANIFEST_FILE).exists()
-    if output is None and artifact.exists() and not has_manifest:
+    if output is None and not has_manifest and find_shards(artifact).paths:
         raise ConfigError("--output is not given; packs without a manifest get no file beside them. Give a file.")
     if card is not None and not has_manifest:
         raise ConfigError(f"--card needs {MANIFEST_FILE}, which {str(artifact)!r} does not have. Leave it out.")

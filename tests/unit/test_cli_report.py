@@ -1,0 +1,130 @@
+"""`bridgepack report` and `build --report`: where files go, what is refused, and a card that `datasets` reads."""
+
+import json
+import shutil
+from pathlib import Path
+
+import datasets
+import pytest
+from huggingface_hub import DatasetCard
+
+from bridgepack.cli import main
+from tests.support.small_builds import Command, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    train = write_json_lines(tmp_path / "a|`b` <i>.jsonl", [tokenized_row(9, 5, 6, 7, 2) for _ in range(9)])
+    held_out = write_json_lines(tmp_path / "held-out.jsonl", [tokenized_row(9, 5, 8, 2)])
+    changes = {"data__validation": str(held_out), "batch__global_batch_size": 1}
+    return write_recipe(tmp_path / "small.yaml", tokenized_recipe(train, chatml_tokenizer, **changes))
+
+
+@pytest.fixture
+def artifact(recipe: Path, command: Command) -> Path:
+    assert command("build", recipe, "--output", "packed", "--workers", "1").code == 0
+    return Path("packed")
+
+
+def test_page_lies_in_the_artifact_which_stays_valid(artifact: Path, command: Command) -> None:
+    ran = command("report", artifact, "--card", artifact / "README.md")
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert ran.output.splitlines() == [
+        "wrote packed/report.html",
+        "wrote packed/README.md",
+        "errors: 0, warnings: 1",
+    ]
+    assert (artifact / "report.html").read_text().startswith("<!doctype html>")
+    assert command("check", artifact).code == 0
+    assert command("inspect", artifact).code == 0
+
+
+def test_build_writes_the_page(recipe: Path, command: Command) -> None:
+    ran = command("build", recipe, "--output", "packed", "--workers", "1", "--report", "--check", "--json")
+    found = json.loads(ran.output)
+
+    assert (ran.code, found["report"], found["check"]["summary"]["num_errors"]) == (0, "packed/report.html", 0)
+    assert Path("packed/report.html").is_file()
+    again = command("build", recipe, "--output", "packed", "--report")
+    assert (again.code, again.output.splitlines()[-1]) == (0, "report: packed/report.html")
+    refused = command("build", recipe, "--dry-run", "--report")
+    assert (refused.code, "--report shows what --dry-run does not build" in refused.errors) == (2, True)
+
+
+def test_broken_artifact_exits_with_1(artifact: Path, command: Command) -> None:
+    shard = next(artifact.glob("training/*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    ran = command("report", artifact, "--json")
+
+    assert ran.code == 1
+    assert json.loads(ran.output)["check"]["summary"]["num_errors"] > 0
+    assert "Not ready" in (artifact / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("packed", "--output", "packed/manifest.json"), "allowed: a name that ends with .html"),
+        (("packed", "--output", "packed/other.html"), "in what is read; allowed there: report.html"),
+        (("packed", "--output", "packed/training/report.html"), "in what is read; allowed there: report.html"),
+        (("packed", "--card", "packed/CARD.md"), "in what is read; allowed there: README.md"),
+        (("packed", "--output", "small.yaml/x.html"), "--output is 'small.yaml/x.html'; it cannot be written"),
+        (("packed", "--card", "small.yaml/x.md"), "--card is 'small.yaml/x.md'; it cannot be written"),
+        (("foreign",), "--output is not given; packs without a manifest"),
+        (("foreign", "--output", "x.html", "--card", "c.md"), "--card needs manifest.json"),
+        (("small.yaml",), "is a file. Give the folder of an artifact"),
+        (("missing",), "does not exist. Give the folder of an artifact"),
+        (("packed", "--given", "packed_sequence_size"), "allowed: name=value"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(
+    artifact: Path, command: Command, arguments: tuple[str, ...], message: str
+) -> None:
+    Path("foreign").mkdir()
+    shutil.copy(next(artifact.glob("training/*.parquet")), "foreign/training_16.idx.parquet")
+    before = sorted(map(str, Path().rglob("*")))
+    ran = command("report", *arguments)
+
+    assert (ran.code, ran.output) == (2, "")
+    assert message in ran.errors
+    assert sorted(map(str, Path().rglob("*"))) == before
+
+
+def test_packs_of_another_tool_get_a_page(artifact: Path, command: Command) -> None:
+    Path("foreign").mkdir()
+    shutil.copy(next(artifact.glob("training/*.parquet")), "foreign/training_16.idx.parquet")
+    for target in ("foreign", "foreign/training_16.idx.parquet", "foreign/*.parquet"):
+        assert command("report", target, "--output", "page.html").code == 0
+        assert "another tool made these packs" in Path("page.html").read_text()
+
+
+def test_card_is_what_datasets_reads(artifact: Path, command: Command, tmp_path: Path) -> None:
+    assert command("report", artifact, "--card", artifact / "README.md").code == 0
+    text = (artifact / "README.md").read_text()
+    card = DatasetCard(text)
+    splits = {split["name"]: split["num_examples"] for split in card.data.dataset_info["splits"]}
+    loaded = datasets.load_dataset(str(artifact), cache_dir=str(tmp_path / "cache"))
+
+    assert splits == {name: len(rows) for name, rows in loaded.items()} == {"train": 3, "validation": 1}
+    assert loaded["train"][0]["seq_start_id"] == [0, 5, 10, 15]
+    assert all(feature.feature.dtype in ("int32", "int8") for feature in loaded["train"].features.values())
+    table = [line for line in text.splitlines() if line.startswith("| training | ")]
+    assert table[-1].startswith("| training | `` ")
+    assert "a\\|`b` <i>.jsonl `` | 9 |" in table[-1]
+
+
+def test_report_needs_no_manifest_field_of_another_version(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bridgepack.config.recipe.recipe import SFTRecipe
+    from bridgepack.errors import ConfigError
+
+    def refuse(values: object) -> SFTRecipe:
+        raise ConfigError("of another version")
+
+    monkeypatch.setattr(SFTRecipe, "from_mapping", refuse)
+    with pytest.raises(SystemExit) as exited:
+        main(["report", str(artifact)])
+
+    assert exited.value.code == 0
+    assert "&#34;packed_sequence_size&#34;: 16" in (artifact / "report.html").read_text()
