@@ -19,7 +19,6 @@ from bridgepack.data.build import build_artifact
 from bridgepack.report.html.charts import length_chart, pack_bars, value_chart
 from bridgepack.report.html.lengths import lengths_of_plan, lengths_of_rows
 from bridgepack.report.html.page import ArtifactPage, artifact_page
-from bridgepack.report.html.stragglers import Stragglers, stragglers_of
 from bridgepack.rules.engine.text import RULE_PAGES
 from tests.support.small_builds import chat_row, small_recipe, tokenized_recipe, tokenized_row, write_json_lines
 
@@ -195,21 +194,32 @@ def test_every_value_is_in_a_bar(values: list[float]) -> None:
     assert [mark.value for mark in chart.marks] == [min(values), float(np.median(values)), max(values)]
 
 
-def test_stragglers_of_one_step(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    rows = [tokenized_row(*range(5, 21)) for _ in range(4)]
+def test_page_tells_how_long_ranks_wait_and_what_balance_would_give(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = [tokenized_row(*range(5, 5 + length)) for length in (15, 15, *[4] * 30)]
     recipe = tokenized_recipe(
         write_json_lines(tmp_path / "rows.jsonl", rows),
         chatml_tokenizer,
         parallelism__num_gpus=2,
-        batch__global_batch_size=4,
+        batch__global_batch_size=2,
+        packing__balance__token_cost=1,
     )
-    opened = Artifact(build_artifact(recipe, output=tmp_path / "packed").output)
+    output = build_artifact(recipe, output=tmp_path / "packed").output
 
-    found = stragglers_of(opened, np.array([3.0, 1.0, 1.0, 1.0]))  # two packs a rank: 4 and 2, whatever the order
+    page = artifact_page(output, CheckOptions())
 
-    assert isinstance(found, Stragglers)
-    assert (found.data_parallel_size, found.ratios.tolist()) == (2, [pytest.approx(4 / 3)])
-    assert stragglers_of(opened, np.ones(3)) == "3 packs fill no global batch of 4"
+    assert not isinstance(page.waiting, str), page.waiting
+    assert f"{page.waiting.across_batches.mean:.3f}" in page.html()
+    assert "balanced across_batches" in page.html()
+
+
+def test_page_says_why_it_is_not_known_how_long_ranks_wait(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = write_json_lines(tmp_path / "rows.jsonl", [tokenized_row(*range(5, 21)) for _ in range(4)])
+    output = build_artifact(tokenized_recipe(rows, chatml_tokenizer), output=tmp_path / "packed").output
+
+    page = artifact_page(output, CheckOptions())
+
+    assert isinstance(page.waiting, str)
+    assert f"Not known: {page.waiting}"[:40] in page.html()
 
 
 def test_changed_artifact_gets_a_page_that_says_so(artifact: Path, tmp_path: Path) -> None:

@@ -15,15 +15,15 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
-from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
+from bridgepack.planning.balance import waiting_in
 from bridgepack.proof.packs import opened_artifact
-from bridgepack.proof.runs import plain
-from bridgepack.records import LOSS_CURES, TRAIN, Drop, LostContent, Manifest, SplitRecord
+from bridgepack.proof.runs import plain, recorded_recipe
+from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, SplitRecord, Waiting
 from bridgepack.report.html.charts import Chart, PackBar, length_chart, pack_bars, value_chart
 from bridgepack.report.html.excerpts import Excerpt, excerpts
 from bridgepack.report.html.lengths import SplitLengths, lengths_of_plan, lengths_of_rows
 from bridgepack.report.html.render import rendered
-from bridgepack.report.html.stragglers import Stragglers, stragglers_of
 from bridgepack.report.terminal import source_tree
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.report import CheckReport
@@ -80,7 +80,7 @@ class ArtifactPage:
     report: CheckReport
     facts: ArtifactFacts
     splits: tuple[SplitPage, ...]
-    stragglers: Stragglers | str  #: a text says why they are not known
+    waiting: Waiting | str  #: a text says why it is not known
 
     def html(self) -> str:
         """Return the page."""
@@ -114,16 +114,18 @@ def artifact_page(target: Path, options: CheckOptions) -> ArtifactPage:
     assert packs is not None
     opened = _opened(target, packs, options)
     splits = tuple(_split_pages(opened, packs.facts))
-    training = next((split.lengths for split in splits if split.name == TRAIN), None)
-    stragglers: Stragglers | str = _FOREIGN if packs.facts.manifest is None else _CHANGED
-    if isinstance(opened, Artifact) and training is not None:
-        stragglers = stragglers_of(opened, training.pack_costs)
+    waiting: Waiting | str = _FOREIGN if packs.facts.manifest is None else _CHANGED
+    if isinstance(opened, Artifact):
+        try:
+            waiting = waiting_in(opened, recorded_recipe(opened, {}))
+        except BridgepackError as error:
+            waiting = str(error)
     return ArtifactPage(
         folder=target,
         report=check_target(loaded, options, packs=packs),
         facts=packs.facts,
         splits=splits,
-        stragglers=stragglers,
+        waiting=waiting,
     )
 
 
