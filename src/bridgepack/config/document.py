@@ -36,9 +36,9 @@ class Document(Section):
     def override(self, changes: Mapping[str, Any]) -> Self:
         """Return it with some fields changed, validated as a whole again.
 
-        `changes` are dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`. A path goes before those
-        below it. Another `kind` starts from that kind's defaults; `over_long` stays, as do the
-        fields of packing.balance.
+        `changes` are dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`; entries of lists are
+        numbers from 0, as in `data.train.0.weight`. A path goes before those below it. Another `kind` starts from that
+        kind's defaults; `over_long` stays, as do the fields of packing.balance.
 
         Raises:
             ConfigError: for an unknown path or an impossible value.
@@ -49,6 +49,9 @@ class Document(Section):
             if not all([*sections, leaf]):
                 raise ConfigError(f"{path!r} is no path of a field; allowed: names with dots between them. Correct it.")
             node = _section_at(values, self, path, sections)
+            if isinstance(node, list):
+                node[_index(node, path, sections, leaf)] = copy.deepcopy(changes[path])
+                continue
             if leaf == "kind" and node.get("kind") != changes[path]:
                 for name in set(node) - _KEPT:
                     del node[name]
@@ -56,22 +59,36 @@ class Document(Section):
         return type(self).from_mapping(values)
 
 
-def _section_at(values: dict[str, Any], document: Document, path: str, sections: list[str]) -> dict[str, Any]:
-    """Return the section of plain values that a path leads through; where none is written it is made."""
+def _section_at(values: dict[str, Any], document: Document, path: str, sections: list[str]) -> Any:
+    """Return the section or list of plain values that a path leads to; a section that is not written is made."""
     node: Any = values
     here: Any = document
-    for index, name in enumerate(sections):
-        here = getattr(here, name, None) if isinstance(here, BaseModel) else None
-        if node.get(name) is None:
-            node[name] = {"kind": here.kind} if isinstance(here, BaseModel) and hasattr(here, "kind") else {}
-        node = node[name]
-        if not isinstance(node, dict):
+    for depth, name in enumerate(sections):
+        if isinstance(node, list):
+            index = _index(node, path, sections[:depth], name)
+            node, here = node[index], here[index] if isinstance(here, tuple) and index < len(here) else None
+        else:
+            here = getattr(here, name, None) if isinstance(here, BaseModel) else None
+            if node.get(name) is None:
+                node[name] = {"kind": here.kind} if isinstance(here, BaseModel) and hasattr(here, "kind") else {}
+            node = node[name]
+        if not isinstance(node, dict | list):
             raise ConfigError(
-                f"{path}: {'.'.join(sections[: index + 1])} is a plain value, and the path would lie below it. "
+                f"{path}: {'.'.join(sections[: depth + 1])} is a plain value, and the path would lie below it. "
                 "Set the value as a whole."
             )
-    found: dict[str, Any] = node
-    return found
+    return node
+
+
+def _index(entries: list[Any], path: str, sections: list[str], name: str) -> int:
+    """Return which entry of a list the next name of a path means."""
+    if name.isdecimal() and int(name) < len(entries):
+        return int(name)
+    allowed = f"0 to {len(entries) - 1}" if entries else "none"
+    raise ConfigError(
+        f"{path}: {'.'.join(sections)} is a list of {len(entries)}, so {name!r} must be the number of an entry; "
+        f"allowed: {allowed}. Correct the path, or set the list as a whole."
+    )
 
 
 def written(value: Any, *, keeps_null: bool = True) -> Any:

@@ -12,6 +12,7 @@ from bridgepack.proof.trace.records import (
     TracedBatch,
     TracedPack,
     TracedRank,
+    TracedSource,
 )
 from bridgepack.records import SourceRecord
 from bridgepack.report.terminal import draw_pack, draw_sequence, from_token
@@ -84,9 +85,22 @@ def _batch_lines(batch: TracedBatch, trace: StepTrace) -> Iterator[str]:
     whose = "the step" if trace.rank is None else f"rank {trace.rank}"
     filling = f", {num_fillers} of them only to fill up" if num_fillers else ""
     yield f"{whose}: {len(packs)} packs{filling}, {trained:,} trained tokens"
+    is_mixed = len({source.name for found in trace.batches for source in found.sources}) > 1
+    if is_mixed:
+        yield from _source_sums(batch.sources)
     for rank in batch.ranks:
         yield f"data-parallel rank {rank.data_parallel_rank} ({_ranks(rank.global_ranks)})"
         yield from _rank_lines(rank)
+        if is_mixed and len(batch.ranks) > 1:
+            yield from _source_sums(rank.sources)
+
+
+def _source_sums(sources: Sequence[TracedSource]) -> Iterator[str]:
+    for source in sources:
+        yield (
+            f"  of {printable('/'.join(source.name))}: {source.num_rows:,} rows, {source.num_tokens:,} tokens, "
+            f"{source.num_trained_tokens:,} trained"
+        )
 
 
 def _rank_lines(rank: TracedRank) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from typing import Any
 
 import pytest
@@ -371,6 +372,44 @@ def test_override_does_not_share_the_value() -> None:
     aliases["bard"] = "user"
 
     assert changed.data.role_aliases == {"bard": "assistant"}
+
+
+SOURCES_OF_A_LIST = [
+    {"path": "a.jsonl", "weight": 1},
+    {"path": "b.jsonl", "epochs": 1},
+    {"sources": ["c.jsonl", "d.jsonl"], "name": "rest", "weight": 1},
+]
+
+
+def test_override_of_an_entry_of_a_list() -> None:
+    recipe = SFTRecipe.from_mapping(VALUES).override({"data.train": SOURCES_OF_A_LIST})
+
+    other = {"path": "e.jsonl", "weight": 5}
+    changes = {"data.train.0.weight": 2, "data.train.1": other, "data.train.2.sources.1": "f.jsonl"}
+    first, second, third = recipe.override(changes).data.train
+    assert (first.path, first.weight) == ("a.jsonl", 2)  # type: ignore[union-attr]
+    assert (second.path, second.weight) == ("e.jsonl", 5)  # type: ignore[union-attr]
+    assert third.sources == ("c.jsonl", "f.jsonl")  # type: ignore[union-attr]
+    assert recipe.data.train[0].weight == 1  # type: ignore[union-attr]
+    together = {"data.train.0.weight": 3, "data.train": SOURCES_OF_A_LIST}
+    assert SFTRecipe.from_mapping(VALUES).override(together).data.train[0].weight == 3  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("data.train.3.weight", "data.train is a list of 3, so '3' must be the number of an entry; allowed: 0 to 2"),
+        ("data.train.-1.weight", "so '-1' must be the number of an entry; allowed: 0 to 2"),
+        ("data.train.weight", "so 'weight' must be the number of an entry"),
+        ("data.train.5", "so '5' must be the number of an entry"),
+        ("data.train.2.sources.1.weight", "data.train.2.sources.1 is a plain value, and the path would lie below it"),
+    ],
+)
+def test_override_of_no_entry_of_a_list(path: str, message: str) -> None:
+    recipe = SFTRecipe.from_mapping(VALUES).override({"data.train": SOURCES_OF_A_LIST})
+
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        recipe.override({path: 2})
 
 
 def test_override_below_a_section_that_is_none() -> None:

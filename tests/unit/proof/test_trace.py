@@ -18,13 +18,15 @@ from bridgepack.proof.trace.trace import trace_pack, trace_step
 from bridgepack.replay.order import FILLER, replay_order
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
-from tests.support.small_builds import tokenized_row
+from bridgepack.report.traces import describe_step
+from tests.support.small_builds import build, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import (
     BLANK_LINE,
     NUM_LINES,
     OVER_LONG_ROW,
     build_traced,
     change_manifest,
+    traced_recipe,
     write_source,
 )
 
@@ -71,6 +73,38 @@ def test_rank_shows_its_sequences_with_their_rows(artifact: Path) -> None:
     firsts = [20 + (sequence.row or 0) for sequence in pack.sequences]
     assert [int(row.input_ids[start]) for start in row.seq_start_id] == firsts
     assert {sequence.file for sequence in pack.sequences} == {str(artifact.parent / "rows.jsonl")}
+
+
+def test_step_sums_up_sources(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    sources = []
+    for name, first in (("a", 20), ("b", 60)):
+        rows = [tokenized_row(first + number, 5, 6, 7, 8, 9, 2) for number in range(6)]
+        sources.append({"path": str(write_json_lines(tmp_path / f"{name}.jsonl", rows)), "name": name, "weight": first})
+    recipe = traced_recipe(tmp_path / "a.jsonl", chatml_tokenizer).override({"data.train": sources})
+    artifact = build(recipe, tmp_path / "mixed").output
+
+    trace = trace_step(_run(artifact), "training", 1)
+    (batch,) = trace.batches
+    everything = trace_step(_run(artifact), "training", 1, rank=0).batches[0].ranks[0]
+    assert everything.sources == batch.ranks[0].sources
+    details = [item for part in everything.micro_batches for pack in part for item in pack.sequences]
+    for letter in ("a", "b"):
+        mine = [item for item in details if item.file == str(tmp_path / f"{letter}.jsonl")]
+        found = [source for source in everything.sources if source.name == (letter,)]
+        rows, trained = {item.row for item in mine}, sum(item.num_trained_tokens for item in mine)
+        sums = [(len(rows), sum(item.runtime_length for item in mine), trained)] if mine else []
+        assert [(item.num_rows, item.num_tokens, item.num_trained_tokens) for item in found] == sums
+    packs = [pack for rank in batch.ranks for part in rank.micro_batches for pack in part]
+    assert sum(source.num_tokens for source in batch.sources) == sum(pack.num_tokens for pack in packs)
+    assert len(batch.sources) == 2
+    lines = describe_step(trace, has_colour=False).splitlines()
+    first = batch.sources[0]
+    assert (
+        lines[3]
+        .strip()
+        .endswith(f"{first.num_rows} rows, {first.num_tokens} tokens, {first.num_trained_tokens} trained")
+    )
+    assert sum(line.startswith("  of ") for line in lines) == 2 + sum(len(rank.sources) for rank in batch.ranks)
 
 
 def test_rank_of_a_larger_model_is_one_of_its_copy(artifact: Path) -> None:

@@ -1,5 +1,6 @@
 """Packs as a trace shows them: sequences with their sources, and what each context-parallel rank gets."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import PlanEntry, entries_of_packs
 from bridgepack.geometry import IntArray
 from bridgepack.proof.packs import read_packs, sequence_bounds, shard_index, split_record, trained_of
-from bridgepack.proof.trace.records import ContextSlice, TokenRange, TracedPack, TracedSequence
+from bridgepack.proof.trace.records import ContextSlice, TokenRange, TracedPack, TracedSequence, TracedSource
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import slice_row
@@ -32,13 +33,14 @@ class PackTracer:
         self._rows = read_packs(artifact, split, wanted)
         self._entries = entries_of_packs(artifact, split, wanted)
         self._eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
+        self._sources = [item.source for item in self._record.inputs]
+        self._made: dict[int, tuple[TracedSequence, ...]] = {}
 
     def traced(
         self, pack: int, *, is_filler: bool = False, has_sequences: bool = True, context_parallel_size: int = 1
     ) -> TracedPack:
         """Return one pack."""
-        row, entries = self._rows[pack], self._entries.get(pack, ())
-        sequences = self._sequences(row, entries)
+        sequences = self._sequences(pack)
         place = self._index.place_of(pack)
         return TracedPack(
             pack=pack,
@@ -50,6 +52,29 @@ class PackTracer:
             num_trained_tokens=0 if is_filler else sum(sequence.num_trained_tokens for sequence in sequences),
             sequences=sequences if has_sequences else (),
             context=self.context_slices(pack, context_parallel_size) if context_parallel_size > 1 else (),
+        )
+
+    def sources_of(self, packs: Iterable[int]) -> tuple[TracedSource, ...]:
+        """Return sums of packs for each source that is in them; nothing where the artifact does not say."""
+        rows: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
+        tokens: Counter[int] = Counter()
+        trained: Counter[int] = Counter()
+        for pack in packs:
+            entries = self._entries.get(pack, ())
+            for entry, sequence in zip(entries, self._sequences(pack), strict=False):
+                source = self._sources[entry.file_index] if 0 <= entry.file_index < len(self._sources) else -1
+                rows[source].add((entry.file_index, entry.row))
+                tokens[source] += sequence.runtime_length
+                trained[source] += sequence.num_trained_tokens
+        return tuple(
+            TracedSource(
+                name=record.name,
+                num_rows=len(rows[source]),
+                num_tokens=tokens[source],
+                num_trained_tokens=trained[source],
+            )
+            for source, record in enumerate(self._record.sources)
+            if source in rows
         )
 
     def context_slices(self, pack: int, context_parallel_size: int) -> tuple[ContextSlice, ...]:
@@ -80,7 +105,12 @@ class PackTracer:
             for rank in range(context_parallel_size)
         )
 
-    def _sequences(self, row: PackedRow, entries: tuple[PlanEntry, ...]) -> tuple[TracedSequence, ...]:
+    def _sequences(self, pack: int) -> tuple[TracedSequence, ...]:
+        if pack not in self._made:
+            self._made[pack] = self._sequences_of(self._rows[pack], self._entries.get(pack, ()))
+        return self._made[pack]
+
+    def _sequences_of(self, row: PackedRow, entries: tuple[PlanEntry, ...]) -> tuple[TracedSequence, ...]:
         known = {entry.position: entry for entry in entries}
         found = []
         for position, (start, stop) in enumerate(pairwise(sequence_bounds(row).tolist())):

@@ -59,12 +59,23 @@ class TracedPack:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TracedSource:
+    """What some packs have of one source; packs that only fill up do not count."""
+
+    name: tuple[str, ...]  #: what reports call it, below the mixtures that it is part of
+    num_rows: int  #: each counted once, however often it is read or in how many pieces
+    num_tokens: int  #: runtime, alignment padding not counted
+    num_trained_tokens: int  #: tokens that the host trains
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TracedRank:
     """What one data-parallel rank reads at a step."""
 
     data_parallel_rank: int  #: which copy of the model
     global_ranks: tuple[int, ...]  #: the processes of that copy, all of which are given these packs
     micro_batches: tuple[tuple[TracedPack, ...], ...]  #: the packs of each, in order
+    sources: tuple[TracedSource, ...]  #: sums of its packs, of sources that are there, in the recipe's order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +85,7 @@ class TracedBatch:
     batch: int  #: the step, or for validation the batch of evaluation, counted over the run from 1
     epoch: int | None  #: from 1; None where that has no meaning
     ranks: tuple[TracedRank, ...]
+    sources: tuple[TracedSource, ...]  #: sums of the packs of these ranks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

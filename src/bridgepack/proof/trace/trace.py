@@ -1,6 +1,6 @@
 """From a step to ranks, packs, sequences, source rows and text; and when a pack is read."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -37,20 +37,24 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
     split_record(run.artifact, split)
     order = run.order(split)
     wanted = _wanted_ranks(order, rank)
-    if split == TRAIN:
-        require_step(run, step)
     drawn = {batch: _drawn(order, batch, wanted) for batch in _batches(run, split, step)}
     _require_pack(run.artifact, split, drawn, step, pack)
-    packs = _reader(run, order, split, drawn, is_detailed=rank is not None, pack=pack)
-    copies = ranks_by_copy(order.topology)
+    tracer = PackTracer(run.artifact, split, (_real(item, order) for item in _flat(drawn.values())))
+    packs, copies = _reader(tracer, order, is_detailed=rank is not None, pack=pack), ranks_by_copy(order.topology)
     batches = [
         TracedBatch(
             batch=batch,
             epoch=epoch_of(order.settings, batch),
             ranks=tuple(
-                TracedRank(data_parallel_rank=copy, global_ranks=copies[copy], micro_batches=tuple(map(packs, parts)))
+                TracedRank(
+                    data_parallel_rank=copy,
+                    global_ranks=copies[copy],
+                    micro_batches=tuple(map(packs, parts)),
+                    sources=tracer.sources_of(_real_packs([{copy: parts}])),
+                )
                 for copy, parts in found.items()
             ),
+            sources=tracer.sources_of(_real_packs([found])),
         )
         for batch, found in drawn.items()
     ]
@@ -109,15 +113,13 @@ _DrawnBatches = dict[int, dict[int, _Drawn]]
 
 
 def _reader(
-    run: TracedRun, order: PackOrder, split: str, drawn: _DrawnBatches, *, is_detailed: bool, pack: int | None
+    tracer: PackTracer, order: PackOrder, *, is_detailed: bool, pack: int | None
 ) -> Callable[[Iterable[int]], tuple[TracedPack, ...]]:
-    """Return what gives the packs of a micro batch; those of all batches are read at once, and each is made once."""
-    filler = order.filler_pack
-    tracer = PackTracer(run.artifact, split, {filler if item == FILLER else item for item in _flat(drawn)})
+    """Return what gives the packs of a micro batch; each is made once."""
 
     @cache
     def traced(item: int) -> TracedPack:
-        real = filler if item == FILLER else item
+        real = _real(item, order)
         return tracer.traced(
             real,
             is_filler=item == FILLER,
@@ -128,9 +130,15 @@ def _reader(
     return lambda items: tuple(map(traced, items))
 
 
+def _real(item: int, order: PackOrder) -> int:
+    """Return the pack that is read, also where it only fills up."""
+    return order.filler_pack if item == FILLER else item
+
+
 def _batches(run: TracedRun, split: str, step: int) -> Sequence[int]:
     """Return the batches that belong to a step: itself, or those of the evaluation after it."""
     if split == TRAIN:
+        require_step(run, step)
         return [step]
     schedule = run.schedule
     found = list(schedule.batches_after(step))
@@ -156,15 +164,18 @@ def _drawn(order: PackOrder, batch: int, ranks: Sequence[int]) -> dict[int, _Dra
     return {rank: tuple(tuple(part.tolist()) for part in order.micro_batches_at(batch, rank)) for rank in ranks}
 
 
-def _flat(drawn: _DrawnBatches) -> list[int]:
-    return [
-        item for found in drawn.values() for micro_batches in found.values() for part in micro_batches for item in part
-    ]
+def _real_packs(batches: Iterable[Mapping[int, _Drawn]]) -> list[int]:
+    """Return the packs that are read for their tokens, as often as they are."""
+    return [item for item in _flat(batches) if item != FILLER]
+
+
+def _flat(batches: Iterable[Mapping[int, _Drawn]]) -> list[int]:
+    return [item for found in batches for micro_batches in found.values() for part in micro_batches for item in part]
 
 
 def _require_pack(artifact: Artifact, split: str, drawn: _DrawnBatches, step: int, pack: int | None) -> None:
     """Accept a pack that is read at the step."""
-    there = sorted({item for item in _flat(drawn) if item != FILLER})
+    there = sorted(set(_real_packs(drawn.values())))
     if pack is None or pack in there:
         return
     num_packs = split_record(artifact, split).statistics.num_packs

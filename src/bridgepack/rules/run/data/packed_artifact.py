@@ -1,13 +1,26 @@
 """Rules on packs beside the run that reads them: sizes, splits, tokens, and how full they are."""
 
+import re
+from pathlib import PurePosixPath
+
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import known
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.data.packed_paths import METADATA_SETTING, PATH_SETTINGS, VALIDATION, longest_sequence
+from bridgepack.rules.run.data.packed_paths import (
+    METADATA_SETTING,
+    PATH_SETTINGS,
+    VALIDATION,
+    longest_sequence,
+    resolved,
+    visible_paths,
+)
 from bridgepack.rules.run.reading import truths
+
+#: Shards as Nemotron's data preparation calls them.
+_NEMOTRON_SHARD = re.compile(r"shard_\d{6}\.parquet")
 
 
 @rule("BP106", ERROR, "PSB106; core/models/common/embeddings/rope_utils.py:222", when=HAS_SPECS)
@@ -24,6 +37,30 @@ def artifact_sequences_not_divisible(run: Run) -> Found:
         if truth.runtime_length_gcd % run.needed_sequence_multiple:
             found = f"lengths that are multiples of {truth.runtime_length_gcd} only"
             yield wrong(truth.split, found, f"multiples of {run.needed_sequence_multiple}")
+
+
+@rule("BP635", ERROR, when=HAS_SPECS, evidence="read in Nemotron's data_prep (recipes/sft.py, utils/splits.py)")
+def packs_prepared_by_nemotron(run: Run) -> Found:
+    """The packs are of Nemotron's data preparation, which pads no sequence, and this run needs padded ones.
+
+    Why: Crash or silent, as BP106 and BP421: its sequences are as long as they happen to be, and it writes no metadata;
+        pad_seq_to_mult and pad_cu_seqlens of the run do not reach it.
+    Bad: packs /out/splits/train/shard_000000.parquet beside /out/runs, context_parallel_size 2. Good: without it.
+    Fix: Build the packs with bridgepack from the same rows, or run without what needs padding.
+    Source: NVIDIA-NeMo/Nemotron, data_prep; Bridge #5080. Noticed: first step, or never.
+    """
+    needed = [f"sequences that {run.needed_sequence_multiple} divides"] if run.needed_sequence_multiple > 1 else []
+    needed += ["the metadata of pad_cu_seqlens"] if run.flag(f"{SPECS}.pad_cu_seqlens") else []
+    if not needed:
+        return
+    for path, files in visible_paths(run):
+        found = resolved(path, files)
+        if found and all(_NEMOTRON_SHARD.fullmatch(PurePosixPath(name).name) for name in found):
+            folder = PurePosixPath(found[0]).parent
+            beside = (folder / "receipts", folder.parent.parent / "runs", folder.parent.parent / "blend.json")
+            if any(files.exists(str(place)) for place in beside):
+                text = f"{path.text}, packs of Nemotron's data preparation, which pads nothing"
+                yield wrong(path.setting, text, f"packs with {' and '.join(needed)}")
 
 
 @rule("BP107", ERROR, "PSB107; bridge/data/packing/gpt_sft.py:199", when=HAS_SPECS, noticed="a later step")

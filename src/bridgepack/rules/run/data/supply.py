@@ -1,5 +1,7 @@
 """Rules on whether there are packs, and test rows, for the batches and steps that are asked for."""
 
+import re
+
 from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
@@ -13,6 +15,8 @@ _MANY_EPOCHS = 10
 _USUAL_EPOCHS = range(1, 6)
 #: Sequences per step beyond which a batch is larger than most recipes' learning rates are for.
 _LARGE_BATCH_SEQUENCES = 1024
+#: Folder of one checkpoint. Source: megatron-bridge 0.5.1, training/utils/checkpoint_utils.py.
+_STEP_FOLDER = re.compile(r"iter_(\d{7,})")
 
 
 def num_packs(run: Run, split: str) -> int:
@@ -176,3 +180,28 @@ def packs_run_out(run: Run) -> Found:
     if needed > packs:
         found, allowed = f"single, with {packs} packs for {needed}", "batch, which begins anew"
         yield wrong("dataset.dataloader_type", found, allowed, to="batch", because="the batch loader begins anew")
+
+
+@rule("BP633", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.6"}, noticed="never: training waits at its first step")
+def resumes_with_less_than_a_batch(run: Run) -> Found:
+    """This version of the host resumes where fewer packs than a batch are left in the epoch.
+
+    Why: Silent: its loader begins every pass over the packs where the run resumed, finds no whole batch there, and is
+        asked again for ever. With more packs left it trains on these alone until the end.
+    Bad: megatron-bridge 0.5.1, 40 packs, batches of 16, checkpoint of step 2: 8 packs left. Good: of step 1.
+    Fix: Resume from another checkpoint (checkpoint.ckpt_step), or with megatron-bridge 0.6.
+    Source: bridge/data/samplers.py (MegatronPretrainingBatchSampler), data/loaders.py (cyclic_iter) of 0.3.0 to 0.5.1
+    Evidence: read in the source of 0.3.0 to 0.5.1.
+    """
+    folder = run.text_or_none("checkpoint.load") if run.is_stated("checkpoint.load") else None
+    if folder is None or _loader(run) != "batch" or run.flag("checkpoint.finetune"):
+        return
+    step, batch = run.stated_integer("checkpoint.ckpt_step"), run.global_batch_size
+    if step is None:
+        found = (_STEP_FOLDER.fullmatch(name) for name in run.require_files().names(folder))
+        step = max((int(name[1]) for name in found if name is not None), default=0)
+    packs = _training_packs(run)
+    left = packs - step * batch % packs if packs > 0 else 0
+    if 0 < left < batch <= packs:
+        text = f"step {step}: {left} of {packs} packs are left in the epoch, and a batch takes {batch}"
+        yield wrong("checkpoint.load", text, "a checkpoint of a step with a whole batch left")
