@@ -122,18 +122,18 @@ def _waiting(costs: IntArray, run: BalanceRecord, built: BalanceRecord | None, n
 
 def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost) -> BalanceRecord:
     wanted = source.packing.balance if isinstance(source, SFTRecipe) else BalanceConfig()
-    experts = (
-        source.parallelism.expert_model_parallel_size
-        if isinstance(source, SFTRecipe)
-        else source.values.get("model", {}).get("expert_model_parallel_size") or 1
-    )
+    if isinstance(source, SFTRecipe):
+        has_experts = source.parallelism.expert_model_parallel_size > 1
+    else:
+        model = source.values.get("model")
+        has_experts = isinstance(model, Mapping) and model.get("expert_model_parallel_size") not in (None, 1)
     return BalanceRecord(
         kind=wanted.kind,
         window_batches=wanted.window_batches if wanted.kind == "across_batches" else 1,
         seed=wanted.seed,
         token_cost=cost[0],
         windows=cost[1],
-        matches_micro_batches=experts > 1 or settings.topology.pipeline_model_parallel_size > 1,
+        matches_micro_batches=has_experts or settings.topology.pipeline_model_parallel_size > 1,
         version=settings.version,
         loader=settings.loader,
         loader_seed=settings.seed,

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
+from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
 from bridgepack.records import BalanceRecord, PackPlan
 from bridgepack.replay.order import replay_order
@@ -65,7 +66,12 @@ def slots_of(balance: BalanceRecord, num_packs: int) -> IntArray:
         seed=balance.loader_seed,
         data_sharding=balance.data_sharding,
     )
-    return replay_order(settings).first_pass()
+    slots = replay_order(settings).first_pass()
+    if not len(slots):
+        raise ConfigError(
+            f"train.global_batch_size is {balance.global_batch_size}; {num_packs} packs fill no step. Lower it."
+        )
+    return slots
 
 
 def pack_costs(
