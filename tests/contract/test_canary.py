@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bridgepack.canary import faults
 from bridgepack.canary.processes import HostProcess
-from bridgepack.canary.records import Layout
+from bridgepack.canary.records import Layout, RunRequest
 from bridgepack.canary.report_records import CanaryReport
+from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError
 from tests.support.canaries import build_artifact, canary_recipe, compare, write_inputs
 from tests.support.hub_configs import model_configs
@@ -98,6 +100,53 @@ def test_packs_are_laid_out_anew_only_where_they_have_to(report: CanaryReport) -
     anew = {layout.name: layout.pad_seq_to_mult for layout in report.layouts if layout.is_laid_out_anew}
 
     assert anew == {"CP 2": 4, "CP 4": 8, COMBINED.name: 4}
+
+
+def test_a_balanced_artifact_trains_the_same_global_batch(host: HostProcess, work: Path) -> None:
+    num_rows, seen = 8, {}
+    for kind in ("none", "within_batch"):
+        recipe = canary_recipe(
+            work,
+            packing={
+                "packed_sequence_size": 512,
+                "max_sequence_length": 256,
+                "balance": {"kind": kind, "token_cost": 10},
+            },
+            preprocessing={"kind": "chat", "over_long": "truncate"},
+            parallelism={"num_gpus": 2},
+            batch={"global_batch_size": num_rows},
+        )
+        packs = build_artifact(work, f"balance-{kind}", recipe)
+        host.open(recipe.model_dump(mode="json", exclude_unset=True), packs, packs)
+        tokenizer = Artifact(packs).manifest.tokenizer
+        outcome = host.run(
+            RunRequest(
+                layout=Layout(data=2),
+                precision="float64",
+                kernel="reference",
+                is_packed=True,
+                folder=str(packs),
+                num_rows=num_rows,
+                packed_sequence_size=512,
+                pad_seq_to_mult=1,
+                pad_to_max_length=True,
+                pad_cu_seqlens=False,
+                eos_token_id=tokenizer["eos_token_id"],
+                vocab_size=tokenizer["vocab_size"],
+                seed=1,
+            )
+        )
+        assert outcome.is_complete, outcome.reason
+        seen[kind] = outcome.ranks
+
+    plain, even = seen["none"], seen["within_batch"]
+    assert sum(rank.loss for rank in even) == pytest.approx(sum(rank.loss for rank in plain), rel=1e-12)
+    assert sum(rank.num_trained for rank in even) == sum(rank.num_trained for rank in plain) > 0
+    assert [rank.loss for rank in even] != pytest.approx([rank.loss for rank in plain], rel=1e-6)
+    for name, gradient in plain[0].gradients.items():
+        largest = abs(gradient).max()
+        np.testing.assert_allclose(even[0].gradients[name], gradient, rtol=0, atol=1e-11 * largest, err_msg=name)
+    assert plain[0].gradients
 
 
 def test_experts_agree(host: HostProcess, work: Path, artifact: Path) -> None:

@@ -13,7 +13,7 @@ from bridgepack.records import TRAIN, RunConfig
 from bridgepack.releases import HostRelease, release_of
 from bridgepack.replay.evaluation import EvaluationSchedule
 from bridgepack.replay.settings import ReplaySettings
-from bridgepack.replay.topology import Topology
+from bridgepack.replay.topology import Topology, require_positive
 
 #: Defaults of the host's dataclasses, where settings leave a field out.
 #: Source: megatron-bridge 0.6.2, data/base.py (DataloaderConfig), data/builders/gpt_sft.py (GPTSFTDatasetConfig).
@@ -52,6 +52,7 @@ def replay_settings(
         context = values.integer("dist.eval_context_parallel_size", context)
         global_batch = values.integer("validation.eval_global_batch_size", global_batch)
         micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
+    require_positive("train.global_batch_size", values.integer("train.global_batch_size"))
     max_samples = _max_samples(values, "dataset.max_train_samples" if is_training else None)
     if is_training:
         others = _of_training(values, release, max_samples or num_packs[split]) | {"resume_step": resume_step}

@@ -11,10 +11,10 @@ from bridgepack.config.recipe.packing import BalanceConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import read_manifest
-from bridgepack.data.artifact.plan import iter_plan_columns
+from bridgepack.data.artifact.plan import iter_plan_columns, plan_path
 from bridgepack.data.packing.balance import balanced_order, pack_costs, slots_of, straggler_ratios
 from bridgepack.data.packing.order import seeded_order
-from bridgepack.errors import ConfigError
+from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.planning.cost import step_cost
 from bridgepack.proof.runs import recorded_recipe
@@ -88,7 +88,7 @@ def waiting_in(
         raise ConfigError(why_not)
     record = _record(source, settings, _cost_of_run(source, artifact))
     costs = pack_costs(
-        *_lengths(artifact),
+        *_lengths(artifact, settings.num_packs),
         token_cost=record.token_cost,
         windows=record.windows,
         packed_sequence_size=manifest.packed_sequence_size,
@@ -122,18 +122,18 @@ def _waiting(costs: IntArray, run: BalanceRecord, built: BalanceRecord | None, n
 
 def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost) -> BalanceRecord:
     wanted = source.packing.balance if isinstance(source, SFTRecipe) else BalanceConfig()
-    experts = (
-        source.parallelism.expert_model_parallel_size
-        if isinstance(source, SFTRecipe)
-        else source.values.get("model", {}).get("expert_model_parallel_size") or 1
-    )
+    if isinstance(source, SFTRecipe):
+        has_experts = source.parallelism.expert_model_parallel_size > 1
+    else:
+        model = source.values.get("model")
+        has_experts = isinstance(model, Mapping) and model.get("expert_model_parallel_size") not in (None, 1)
     return BalanceRecord(
         kind=wanted.kind,
         window_batches=wanted.window_batches if wanted.kind == "across_batches" else 1,
         seed=wanted.seed,
         token_cost=cost[0],
         windows=cost[1],
-        matches_micro_batches=experts > 1 or settings.topology.pipeline_model_parallel_size > 1,
+        matches_micro_batches=has_experts or settings.topology.pipeline_model_parallel_size > 1,
         version=settings.version,
         loader=settings.loader,
         loader_seed=settings.seed,
@@ -190,9 +190,14 @@ def _cost_of(recipe: SFTRecipe) -> Cost:
     return max(round(cost.per_token / pair), 1), windows
 
 
-def _lengths(artifact: Artifact) -> tuple[IntArray, IntArray]:
+def _lengths(artifact: Artifact, num_packs: int) -> tuple[IntArray, IntArray]:
     """Return the physical runtime lengths of the training sequences in the order of packs, and the packs' offsets."""
     parts = list(iter_plan_columns(artifact, TRAIN, ("pack", "runtime_length")))
-    packs, lengths = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    packs, lengths = (np.concatenate([np.empty(0, np.int64), *(part[index] for part in parts)]) for index in (0, 1))
     offsets = np.concatenate(([0], np.flatnonzero(np.diff(packs)) + 1, [len(packs)]))
+    if len(offsets) - 1 != num_packs:
+        raise ArtifactError(
+            f"{plan_path(artifact, TRAIN)} has {len(offsets) - 1} packs; manifest.json has {num_packs}. Build the "
+            "artifact again."
+        )
     return aligned_runtime_lengths(lengths, artifact.manifest.pad_seq_to_mult), offsets

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Self
 
+from bridgepack.releases import release_of
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BalanceRecord:
@@ -38,6 +40,8 @@ class BalanceRecord:
             names.remove("loader_seed")
         elif self.loader == "cyclic":
             names[1] = "data_sharding"
+        if release_of(self.version).shuffles_batches != release_of(run.version).shuffles_batches:
+            names.append("version")
         both = {name: (getattr(self, name), getattr(run, name)) for name in names}
         return {name: (here, there) for name, (here, there) in both.items() if here != there}
 
@@ -86,3 +90,8 @@ class Waiting:
         """Part of the run's compute time (0-1) that the better of both kinds would save."""
         best = min(self.within_batch.mean, self.across_batches.mean)
         return (1 - best / self.as_built.mean) * self.share_of_run
+
+    @property
+    def gain_of_one_pass(self) -> float:
+        """Part of the run's compute time (0-1) that a balance of all epochs would save beside that of the first."""
+        return (1 - self.as_built.mean / self.shuffled.mean) * (1 - self.share_of_run)

@@ -235,7 +235,10 @@ def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
         lines.append(f"{split} inputs:")
         lines += [f"  {record.path}  {record.num_bytes:,} bytes  sha256 {record.sha256[:12]}" for record in records]
     lines += ["", "derived:"] if source is None else ["derived:"]
-    lines += [f"  {name} = {item['value']} ({item['because']})" for name, item in plan.spec.resolved.explain().items()]
+    derived, balance = plan.spec.resolved.explain(), plan.spec.resolved.balance
+    if balance is not None:
+        derived["balance"]["value"] = balance.described()
+    lines += [f"  {name} = {item['value']} ({item['because']})" for name, item in derived.items()]
     return printable("\n".join([*lines, "", "recipe:", plan.spec.resolved.recipe.model_dump_json(indent=2)]))
 
 

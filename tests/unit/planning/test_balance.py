@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import iter_plan_columns
@@ -111,3 +112,41 @@ def test_experts_and_stages_make_ranks_wait_in_each_micro_batch(recipe: SFTRecip
     assert record is not None
     assert record.matches_micro_batches
     assert record.data_parallel_size == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"train": {"global_batch_size": 0}}, "train.global_batch_size is 0"),
+        ({"model": {"expert_model_parallel_size": "x"}, "dataset": {"seed": "x"}}, "dataset.seed is 'x'"),
+        ({"train": {"num_epochs": float("inf"), "train_iters": None}}, "infinity"),
+        ({"train": {"global_batch_size": 4096}}, "at most the number of packs"),
+        ({"dataset": {"max_train_samples": 4}}, "dataset.max_train_samples is 4"),
+    ],
+)
+def test_a_run_without_an_order_is_skipped_with_the_reason(
+    tmp_path: Path, recipe: SFTRecipe, changes: dict[str, Any], reason: str
+) -> None:
+    packs = built(recipe, tmp_path / "packs", "within_batch").folder
+    changed = recipe.override({"bridge_overrides": changes})
+
+    report = check_target(changed, CheckOptions(artifact=packs, select=("BP634", "BP636")))
+
+    assert [rule.code for rule in report.rules_skipped] == ["BP634", "BP636"]
+    assert all(reason in rule.reason for rule in report.rules_skipped)
+
+
+def test_check_compares_the_run_with_what_packs_were_balanced_for(tmp_path: Path, recipe: SFTRecipe) -> None:
+    plain, even = built(recipe, tmp_path / "plain", "none"), built(recipe, tmp_path / "even", "within_batch")
+
+    def codes(artifact: Artifact, **changes: Any) -> list[str]:
+        run = with_changes(recipe, changes)
+        report = check_target(run, CheckOptions(artifact=artifact.folder, select=("BP634", "BP636")))
+        assert not report.rules_skipped
+        return [finding.code for finding in report.findings]
+
+    assert codes(plain) == ["BP636"]
+    assert codes(even) == []
+    assert codes(even, batch__global_batch_size=32) == ["BP634"]
+    assert codes(even, bridge_overrides={"dataset": {"seed": 7}}) == ["BP634"]
+    assert codes(even, schedule__num_epochs=3.0) == ["BP636"]

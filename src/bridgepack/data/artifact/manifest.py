@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bridgepack.data.files import write_text
 from bridgepack.errors import ArtifactError
-from bridgepack.records import Manifest
+from bridgepack.records import BalanceRecord, Manifest
 
 MANIFEST_FILE = "manifest.json"
 #: Of the artifact's layout; part of every fingerprint.
@@ -80,6 +80,9 @@ def read_manifest(folder: Path) -> Manifest:
         )
     try:
         manifest: Manifest = TypeAdapter(Manifest).validate_python(_tuples(content))
+        balance = manifest.resolved.get("balance")
+        if balance is not None:
+            TypeAdapter(BalanceRecord).validate_python(balance.get("value") if isinstance(balance, Mapping) else None)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -1,5 +1,5 @@
 """Lengths -> a plan of packs; pure, no input and no output.
 
 In: runtime lengths in tokens and a pack's size. Out: a `PackPlan`.
-Read first: `plan`.
+Read first: `plan`; then `balance`, the order of packs.
 """

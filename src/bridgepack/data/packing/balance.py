@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
+from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
 from bridgepack.records import BalanceRecord, PackPlan
 from bridgepack.replay.order import replay_order
@@ -18,7 +19,7 @@ from bridgepack.replay.settings import Loader, ReplaySettings
 from bridgepack.replay.topology import Topology
 
 #: Rounds in which ranks exchange packs; most steps want fewer than 10.
-_ROUNDS = 32
+_ROUNDS = 16
 #: How far the slowest rank of a step may stay above the mean, as a fraction.
 _CLOSE_ENOUGH = 0.001
 #: Packs whose dealing is held in memory at a time.
@@ -65,7 +66,12 @@ def slots_of(balance: BalanceRecord, num_packs: int) -> IntArray:
         seed=balance.loader_seed,
         data_sharding=balance.data_sharding,
     )
-    return replay_order(settings).first_pass()
+    slots = replay_order(settings).first_pass()
+    if not len(slots):
+        raise ConfigError(
+            f"train.global_batch_size is {balance.global_batch_size}; {num_packs} packs fill no step. Lower it."
+        )
+    return slots
 
 
 def pack_costs(
@@ -190,32 +196,34 @@ def _dealt(costs: IntArray, groups: IntArray) -> IntArray:
 
 def _exchange(costs: IntArray, members: IntArray) -> None:
     """Let dear ranks of each step exchange packs with cheap ones, in pairs that change from round to round."""
-    loads = costs[members].sum(axis=2)
+    held, half = costs[members], members.shape[1] // 2
     for shift in range(_ROUNDS):
-        is_open = loads.max(axis=1) > loads.mean(axis=1) * (1 + _CLOSE_ENOUGH)
-        if not is_open.any():
+        loads = held.sum(axis=2)
+        steps = np.flatnonzero(loads.max(axis=1) > loads.mean(axis=1) * (1 + _CLOSE_ENOUGH))
+        if not len(steps):
             return
-        by_load = np.argsort(loads[is_open], axis=1, kind="stable")
-        cheap, dear = by_load[:, : members.shape[1] // 2], by_load[:, ::-1][:, : members.shape[1] // 2]
-        _exchange_pairs(costs, members, loads, (np.flatnonzero(is_open)[:, None], np.roll(dear, shift, axis=1), cheap))
+        by_load = np.argsort(loads[steps], axis=1, kind="stable")
+        dear, cheap = np.roll(by_load[:, ::-1][:, :half], shift, axis=1), by_load[:, :half]
+        ranks, others, given, taken, pair_steps = _exchanges(held, loads, steps[:, None], dear, cheap)
+        for packs in (held, members):
+            packs[pair_steps, ranks, given], packs[pair_steps, others, taken] = (
+                packs[pair_steps, others, taken],
+                packs[pair_steps, ranks, given],
+            )
 
 
-def _exchange_pairs(
-    costs: IntArray, members: IntArray, loads: IntArray, pairs: tuple[IntArray, IntArray, IntArray]
-) -> None:
-    """Exchange one pack between the ranks of each pair (steps, ranks, other ranks), where that makes them more even."""
-    steps, dear, cheap = np.broadcast_arrays(*pairs)
+def _exchanges(
+    held: IntArray, loads: IntArray, steps: IntArray, dear: IntArray, cheap: IntArray
+) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
+    """Return the exchanges of one pack that make pairs of ranks most even: (rank, other, what each gives, step).
+
+    Costs are `held` [all steps, ranks, packs] and `loads` [all steps, ranks]; pairs are [steps, pairs]. Pairs that no
+    exchange makes more even are left out; each array has shape [num_exchanges].
+    """
     gaps = loads[steps, dear] - loads[steps, cheap]
-    gains = costs[members[steps, dear]][..., :, None] - costs[members[steps, cheap]][..., None, :]
-    gains = gains.reshape(*gaps.shape, -1)
-    misses = np.abs(2 * gains - gaps[..., None])
-    chosen = misses.argmin(axis=2)[..., None]
-    helps = np.take_along_axis(misses, chosen, axis=2)[..., 0] < np.abs(gaps)
-    gain = np.take_along_axis(gains, chosen, axis=2)[..., 0][helps]
-    given, taken = np.divmod(chosen[..., 0][helps], members.shape[2])
-    steps, dear, cheap = steps[helps], dear[helps], cheap[helps]
-    loads[steps, dear] -= gain
-    loads[steps, cheap] += gain
-    packs = members[steps, dear, given]
-    members[steps, dear, given] = members[steps, cheap, taken]
-    members[steps, cheap, taken] = packs
+    misses = 2 * (held[steps, dear][..., :, None] - held[steps, cheap][..., None, :]) - gaps[..., None, None]
+    misses = np.abs(misses, out=misses).reshape(*gaps.shape, -1)
+    chosen = misses.argmin(axis=2)
+    helps = np.take_along_axis(misses, chosen[..., None], axis=2)[..., 0] < np.abs(gaps)
+    given, taken = np.divmod(chosen[helps], held.shape[2])
+    return dear[helps], cheap[helps], given, taken, np.broadcast_to(steps, dear.shape)[helps]

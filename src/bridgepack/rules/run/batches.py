@@ -5,6 +5,7 @@ from bridgepack.rules.engine.rule import (
     DATASET_BUILD,
     ERROR,
     EXECUTED,
+    INFERRED,
     VALIDATE,
     WARNING,
     Found,
@@ -24,6 +25,7 @@ _BALANCED_FOR = {
     "data_sharding": "dataset.data_sharding",
     "data_parallel_size": "data_parallel_size",
     "global_batch_size": "train.global_batch_size",
+    "version": "megatron-bridge",
 }
 _EVAL_CONTEXT = "dist.eval_context_parallel_size"
 _EVAL_SIZES = ("validation.eval_micro_batch_size", "validation.eval_global_batch_size")
@@ -190,14 +192,16 @@ def packs_balanced_for_another_run(run: Run) -> Found:
         )
 
 
-@rule("BP636", ADVICE, "arXiv 2503.07680", noticed="never", evidence=EXECUTED)
+@rule("BP636", ADVICE, "bridge/training/utils/flop_utils.py, data/samplers.py", noticed="never", evidence=INFERRED)
 def balance_would_gain(run: Run) -> Found:
-    """The slowest rank of a step makes the others wait, and an order of packs is known that saves 3 % or more.
+    """The slowest rank of a step makes the others wait, and an order of packs is known that saves more than 3 %.
 
     Why: Slow: attention costs the square of a sequence's length, so packs of one size cost differently, and each step
-        takes as long as its dearest rank. The estimate counts floating-point operations of the first epoch.
+        takes as long as its dearest rank. An order of packs evens out the first epoch, as the loader shuffles each in
+        another way. The estimate counts floating-point operations.
     Bad: steps take 1.18 times an even step, 1.01 when balanced. Good: 1.02 times.
-    Fix: Set packing.balance.kind and run `bridgepack repack`.
+    Fix: Set packing.balance.kind and run `bridgepack repack`; for several epochs, set `epochs` of the sources and one
+        epoch of the run.
     """
     waiting = run.require_waiting()
     if waiting.built is None and waiting.gain > _WORTH_BALANCING:
@@ -207,4 +211,12 @@ def balance_would_gain(run: Run) -> Found:
             f"{waiting.as_built.worst:.3f})",
             f"{waiting.within_batch.mean:.3f} times with packing.balance.kind within_batch, "
             f"{waiting.across_batches.mean:.3f} with across_batches",
+        )
+    holds = waiting.built is not None and not waiting.built.differences(waiting.run)
+    if holds and waiting.gain_of_one_pass > _WORTH_BALANCING:
+        yield wrong(
+            "train.num_epochs" if run.is_set("train.num_epochs") else "train.train_iters",
+            f"{waiting.share_of_run:.0%} of the steps are the first epoch, which is balanced; later steps take "
+            f"{waiting.shuffled.mean:.3f} times an even step",
+            f"{waiting.as_built.mean:.3f} times in all, with one epoch over sources whose `epochs` repeat them",
         )
