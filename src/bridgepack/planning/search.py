@@ -28,7 +28,7 @@ from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 
 #: Layouts of a size that the rules are asked about, and candidates of a size that are kept.
-_ASKED, _KEPT = 48, 2
+_ASKED, _KEPT = 32, 2
 #: A step may have so many times the tokens that the recipe asks for; ranks in plenty ask for more packs.
 _MAX_GROWTH = 2.0
 #: Packs for each step that waiting is taken from, where packs of a sample are repeated.
@@ -144,7 +144,7 @@ class Search:
         least = min(
             (
                 self._memory(layout, min(sizes)).total_gb
-                for layout in layouts(self.shape, self.gpu, self.num_gpus)
+                for layout in self._layouts()
                 if min(sizes) % layout.multiple == 0
             ),
             default=float("inf"),
@@ -162,8 +162,12 @@ class Search:
         num_micro = self._batch(layout, size) // layout.data
         return memory_of(self.shape, layout, pack_tokens=size, num_micro=num_micro, is_full=self._is_full)
 
+    def _layouts(self) -> Iterator[Layout]:
+        own_stages = self.recipe.parallelism.pipeline_model_parallel_size
+        return layouts(self.shape, self.gpu, self.num_gpus, own_stages=own_stages)
+
     def _fitting(self, size: int) -> Iterator[Layout]:
-        for layout in layouts(self.shape, self.gpu, self.num_gpus):
+        for layout in self._layouts():
             grows = self._batch(layout, size) * size > _MAX_GROWTH * self._step_tokens
             if size % layout.multiple == 0 and not grows and self._memory(layout, size).total_gb <= self.gpu.budget_gb:
                 yield layout
@@ -197,7 +201,7 @@ class Search:
     def _changes(self, layout: Layout, size: int) -> dict[str, Any]:
         """Return what a candidate changes in the recipe."""
         is_mixture = bool(self.shape.num_experts)
-        artifact = self.recipe.artifact
+        artifact, own = self.recipe.artifact, self.recipe.parallelism
         changes = {
             **self._sizes(size),
             **({"artifact": None} if artifact and Path(artifact).exists() else {}),  # it has other packs
@@ -208,7 +212,11 @@ class Search:
             "parallelism.expert_model_parallel_size": layout.expert,
             "parallelism.expert_tensor_parallel_size": 1 if is_mixture and layout.tensor > 1 else None,
             "parallelism.sequence_parallel": layout.tensor > 1,
-            "parallelism.virtual_pipeline_model_parallel_size": None,
+            "parallelism.virtual_pipeline_model_parallel_size": (
+                own.virtual_pipeline_model_parallel_size
+                if layout.pipeline == own.pipeline_model_parallel_size
+                else None
+            ),
             "parallelism.hierarchical_context_parallel_sizes": None,
             "parallelism.eval_context_parallel_size": None,
             "parallelism.cp_comm_type": self._exchange_of_context(layout),
