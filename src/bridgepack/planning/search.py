@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -111,10 +112,11 @@ class Search:
 
     def best_of(self, size: int) -> list[Candidate]:
         """Return the best legal candidates of a pack size; none where nothing fits."""
-        work = Work.of(self._packed(size, 1), cost_of(self.shape)) if self.lengths.runtime.min() <= size else None
-        if work is None or not len(work.tokens):
+        unaligned = self._packed(size, 1)
+        if not unaligned.packs:
             return []
-        ranked = sorted(self._fitting(size), key=lambda layout: self._rough_s(layout, size, work.mean))
+        mean = Work.of(unaligned, cost_of(self.shape)).mean
+        ranked = sorted(self._fitting(size), key=lambda layout: self._rough_s(layout, size, mean))
         found: list[Candidate] = []
         packs: dict[int, PackedLengths] = {}
         for layout in ranked[:_ASKED]:
@@ -122,9 +124,10 @@ class Search:
                 break
             changes = self._changes(layout, size)
             if not self._is_refused(changes):
-                if layout.multiple not in packs:
-                    packs[layout.multiple] = self._packed(size, layout.multiple)
-                candidate = self._candidate(layout, size, packs[layout.multiple], changes)
+                multiple = self._multiple(layout)
+                if multiple not in packs:
+                    packs[multiple] = self._packed(size, multiple)
+                candidate = self._candidate(layout, size, packs[multiple], changes)
                 found += [candidate] if candidate else []
         return found
 
@@ -132,7 +135,7 @@ class Search:
         """Return why there is no candidate."""
         if self.too_few:
             return (
-                f"batch asks for {self._step_tokens:,} tokens of a step, and the data have {self.too_few[-1]}. "
+                f"batch asks for {self._step_tokens:,} tokens of a step, and the data have {self.too_few[0]}. "
                 "Lower batch.tokens_per_step or batch.global_batch_size, or use fewer GPUs."
             )
         if self.refused:
@@ -145,10 +148,21 @@ class Search:
             (
                 self._memory(layout, min(sizes)).total_gb
                 for layout in self._layouts()
-                if min(sizes) % layout.multiple == 0
+                if min(sizes) % self._multiple(layout) == 0
             ),
             default=float("inf"),
         )
+        shortest = int(self.lengths.runtime.min())
+        if shortest > max(sizes):
+            return (
+                f"the shortest sequence has {shortest:,} runtime tokens; allowed: at most {max(sizes):,}, the largest "
+                "packs that are compared. Set preprocessing.over_long to truncate or split."
+            )
+        if least <= self.gpu.budget_gb:
+            return (
+                f"--gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these GPUs "
+                "have copies of the model. Raise batch.tokens_per_step or batch.global_batch_size, or use fewer GPUs."
+            )
         return (
             f"--gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB of "
             f"each {self.gpu.name} by estimate, in the best layout at packs of {min(sizes):,} tokens; allowed: at most "
@@ -168,9 +182,14 @@ class Search:
 
     def _fitting(self, size: int) -> Iterator[Layout]:
         for layout in self._layouts():
-            grows = self._batch(layout, size) * size > _MAX_GROWTH * self._step_tokens
-            if size % layout.multiple == 0 and not grows and self._memory(layout, size).total_gb <= self.gpu.budget_gb:
+            is_possible = size % self._multiple(layout) == 0
+            is_possible &= self._batch(layout, size) * size <= _MAX_GROWTH * self._step_tokens
+            if is_possible and self._memory(layout, size).total_gb <= self.gpu.budget_gb:
                 yield layout
+
+    def _multiple(self, layout: Layout) -> int:
+        """Return what lengths are multiples of: what the layout needs, and what the recipe says beyond."""
+        return math.lcm(layout.multiple, self.recipe.packing.pad_seq_to_mult or 1)
 
     @property
     def _step_tokens(self) -> int:
@@ -195,7 +214,6 @@ class Search:
         return {
             "packing.packed_sequence_size": size,
             "packing.max_sequence_length": min(longest, default=None),
-            "packing.pad_seq_to_mult": None,
         }
 
     def _changes(self, layout: Layout, size: int) -> dict[str, Any]:
@@ -204,6 +222,7 @@ class Search:
         artifact, own = self.recipe.artifact, self.recipe.parallelism
         changes = {
             **self._sizes(size),
+            "packing.pad_seq_to_mult": self._multiple(layout) if self.recipe.packing.pad_seq_to_mult else None,
             **({"artifact": None} if artifact and Path(artifact).exists() else {}),  # it has other packs
             "parallelism.num_gpus": layout.num_gpus,
             "parallelism.tensor_model_parallel_size": layout.tensor,
