@@ -90,7 +90,12 @@ def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) 
         speed=Speed(linear=1.0, attention=1.0),
     )
     work = Work.of(packed(lengths, recipe, recipe.resolve().pad_seq_to_mult.value), cost_of(shape))
-    read = packs_of_steps(recipe, len(work.tokens), steps if lengths.share == 1 else None)
+    try:
+        read = packs_of_steps(recipe, len(work.tokens), steps if lengths.share == 1 else None)
+    except ConfigError as error:
+        raise ConfigError(
+            f"--calibrate names a log whose steps are not those of the recipe and its data: {error} Name its recipe."
+        ) from None
     linear, attention = arithmetic.linear_s(work.tokens), arithmetic.attention_s(work.attention)
     exchange = arithmetic.exchange_s(work.tokens)
     rows = []

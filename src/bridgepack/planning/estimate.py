@@ -212,6 +212,6 @@ def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | Non
     """
     settings = replay_settings(recipe, num_packs={TRAIN: num_packs}, world_size=None, version=TARGET[BRIDGE])
     order, ranks = replay_order(settings), settings.topology.data_parallel_size
-    num_steps = min(_MAX_STEPS, max(num_packs // settings.global_batch_size, 1))
+    num_steps = min(_MAX_STEPS, max(num_packs // settings.global_batch_size, 1), settings.num_steps or _MAX_STEPS)
     wanted = range(order.first_step, order.first_step + num_steps) if steps is None else steps
     return [np.stack([order.packs_at(step, rank) for rank in range(ranks)]) for step in wanted]

@@ -99,14 +99,15 @@ def memory_of(shape: ModelShape, layout: Layout, *, pack_tokens: int, num_micro:
     return Memory(states_gb=states / 1e9, activations_gb=activations / 1e9, logits_gb=logits / 1e9)
 
 
-def layouts(shape: ModelShape, gpu: Gpu, num_gpus: int) -> Iterator[Layout]:
+def layouts(shape: ModelShape, gpu: Gpu, num_gpus: int, *, own_stages: int = 1) -> Iterator[Layout]:
     """Yield every layout that the GPUs, the model's layers, heads and experts can have, whatever its memory.
 
-    Tensor parallelism stays in a node. Experts are not split: that is slower than more ranks for them.
+    Tensor parallelism stays in a node. Experts are not split: that is slower than more ranks for them. Stages have
+    equally many layers, but for a recipe's own number of them, `own_stages`, for which its base may lay out others.
     """
     experts = [size for size in _EXPERT if size == 1 or (shape.num_experts and shape.num_experts % size == 0)]
     tensors = [size for size in _TENSOR if shape.num_query_groups % size == 0 and size <= gpu.per_node]
-    stages = [size for size in _PIPELINE if len(shape.layers) % size == 0]
+    stages = [size for size in _PIPELINE if len(shape.layers) % size == 0 or size == own_stages]
     for tensor, pipeline, context, expert in product(tensors, stages, _CONTEXT, experts):
         if num_gpus % (tensor * pipeline * context) == 0 and num_gpus % (expert * pipeline) == 0:
             for recomputes in (False, True):

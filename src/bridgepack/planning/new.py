@@ -4,13 +4,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.errors import nearest_name, shown
-from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_text, values_like
+from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_for, recipe_text, values_like
 from bridgepack.config.starting.nearest import recipes_of_model
 from bridgepack.errors import ConfigError
+from bridgepack.planning.lengths import Lengths
+from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
 from bridgepack.planning.models import model_size
+from bridgepack.planning.plan import plan_recipe
+from bridgepack.planning.shape import model_shape
 from bridgepack.planning.topology import Topology, choose_topology
+
+#: Data that a topology is planned for before any is known: packs of sequences of equal length, as many as a step takes.
+_PER_PACK, _NUM_SEQUENCES = 16, 1 << 12
 
 
 def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
@@ -27,10 +36,29 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
     if same:
         values, origin = values_like(same, wish)
     else:
-        topology = _estimated_topology(wish, entries)
-        values = _from_topology(topology, wish)
-        origin = f"topology by an estimate of {topology.estimated_gb:.0f} GB for each GPU; try it before you rely on it"
+        _check_names(wish, entries)
+        values, estimated_gb = _planned(wish) or _of_size(wish)
+        origin = f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
     return recipe_text(wish, values, origin)
+
+
+def _planned(wish: Wish) -> tuple[dict[str, Any], float] | None:
+    """Return the values of the best plan for a model whose shape is known, and GB of each GPU; else None."""
+    values = {"model": {"name": wish.model}, "tokenizer": {"name_or_path": wish.model}}
+    recipe = recipe_for(wish, values)
+    try:
+        model_shape(recipe)
+    except ConfigError:
+        return None
+    runtime = np.full(_NUM_SEQUENCES, max(wish.seq_length // _PER_PACK, 1))
+    lengths = Lengths(runtime=runtime, share=1 / _NUM_SEQUENCES, origin="")
+    gpu = gpu_named(DEFAULT_GPU)
+    best = plan_recipe(recipe, lengths, gpu=gpu, num_gpus=wish.num_gpus, sizes=(wish.seq_length,)).best
+    for path, value in best.changes.items():
+        section, _, name = path.partition(".")
+        if value is not None and (section in ("parallelism", "packing") or name == "recompute"):
+            values[section] = {**values.get(section, {}), name: value}
+    return values, best.memory.total_gb
 
 
 def _from_topology(topology: Topology, wish: Wish) -> dict[str, Any]:
@@ -46,8 +74,8 @@ def _from_topology(topology: Topology, wish: Wish) -> dict[str, Any]:
     return {"model": model, "parallelism": parallelism, "tokenizer": {"name_or_path": wish.model}}
 
 
-def _estimated_topology(wish: Wish, known: Sequence[CatalogueEntry]) -> Topology:
-    """Return a topology for a model that the catalogue does not have."""
+def _check_names(wish: Wish, known: Sequence[CatalogueEntry]) -> None:
+    """Accept a model that the catalogue does not have where it can be one, with its tokenizer."""
     is_shipped = any(mark in wish.model for mark in SHIPPED_MARKS) and wish.model.endswith("_config")
     if "/" not in wish.model and not Path(wish.model).is_dir() and not is_shipped:
         raise ConfigError(f"--model is {shown(wish.model)}; {_allowed_models(wish.model, known)}")
@@ -56,6 +84,10 @@ def _estimated_topology(wish: Wish, known: Sequence[CatalogueEntry]) -> Topology
             f"--model is {shown(wish.model)}, which is not in the catalogue; its tokenizer is not known. "
             "Add --tokenizer with its id on the hub."
         )
+
+
+def _of_size(wish: Wish) -> tuple[dict[str, Any], float]:
+    """Return the values for a model of which no more than its size is known, and GB of each GPU."""
     size = model_size(wish.model)
     if size is None:
         raise ConfigError(
@@ -63,7 +95,8 @@ def _estimated_topology(wish: Wish, known: Sequence[CatalogueEntry]) -> Topology
             "with its size, e.g. org/chat-8b or org/chat-30B-A3B, or a folder with config.json. "
             "Download the model's config.json and name its folder."
         )
-    return choose_topology(size, is_full=wish.kind == "full", num_gpus=wish.num_gpus, seq_length=wish.seq_length)
+    topology = choose_topology(size, is_full=wish.kind == "full", num_gpus=wish.num_gpus, seq_length=wish.seq_length)
+    return _from_topology(topology, wish), topology.estimated_gb
 
 
 def _allowed_models(model: str, entries: Sequence[CatalogueEntry]) -> str:

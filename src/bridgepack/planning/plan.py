@@ -16,6 +16,15 @@ from bridgepack.planning.shape import model_shape
 SIZES = tuple(1 << power for power in range(12, 18))
 #: Tokens that a size may lose (0-1) beyond those that all lose, before it is ranked behind the others.
 _LOSS_ALLOWED = 0.01
+#: Settings of the host's model that a layout decides.
+_OF_LAYOUTS = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+    "expert_tensor_parallel_size",
+    "recompute_granularity",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +102,12 @@ def plan_recipe(
         raise ConfigError(
             f"packing.mode is {recipe.packing.mode}; allowed: offline, as only then packs are planned before the run. "
             "Set it to offline."
+        )
+    stated = [name for name in _OF_LAYOUTS if name in recipe.bridge_overrides.get("model", {})]
+    if stated:
+        raise ConfigError(
+            f"bridge_overrides.model.{stated[0]} is set; allowed: not with a plan, which chooses it. Remove it, or "
+            "set it in parallelism."
         )
     shape, speed = model_shape(recipe), speed or Speed()
     search = Search(recipe=recipe, shape=shape, lengths=lengths, gpu=gpu, num_gpus=num_gpus, speed=speed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 
 #: Layouts of a size that the rules are asked about, and candidates of a size that are kept.
-_ASKED, _KEPT = 48, 2
+_ASKED, _KEPT = 32, 2
 #: A step may have so many times the tokens that the recipe asks for; ranks in plenty ask for more packs.
 _MAX_GROWTH = 2.0
 #: Packs for each step that waiting is taken from, where packs of a sample are repeated.
@@ -111,10 +112,11 @@ class Search:
 
     def best_of(self, size: int) -> list[Candidate]:
         """Return the best legal candidates of a pack size; none where nothing fits."""
-        work = Work.of(self._packed(size, 1), cost_of(self.shape)) if self.lengths.runtime.min() <= size else None
-        if work is None or not len(work.tokens):
+        unaligned = self._packed(size, 1)
+        if not unaligned.packs:
             return []
-        ranked = sorted(self._fitting(size), key=lambda layout: self._rough_s(layout, size, work.mean))
+        mean = Work.of(unaligned, cost_of(self.shape)).mean
+        ranked = sorted(self._fitting(size), key=lambda layout: self._rough_s(layout, size, mean))
         found: list[Candidate] = []
         packs: dict[int, PackedLengths] = {}
         for layout in ranked[:_ASKED]:
@@ -122,9 +124,10 @@ class Search:
                 break
             changes = self._changes(layout, size)
             if not self._is_refused(changes):
-                if layout.multiple not in packs:
-                    packs[layout.multiple] = self._packed(size, layout.multiple)
-                candidate = self._candidate(layout, size, packs[layout.multiple], changes)
+                multiple = self._multiple(layout)
+                if multiple not in packs:
+                    packs[multiple] = self._packed(size, multiple)
+                candidate = self._candidate(layout, size, packs[multiple], changes)
                 found += [candidate] if candidate else []
         return found
 
@@ -132,7 +135,7 @@ class Search:
         """Return why there is no candidate."""
         if self.too_few:
             return (
-                f"batch asks for {self._step_tokens:,} tokens of a step, and the data have {self.too_few[-1]}. "
+                f"batch asks for {self._step_tokens:,} tokens of a step, and the data have {self.too_few[0]}. "
                 "Lower batch.tokens_per_step or batch.global_batch_size, or use fewer GPUs."
             )
         if self.refused:
@@ -144,11 +147,22 @@ class Search:
         least = min(
             (
                 self._memory(layout, min(sizes)).total_gb
-                for layout in layouts(self.shape, self.gpu, self.num_gpus)
-                if min(sizes) % layout.multiple == 0
+                for layout in self._layouts()
+                if min(sizes) % self._multiple(layout) == 0
             ),
             default=float("inf"),
         )
+        shortest = int(self.lengths.runtime.min())
+        if shortest > max(sizes):
+            return (
+                f"the shortest sequence has {shortest:,} runtime tokens; allowed: at most {max(sizes):,}, the largest "
+                "packs that are compared. Set preprocessing.over_long to truncate or split."
+            )
+        if least <= self.gpu.budget_gb:
+            return (
+                f"--gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these GPUs "
+                "have copies of the model. Raise batch.tokens_per_step or batch.global_batch_size, or use fewer GPUs."
+            )
         return (
             f"--gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB of "
             f"each {self.gpu.name} by estimate, in the best layout at packs of {min(sizes):,} tokens; allowed: at most "
@@ -162,11 +176,20 @@ class Search:
         num_micro = self._batch(layout, size) // layout.data
         return memory_of(self.shape, layout, pack_tokens=size, num_micro=num_micro, is_full=self._is_full)
 
+    def _layouts(self) -> Iterator[Layout]:
+        own_stages = self.recipe.parallelism.pipeline_model_parallel_size
+        return layouts(self.shape, self.gpu, self.num_gpus, own_stages=own_stages)
+
     def _fitting(self, size: int) -> Iterator[Layout]:
-        for layout in layouts(self.shape, self.gpu, self.num_gpus):
-            grows = self._batch(layout, size) * size > _MAX_GROWTH * self._step_tokens
-            if size % layout.multiple == 0 and not grows and self._memory(layout, size).total_gb <= self.gpu.budget_gb:
+        for layout in self._layouts():
+            is_possible = size % self._multiple(layout) == 0
+            is_possible &= self._batch(layout, size) * size <= _MAX_GROWTH * self._step_tokens
+            if is_possible and self._memory(layout, size).total_gb <= self.gpu.budget_gb:
                 yield layout
+
+    def _multiple(self, layout: Layout) -> int:
+        """Return what lengths are multiples of: what the layout needs, and what the recipe says beyond."""
+        return math.lcm(layout.multiple, self.recipe.packing.pad_seq_to_mult or 1)
 
     @property
     def _step_tokens(self) -> int:
@@ -191,15 +214,15 @@ class Search:
         return {
             "packing.packed_sequence_size": size,
             "packing.max_sequence_length": min(longest, default=None),
-            "packing.pad_seq_to_mult": None,
         }
 
     def _changes(self, layout: Layout, size: int) -> dict[str, Any]:
         """Return what a candidate changes in the recipe."""
         is_mixture = bool(self.shape.num_experts)
-        artifact = self.recipe.artifact
+        artifact, own = self.recipe.artifact, self.recipe.parallelism
         changes = {
             **self._sizes(size),
+            "packing.pad_seq_to_mult": self._multiple(layout) if self.recipe.packing.pad_seq_to_mult else None,
             **({"artifact": None} if artifact and Path(artifact).exists() else {}),  # it has other packs
             "parallelism.num_gpus": layout.num_gpus,
             "parallelism.tensor_model_parallel_size": layout.tensor,
@@ -208,7 +231,11 @@ class Search:
             "parallelism.expert_model_parallel_size": layout.expert,
             "parallelism.expert_tensor_parallel_size": 1 if is_mixture and layout.tensor > 1 else None,
             "parallelism.sequence_parallel": layout.tensor > 1,
-            "parallelism.virtual_pipeline_model_parallel_size": None,
+            "parallelism.virtual_pipeline_model_parallel_size": (
+                own.virtual_pipeline_model_parallel_size
+                if layout.pipeline == own.pipeline_model_parallel_size
+                else None
+            ),
             "parallelism.hierarchical_context_parallel_sizes": None,
             "parallelism.eval_context_parallel_size": None,
             "parallelism.cp_comm_type": self._exchange_of_context(layout),

@@ -90,30 +90,20 @@ def _cost(topology: Topology) -> tuple[bool, int, int, int, int]:
 
 
 def _candidates(size: ModelSize, is_full: bool, num_gpus: int, seq_length: int) -> Iterator[Topology]:
-    """Yield every topology that the GPUs, the model's layers and its heads can have; a mixture has no tensor ranks."""
+    """Yield every topology that the GPUs can have; a mixture has no tensor ranks."""
     for recomputes, most_tokens in ((False, TOKENS_PER_RANK), (True, TOKENS_PER_RANK_RECOMPUTED)):
         for tensor in _TENSOR_SIZES if size.is_dense else (1,):
             for pipeline in _PIPELINE_SIZES:
                 for context in _context_sizes(seq_length, most_tokens):
                     for expert in (1,) if size.is_dense else _EXPERT_SIZES:
                         sizes = (tensor, pipeline, context, expert)
-                        if _is_possible(size, num_gpus, *sizes):
+                        if num_gpus % (tensor * pipeline * context) == 0 and num_gpus % (expert * pipeline) == 0:
                             yield _estimated(size, is_full, num_gpus, seq_length, recomputes, *sizes)
 
 
 def _context_sizes(seq_length: int, most_tokens: int) -> list[int]:
     sizes = [1 << power for power in range(_MAX_CONTEXT_SIZE.bit_length())]
     return [context for context in sizes if seq_length <= context * most_tokens]
-
-
-def _is_possible(size: ModelSize, num_gpus: int, tensor: int, pipeline: int, context: int, expert: int) -> bool:
-    return (
-        num_gpus % (tensor * pipeline * context) == 0
-        and num_gpus % (expert * pipeline) == 0
-        and (size.num_query_groups or tensor) % tensor == 0
-        and (size.num_layers or pipeline) % pipeline == 0
-        and (size.num_experts or expert) % expert == 0
-    )
 
 
 def _estimated(

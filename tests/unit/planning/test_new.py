@@ -20,6 +20,7 @@ from bridgepack.planning.models import ModelSize, model_size
 from bridgepack.planning.new import new_recipe
 from bridgepack.planning.topology import BUDGET_GB, choose_topology
 from bridgepack.rules.engine.rule import Severity
+from tests.support.hub_configs import model_configs
 
 WISH = Wish(name="mine", model="Qwen/Qwen3-8B", num_gpus=16, seq_length=32768)
 UNKNOWN_MODELS = ("org/a-1b", "org/b-13b", "org/c-70b", "org/d-30B-A3B", "org/e-235b-a22b", "org/f-8x7B")
@@ -206,45 +207,32 @@ def test_names_without_a_size() -> None:
     assert name_words("Qwen/Qwen3-1.7B") == name_words("qwen3_1p7b") == ("qwen3", "1.7b")
 
 
-def test_size_of_a_folder(tmp_path: Path) -> None:
-    config = {
-        "num_hidden_layers": 36,
-        "hidden_size": 4096,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "intermediate_size": 12288,
-        "vocab_size": 151936,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    found = model_size(str(tmp_path))
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("num_gpus", [8, 64])
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "moonshotai/Moonlight-16B-A3B"])
+def test_a_folder_with_a_config_gets_the_topology_of_its_plan(
+    tmp_path: Path, entries: tuple[CatalogueEntry, ...], name: str, num_gpus: int, method: MethodKind
+) -> None:
+    folder = tmp_path / "mymodel"
+    folder.mkdir()
+    config = model_configs()[name]
+    (folder / "config.json").write_text(json.dumps(config))
 
-    assert found is not None
-    assert found.is_dense
-    assert found.billions == pytest.approx(8.19, abs=0.01)
-    assert (found.num_layers, found.num_query_groups, found.num_experts) == (36, 8, 0)
+    recipe = _new(entries, model=str(folder), num_gpus=num_gpus, seq_length=4096, method=method)
+
+    assert recipe.model is not None
+    assert recipe.model.name == recipe.tokenizer.name_or_path == str(folder)
+    assert config["num_key_value_heads"] % recipe.parallelism.tensor_model_parallel_size == 0
+    assert config["num_hidden_layers"] % recipe.parallelism.pipeline_model_parallel_size == 0
+    report = check_target(recipe, CheckOptions(looks_at_files=False))
+    assert [one.code for one in report.findings if one.severity is Severity.ERROR] == []
 
 
-def test_size_of_a_folder_with_a_mixture(tmp_path: Path) -> None:
-    config = {
-        "num_hidden_layers": 48,
-        "hidden_size": 2048,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "intermediate_size": 6144,
-        "moe_intermediate_size": 768,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "vocab_size": 151936,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    found = model_size(str(tmp_path))
+def test_a_model_of_the_hub_that_is_known_gets_the_topology_of_its_plan(entries: tuple[CatalogueEntry, ...]) -> None:
+    recipe = _new(entries, model="zai-org/GLM-4.5-Air", num_gpus=64, seq_length=8192)
 
-    assert found is not None
-    assert found.billions == pytest.approx(30.5, abs=0.1)
-    assert found.active_billions == pytest.approx(3.3, abs=0.1)
-    assert found.num_experts == 128
+    assert recipe.parallelism.expert_model_parallel_size > 1
+    assert not [one for one in check_target(recipe, CheckOptions()).findings if one.severity is Severity.ERROR]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"hidden_size": 0}', '{"num_hidden_layers": "x"}'])
@@ -257,7 +245,7 @@ def test_broken_config_is_passed_over(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("is_full", [True, False])
 @pytest.mark.parametrize("billions", [1, 8, 32, 70])
 def test_topology_fits_and_divides(billions: float, is_full: bool) -> None:
-    size = ModelSize(billions=billions, active_billions=billions, num_layers=64, num_query_groups=4, num_experts=0)
+    size = ModelSize(billions=billions, active_billions=billions)
     num_checked = 0
     for num_gpus in (8, 12, 64, 512):
         for seq_length in (4096, 65536):
@@ -266,7 +254,7 @@ def test_topology_fits_and_divides(billions: float, is_full: bool) -> None:
             except ConfigError:
                 continue
             assert num_gpus % topology.num_ranks == 0
-            assert topology.tensor in (1, 2, 4)
+            assert topology.tensor in (1, 2, 4, 8)
             assert topology.estimated_gb <= BUDGET_GB
             assert seq_length <= topology.context * (32768 if topology.recomputes else 8192)
             num_checked += 1

@@ -182,9 +182,37 @@ def test_adapters_need_less_memory_and_time() -> None:
     assert lora.memory.states_gb < full.memory.states_gb
 
 
-def test_what_does_not_fit_is_refused_with_the_memory_it_takes() -> None:
-    with pytest.raises(ConfigError, match=r"--gpus is 8; 405.8 billion weights take \d,?\d* GB .* at most 70 GB"):
-        _plan(_recipe("meta-llama/Meta-Llama-3.1-405B"), 8)
+@pytest.mark.parametrize(
+    ("num_gpus", "changes", "runtime", "message"),
+    [
+        (
+            8,
+            {"model__name": "meta-llama/Meta-Llama-3.1-405B"},
+            RUNTIME,
+            r"405.8 billion weights take \d+ GB .* most 70 GB",
+        ),
+        (100000, {}, RUNTIME, "--gpus is 100000; a step of 524,288 tokens has fewer packs"),
+        (8, {}, [200000], "shortest sequence has 200,000 runtime tokens; allowed: at most 131,072"),
+        (8, {}, [10], "the data have 1 packs of 4,096 tokens, fewer than the"),
+        (8, {"bridge_overrides__model": {"context_parallel_size": 2}}, RUNTIME, "model.context_parallel_size is set"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(
+    num_gpus: int, changes: dict[str, Any], runtime: Any, message: str
+) -> None:
+    lengths = Lengths(runtime=np.array(runtime), share=1.0, origin="")
+    with pytest.raises(ConfigError, match=message):
+        plan_recipe(_recipe(**changes), lengths, gpu=H100, num_gpus=num_gpus)
+
+
+def test_settings_of_the_recipe_stay() -> None:
+    changes = {"packing__pad_seq_to_mult": 12, "schedule__train_iters": 5, "preprocessing__over_long": "split"}
+    plan = plan_recipe(_recipe(**changes), LENGTHS, gpu=H100, num_gpus=64, sizes=(12288, 24576))
+
+    assert {one.changes["packing.pad_seq_to_mult"] % 12 for one in plan.candidates} == {0}
+    assert plan.best.lost_fraction == 0
+    assert plan.best_recipe.schedule.train_iters == 5
+    assert plan.best_recipe.resolve().pad_seq_to_mult.value % plan.best.layout.multiple == 0
 
 
 def test_the_text_has_the_picture_the_table_and_the_reasons() -> None:

@@ -11,7 +11,7 @@ from bridgepack.config.starting.nearest import SHIPPED_MARKS, MethodKind, Wish, 
 from bridgepack.config.write import written_values
 from bridgepack.errors import ConfigError
 
-__all__ = ["SHIPPED_MARKS", "MethodKind", "Wish", "recipe_text", "values_like", "write_new"]
+__all__ = ["SHIPPED_MARKS", "MethodKind", "Wish", "recipe_for", "recipe_text", "values_like", "write_new"]
 
 #: Token slots of an optimiser step.
 TOKENS_PER_STEP = 1 << 19
@@ -39,9 +39,18 @@ def recipe_text(wish: Wish, values: Mapping[str, Any], origin: str) -> str:
     Raises:
         ConfigError: the values do not fit each other.
     """
-    recipe = SFTRecipe.from_mapping(_completed(values, wish))
+    recipe = recipe_for(wish, values)
     recipe.resolve()
     return commented_yaml(recipe, origin)
+
+
+def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
+    """Return a recipe with what a wish says, and the values of the other fields.
+
+    Raises:
+        ConfigError: the values do not fit each other.
+    """
+    return SFTRecipe.from_mapping(_completed(values, wish))
 
 
 def write_new(path: Path, text: str, *, option: str = "--output") -> Path:
