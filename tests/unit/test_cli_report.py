@@ -1,6 +1,7 @@
 """`bridgepack report` and `build --report`: where files go, what is refused, and a card that `datasets` reads."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -113,6 +114,25 @@ def test_card_is_what_datasets_reads(artifact: Path, command: Command, tmp_path:
     table = [line for line in text.splitlines() if line.startswith("| training | ")]
     assert table[-1].startswith("| training | `` ")
     assert "a\\|`b` <i>.jsonl `` | 9 |" in table[-1]
+
+
+def test_diff_writes_a_page(recipe: Path, artifact: Path, command: Command) -> None:
+    changes = ("--set", "packing.packed_sequence_size=8", "--set", "preprocessing.over_long=drop")
+    assert command("build", recipe, *changes, "--output", "other <b>").code == 0
+    ran = command("diff", artifact, "other <b>", "--html", "diff.html")
+    page = Path("diff.html").read_text()
+
+    assert ran.code == 1
+    assert "<strong>Other packs</strong>" in page
+    assert "other &lt;b&gt;" in page
+    assert re.search(r'packed_sequence_size</th><td class="wide">16</td><td class="wide">8</td>', page)
+    assert page.count('role="img"') == 4
+    same = command("diff", artifact, artifact, "--html", "same.html", "--json")
+    assert (same.code, json.loads(same.output)["is_same"]) == (0, True)
+    assert "<strong>The same packs</strong>" in Path("same.html").read_text()
+    for place in ("packed/report.html", "diff.txt", "other <b>/training/x.html"):
+        refused = command("diff", artifact, "other <b>", "--html", place)
+        assert (refused.code, "--html is" in refused.errors, Path(place).exists()) == (2, True, False)
 
 
 def test_report_needs_no_manifest_field_of_another_version(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,9 @@ from bridgepack.proof.trace.trace import trace_pack, trace_step
 from bridgepack.proof.verify.verify import DEFAULT_SAMPLE as SAMPLED_PACKS
 from bridgepack.proof.verify.verify import DEFAULT_SEED as SEED_OF_PACKS
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.report.diffs import describe_artifact_diff
+from bridgepack.report.checks import staged_report
+from bridgepack.report.diffs import artifact_diff_page, describe_artifact_diff
+from bridgepack.report.html.files import check_place
 from bridgepack.report.masks import describe_masks
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.traces import describe_pack, describe_source, describe_step
@@ -157,14 +159,19 @@ def _check_extent(arguments: dict[str, Any]) -> None:
 @click.argument("first", type=PathOption())
 @click.argument("second", type=PathOption())
 @click.option("--limit", type=Count(minimum=0), help="Most sequences of each kind that are shown; all are counted [5].")
+@click.option("--html", type=PathOption(), metavar="FILE", help="Write it as a page of HTML, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def diff(first: Path, second: Path, limit: int | None, as_json: bool) -> int:
+def diff(first: Path, second: Path, limit: int | None, html: Path | None, as_json: bool) -> int:
     """Compare two artifacts: sequences gained, lost and changed, masks that moved, statistics, settings.
 
     Exit 1 when a run would read other packs of SECOND than of FIRST; other settings alone are no difference.
     """
+    for artifact in (first, second):
+        check_place("--html", html, artifact, suffix=".html")
     with TerminalProgress() as progress:
         report = diff_artifacts(first, second, limit=SHOWN_SEQUENCES if limit is None else limit, progress=progress)
+    with staged_report(html, artifact_diff_page(report) if html else "", option="--html"):
+        pass
     print_json(report.to_dict()) if as_json else echo(describe_artifact_diff(report))
     return CLEAN if report.is_same else FINDINGS
 

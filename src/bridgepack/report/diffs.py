@@ -1,9 +1,15 @@
-"""Differences of artifacts as text for a terminal."""
+"""Differences of artifacts as text for a terminal, and as a page."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from bridgepack import __version__
+from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.proof.diff.records import DiffReport, SequenceDifference, SequencePlace, SplitDiff
+from bridgepack.report.html.charts import Chart, length_chart
+from bridgepack.report.html.lengths import lengths_of_plan
+from bridgepack.report.html.render import rendered
 from bridgepack.report.text import printable
 
 _FATES = {
@@ -27,6 +33,25 @@ def describe_artifact_diff(report: DiffReport) -> str:
         lines += ["", *_split_lines(split)]
     lines += ["", "the same packs" if report.is_same else "other packs"]
     return printable("\n".join(lines))
+
+
+def artifact_diff_page(report: DiffReport) -> str:
+    """Return the same as a page of HTML, with the lengths of both.
+
+    Raises:
+        ArtifactError: one cannot be read any more.
+    """
+    places = {"first": Artifact(Path(report.first)), "second": Artifact(Path(report.second))}
+    charts = {split.name: dict(_length_charts(places, split.name)) for split in report.splits}
+    return rendered("diff.html.jinja", report=report, charts=charts, fates=_FATES, version=__version__)
+
+
+def _length_charts(places: Mapping[str, Artifact], split: str) -> Iterator[tuple[str, Chart]]:
+    for place, artifact in places.items():
+        record = artifact.manifest.split(split)
+        if record is not None and record.statistics.num_packs:
+            lengths = lengths_of_plan(artifact, split, record.statistics.num_packs)
+            yield place, length_chart(lengths, artifact.manifest.packed_sequence_size)
 
 
 def _split_lines(split: SplitDiff) -> Iterator[str]:

@@ -44,8 +44,8 @@ def write_report(
         ArtifactError: it is no artifact.
         RuleCrashError: a rule raised.
     """
-    _check_place("--output", output, artifact, REPORT_FILE)
-    _check_place("--card", card, artifact, CARD_FILE)
+    check_place("--output", output, artifact, suffix=".html", own=REPORT_FILE)
+    check_place("--card", card, artifact, suffix=".md", own=CARD_FILE)
     has_manifest = (artifact / MANIFEST_FILE).exists()
     if output is None and not has_manifest and find_shards(artifact).paths:
         raise ConfigError("--output is not given; packs without a manifest get no file beside them. Give a file.")
@@ -59,14 +59,17 @@ def write_report(
     return WrittenReport(report=page.report, files={"output": output, "card": card})
 
 
-def _check_place(option: str, path: Path | None, artifact: Path, own: str) -> None:
-    """Accept a file that cannot be one of those that are read."""
+def check_place(option: str, path: Path | None, artifact: Path, *, suffix: str, own: str | None = None) -> None:
+    """Accept a file that cannot be one of those that are read; in an artifact there may be one of the name `own`.
+
+    Raises:
+        ConfigError: it could be.
+    """
     if path is None:
         return
-    if path.suffix.lower() != Path(own).suffix:
-        raise ConfigError(
-            f"{option} is {str(path)!r}; allowed: a name that ends with {Path(own).suffix}. Choose another."
-        )
+    if path.suffix.lower() != suffix:
+        raise ConfigError(f"{option} is {str(path)!r}; allowed: a name that ends with {suffix}. Choose another.")
     folder, place = artifact.resolve(), path.resolve()
-    if folder.is_dir() and place.is_relative_to(folder) and place != folder / own:
-        raise ConfigError(f"{option} is {str(path)!r}, in what is read; allowed there: {own}. Choose another.")
+    if folder.is_dir() and place.is_relative_to(folder) and (own is None or place != folder / own):
+        allowed = f"allowed there: {own}" if own else "nothing is written there"
+        raise ConfigError(f"{option} is {str(path)!r}, in what is read; {allowed}. Choose another.")

@@ -46,30 +46,14 @@ class SplitPage:
     lengths: SplitLengths | None  #: None where they are not known
     unknown: str  #: why they are not known
     packed_sequence_size: int | None
-    excerpts: tuple[Excerpt, ...] = ()
+    charts: Mapping[str, Chart]  #: its histograms, of `lengths`, `fill`, `sequences` and `costs`; empty without lengths
+    pack_bars: tuple[PackBar, ...]  #: some of its packs; none without lengths
+    excerpts: tuple[Excerpt, ...]
 
     @property
     def capacity(self) -> int | None:
         """Runtime tokens that its packs can hold."""
         return None if self.packed_sequence_size is None else self.packed_sequence_size * self.truth.num_rows
-
-    @property
-    def charts(self) -> Mapping[str, Chart]:
-        """Its histograms; needs its lengths."""
-        found = self.lengths
-        assert found is not None
-        return {
-            "lengths": length_chart(found, self.packed_sequence_size),
-            "fill": value_chart(found.pack_tokens),
-            "sequences": value_chart(found.pack_sequences),
-            "costs": value_chart(found.pack_costs / max(found.pack_costs.mean(), 1.0)),
-        }
-
-    @property
-    def pack_bars(self) -> tuple[PackBar, ...]:
-        """Some of its packs; needs its lengths."""
-        assert self.lengths is not None
-        return pack_bars(self.lengths, self.packed_sequence_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,6 +142,8 @@ def _split_pages(opened: Artifact | ArtifactOnDisk | None, facts: ArtifactFacts)
             lengths=lengths,
             unknown=unknown,
             packed_sequence_size=size,
+            charts={} if lengths is None else _charts(lengths, size),
+            pack_bars=() if lengths is None else pack_bars(lengths, size),
             excerpts=tuple(shown),
         )
 
@@ -168,6 +154,15 @@ def _lengths(opened: Artifact | ArtifactOnDisk, truth: SplitTruth) -> SplitLengt
     if isinstance(opened, Artifact):
         return lengths_of_plan(opened, truth.split, truth.num_rows)
     return lengths_of_rows(opened, truth.split, truth.num_rows)
+
+
+def _charts(lengths: SplitLengths, size: int | None) -> dict[str, Chart]:
+    return {
+        "lengths": length_chart(lengths, size),
+        "fill": value_chart(lengths.pack_tokens),
+        "sequences": value_chart(lengths.pack_sequences),
+        "costs": value_chart(lengths.pack_costs / max(lengths.pack_costs.mean(), 1.0)),
+    }
 
 
 def _chosen(lengths: SplitLengths) -> dict[str, int]:
