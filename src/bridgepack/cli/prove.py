@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
-from bridgepack.cli.options import Count, PathOption, num_cores
+from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
+from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.proof.diff.diff import DEFAULT_LIMIT as SHOWN_SEQUENCES
 from bridgepack.proof.diff.diff import diff_artifacts
 from bridgepack.proof.masks.masks import DEFAULT_LIMIT as SHOWN_FINDINGS
@@ -98,7 +99,7 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
 
 
 @click.command()
-@click.argument("artifact", type=PathOption())
+@click.argument("artifact", type=PlaceOption())
 @click.option(
     "--from",
     "origin",
@@ -115,7 +116,7 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
 @click.option("--scratch", type=PathOption(), help="Folder for --all [the system's for temporary files].")
 @click.option("--workers", type=Count(), help="Most processes for --all [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def verify(artifact: Path, **arguments: Any) -> int:
+def verify(artifact: Path | str, **arguments: Any) -> int:
     """Derive packs of ARTIFACT anew from its sources or stored tokens and compare them; exit 1 when anything differs.
 
     Names the first difference and its cause: an input, the tokenizer, the chat template, a library, or the artifact
@@ -133,7 +134,7 @@ def verify(artifact: Path, **arguments: Any) -> int:
             scratch=arguments["scratch"],
             progress=progress,
         )
-        report = verify_artifact(artifact, options)
+        report = verify_artifact(artifact_place(artifact), options)
     print_json(report.to_dict()) if arguments["as_json"] else echo(describe_verification(report))
     return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
 
