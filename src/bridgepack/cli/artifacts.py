@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from bridgepack.cli.build_options import chosen_options
-from bridgepack.cli.options import Count, PathOption, PlaceOption, build_options
+from bridgepack.cli.options import Count, PathOption, PlaceOption, build_options, set_option
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.artifact.artifact import Artifact
@@ -22,7 +22,7 @@ from bridgepack.report.terminal import describe_build, describe_histogram, descr
 
 @click.command()
 @click.argument("artifact", type=PathOption())
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@set_option
 @click.option("--output", type=PathOption(), help="Folder of the new artifact [NAME-FINGERPRINT beside the old].")
 @build_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
