@@ -190,3 +190,49 @@ def test_msc_urls_are_read(project: Path, chatml_tokenizer: Path) -> None:
         store=project / "another",
     )
     assert data_bytes(project / "msc") == data_bytes(project / "disk")
+
+
+def test_artifact_is_read_where_it_lies(
+    client: Any, project: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_bucket(Bucket="read")
+    built = upload_of(recipe_of(str(project / "data"), chatml_tokenizer), "s3://read/packed").output
+    monkeypatch.setattr("bridgepack.data.artifact.checking.BYTES_PER_WORKER", 1 << 16)
+    here, there = (
+        json.loads(run_cli(project, "check", str(place), "--json", "--workers", "2").stdout)
+        for place in (built, "s3://read/packed")
+    )
+    assert {**there, "target": ""} == {**here, "target": ""}
+    assert there["summary"]["num_rows"] > 0
+    assert run_cli(project, "check", "s3://read/packed").returncode == 0
+    for arguments in ((), ("--row", "3")):
+        shown = [run_cli(project, "inspect", str(place), *arguments).stdout for place in (built, "s3://read/packed/")]
+        assert shown[1].replace("s3://read/packed", str(built)) == shown[0] != ""
+    verified = run_cli(project, "verify", "s3://read/packed", "--all", "--json")
+    assert (verified.returncode, json.loads(verified.stdout)["outcome"]) == (0, "same"), verified.stdout
+
+    (shard,) = (built / "training").glob("*.parquet")
+    client.put_object(Bucket="read", Key=f"packed/training/{shard.name}", Body=b"x" * shard.stat().st_size)
+    client.put_object(Bucket="read", Key="packed/training/more.parquet", Body=b"x")
+    broken = run_cli(project, "check", "s3://read/packed")
+    assert broken.returncode == 1
+    assert "it is not what the manifest says, and lies in an object store" in broken.stdout
+    assert "training/more.parquet" in broken.stdout
+    refused = run_cli(project, "inspect", "s3://read/packed")
+    assert refused.returncode == 2
+    assert "is not as it was built: " in refused.stderr
+
+
+def test_no_artifact_at_a_url_is_one_message(client: Any, tmp_path: Path) -> None:
+    client.create_bucket(Bucket="empty")
+    messages = {
+        "s3://nothere/packed": "cannot be read: ",
+        "s3://empty/packed": "has nothing below it",
+        "ftp://host/packed": "allowed: a path, or a URL with s3",
+        "s3://": "Name the bucket",
+    }
+    for command, url in [("check", url) for url in messages] + [("inspect", "s3://"), ("verify", "s3://empty/packed")]:
+        refused = run_cli(tmp_path, command, url)
+        assert refused.returncode == 2
+        assert messages[url] in refused.stderr
+        assert refused.stderr.count("\n") == 1

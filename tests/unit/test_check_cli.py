@@ -59,7 +59,8 @@ def packs(folder: Path, chatml_tokenizer: Path) -> Path:
     ("arguments", "message"),
     [
         ([""], "target is '', which names nothing. Allowed: a recipe"),
-        (["s3://bucket/packs"], "only files of this machine are checked"),
+        (["s3://bucket/mine.yaml"], "of an object store only artifacts are checked"),
+        (["ftp://bucket/packs"], "allowed: a path, or a URL with s3"),
         (["bridge:"], "the name after the colon is missing"),
         (["mine.yaml:my_recipe"], "a .yaml file has no functions. Remove :my_recipe."),
         (["none.yaml"], "there is no such file"),

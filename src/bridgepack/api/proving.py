@@ -11,6 +11,7 @@ from bridgepack.config.load import load_recipe, stated_options
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import PackView, view_pack
+from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
 from bridgepack.proof.diff.diff import DEFAULT_LIMIT, diff_artifacts
@@ -60,14 +61,14 @@ def inspect(artifact: str | Path, *, row: int = 0, split: str = TRAIN) -> PackVi
     Example: `bridgepack.inspect("packed", row=3).sequences`.
 
     Args:
-        artifact: its folder.
+        artifact: its folder, or its URL in an object store.
         row: 0-based position of the pack in the split; by default the first.
         split: `training` or `validation`.
 
     Raises:
         ArtifactError: when the folder is no artifact, or the split or the row does not exist.
     """
-    return view_pack(Artifact(Path(artifact)), split, row)
+    return view_pack(Artifact(artifact_place(artifact)), split, row)
 
 
 def verify(artifact: str | Path, **options: Any) -> VerifyReport:
@@ -76,7 +77,7 @@ def verify(artifact: str | Path, **options: Any) -> VerifyReport:
     Example: `bridgepack.verify("packed", num_packs=None).outcome` is `same`, `differs` or `could not run`.
 
     Args:
-        artifact: its folder.
+        artifact: its folder, or its URL in an object store.
         options: fields of `bridgepack.proof.verify.verify.VerifyOptions`: origin, store, num_packs (None for all),
             seed, overrides (where sources are now), num_workers, scratch, progress.
 
@@ -85,7 +86,7 @@ def verify(artifact: str | Path, **options: Any) -> VerifyReport:
         ConfigError: an option is nothing known, or an override says something else than where sources are.
         StoreError: there is no such token store.
     """
-    return verify_artifact(Path(artifact), stated_options(VerifyOptions, options, "verify"))
+    return verify_artifact(artifact_place(artifact), stated_options(VerifyOptions, options, "verify"))
 
 
 def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> MaskReport:

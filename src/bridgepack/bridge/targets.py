@@ -22,6 +22,8 @@ from bridgepack.bridge.shipped import MODULE, SUFFIX
 from bridgepack.config.catalogue import catalogue_target
 from bridgepack.config.load import RECIPE_SUFFIX, load_object, load_recipe, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading.cloud_path import artifact_place
+from bridgepack.data.reading.remote import scheme_of
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 
@@ -81,7 +83,7 @@ def _of_text(text: str, overrides: Mapping[str, Any], artifact: Path | None) -> 
     if _names_artifact(text):
         if overrides:
             raise ConfigError(f"--set {next(iter(overrides))}; an artifact has no settings. Remove it.")
-        return Target(kind="artifact", place=text, artifact=Path(text))
+        return Target(kind="artifact", place=text, artifact=artifact_place(text))
     path, _, function = text.rpartition(":") if ":" in text and not Path(text).is_file() else (text, "", "")
     if Path(path).suffix.lower() in _SETTINGS_SUFFIXES:
         if function:
@@ -96,15 +98,20 @@ def _check_text(text: str) -> None:
     """Raise where a text cannot name a target."""
     if not text.strip() or "\0" in text:
         raise ConfigError(f"target is {text!r}, which names nothing. Allowed: {_FORMS}.")
-    if "://" in text:
-        raise ConfigError(f"target is {text!r}; only files of this machine are checked. Copy or mount it.")
+    if scheme_of(text) is not None and text.lower().endswith((*_SETTINGS_SUFFIXES, ".py")):
+        raise ConfigError(f"target is {text!r}; of an object store only artifacts are checked. Copy the file.")
     if text.endswith(":"):
         raise ConfigError(f"target is {text!r}; the name after the colon is missing. Allowed: {_FORMS}.")
 
 
 def _names_artifact(text: str) -> bool:
     path = Path(text)
-    return path.is_dir() or path.name.endswith(_PACKED_SUFFIXES) or any(mark in path.name for mark in "*?")
+    return (
+        scheme_of(text) is not None
+        or path.is_dir()
+        or path.name.endswith(_PACKED_SUFFIXES)
+        or any(mark in path.name for mark in "*?")
+    )
 
 
 def _of_file(path: Path, overrides: Mapping[str, Any], artifact: Path | None) -> Target:

@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from bridgepack.cli.build_options import chosen_options
-from bridgepack.cli.options import Count, PathOption, build_options
+from bridgepack.cli.options import Count, PathOption, PlaceOption, build_options, set_option
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.data.export import export_artifact, plan_export
+from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.data.repack import plan_repack, repack_artifact
 from bridgepack.errors import BridgepackError
 from bridgepack.planning.balance import balance_of_repack, waiting_in
@@ -24,7 +25,7 @@ from bridgepack.report.terminal import describe_build, describe_histogram, descr
 
 @click.command()
 @click.argument("artifact", type=PathOption())
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@set_option
 @click.option("--output", type=PathOption(), help="Folder of the new artifact [NAME-FINGERPRINT beside the old].")
 @build_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -49,14 +50,14 @@ def repack(
 
 
 @click.command()
-@click.argument("artifact", type=PathOption())
+@click.argument("artifact", type=PlaceOption())
 @click.option("--row", type=int, help="Draw this pack: 0-based row of the split.")
 @click.option("--split", type=click.Choice(["training", "validation"]), default="training", show_default=True)
 @click.option("--limit", type=Count(), help="Draw only the first sequences of the pack [all].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_json: bool) -> int:
+def inspect(artifact: Path | str, row: int | None, split: str, limit: int | None, as_json: bool) -> int:
     """Show what ARTIFACT holds: statistics and lengths, or one pack with its text and trained tokens."""
-    opened = Artifact(artifact)
+    opened = Artifact(artifact_place(artifact))
     if row is not None:
         view = view_pack(opened, split, row)
         print_json(view.to_dict()) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
@@ -69,7 +70,7 @@ def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_j
     if as_json:
         print_json({**asdict(manifest), "waiting": None if waiting is None else asdict(waiting)})
         return CLEAN
-    echo(describe_manifest(manifest, artifact, waiting))
+    echo(describe_manifest(manifest, opened.folder, waiting))
     for record in manifest.splits:
         echo("\n" + "\n".join(describe_histogram(record)))
     return CLEAN

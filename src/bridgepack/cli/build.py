@@ -4,19 +4,20 @@ from typing import Any
 
 import click
 
-from bridgepack.cli.options import PlaceOption, build_options
+from bridgepack.cli.completion import complete_recipe
+from bridgepack.cli.options import PlaceOption, build_options, set_option
 from bridgepack.data.workers.process import TOKENISING, preload
 
 
 @click.command()
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=complete_recipe)
 @click.option(
     "--output",
     type=PlaceOption(),
     metavar="DIR|URL",
     help="Its folder [the recipe's artifact, or artifacts/NAME-FINGERPRINT].",
 )
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@set_option
 @build_options
 @click.option("--check", "is_checked", is_flag=True, help="Then judge recipe and artifact, as `check` does.")
 @click.option("--report", "is_reported", is_flag=True, help="Then write report.html into it, as `report` does.")

@@ -9,7 +9,8 @@ import click
 from bridgepack.canary.canary import CanaryOptions, run_canary, run_self_test
 from bridgepack.canary.faults import FAULTS
 from bridgepack.canary.report_records import CanaryReport
-from bridgepack.cli.options import Count, PathOption
+from bridgepack.cli.completion import complete_recipe
+from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
@@ -19,9 +20,9 @@ from bridgepack.report.progress import TerminalProgress
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", shell_complete=complete_recipe)
 @click.option("--artifact", type=PathOption(), help="Packs of a recipe [its own, or made-up ones].")
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@set_option
 @click.option("--tensor", type=Count(), help="Compare only this layout: tensor-parallel ranks [1].")
 @click.option("--pipeline", type=Count(), help="Compare only this layout: pipeline stages [1].")
 @click.option("--context", type=Count(), help="Compare only this layout: context-parallel ranks [1].")

@@ -7,6 +7,7 @@ import click
 from bridgepack.checking.check import check_target, unjudged
 from bridgepack.checking.fix import fixed, write_fix
 from bridgepack.checking.options import CheckOptions, named_environment, parse_given
+from bridgepack.cli.completion import complete_field, complete_recipe, complete_rule
 from bridgepack.cli.options import Count, PathOption, num_cores
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
@@ -22,15 +23,30 @@ from bridgepack.rules.registry import ALL_RULES
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", shell_complete=complete_recipe)
 @click.option("--artifact", type=PathOption(), help="Packs that the run will read.")
 @click.option("--world-size", type=Count(), help="GPUs of the run [what the settings say].")
 @click.option("--bridge-version", metavar="VERSION", help="Judge for this version of megatron-bridge [0.6.2].")
 @click.option("--environment", metavar="here|FILE", help="Judge what is installed here, or as pip freeze lists it.")
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a setting first; repeatable.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="PATH=VALUE",
+    shell_complete=complete_field,
+    help="Change a setting first; repeatable.",
+)
 @click.option("--given", multiple=True, metavar="NAME=VALUE", help="Say what packs without a manifest do not.")
-@click.option("--select", multiple=True, metavar="CODES", help="Run only these: BP101, BP1, a name; repeatable.")
-@click.option("--ignore", multiple=True, metavar="CODES", help="Do not run these; repeatable.")
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="CODES",
+    shell_complete=complete_rule,
+    help="Run only these: BP101, BP1, a name; repeatable.",
+)
+@click.option(
+    "--ignore", multiple=True, metavar="CODES", shell_complete=complete_rule, help="Do not run these; repeatable."
+)
 @click.option("--fix", is_flag=True, help="Write the safe changes into the file, then check it.")
 @click.option("--diff", is_flag=True, help="Print what --fix would write.")
 @click.option("--strict", is_flag=True, help="Exit 1 on warnings, too.")
@@ -150,7 +166,7 @@ def rules(as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("rule")
+@click.argument("rule", shell_complete=complete_rule)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(rule: str, as_json: bool) -> int:
     """Explain RULE, a code or a name: why it matters, a bad and a good example, the fix, the evidence.

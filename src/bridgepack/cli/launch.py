@@ -7,6 +7,8 @@ from typing import Any
 import click
 
 import bridgepack.launch as runs
+from bridgepack.cli.completion import complete_recipe
+from bridgepack.cli.options import set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
 from bridgepack.config.cluster.listing import list_executors
 from bridgepack.config.load import parse_overrides
@@ -26,9 +28,9 @@ from bridgepack.rules.engine.text import report_to_dict
 
 
 @click.command()
-@click.argument("recipe", required=False)
+@click.argument("recipe", required=False, shell_complete=complete_recipe)
 @click.option("--cluster", metavar="CLUSTER", help="FILE.yaml, FILE.toml, local or torchrun.")
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@set_option
 @click.option("--cluster-set", "cluster_changes", multiple=True, metavar="PATH=VALUE", help="The same for the cluster.")
 @click.option("--artifact", metavar="FOLDER", help="Packs that are there already; nothing is built.")
 @click.option("--skip", multiple=True, metavar="TASK", help="Leave out build, check or train; repeatable.")

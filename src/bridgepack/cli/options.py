@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from bridgepack.cli.completion import complete_field
+
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -73,6 +75,14 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="PATH=VALUE",
+    shell_complete=complete_field,
+    help="Change a recipe field; repeatable.",
+)
 _STORE_HELP = "Folder of the token store [$BRIDGEPACK_STORE, or .bridgepack/tokens beside the artifact]."
 _BUILD_OPTIONS = (
     click.option("--workers", "num_workers", type=Count(), help="Most processes [the machine's cores]."),

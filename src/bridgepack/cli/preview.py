@@ -2,15 +2,16 @@
 
 import click
 
-from bridgepack.cli.options import Count
+from bridgepack.cli.completion import complete_recipe
+from bridgepack.cli.options import Count, set_option
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
 from bridgepack.data.tokenizers.frameworks import import_transformers
 
 
 @click.command()
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=complete_recipe)
 @click.option("-n", "num_rows", type=Count(minimum=0), default=5, help="Sequences of each source to print [5].")
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@set_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def preview(

@@ -5,9 +5,11 @@ from typing import Any
 
 import click
 
-from bridgepack.cli.options import Count, PathOption, num_cores
+from bridgepack.cli.completion import complete_field, complete_recipe
+from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, set_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
+from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.proof.diff.diff import DEFAULT_LIMIT as SHOWN_SEQUENCES
 from bridgepack.proof.diff.diff import diff_artifacts
 from bridgepack.proof.masks.masks import DEFAULT_LIMIT as SHOWN_FINDINGS
@@ -42,7 +44,7 @@ _TIMES_SHOWN = 20
 )
 @click.option("--source", metavar="FILE:ROW", help="Where this source row is, and when it is read, or why not.")
 @click.option("--recipe", help="Recipe or config of the run [the recipe that ARTIFACT was built with].")
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a setting first; repeatable.")
+@set_option
 @click.option("--world-size", type=Count(), help="GPUs of the run [what the recipe says].")
 @click.option("--context", type=Count(), help="Context-parallel ranks [what the recipe says].")
 @click.option("--split", type=_SPLITS, default="training", show_default=True)
@@ -100,7 +102,7 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
 
 
 @click.command()
-@click.argument("artifact", type=PathOption())
+@click.argument("artifact", type=PlaceOption())
 @click.option(
     "--from",
     "origin",
@@ -113,11 +115,18 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
 @click.option("--all", "is_all", is_flag=True, help="Build everything anew and compare every byte.")
 @click.option("--sample", type=Count(), help="Packs to derive anew; every shard is hashed in any case [100].")
 @click.option("--seed", type=Count(minimum=0), help="Seed of the sample [0].")
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Say where a source is now; repeatable.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="PATH=VALUE",
+    shell_complete=complete_field,
+    help="Say where a source is now; repeatable.",
+)
 @click.option("--scratch", type=PathOption(), help="Folder for --all [the system's for temporary files].")
 @click.option("--workers", type=Count(), help="Most processes for --all [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def verify(artifact: Path, **arguments: Any) -> int:
+def verify(artifact: Path | str, **arguments: Any) -> int:
     """Derive packs of ARTIFACT anew from its sources or stored tokens and compare them; exit 1 when anything differs.
 
     Names the first difference and its cause: an input, the tokenizer, the chat template, a library, or the artifact
@@ -135,7 +144,7 @@ def verify(artifact: Path, **arguments: Any) -> int:
             scratch=arguments["scratch"],
             progress=progress,
         )
-        report = verify_artifact(artifact, options)
+        report = verify_artifact(artifact_place(artifact), options)
     print_json(report.to_dict()) if arguments["as_json"] else echo(describe_verification(report))
     return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
 
@@ -177,12 +186,12 @@ def diff(first: Path, second: Path, limit: int | None, html: Path | None, as_jso
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", shell_complete=complete_recipe)
 @click.option("--all", "is_all", is_flag=True, help="Every row.")
 @click.option("--sample", type=Count(), help="Rows to look at, of all files together [1000].")
 @click.option("--seed", type=Count(minimum=0), help="Seed of the sample [0].")
 @click.option("--split", type=_SPLITS, help="[both]")
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@set_option
 @click.option("--limit", type=Count(minimum=0), help="Most findings that are shown; all are counted [10].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def masks(target: str, **arguments: Any) -> int:

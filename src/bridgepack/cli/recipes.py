@@ -6,6 +6,8 @@ from typing import Any
 import click
 
 from bridgepack.bridge.shipped import shipped_recipes
+from bridgepack.cli.completion import complete_recipe
+from bridgepack.cli.options import set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.config.catalogue import catalogue
 from bridgepack.config.load import load_recipe, parse_overrides
@@ -42,10 +44,10 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
 
 
 @recipes.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_recipe)
 @click.option("--resolved", is_flag=True, help="Print every value with where it comes from.")
 @click.option("--artifact", type=click.Path(path_type=Path), help="Packs that decide the steps [the recipe's own].")
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@set_option
 @click.option("--format", "form", type=click.Choice(["yaml", "toml"]), default="yaml", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj

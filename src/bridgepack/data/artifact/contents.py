@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, built_part
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
+from bridgepack.data.reading.cloud_path import CloudPath
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.errors import ArtifactError, BridgepackError
 from bridgepack.records import FileRecord, Manifest, ShardRecord
@@ -110,6 +111,9 @@ def refuse_changed(folder: Path, manifest: Manifest) -> None:
 
 def _files_below(folder: Path) -> Iterator[str]:
     """Yield the paths of what is no folder, and of links to folders, without what is hidden."""
+    if isinstance(folder, CloudPath):
+        yield from (name for name in folder.files_below() if not any(part[0] == "." for part in name.split("/")))
+        return
     for parent, folders, files in os.walk(folder):
         links = [name for name in folders if (Path(parent) / name).is_symlink()]
         folders[:] = [name for name in folders if not name.startswith(".")]

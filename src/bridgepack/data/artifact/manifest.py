@@ -92,7 +92,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _why_missing(folder: Path) -> str:
     if _OF_URL.match(str(folder)):
-        return f"{str(folder)!r} is in an object store, where only builds read and write. Copy it to a folder."
+        return f"{str(folder)!r} is in an object store; check, inspect and verify read there. Copy it to a folder."
     if not folder.exists():
         return f"{str(folder)!r} does not exist. Give the folder of an artifact that `bridgepack build` wrote."
     if not folder.is_dir():

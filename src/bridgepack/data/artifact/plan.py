@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
+from bridgepack.data.reading.cloud_path import arrow_source
 from bridgepack.data.shards.arrow_numbers import numpy_array
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
@@ -72,7 +73,7 @@ def has_pieces(artifact: Artifact, split: str) -> bool:
     """
     path = plan_path(artifact, split)
     try:
-        return FIRST_TOKEN in pq.read_schema(path).names
+        return FIRST_TOKEN in pq.read_schema(arrow_source(path)).names
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from None
 
@@ -123,7 +124,7 @@ def iter_plan_columns(artifact: Artifact, split: str, names: Sequence[str]) -> I
     if not path.is_file():
         raise ArtifactError(f"{path} is missing, so nothing says where sequences came from. Build the artifact again.")
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(arrow_source(path)) as file:
             for batch in file.iter_batches(columns=list(names)):
                 columns = {name: numpy_array(batch.column(name)) for name in names}
                 for name, values in columns.items():
@@ -188,7 +189,7 @@ def _read(artifact: Artifact, split: str, filters: list[tuple[str, str, Any]]) -
         return []
     try:
         columns = [*PLAN_COLUMNS, *([FIRST_TOKEN] if has_pieces(artifact, split) else [])]
-        table = pq.read_table(path, filters=filters, columns=columns)
+        table = pq.read_table(arrow_source(path), filters=filters, columns=columns)
         for field, column in zip(table.schema, table.columns, strict=True):
             if column.null_count or not (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
                 raise _not_whole(path, field.name)

@@ -10,10 +10,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bridgepack.data.reading.cloud_path import CloudPath
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.errors import ArtifactError
 from bridgepack.records import ShardRecord
 
+#: Said of what nobody opens, for a child process has no file of it.
+_NOT_RECORDED = "it is not what the manifest says, and lies in an object store; copy it to this machine to see more"
 #: Reads all that is read of a footer, and says so of each file; what Arrow raises, it raises again where it matters.
 _OPEN_FOOTERS = """
 import resource, sys
@@ -37,7 +40,8 @@ def why_not_openable(paths: Sequence[Path]) -> dict[Path, str]:
     Where the child cannot run at all, nothing is known and nothing is returned.
     """
     reasons: dict[Path, str] = {}
-    waiting = list(paths)
+    waiting = [path for path in paths if not isinstance(path, CloudPath)]
+    reasons |= {path: _NOT_RECORDED for path in paths if isinstance(path, CloudPath)}
     while waiting:
         names = "\0".join(map(str, waiting))
         child = subprocess.run(

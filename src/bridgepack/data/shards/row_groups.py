@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bridgepack.data.reading.cloud_path import arrow_source
 from bridgepack.data.reading.inputs import file_stamp
 from bridgepack.data.shards.arrow_numbers import numpy_array
 from bridgepack.errors import ArtifactError
@@ -33,7 +34,7 @@ def iter_row_groups(
     """
     try:
         footer = _footer(path, file_stamp(path))
-        with pq.ParquetFile(path, memory_map=True, metadata=footer) as file:
+        with pq.ParquetFile(arrow_source(path), memory_map=True, metadata=footer) as file:
             for groups in _groups_within(footer, row_groups, max_tokens):
                 for table in _tables(file, groups, max_tokens):
                     yield batch_of_table(table, name, first_row)
@@ -74,7 +75,7 @@ def read_shard_row(path: Path, name: str, index: int) -> PackedRow:
     """
     first_row = 0
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(arrow_source(path)) as file:
             for group in range(file.metadata.num_row_groups):
                 num_rows = file.metadata.row_group(group).num_rows
                 if index < first_row + num_rows:
@@ -91,7 +92,7 @@ def read_shard_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
         return ShardFacts(path=name, exists=False)
     facts = ShardFacts(path=name, exists=True, num_bytes=path.stat().st_size, sha256=sha256)
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(arrow_source(path)) as file:
             metadata, schema = file.metadata, file.schema_arrow
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
         return replace(
@@ -122,7 +123,7 @@ def one_line(error: BaseException) -> str:
 @lru_cache(maxsize=1)
 def _footer(path: Path, stamp: tuple[int, int]) -> Any:  # noqa: ARG001 (a file that changed is read again)
     """Return a file's footer; the parts of a large shard are read one after the other, and each needs all of it."""
-    return pq.read_metadata(path)
+    return pq.read_metadata(arrow_source(path))
 
 
 def _flat(table: Any, column: str, name: str) -> tuple[Any, Any]:

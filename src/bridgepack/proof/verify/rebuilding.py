@@ -1,6 +1,5 @@
 """Builds an artifact anew beside it and compares every file, byte for byte."""
 
-import filecmp
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import numpy as np
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, changed_files
+from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.diff.diff import diff_opened
@@ -117,7 +117,7 @@ def _compare_others(artifact: Artifact, rebuilt: Artifact, gives: str) -> Check:
 
 def _are_equal(artifact: Artifact, rebuilt: Artifact, name: str) -> bool:
     one, other = artifact.folder / name, rebuilt.folder / name
-    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
+    return one.is_file() and other.is_file() and hash_file(one) == hash_file(other)
 
 
 def _check_space(artifact: Artifact, scratch: Path | None, factor: int) -> None:

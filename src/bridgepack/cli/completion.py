@@ -1,0 +1,67 @@
+"""What a shell offers while one types: recipes, rules, fields of `--set`. Read with the Tab key only."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, get_args
+
+import click
+from click.shell_completion import CompletionItem
+
+from bridgepack.errors import BridgepackError
+
+type Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _offering(words: Callable[[str], Iterable[tuple[str, str]]], *, with_files: bool = False) -> Completion:
+    """Return what offers the words, each with its help, that begin as what is typed; an error offers nothing."""
+
+    def offer(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:  # noqa: ARG001
+        items = [CompletionItem(typed, type="file")] if with_files else []
+        with suppress(BridgepackError, OSError):
+            items += [
+                CompletionItem(word, help=help_text) for word, help_text in words(typed) if word.startswith(typed)
+            ]
+        return items
+
+    return offer
+
+
+def _recipe_names(_typed: str) -> Iterator[tuple[str, str]]:
+    from bridgepack.config.catalogue import catalogue
+
+    return ((entry.name, "") for entry in catalogue())
+
+
+def _rule_words(typed: str) -> Iterator[tuple[str, str]]:
+    from bridgepack.rules.registry import ALL_RULES
+
+    before, comma, _ = typed.rpartition(",")  # --select BP101,BP2
+    for rule in ALL_RULES:
+        yield f"{before}{comma}{rule.code}", rule.name
+        yield f"{before}{comma}{rule.name}", rule.code
+
+
+def _field_paths(_typed: str) -> Iterator[tuple[str, str]]:
+    from bridgepack.config.recipe.recipe import SFTRecipe
+
+    return ((f"{path}=", "") for path in dict.fromkeys(_paths(SFTRecipe, "")))
+
+
+def _paths(section: Any, prefix: str) -> Iterator[str]:
+    """Yield the dotted paths of a section's fields, those of its sections in place of them."""
+    for name, field in section.model_fields.items():
+        inner = [path for kind in _sections_in(field.annotation) for path in _paths(kind, f"{prefix}{name}.")]
+        yield from inner or [f"{prefix}{name}"]
+
+
+def _sections_in(annotation: Any) -> Iterator[Any]:
+    if hasattr(annotation, "model_fields"):
+        yield annotation
+    elif getattr(annotation, "__origin__", None) not in (tuple, list):  # a list is set as a whole
+        for part in get_args(getattr(annotation, "__value__", annotation)):
+            yield from _sections_in(part)
+
+
+complete_recipe = _offering(_recipe_names, with_files=True)
+complete_rule = _offering(_rule_words)
+complete_field = _offering(_field_paths)
