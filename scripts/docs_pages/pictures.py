@@ -187,7 +187,7 @@ _LAYERS = (
     (("api", "one function a command"),),
     (("running", "jobs, the guard"),),
     (("report", "text, pages"),),
-    (("checking", "a target judged"), ("canary", "packed = unpacked?")),
+    (("checking", "a target judged"), ("canary", "packed, unpacked")),
     (("planning", "sizes, topology"),),
     (("proof", "trace, verify, diff, masks"),),
     (("bridge", "Megatron-Bridge's settings"),),

@@ -25,7 +25,9 @@ class Block:
 
 
 def pages() -> list[Path]:
-    return [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").glob("*.md"))]
+    docs = PROJECT / "docs"
+    tutorials = sorted((docs / "tutorials").glob("*.md"))
+    return [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted(docs.glob("*.md")), *tutorials]
 
 
 def blocks(*languages: str, page: str | None = None) -> list[Block]:

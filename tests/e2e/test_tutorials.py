@@ -1,0 +1,101 @@
+"""The README and the tutorials, word for word: their commands run one after the other and print what the page shows."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.examples.__main__ import write_examples
+from tests.e2e.test_quickstart import add_environment, copy_project
+from tests.support.docs_blocks import PROJECT
+
+pytestmark = pytest.mark.full
+TUTORIALS = sorted(path.stem for path in (PROJECT / "docs" / "tutorials").glob("*.md") if path.stem != "index")
+_BLOCK = re.compile(r"^```(bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_ACTIVATE = 'export PATH="$PWD/.venv/bin:$PATH"\n'
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder as scripts/quickstart leaves it, with fewer conversations and a smaller tokenizer."""
+    folder = copy_project(tmp_path_factory.mktemp("tutorials"))
+    add_environment(folder)
+    (folder / ".venv/bin/activate").write_text(_ACTIVATE)
+    write_examples(folder / "quickstart", limit=2500, vocab_size=600)
+    return folder
+
+
+def _run(script: str, folder: Path) -> str:
+    values = {**os.environ, "HF_HUB_OFFLINE": "1", "NEMORUN_HOME": str(folder / "nemo-run")}
+    command = ["bash", "-euo", "pipefail", "-c", _ACTIVATE + script]
+    done = subprocess.run(command, cwd=folder, env=values, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _missing(shown: str, printed: str) -> list[str]:
+    """Return the lines shown that are not printed in this order; where `...` stands anything may be between."""
+    missing, rest = [], printed
+    for line in shown.splitlines():
+        if line in {"", "..."}:
+            continue
+        _, found, after = rest.partition(line)
+        if not found:
+            missing.append(line)
+        rest = after if found else rest
+    return missing
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_tutorial_runs_as_it_is_written(project: Path, name: str) -> None:
+    printed, num_shown = "", 0
+    for language, text in _BLOCK.findall((PROJECT / "docs/tutorials" / f"{name}.md").read_text(encoding="utf-8")):
+        if language == "bash":
+            printed = _run(text, project)
+        else:
+            assert _missing(text, printed) == [], printed
+            num_shown += 1
+
+    assert num_shown > 0
+
+
+def test_readme_runs_as_it_is_written(project: Path) -> None:
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    commands = [block for language, block in _BLOCK.findall(text) if language == "bash"]
+    assert commands[0].startswith("scripts/quickstart\nsource .venv/bin/activate\n")
+    own, launch = commands[1:3], commands[-1]
+    for block in own:
+        printed = _run(block, project)
+    assert "rows dropped" in printed
+    installed, separator, rest = launch.partition("cat > cluster.yaml")
+    assert re.match(r'uv pip install -e "\.\[launch\]"', installed)
+    assert "tasks       build on slurm, check on slurm, train on slurm" in _run(separator + rest, project)
+
+
+def test_missing_lines_are_found() -> None:
+    assert _missing("a\n...\nc\n", "a\nb\nc\n") == []
+    assert _missing("c\na\n", "a\nb\nc\n") == ["a"]
+
+
+def test_notebook_runs_and_prints_what_it_shows(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    num_outputs = 0
+    notebook = json.loads((PROJECT / "docs/tutorials/notebook.ipynb").read_text(encoding="utf-8"))
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile("".join(cell["source"]), "notebook", "exec"), names)
+        shown = "".join(line for output in cell["outputs"] for line in output["text"])
+        assert printed.getvalue() == shown
+        num_outputs += bool(shown)
+
+    assert num_outputs > 0
