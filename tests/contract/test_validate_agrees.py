@@ -14,7 +14,7 @@ from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.generated_configs import GeneratedConfig, generated
 from tests.support.gpu_host import pretend_gpu_host
-from tests.support.upstream_recipes import validate
+from tests.support.upstream_recipes import silence, validate
 
 #: Set it for a longer run.
 NUM_CONFIGS = int(os.environ.get("BRIDGEPACK_NUM_CONFIGS", "3500"))
@@ -51,7 +51,7 @@ def test_check_and_validate_agree(bases: dict[str, Any]) -> None:
     missed: Counter[str] = Counter()
     examples: dict[str, Any] = {}
     num_rejected = num_accepted = 0
-    with pretend_gpu_host():
+    with pretend_gpu_host(), silence():
         for seed in range(NUM_CONFIGS):
             case = generated(bases, seed)
             verdict = validate(case.config, case.world_size)

@@ -10,7 +10,6 @@ import math
 import os
 import pkgutil
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,18 +52,26 @@ def recipe_functions() -> list[tuple[str, RecipeFunction]]:
 
 @contextmanager
 def recipes_offline(directory: Path) -> Iterator[None]:
-    """Let recipes be loaded without a network: model configs come from `directory`, a missing one fails at once."""
+    """Let recipes be loaded without a network: model configs come from `directory`, a missing one fails at once.
+
+    A model of the hub is read once, which takes transformers longer than all else of a recipe; recipes get copies.
+    """
     from megatron.bridge.models.conversion import auto_bridge
 
-    without_retries = functools.partial(auto_bridge.safe_load_config_with_retry, max_retries=0)
+    load = functools.partial(auto_bridge.safe_load_config_with_retry, max_retries=0)
+    load_once = functools.cache(load)
+
+    def loaded(path: Any, **options: Any) -> Any:
+        return load(path, **options) if Path(path).exists() else copy.deepcopy(load_once(path, **options))
+
     with offline_hub(directory), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auto_bridge, "safe_load_config_with_retry", without_retries)
+        patch.setattr(auto_bridge, "safe_load_config_with_retry", loaded)
         yield
 
 
 def load_recipe_config(function: RecipeFunction) -> Any:
     """Return the ConfigContainer of a recipe, made as on a host with its GPU; wants `recipes_offline()` around it."""
-    with _silence(), pretend_gpu_host(gpu_of(f"{function.__module__}.{function.__name__}")):
+    with silence(), pretend_gpu_host(gpu_of(f"{function.__module__}.{function.__name__}")):
         return function()
 
 
@@ -91,11 +98,11 @@ def validate(config: Any, world_size: int) -> str | None:
     """
     from megatron.bridge.training.config import runtime_config_update
 
-    with tempfile.TemporaryDirectory() as folder, _environment(WORLD_SIZE=str(world_size)), _silence():
+    with _environment(WORLD_SIZE=str(world_size)), silence():
         try:
             candidate = copy.deepcopy(config)
             if candidate.peft is not None:
-                candidate.checkpoint.pretrained_checkpoint = folder
+                candidate.checkpoint.pretrained_checkpoint = str(Path(__file__).parent)
             runtime_config_update(candidate)
         # Whatever type upstream raises (ValueError, AssertionError, TypeError, ...) is its verdict.
         except Exception as error:
@@ -124,12 +131,15 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
+    """Keep what the host prints, warns and logs from the output; around a loop, its turns need not ask all loggers."""
     disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+    if disabled < logging.CRITICAL:
+        logging.disable(logging.CRITICAL)
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(disabled)
+        if disabled < logging.CRITICAL:
+            logging.disable(disabled)

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import enum
+import functools
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -46,23 +47,32 @@ def holder_of(node: Any, name: str) -> Any:
     """Return the object that has a field: the node, or the transformer inside a model that is built from parts."""
     if name.startswith("_"):
         return None
-    if name in field_names(node):
+    if _has_field(node, name):
         return node
     inner = getattr(node, "transformer", None)
-    return inner if inner is not None and name in field_names(inner) else None
+    return inner if inner is not None and _has_field(inner, name) else None
+
+
+def _has_field(node: Any, name: str) -> bool:
+    return name in _fields_of_class(type(node)) or name in getattr(node, "__dict__", {})
 
 
 def field_names(node: Any) -> frozenset[str]:
     """Return the names that can be set on an object of the host: declared fields, and what its own code has added."""
-    declared = {field.name for field in dataclasses.fields(node)} if dataclasses.is_dataclass(node) else set()
+    names = _fields_of_class(type(node)) | set(getattr(node, "__dict__", {}))
+    return frozenset(name for name in names if not name.startswith("_"))
+
+
+@functools.cache
+def _fields_of_class(kind: type) -> frozenset[str]:
+    declared = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
     settable = {
         name
-        for parent in type(node).__mro__
+        for parent in kind.__mro__
         for name, value in vars(parent).items()
         if isinstance(value, property) and value.fset is not None
     }
-    names = declared | settable | set(getattr(node, "__dict__", {}))
-    return frozenset(name for name in names if not name.startswith("_"))
+    return frozenset(declared | settable)
 
 
 def _plain(value: Any, depth: int) -> Any:
@@ -90,7 +100,7 @@ def _plain(value: Any, depth: int) -> Any:
 
 def _object(value: Any, depth: int) -> dict[str, Any]:
     declared = [field.name for field in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
-    names = [*declared, *(name for name in getattr(value, "__dict__", {}) if name not in declared)]
+    names = dict.fromkeys((*declared, *getattr(value, "__dict__", {})))
     values = {name: _plain(getattr(value, name, None), depth + 1) for name in names if not name.startswith("_")}
     return {"_target_": _name(type(value)), **values}
 

@@ -1,5 +1,6 @@
 """Versions of the host and its companions that a run is judged for, and the environment that it will use."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,15 +29,17 @@ class Versions:
         A pre-release counts as the release that it leads to, so of `<0.18` and `>=0.18` one applies: 0.18.0rc0 has what
         is new in 0.18.
         """
-        return all(
-            SpecifierSet(text).contains(Version(self.versions[distribution].base_version), prereleases=True)
-            for distribution, text in allowed.items()
-        )
+        return all(_is_in(self.versions[distribution].base_version, text) for distribution, text in allowed.items())
 
     def described(self) -> str:
         """Return them in words."""
         named = ", ".join(f"{name} {self.versions[name]}" for name in (BRIDGE, CORE, ENGINE))
         return f"{named} ({self.origin})"
+
+
+@functools.cache
+def _is_in(version: str, allowed: str) -> bool:
+    return SpecifierSet(allowed).contains(Version(version), prereleases=True)
 
 
 def target_versions(bridge_version: str | None = None, installed: Mapping[str, str] | None = None) -> Versions:
