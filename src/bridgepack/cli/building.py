@@ -10,6 +10,7 @@ from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.data.build import build_artifact, planned_build
 from bridgepack.data.results import BuildResult
+from bridgepack.data.workplace import complete_on_interrupt
 from bridgepack.report.checks import rendered
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.terminal import describe_build, describe_plan
@@ -37,12 +38,13 @@ def build_recipe(
         return CLEAN
     with TerminalProgress() as progress:
         result = build_artifact(loaded, output=output, progress=progress, options=chosen)
-    if not is_checked:
-        print_json(result.summary()) if as_json else echo(describe_build(result, loaded))
-        return CLEAN
-    if not as_json:
-        echo(describe_build(result, loaded) + "\n")
-    return _check_built(recipe, overrides, result, num_workers=chosen.num_workers, as_json=as_json)
+    with complete_on_interrupt(result.output):
+        if not is_checked:
+            print_json(result.summary()) if as_json else echo(describe_build(result, loaded))
+            return CLEAN
+        if not as_json:
+            echo(describe_build(result, loaded) + "\n")
+        return _check_built(recipe, overrides, result, num_workers=chosen.num_workers, as_json=as_json)
 
 
 def _check_built(
