@@ -12,6 +12,7 @@ from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.data.build import build_artifact, planned_build
 from bridgepack.data.results import BuildResult
+from bridgepack.data.workplace import complete_on_interrupt
 from bridgepack.planning.balance import balance_for
 from bridgepack.report.checks import rendered
 from bridgepack.report.progress import TerminalProgress
@@ -48,21 +49,22 @@ def build_recipe(
     with TerminalProgress() as progress:
         result = build_artifact(loaded, output=output, progress=progress, options=chosen, balance=balance)
     summary, judged = result.to_dict(), []
-    if not as_json:
-        echo(describe_build(result, loaded))
-    if is_checked:
-        judged.append(_check_built(recipe, overrides, result, num_workers=chosen.num_workers))
-        summary["check"] = report_to_dict(judged[-1])
+    with complete_on_interrupt(result.output):
         if not as_json:
-            echo("\n" + rendered(judged[-1], has_colour=has_colour()).rstrip("\n"))
-    if is_reported:
-        written = _write_report(result, num_workers=chosen.num_workers)
-        judged.append(written.report)
-        summary["report"] = str(written.files["output"])
-        if not as_json:
-            echo(f"\nreport: {printable(summary['report'])}")
-    if as_json:
-        print_json(summary)
+            echo(describe_build(result, loaded))
+        if is_checked:
+            judged.append(_check_built(recipe, overrides, result, num_workers=chosen.num_workers))
+            summary["check"] = report_to_dict(judged[-1])
+            if not as_json:
+                echo("\n" + rendered(judged[-1], has_colour=has_colour()).rstrip("\n"))
+        if is_reported:
+            written = _write_report(result, num_workers=chosen.num_workers)
+            judged.append(written.report)
+            summary["report"] = str(written.files["output"])
+            if not as_json:
+                echo(f"\nreport: {printable(summary['report'])}")
+        if as_json:
+            print_json(summary)
     return FINDINGS if any(report.fails() for report in judged) else CLEAN
 
 

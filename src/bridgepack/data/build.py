@@ -31,7 +31,7 @@ from bridgepack.data.upload import refuse_replacing_at, upload_artifact, upload_
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import TOKENISING, preload
 from bridgepack.data.workers.stage_loading import checked_engine, stage_identity, tokenizer_identity
-from bridgepack.data.workplace import Workplace, tasks_runner, workplace
+from bridgepack.data.workplace import Workplace, complete_on_interrupt, tasks_runner, workplace
 from bridgepack.errors import DataError
 from bridgepack.records import TRAIN, VALIDATION, BalanceRecord
 
@@ -74,9 +74,12 @@ def build_artifact(
     url = upload_place(output) if _is_url(output) else None
     expected = _named_folder(recipe, output) or artifacts / recipe.name
     staging.refuse_unwritable(expected, options.store or default_store(expected))
-    with planned_build(
-        recipe, output=output, artifacts=artifacts, progress=shown, options=options, balance=balance
-    ) as plan:
+    with ExitStack() as stack:
+        plan = stack.enter_context(
+            planned_build(
+                recipe, output=output, artifacts=artifacts, progress=shown, options=options, balance=balance
+            )
+        )
         if url is not None and not options.replaces:
             refuse_replacing_at(url, plan.spec.fingerprint)
         if plan.is_built and plan.existing is not None:
@@ -87,7 +90,9 @@ def build_artifact(
                 plan.refuse_replacing()
             with workplace(plan, options.store or default_store(plan.output), shown) as place:
                 result = _built(plan, place, options)
-    return result if url is None else replace(result, upload=upload_artifact(result.output, url, shown))
+        with complete_on_interrupt(result.output):
+            stack.close()
+            return result if url is None else replace(result, upload=upload_artifact(result.output, url, shown))
 
 
 @contextmanager

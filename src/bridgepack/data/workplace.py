@@ -71,12 +71,35 @@ def workplace(plan: ArtifactPlan, store_folder: Path, progress: Progress) -> Ite
     """
     kept = Kept(output=str(plan.output), store=str(store_folder))
     with (
+        _complete_where_in_place(plan),
         kept_on_errors(kept),
         staging.staging(plan.output, f"{plan.spec.fingerprint}-{code_digest()}") as folder,
         opened_store(store_folder) as store,
     ):
         make_folders(folder / staging.WORK)
         yield Workplace(plan=plan, folder=folder, store=store, kept=kept, progress=progress)
+
+
+@contextmanager
+def complete_on_interrupt(output: Path) -> Iterator[None]:
+    """Let Ctrl-C say that the artifact at a folder is complete."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise BuildInterrupted(f"the artifact is complete at {str(output)!r}") from None
+
+
+@contextmanager
+def _complete_where_in_place(plan: ArtifactPlan) -> Iterator[None]:
+    """Let Ctrl-C say that the artifact of a plan is complete, where it is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        manifest = staging.existing_manifest(plan.output)
+        if manifest is None or manifest.fingerprint != plan.spec.fingerprint:
+            raise
+        with complete_on_interrupt(plan.output):
+            raise
 
 
 @contextmanager
@@ -117,12 +140,17 @@ def tasks_runner(
         identity: what that must give on every node.
     """
     memory = plan_memory(options.memory_bytes, num_workers if options.ray is None else 1)
-    if isinstance(workers, WorkerPool):
-        workers.widen(memory.num_workers, memory.workers_bytes, load)
-    if options.ray is None:
-        yield workers, memory.text_bytes
-        return
-    folders = tuple(map(str, (Path.cwd(), place.folder, place.store.folder)))
-    setup = WorkerSetup(folders=folders, memory_bytes=options.memory_bytes, load=load, identity=identity)
-    with ray_runner(options.ray, setup, workers, place.progress) as runner:
-        yield runner, plan_memory(options.memory_bytes, runner.slots_per_node).text_bytes
+    try:
+        if isinstance(workers, WorkerPool):
+            workers.widen(memory.num_workers, memory.workers_bytes, load)
+        if options.ray is None:
+            yield workers, memory.text_bytes
+            return
+        folders = tuple(map(str, (Path.cwd(), place.folder, place.store.folder)))
+        setup = WorkerSetup(folders=folders, memory_bytes=options.memory_bytes, load=load, identity=identity)
+        with ray_runner(options.ray, setup, workers, place.progress) as runner:
+            yield runner, plan_memory(options.memory_bytes, runner.slots_per_node).text_bytes
+    except BaseException:
+        if isinstance(workers, WorkerPool):
+            workers.close()  # else they would write on while the store is cleared of what was not finished
+        raise

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from bridgepack.cli import building, main
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import build as build_module
+from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import read_bridge_metadata
 from bridgepack.data.artifact.checking import ArtifactOnDisk
@@ -28,6 +30,7 @@ from tests.support.small_builds import (
     tokenized_row,
     with_changes,
     write_json_lines,
+    write_recipe,
 )
 
 WORKED_EXAMPLE = [
@@ -301,3 +304,49 @@ def test_a_split_of_empty_files_is_refused_in_a_dry_run_too(tmp_path: Path, reci
 
     with pytest.raises(DataError, match="the validation split has no rows"), build_module.planned_build(changed):
         pass
+
+
+def _interrupting(function: Any) -> Any:
+    """Return what does the same and is then ended by Ctrl-C."""
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        function(*arguments, **named)
+        raise KeyboardInterrupt
+
+    return run
+
+
+@pytest.mark.parametrize("moment", ["moved", "leaving", "told"])
+def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
+    tmp_path: Path,
+    recipe: SFTRecipe,
+    moment: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if moment == "moved":
+        monkeypatch.setattr(staging, "move_into_place", _interrupting(staging.move_into_place))
+    elif moment == "leaving":
+        monkeypatch.setattr(build_module.TemporaryDirectory, "__exit__", _interrupting(lambda *_: None))
+    else:
+        monkeypatch.setattr(building, "describe_build", _interrupting(lambda *_: None))
+    path = write_recipe(tmp_path / "recipe.yaml", recipe)
+
+    with pytest.raises(SystemExit) as ended:
+        main(["build", str(path), "--output", str(tmp_path / "out"), "--workers", "1"])
+
+    assert ended.value.code == 130
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said == f"interrupted; the artifact is complete at {str(tmp_path / 'out')!r}"
+    assert len(_rows(tmp_path / "out")) > 0
+
+
+def test_ctrl_c_before_the_end_says_what_is_kept(
+    tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(recipe, tmp_path / "out")
+    monkeypatch.setattr(staging, "move_into_place", _interrupting(lambda *_: None))
+
+    with pytest.raises(KeyboardInterrupt, match="the same command goes on from there"):
+        build(with_changes(recipe, {"packing__seed": 9}), tmp_path / "other")
+    assert not (tmp_path / "other").exists()

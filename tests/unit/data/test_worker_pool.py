@@ -14,10 +14,14 @@ from typing import Any
 
 import pytest
 
+from bridgepack.data.files import replaced_when_whole
+from bridgepack.data.results import BuildOptions
 from bridgepack.data.sequences.loading import load_tokenizer_of
+from bridgepack.data.store.store import opened_store
 from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure, result_of
 from bridgepack.data.workers import pool as module
 from bridgepack.data.workers.pool import WorkerPool, plain_runner
+from bridgepack.data.workplace import tasks_runner
 from bridgepack.errors import DataError
 from tests.support.processes import is_running, wait_until
 from tests.support.small_builds import tokenized_recipe
@@ -251,6 +255,30 @@ def test_workers_end_with_the_pool() -> None:
         pool.begin(partial(time.sleep, 600))
     assert numbers
     assert not any(is_running(number) for number in numbers)
+
+
+def _write_again_and_again(path: Path, _: Beat) -> None:
+    for _number in range(3000):
+        with replaced_when_whole(path, is_shared=True) as temporary:
+            temporary.write_text("half")
+            time.sleep(0.01)
+
+
+def test_workers_of_a_build_that_is_ended_leave_nothing_half_written_in_the_store(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), WorkerPool() as pool:
+        _be_ended_while_a_worker_writes(pool, tmp_path / "store")
+
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def _be_ended_while_a_worker_writes(pool: WorkerPool, folder: Path) -> None:
+    place: Any = None  # only other machines need it
+    with opened_store(folder) as store, tasks_runner(pool, BuildOptions(num_workers=1), 1, place):
+        path = store.folder / "tokenizations" / "mine" / "a.tokens"
+        path.parent.mkdir(parents=True)
+        pool.begin(partial(_write_again_and_again, path, print))
+        wait_until(lambda: any(path.parent.glob(".*.tmp")), "the worker writes", limit_s=60)
+        raise KeyboardInterrupt
 
 
 def test_workers_end_with_a_caller_that_is_killed(tmp_path: Path) -> None:
