@@ -1,5 +1,6 @@
 """A recipe's balance, from the build to what is said of it: record, bytes, ratios, refusals."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import iter_plan_columns
+from bridgepack.data.packing.balance import slots_of
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
 from bridgepack.errors import ConfigError
@@ -18,6 +20,7 @@ from bridgepack.planning.balance import balance_for, balance_of_repack, waiting_
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import TRAIN
 from tests.support.small_builds import (
+    Command,
     build,
     file_bytes,
     tokenized_recipe,
@@ -61,6 +64,11 @@ def test_a_build_lays_the_packs_of_another_in_an_even_order(
     assert "balance" not in plain.manifest.resolved
     assert even.manifest.balance == balance_for(with_changes(recipe, {"packing__balance__kind": kind}))
     assert Counter(packs_of(plain)) == Counter(packs_of(even))
+    slots = slots_of(even.manifest.balance, len(packs_of(even)))
+    window = 1 if kind == "within_batch" else 16
+    for first in range(0, len(slots), window):
+        steps = slots[first : first + window].ravel().tolist()
+        assert Counter(packs_of(plain)[row] for row in steps) == Counter(packs_of(even)[row] for row in steps)
     before, after = waiting_in(plain, recipe), waiting_in(even, recipe)
     assert after.as_built.mean == pytest.approx(getattr(before, kind).mean, abs=0.002)
     assert after.as_built.mean < 1 + (before.as_built.mean - 1) / 3
@@ -150,3 +158,19 @@ def test_check_compares_the_run_with_what_packs_were_balanced_for(tmp_path: Path
     assert codes(even, batch__global_batch_size=32) == ["BP634"]
     assert codes(even, bridge_overrides={"dataset": {"seed": 7}}) == ["BP634"]
     assert codes(even, schedule__num_epochs=3.0) == ["BP636"]
+
+
+def test_inspect_and_trace_tell_of_it(tmp_path: Path, recipe: SFTRecipe, command: Command) -> None:
+    plain, even = built(recipe, tmp_path / "plain", "none"), built(recipe, tmp_path / "even", "within_batch")
+    ratio = waiting_in(even, recipe).as_built.mean
+
+    assert "balance " not in command("inspect", plain.folder).output
+    shown = command("inspect", even.folder).output
+    assert "within_batch, for 4 data-parallel ranks, 16 packs a step, loader batch, seed 1234" in shown
+    assert f"slowest rank          {ratio:.3f} times an even step" in shown
+    assert json.loads(command("inspect", even.folder, "--json").output)["waiting"]["as_built"]["mean"] == ratio
+    assert "packs are balanced within_batch" in command("trace", even.folder, "--step", 2).output
+    assert "Not here: data_parallel_size is 2" in command("trace", even.folder, "--step", 2, "--world-size", 2).output
+    later = command("trace", even.folder, "--step", 15, "--set", "schedule.num_epochs=3").output
+    assert "Not here: this is epoch 2" in later
+    assert "balanced" not in command("trace", plain.folder, "--step", 2).output

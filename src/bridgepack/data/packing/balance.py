@@ -169,17 +169,15 @@ def _chunks(slots: IntArray, window_batches: int) -> Iterator[IntArray]:
 def _gathered(costs: IntArray, windows: IntArray, seed: int) -> IntArray:
     """Return the packs of each step, the dearest first, in groups of one for each rank; [steps, groups, ranks].
 
-    A window's packs are cut into groups of like cost, and its steps draw their groups at random.
+    A window's packs are cut into groups of like cost. Every step gets a group of each range of costs, which one by the
+    seed, so that steps are as alike as their packs allow.
     """
     num_windows, num_batches, num_ranks, num_groups = windows.shape
     packs = windows.reshape(num_windows, -1)
     packs = np.take_along_axis(packs, np.argsort(-costs[packs], axis=1, kind="stable"), axis=1)
-    groups = packs.reshape(num_windows, num_batches * num_groups, num_ranks)
-    if num_batches > 1:
-        draws = seeded_hash(groups[:, :, 0].astype(np.uint64), seed)
-        drawn = np.sort(np.argsort(draws, axis=1).reshape(num_windows, num_batches, num_groups), axis=2)
-        groups = np.take_along_axis(groups, drawn.reshape(num_windows, -1, 1), axis=1)
-    return groups.reshape(-1, num_groups, num_ranks)
+    groups = packs.reshape(num_windows, num_groups, num_batches, num_ranks)
+    drawn = np.argsort(seeded_hash(groups[..., 0].astype(np.uint64), seed), axis=2)
+    return np.take_along_axis(groups, drawn[..., None], axis=2).swapaxes(1, 2).reshape(-1, num_groups, num_ranks)
 
 
 def _dealt(costs: IntArray, groups: IntArray) -> IntArray:
