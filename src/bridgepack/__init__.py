@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         preview,
         repack,
         to_bridge,
+        write_report,
     )
     from bridgepack.config.recipe.recipe import SFTRecipe
     from bridgepack.launch import launch
@@ -31,6 +32,7 @@ __all__ = [
     "preview",
     "repack",
     "to_bridge",
+    "write_report",
 ]
 
 

@@ -23,6 +23,8 @@ from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
 from bridgepack.planning.preview import Preview, preview_recipe
 from bridgepack.records import TRAIN
+from bridgepack.report.html.files import WrittenReport
+from bridgepack.report.html.files import write_report as write_files
 from bridgepack.rules.engine.report import CheckReport
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "preview",
     "repack",
     "to_bridge",
+    "write_report",
 ]
 
 
@@ -175,6 +178,34 @@ def check(target: Any, **options: Any) -> CheckReport:
     if isinstance(stated.get("environment"), (str, Path)):
         stated["environment"] = named_environment(stated["environment"])
     return check_target(target, CheckOptions(**stated))
+
+
+def write_report(
+    artifact: str | Path,
+    *,
+    output: str | Path | None = None,
+    card: str | Path | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> WrittenReport:
+    """Write an artifact as one page of HTML, and return where it is and what the rules say.
+
+    Example: `bridgepack.write_report("packed").files["output"]`.
+
+    Args:
+        artifact: its folder, or packed files of another tool.
+        output: file of the page; by default `report.html` in the artifact.
+        card: file of a dataset card; none is written by default.
+        given: facts about packs without a manifest, e.g. `{"packed_sequence_size": 4096}`.
+
+    Raises:
+        BridgepackError: ConfigError or ArtifactError, each saying what to do; RuleCrashError where a rule raised.
+    """
+    return write_files(
+        Path(artifact),
+        CheckOptions(given=given or {}),
+        output=None if output is None else Path(output),
+        card=None if card is None else Path(card),
+    )
 
 
 def inspect(artifact: str | Path, *, row: int = 0, split: str = TRAIN) -> PackView:
