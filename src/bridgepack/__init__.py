@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bridgepack import canary
+    from bridgepack import canary, report
     from bridgepack.api import (
         build,
         check,
@@ -44,12 +44,13 @@ __all__ = [
     "plan",
     "preview",
     "repack",
+    "report",
     "to_bridge",
     "trace",
     "verify",
 ]
 #: Packages of the same name as a command, which can be called.
-_CALLED_PACKAGES = ("canary", "launch")
+_CALLED_PACKAGES = ("canary", "launch", "report")
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,7 @@ import datasets
 import pytest
 from huggingface_hub import DatasetCard
 
+import bridgepack
 from bridgepack.cli import main
 from tests.support.small_builds import Command, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 
@@ -40,6 +41,15 @@ def test_page_lies_in_the_artifact_which_stays_valid(artifact: Path, command: Co
     assert (artifact / "report.html").read_text().startswith("<!doctype html>")
     assert command("check", artifact).code == 0
     assert command("inspect", artifact).code == 0
+
+
+def test_python_writes_the_same_page(artifact: Path, command: Command) -> None:
+    assert command("report", artifact, "--output", "first.html").code == 0
+    written = bridgepack.report("packed", output="second.html", card="card.md")
+
+    assert not written.report.has_errors
+    assert written.files == {"output": Path("second.html"), "card": Path("card.md")}
+    assert Path("second.html").read_text() == Path("first.html").read_text()
 
 
 def test_build_writes_the_page(recipe: Path, command: Command) -> None:

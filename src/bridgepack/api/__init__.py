@@ -15,7 +15,7 @@ from bridgepack.api.making import (
     repack,
     to_bridge,
 )
-from bridgepack.api.proving import canary, check, diff, explain, inspect, masks, trace, verify
+from bridgepack.api.proving import canary, check, diff, explain, inspect, masks, report, trace, verify
 
 __all__ = [
     "build",
@@ -32,6 +32,7 @@ __all__ = [
     "plan",
     "preview",
     "repack",
+    "report",
     "to_bridge",
     "trace",
     "verify",

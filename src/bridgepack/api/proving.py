@@ -26,10 +26,11 @@ from bridgepack.proof.trace.trace import trace_pack, trace_step
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import TRAIN
+from bridgepack.report.html.files import report
 from bridgepack.report.rule_texts import explained
 from bridgepack.rules.engine.report import CheckReport
 
-__all__ = ["canary", "check", "diff", "explain", "inspect", "masks", "trace", "verify"]
+__all__ = ["canary", "check", "diff", "explain", "inspect", "masks", "report", "trace", "verify"]
 
 
 def check(target: Any, **options: Any) -> CheckReport:

@@ -12,7 +12,6 @@ from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.report.html.files import write_report
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.text import printable
-from bridgepack.rules.engine.text import report_to_dict
 
 
 @click.command()
@@ -46,8 +45,7 @@ def report(
         written = write_report(artifact, options, output=output, card=card)
     judged = written.report
     if as_json:
-        files = {name: None if path is None else str(path) for name, path in written.files.items()}
-        print_json({**files, "check": report_to_dict(judged)})
+        print_json(written.to_dict())
     else:
         for path in filter(None, written.files.values()):
             echo(f"wrote {printable(str(path))}")

@@ -1,7 +1,6 @@
 """The page of an artifact: its numbers, its structure, and text that tries to become markup."""
 
 import itertools
-import json
 import re
 import shutil
 from collections import Counter
@@ -235,13 +234,16 @@ def test_changed_artifact_gets_a_page_that_says_so(artifact: Path, tmp_path: Pat
     assert "unknown_role" in text  # the ledger is in the manifest
 
 
-def test_packs_of_another_tool_say_what_is_not_known(artifact: Path, tmp_path: Path) -> None:
-    shard = next(artifact.glob("training/*.parquet"))
-    (tmp_path / "training.parquet").write_bytes(shard.read_bytes())
-    foreign = artifact_page(tmp_path, CheckOptions(given={"packed_sequence_size": 512}))
+@pytest.mark.parametrize("given", [{"packed_sequence_size": 512}, {}])
+def test_packs_of_another_tool_say_what_is_not_known(artifact: Path, tmp_path: Path, given: dict[str, int]) -> None:
+    folder = tmp_path / "packs \u202e<i>"
+    folder.mkdir()
+    shutil.copy(next(artifact.glob("training/*.parquet")), folder / "part.parquet")
+    foreign = artifact_page(folder, CheckOptions(given=given))
     text = " ".join(Outline(foreign.html()).text.split())
 
     assert text.count("Not known") >= 4
     assert "nothing says which tokenizer made these packs" in text
+    assert "packs \ufffd<i>" in text
     assert foreign.splits[0].lengths is not None
-    assert json.loads((artifact / "manifest.json").read_text())["fingerprint"] not in text
+    assert ("say the pack size with --given" in text) == (not given)

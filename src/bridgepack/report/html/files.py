@@ -1,14 +1,16 @@
 """Writes the page and the card of an artifact, in their places as wholes, and never over what is read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.contents import CARD_FILE, REPORT_FILE
 from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.errors import ConfigError
+from bridgepack.records.results import Result
 from bridgepack.report.checks import staged_report
 from bridgepack.report.html.card import dataset_card
 from bridgepack.report.html.page import artifact_page
@@ -16,7 +18,7 @@ from bridgepack.rules.engine.report import CheckReport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenReport:
+class WrittenReport(Result):
     """What was written.
 
     Attributes:
@@ -26,6 +28,43 @@ class WrittenReport:
 
     report: CheckReport
     files: Mapping[str, Path | None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        files = {name: None if path is None else str(path) for name, path in self.files.items()}
+        return {**files, "check": self.report.to_dict()}
+
+    def table(self) -> Iterable[Mapping[str, Any]]:
+        """Return the findings."""
+        return self.report.table()
+
+
+def report(
+    artifact: str | Path,
+    *,
+    output: str | Path | None = None,
+    card: str | Path | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> WrittenReport:
+    """Write an artifact as one page of HTML; return where it is, and what the rules say.
+
+    Example: `bridgepack.report("packed").files["output"]`.
+
+    Args:
+        artifact: its folder, or packed files of another tool.
+        output: file of the page; by default `report.html` in the artifact.
+        card: file of a dataset card; none is written by default.
+        given: facts about packs without a manifest, e.g. `{"packed_sequence_size": 4096}`.
+
+    Raises:
+        BridgepackError: ConfigError or ArtifactError, each saying what to do; RuleCrashError where a rule raised.
+    """
+    return write_report(
+        Path(artifact),
+        CheckOptions(given=given or {}),
+        output=None if output is None else Path(output),
+        card=None if card is None else Path(card),
+    )
 
 
 def write_report(
