@@ -1,6 +1,8 @@
 """The `recipes` commands: what they print and write, and their exit codes."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.schema import recipe_schema
 from bridgepack.config.write import TOML_HEADER, YAML_HEADER
-from tests.support.small_builds import Command, write_json_lines
+from tests.support.small_builds import CLI, Command, write_json_lines
 
 NAME = "qwen3_8b_sft_4gpu_h100_bf16_recipe"
 NEW = ("recipes", "new", "mine", "--model", "Qwen/Qwen3-8B", "--gpus", "8", "--seq-length", "4096")
@@ -175,3 +177,32 @@ def test_schema(command: Command) -> None:
     assert json.loads(printed.output) == recipe_schema()
     assert (written.code, written.output) == (0, "")
     assert json.loads(Path("schema.json").read_text(encoding="utf-8")) == recipe_schema()
+
+
+def test_new_asks_in_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("{}")
+    ours, theirs = os.openpty()
+    child = subprocess.Popen(
+        [*CLI, "recipes", "new"], cwd=tmp_path, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    os.write(ours, b"Qwen/Qwen3-8B\nrows.jsonl\n\n\n\n")
+    output, errors = child.communicate(timeout=60)
+    assert child.returncode == 0, errors
+    assert output == "wrote qwen3-8b-sft.yaml\nnext: bridgepack check qwen3-8b-sft.yaml\n"
+    assert "recipes of the catalogue are for it" in errors
+    assert "  found" in errors
+    recipe = load_recipe(str(tmp_path / "qwen3-8b-sft.yaml"))
+    assert "rows.jsonl" in recipe.data.train
+    assert (tmp_path / "qwen3-8b-sft.yaml").read_text().startswith("# yaml-language-server: $schema=")
+
+
+def test_new_names_what_is_missing_without_a_terminal(command: Command) -> None:
+    refused = command("recipes", "new", "mine", "--model", "Qwen/Qwen3-8B")
+    assert (refused.code, "Missing option '--gpus'" in refused.errors) == (2, True)
+
+
+def test_new_names_no_weights_after_the_tokenizer(command: Command) -> None:
+    arguments = ("--model", "Qwen/Qwen3-8B", "--gpus", 8, "--seq-length", 8192, "--tokenizer", "my/tokenizer")
+    text = command("recipes", "new", "mine", *arguments, "--dry-run").output
+    assert "pretrained: checkpoints/Qwen3-8B " in text
+    assert "name_or_path: my/tokenizer" in text

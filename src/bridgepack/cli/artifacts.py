@@ -33,7 +33,7 @@ from bridgepack.report.terminal import describe_build, describe_histogram, descr
 def repack(
     artifact: Path, overrides: tuple[str, ...], output: Path | None, as_json: bool, dry_run: bool, **options: Any
 ) -> int:
-    """Pack the sequences of ARTIFACT anew, with other sizes or for another topology.
+    """Pack the sequences of ARTIFACT anew, with other sizes.
 
     The tokens come from the token store; the inputs are not read and nothing is tokenised.
     """
@@ -56,7 +56,11 @@ def repack(
 @click.option("--limit", type=Count(), help="Draw only the first sequences of the pack [all].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(artifact: Path | str, row: int | None, split: str, limit: int | None, as_json: bool) -> int:
-    """Show what ARTIFACT holds: statistics and lengths, or one pack with its text and trained tokens."""
+    """Show what ARTIFACT holds, or one pack with its text.
+
+    ARTIFACT is a folder, or the URL of one in an object store. Without --row: statistics and lengths. With it: one
+    pack, its text and its trained tokens.
+    """
     opened = Artifact(artifact_place(artifact))
     if row is not None:
         view = view_pack(opened, split, row)
@@ -83,7 +87,10 @@ def inspect(artifact: Path | str, row: int | None, split: str, limit: int | None
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be written; write nothing.")
 def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry_run: bool) -> int:
-    """Write ARTIFACT in the form that a version of Megatron-Bridge reads; the rows stay what they are."""
+    """Write ARTIFACT in the form of a version of Megatron-Bridge.
+
+    The rows stay what they are.
+    """
     if dry_run:
         result = plan_export(artifact, output, bridge_version)
     else:

@@ -26,7 +26,7 @@ from bridgepack.data.workers.process import TOKENISING, preload
 def build(
     recipe: str, overrides: tuple[str, ...], is_checked: bool, is_reported: bool, dry_run: bool, **arguments: Any
 ) -> int:
-    """Build the packed artifact of RECIPE, or go on where a build of it was ended.
+    """Build the packed artifact of RECIPE, or resume its build.
 
     RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `recipes list` has. With
     a URL (s3://, gs://, az://, msc://) as output it is built in the default folder, and a copy is written there. With

@@ -35,7 +35,9 @@ from bridgepack.report.progress import TerminalProgress
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--output", type=PathOption(), help="Write the report to this file.")
 def canary(target: str, **arguments: Any) -> int:
-    """Train packs of TARGET one step packed and unpacked, and compare loss and gradients; exit 1 when they differ.
+    """Compare one packed training step with an unpacked one.
+
+    Packs of TARGET train one step packed and one unpacked; exit 1 when loss or gradients differ.
 
     TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION, a name that `recipes list`
     has) or an artifact's folder. It runs Megatron-Bridge's own training step of a tiny model of the recipe's family, on

@@ -58,7 +58,9 @@ from bridgepack.rules.registry import ALL_RULES
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--output", type=PathOption(), help="Write the report, or the diff, to this file.")
 def check(target: str, **arguments: Any) -> int:
-    """Judge TARGET by every rule that applies; exit 1 when one of severity error is broken.
+    """Judge TARGET by every rule that applies.
+
+    Exit 1 when a rule of severity error is broken.
 
     TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION), a recipe of Megatron-Bridge
     (bridge:FUNCTION, megatron.bridge.recipes.qwen:FUNCTION) or any function or object that gives a ConfigContainer, a
@@ -169,9 +171,9 @@ def rules(as_json: bool) -> int:
 @click.argument("rule", shell_complete=complete_rule)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(rule: str, as_json: bool) -> int:
-    """Explain RULE, a code or a name: why it matters, a bad and a good example, the fix, the evidence.
+    """Explain RULE: why it matters, bad, good, the fix, the evidence.
 
-    The beginning of a code, e.g. BP1, lists the rules that begin so.
+    RULE is a code or a name. The beginning of a code, e.g. BP1, lists the rules that begin so.
     """
     group = rules_of_group(rule)
     if as_json:

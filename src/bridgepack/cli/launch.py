@@ -41,10 +41,11 @@ from bridgepack.rules.engine.text import report_to_dict
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--list-executors", is_flag=True, help="List every kind of executor with its fields.")
 def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
-    """Build, check, then train RECIPE on CLUSTER, as one experiment of nemo-run.
+    """Build, check, then train RECIPE on CLUSTER through nemo-run.
 
-    RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `recipes list` has. It is
-    checked first; with an error nothing is submitted. Logs and progress go to standard error.
+    It is one experiment of nemo-run. RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a
+    name that `recipes list` has. It is checked first; with an error nothing is submitted. Logs and progress go to
+    standard error.
 
     Exit codes: 0 every task succeeded, 1 the check found errors or a task failed, 2 could not run, 130 interrupted.
     """

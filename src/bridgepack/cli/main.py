@@ -13,51 +13,33 @@ from bridgepack.data.workers.memory import collect_rarely
 from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.report.text import printable
 
-#: Command -> its module in this package, and the first sentence of its help, which the list of commands shows.
+#: Command -> its module in this package, and the first line of its help, which the list of commands shows.
 COMMANDS = {
-    "build": ("build", "Build the packed artifact of RECIPE, or go on where a build of it was ended."),
-    "canary": (
-        "canary",
-        "Train packs of TARGET one step packed and unpacked, and compare loss and gradients; exit 1 when they differ.",
-    ),
-    "check": ("check", "Judge TARGET by every rule that applies; exit 1 when one of severity error is broken."),
-    "diff": (
-        "prove",
-        "Compare two artifacts: sequences gained, lost and changed, masks that moved, statistics, settings.",
-    ),
-    "explain": (
-        "check",
-        "Explain RULE, a code or a name: why it matters, a bad and a good example, the fix, the evidence.",
-    ),
-    "export": (
-        "artifacts",
-        "Write ARTIFACT in the form that a version of Megatron-Bridge reads; the rows stay what they are.",
-    ),
-    "inspect": (
-        "artifacts",
-        "Show what ARTIFACT holds: statistics and lengths, or one pack with its text and trained tokens.",
-    ),
-    "launch": ("launch", "Build, check, then train RECIPE on CLUSTER, as one experiment of nemo-run."),
-    "masks": (
-        "prove",
-        "Compare the loss masks of TARGET's rows with independent derivations of them; exit 1 when any disagrees.",
-    ),
-    "plan": ("plan", "Rank pack sizes and topologies for RECIPE's model and data on GPUs, by estimate."),
-    "preview": ("preview", "Show what a build would make of RECIPE's data, by a sample of its rows; write nothing."),
-    "recipes": ("recipes", "List the recipes at hand, show one with where its values come from, write a new one."),
-    "repack": ("artifacts", "Pack the sequences of ARTIFACT anew, with other sizes or for another topology."),
-    "report": ("report", "Write ARTIFACT as one page of HTML; exit 1 when a rule of severity error is broken."),
+    "build": ("build", "Build the packed artifact of RECIPE, or resume its build."),
+    "canary": ("canary", "Compare one packed training step with an unpacked one."),
+    "check": ("check", "Judge TARGET by every rule that applies."),
+    "diff": ("prove", "Compare two artifacts: sequences, masks, statistics, settings."),
+    "explain": ("check", "Explain RULE: why it matters, bad, good, the fix, the evidence."),
+    "export": ("artifacts", "Write ARTIFACT in the form of a version of Megatron-Bridge."),
+    "inspect": ("artifacts", "Show what ARTIFACT holds, or one pack with its text."),
+    "launch": ("launch", "Build, check, then train RECIPE on CLUSTER through nemo-run."),
+    "masks": ("prove", "Compare the loss masks of TARGET with independent derivations."),
+    "plan": ("plan", "Rank pack sizes and topologies for RECIPE on GPUs."),
+    "preview": ("preview", "Show what a build would make of RECIPE's data; write nothing."),
+    "recipes": ("recipes", "List the recipes at hand, show one, write a new one."),
+    "repack": ("artifacts", "Pack the sequences of ARTIFACT anew, with other sizes."),
+    "report": ("report", "Write ARTIFACT as one page of HTML."),
     "rules": ("check", "List every rule of `check` by subject: code, severity, name."),
     "store": ("store", "Look at the token store, empty it, verify it."),
-    "trace": (
-        "prove",
-        "Say what every rank reads at a step of ARTIFACT's run, down to source rows and text; or where a row went.",
-    ),
-    "verify": (
-        "prove",
-        "Derive packs of ARTIFACT anew from its sources or stored tokens and compare them; exit 1 when anything "
-        "differs.",
-    ),
+    "trace": ("prove", "Say what every rank reads at a step, or where a source row went."),
+    "verify": ("prove", "Derive packs of ARTIFACT anew, and compare them."),
+}
+#: The list's headings; a command that none names stands under the last.
+_GROUPS = {
+    "Make": ("preview", "plan", "recipes", "build", "repack", "export"),
+    "Check": ("check", "rules", "explain", "inspect", "report"),
+    "Prove": ("verify", "masks", "trace", "diff", "canary"),
+    "Run": ("launch", "store"),
 }
 #: Commands that tools call, and that no list shows.
 _HIDDEN = {"hook": ("hook", "")}
@@ -78,10 +60,18 @@ class _Commands(click.Group):
         command: click.Command = getattr(import_module(f"bridgepack.cli.{known[cmd_name][0]}"), cmd_name)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 (click gives it)
+        formatter: click.HelpFormatter,
+    ) -> None:
         """Write the list of commands."""
-        commands = {name: click.Command(name, help=summary) for name, (_, summary) in COMMANDS.items()}
-        click.Group(commands=commands).format_commands(ctx, formatter)
+        named = {name for names in _GROUPS.values() for name in names}
+        groups = _GROUPS | {"Run": (*_GROUPS["Run"], *sorted(COMMANDS.keys() - named))}
+        width = max(map(len, COMMANDS))
+        for title, names in groups.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name][1]) for name in names if name in COMMANDS])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -17,7 +17,7 @@ from bridgepack.data.tokenizers.frameworks import import_transformers
 def preview(
     is_whole_process: bool | None, recipe: str, num_rows: int, overrides: tuple[str, ...], as_json: bool
 ) -> int:
-    """Show what a build would make of RECIPE's data, by a sample of its rows; write nothing.
+    """Show what a build would make of RECIPE's data; write nothing.
 
     For each source: its format, the first sequences with their trained text marked, tokens, what would be dropped and
     why; then packs and steps. Of large data some thousand rows are read, and the output says so.

@@ -55,7 +55,10 @@ _TIMES_SHOWN = 20
 @click.option("--limit", type=Count(), help="Most sequences drawn, and times listed [all, 20].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def trace(artifact: Path, **arguments: Any) -> int:
-    """Say what every rank reads at a step of ARTIFACT's run, down to source rows and text; or where a row went."""
+    """Say what every rank reads at a step, or where a source row went.
+
+    The step is one of a run over ARTIFACT; the answer goes down to source rows and their text.
+    """
     _check_question(arguments)
     run = TracedRun(opened_artifact(artifact), _run_options(arguments))
     found, text = _traced(run, arguments)
@@ -127,10 +130,12 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
 @click.option("--workers", type=Count(), help="Most processes for --all [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(artifact: Path | str, **arguments: Any) -> int:
-    """Derive packs of ARTIFACT anew from its sources or stored tokens and compare them; exit 1 when anything differs.
+    """Derive packs of ARTIFACT anew, and compare them.
 
-    Names the first difference and its cause: an input, the tokenizer, the chat template, a library, or the artifact
-    itself is not what it was. Exit 2 when sources are gone; what could be compared without them is said.
+    ARTIFACT is a folder, or the URL of one in an object store. Packs are derived from its sources or its stored tokens;
+    exit 1 when anything differs. Names the first difference and its cause: an input, the tokenizer, the chat template,
+    a library, or the artifact itself is not what it was. Exit 2 when sources are gone; what could be compared without
+    them is said.
     """
     _check_extent(arguments)
     with TerminalProgress() as progress:
@@ -171,7 +176,9 @@ def _check_extent(arguments: dict[str, Any]) -> None:
 @click.option("--html", type=PathOption(), metavar="FILE", help="Write it as a page of HTML, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(first: Path, second: Path, limit: int | None, html: Path | None, as_json: bool) -> int:
-    """Compare two artifacts: sequences gained, lost and changed, masks that moved, statistics, settings.
+    """Compare two artifacts: sequences, masks, statistics, settings.
+
+    Sequences that were gained, lost or changed are shown with their text, and masks that moved.
 
     Exit 1 when a run would read other packs of SECOND than of FIRST; other settings alone are no difference.
     """
@@ -195,7 +202,9 @@ def diff(first: Path, second: Path, limit: int | None, html: Path | None, as_jso
 @click.option("--limit", type=Count(minimum=0), help="Most findings that are shown; all are counted [10].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def masks(target: str, **arguments: Any) -> int:
-    """Compare the loss masks of TARGET's rows with independent derivations of them; exit 1 when any disagrees.
+    """Compare the loss masks of TARGET with independent derivations.
+
+    Exit 1 when any disagrees.
 
     TARGET is a recipe, as for `build`, or an artifact, whose own recipe is taken; --set then only says where its
     sources are. Conversations are derived from the template's generation blocks, from renders of their beginnings, and

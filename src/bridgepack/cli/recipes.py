@@ -1,5 +1,6 @@
 """The `bridgepack recipes` commands: list, show, new, schema."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from bridgepack.config.catalogue import catalogue
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.config.schema import schema_text
 from bridgepack.config.starting import Wish, write_new
+from bridgepack.config.starting.nearest import recipes_of_model
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
 from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.planning.new import new_recipe
@@ -22,7 +24,7 @@ from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_
 
 @click.group()
 def recipes() -> None:
-    """List the recipes at hand, show one with where its values come from, write a new one.
+    """List the recipes at hand, show one, write a new one.
 
     The catalogue is the folder recipes/ here, then the recipes that come with bridgepack.
     """
@@ -75,17 +77,25 @@ def show(
 
 
 @recipes.command()
-@click.argument("name")
-@click.option("--model", required=True, help="Hub id, folder, or a recipe of Megatron-Bridge or of the catalogue.")
-@click.option("--gpus", "num_gpus", required=True, type=click.IntRange(min=1), help="GPUs of the run.")
-@click.option("--seq-length", required=True, type=click.IntRange(min=2), help="Runtime tokens of a pack.")
+@click.argument("name", required=False)
+@click.option("--model", help="Hub id, folder, or a recipe of Megatron-Bridge or of the catalogue.")
+@click.option("--gpus", "num_gpus", type=click.IntRange(min=1), help="GPUs of the run.")
+@click.option("--seq-length", type=click.IntRange(min=2), help="Runtime tokens of a pack.")
 @click.option("--method", type=click.Choice(["full", "lora", "dora"]), help="What is trained [full].")
 @click.option("--data", default="data/chats.jsonl", show_default=True, help="Training data.")
 @click.option("--tokenizer", help="Hub id or folder of the tokenizer [the model's].")
 @click.option("--output", type=click.Path(path_type=Path), help="File to write [NAME.yaml].")
 @click.option("--dry-run", is_flag=True, help="Print the recipe; write nothing.")
-def new(output: Path | None, dry_run: bool, **wish: Any) -> int:
-    """Write a recipe file NAME.yaml to start from, with comments; it checks clean once its data is there."""
+@click.pass_context
+def new(context: click.Context, /, output: Path | None, dry_run: bool, **wish: Any) -> int:
+    """Write a recipe file NAME.yaml to start from, with comments; it checks clean once its data is there.
+
+    In a terminal, what is not given is asked, with what was found as the default.
+    """
+    missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
+    if missing and not sys.stdin.isatty():
+        raise click.MissingParameter(ctx=context, param=missing[0])
+    wish |= _asked(wish) if missing else {}
     text = new_recipe(Wish(**wish), catalogue())
     if dry_run:
         echo(text.rstrip("\n"))
@@ -93,6 +103,33 @@ def new(output: Path | None, dry_run: bool, **wish: Any) -> int:
     path = write_new(output or Path(f"{wish['name']}.yaml"), text)
     echo(f"wrote {path}\nnext: bridgepack check {path}")
     return CLEAN
+
+
+_NEEDED = frozenset({"name", "model", "num_gpus", "seq_length"})
+
+
+def _asked(wish: dict[str, Any]) -> dict[str, Any]:
+    """Return what is missing of a wish, as the user answers; what the catalogue and the disk have is shown."""
+    model = wish["model"] or click.prompt("Model (hub id, folder, or a recipe's name)", err=True)
+    same = [entry.recipe for entry in recipes_of_model(catalogue(), model) if entry.recipe]
+    is_full = wish["method"] in (None, "full")
+    fitting = [one for one in same if (one.method.kind == "full") == is_full]
+    by_size = sorted(fitting, key=lambda one: (one.packing.packed_sequence_size, one.parallelism.num_gpus or 1))
+    nearest = by_size[0] if by_size else None
+    click.echo(f"  {len(same)} recipes of the catalogue are for it" if same else "  the catalogue has none", err=True)
+    data = click.prompt("Data (file, folder or pattern)", default=wish["data"], err=True)
+    is_there = Path(data).exists() or (not Path(data).is_absolute() and any(Path().glob(data)))
+    click.echo("  found" if is_there else "  not there yet", err=True)
+    gpus = nearest.parallelism.num_gpus if nearest else None
+    size = nearest.packing.packed_sequence_size if nearest else 4096
+    name = f"{model.rstrip('/').rpartition('/')[2].rpartition(':')[2].lower().replace('.', 'p')}-sft"
+    return {
+        "model": model,
+        "data": data,
+        "num_gpus": wish["num_gpus"] or click.prompt("GPUs", type=click.IntRange(min=1), default=gpus or 8, err=True),
+        "seq_length": wish["seq_length"] or click.prompt("Tokens of a pack", type=int, default=size, err=True),
+        "name": wish["name"] or click.prompt("Name of the recipe", default=name, err=True),
+    }
 
 
 @recipes.command()

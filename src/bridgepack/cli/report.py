@@ -31,10 +31,11 @@ def report(
     as_json: bool,
     **arguments: Any,
 ) -> int:
-    """Write ARTIFACT as one page of HTML; exit 1 when a rule of severity error is broken.
+    """Write ARTIFACT as one page of HTML.
 
     The page has what `check` finds, what became of every row, sources, lengths, fill, attention work, packs drawn and
-    as text, and how to build it again. It needs no script and no network. Packs of other tools need --output.
+    as text, and how to build it again. It needs no script and no network. Packs of other tools need --output. Exit 1
+    when a rule of severity error is broken.
     """
     if is_whole_process:
         import_transformers()  # before anything imports it with the frameworks, which takes seconds

@@ -1,17 +1,26 @@
 """Rules as a table, as an explanation, and as plain values."""
 
+import re
 import textwrap
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError
+from bridgepack.releases import BRIDGE, CORE, TARGET
 from bridgepack.rules.engine.rule import Rule
 from bridgepack.rules.engine.text import rule_page
 from bridgepack.rules.groups import group_of
 from bridgepack.rules.registry import ALL_RULES
 
 _WIDTH = 100
+#: Where files of `megatron/bridge` and `megatron/core` are.
+_REPOSITORIES = MappingProxyType(
+    {"bridge": "https://github.com/NVIDIA-NeMo/Megatron-Bridge", "core": "https://github.com/NVIDIA/Megatron-LM"}
+)
+#: A version of megatron-bridge that a source names, or a file of the host with the first line that is meant.
+_PLACES = re.compile(r"megatron-bridge (\d[\d.]*\d)|(megatron/(bridge|core)/[\w/]+\.py)(?::(\d+))?")
 
 
 def named_rule(name: str) -> Rule:
@@ -68,12 +77,25 @@ def describe_rule(rule: Rule) -> str:
         "Evidence": rule.evidence,
         "Versions": versions_text(rule),
         "Source": rule.source,
+        "Links": " ".join(source_links(rule.source)),
         "Page": rule_page(rule.code),
     }
     lines = [f"{rule.code} {rule.name} ({rule.severity}; judges {rule.judges})", "", *_wrapped(rule.summary, ""), ""]
     for title, text in parts.items():
         lines += _wrapped(text, f"{title + ':':<10}") if text else []
     return "\n".join(lines)
+
+
+def source_links(source: str) -> list[str]:
+    """Return the addresses of the lines of Megatron-Bridge and Megatron-Core that a source names, at their versions."""
+    links = []
+    version = TARGET[BRIDGE]
+    for named, path, room, line in _PLACES.findall(source):
+        version = named or version
+        tag = f"v{version}/src" if room == "bridge" else f"core_v{TARGET[CORE]}"
+        if path:
+            links.append(f"{_REPOSITORIES[room]}/blob/{tag}/{path}" + (f"#L{line}" if line else ""))
+    return links
 
 
 def versions_text(rule: Rule) -> str:
@@ -90,6 +112,7 @@ def rule_to_dict(rule: Rule) -> dict[str, Any]:
         "group": group_of(rule.code),
         "versions": dict(rule.versions),
         "catalogue": list(rule.catalogue_ids),
+        "links": source_links(rule.source),
         "url": rule_page(rule.code),
     }
 

@@ -77,7 +77,8 @@ def write_new(path: Path, text: str, *, option: str = "--output") -> Path:
 def _completed(values: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
     """Return a recipe's values with what the wish says."""
     tokenizer = {**values["tokenizer"], **({"name_or_path": wish.tokenizer} if wish.tokenizer else {})}
-    weights = tokenizer["name_or_path"].rstrip("/").rpartition("/")[2]
+    model = wish.model if "/" in wish.model else values["tokenizer"]["name_or_path"]
+    weights = model.rstrip("/").rpartition("/")[2].rpartition(":")[2]
     return {
         "preprocessing": {"kind": "chat", "loss_mode": "assistant", "over_long": "drop"},
         "schedule": {"num_epochs": 1},

@@ -48,7 +48,7 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
     assert recipe.model is not None
     ranks = topology.ranks_of_copy
     base = "the architecture; weights come from checkpoint.pretrained"
-    weights = f"{recipe.tokenizer.name_or_path} in Megatron's format, as AutoBridge.import_ckpt writes it"
+    weights = "the model's weights in Megatron's format, as AutoBridge.import_ckpt writes it"
     return {
         "method.kind": f"or {', or '.join(kind for kind in _METHODS if kind != recipe.method.kind)}",
         "model.name": base if "/" in recipe.model.name else f"a recipe of Megatron-Bridge: {base}",
