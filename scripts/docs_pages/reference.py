@@ -16,7 +16,7 @@ from .rules import literal, page_of, rule_pages
 _REFERENCE_PREFIX = "#/$defs/"
 #: Names of JSON types, as a recipe's author says them.
 _TYPE_NAMES = {
-    "integer": "whole number",
+    "integer": "integer",
     "number": "number",
     "string": "text",
     "boolean": "`true`, `false`",
@@ -27,16 +27,15 @@ _RECIPE_INTRODUCTION = """\
 # Recipe reference
 
 Every field of a recipe. A recipe is a YAML or TOML file, or a Python function that returns an `SFTRecipe`; the names
-are the same in all three. `--set packing.seed=7` changes one field for one build. An unknown field or an impossible
-value is an error that names the field, the value, what is allowed and what to do.
+are the same in all three. A field is optional unless it says `required`. `--set packing.seed=7` changes one for one
+build. An unknown field or an impossible value is an error that names what is allowed and what to do.
 """
 _CLUSTER_INTRODUCTION = """\
 # Cluster reference
 
-Every field of a cluster file. A cluster file is YAML or TOML; [Clusters](clusters.md) has one of each kind.
-`--cluster-set executor.nodes=4` changes one field for one launch. A field that an executor lacks is an error that says
-which executors have it. `bridgepack launch --list-executors` prints the same, and the fields of the classes that
-`kind: nemo_run` can name.
+Every field of a cluster file, which is YAML or TOML; [Clusters](clusters.md) has one of each kind. A field is optional
+unless it says `required`. `--cluster-set executor.nodes=4` changes one for one launch. `bridgepack launch
+--list-executors` prints the same, and the fields of the classes that `kind: nemo_run` can name.
 """
 _COMMANDS_INTRODUCTION = """\
 # Commands
@@ -150,14 +149,12 @@ def _field_list(definition: Mapping[str, Any], path: str, told: dict[tuple[str, 
 
 
 def _facts(field: Mapping[str, Any], is_required: bool) -> str:
-    """Return a field's type and default: `whole number ≥ 1; default 4`, `text; optional`."""
+    """Return a field's type and default: `integer ≥ 1; default 4`, `text; required`, `text` of an optional one."""
     kind = _type(field).removesuffix(f" or {_TYPE_NAMES['null']}")
     if is_required:
         return f"{kind}; required"
     default = _default(field)
-    if kind == "section" and not default:
-        return "optional section"
-    return f"{kind}; default {default}" if default else f"{kind}; optional"
+    return f"{kind}; default {default}" if default else kind
 
 
 def _default(field: Mapping[str, Any]) -> str:

@@ -102,11 +102,11 @@ def test_artifact_without_validation(artifact: Artifact, tmp_path: Path) -> None
 
 
 def test_readme_s_specs_construct(artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(artifact.folder, tmp_path / "packed" / "mine")
+    shutil.copytree(artifact.folder, tmp_path / "artifacts" / "mine")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
 
     exec(blocks("python", page="README.md")[0].text, names)
 
-    assert names["specs"].packed_sequence_size == artifact.manifest.packed_sequence_size
-    assert names["specs"].pad_seq_to_mult == artifact.manifest.pad_seq_to_mult
+    assert Path(names["specs"].packed_train_data_path).is_dir()
+    assert names["specs"].packed_metadata_path.is_file()

@@ -73,6 +73,9 @@ def test_readme_runs_as_it_is_written(project: Path) -> None:
     for block in own:
         printed = _run(block, project)
     assert "rows dropped" in printed
+    manifest = json.loads((project / "artifacts/mine/manifest.json").read_text())
+    for name in ("packed_sequence_size", "pad_seq_to_mult"):
+        assert re.findall(rf"    {name}=(\d+),", text) == [str(manifest[name])]
     installed, separator, rest = launch.partition("cat > cluster.yaml")
     assert re.match(r'uv pip install -e "\.\[launch\]"', installed)
     assert "tasks       build on slurm, check on slurm, train on slurm" in _run(separator + rest, project)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import click
 import pytest
@@ -118,11 +119,11 @@ def test_recipe_page_has_every_field() -> None:
             pending += [found for found in _sections_in(field.annotation) if found not in seen]
 
     assert len(seen) == 23
-    assert "- **`packed_sequence_size`** (whole number ≥ 1, < 2147483648; required). " in page
+    assert "- **`packed_sequence_size`** (integer ≥ 1, < 2147483648; required). " in page
     algorithms = "`best_fit_decreasing`, `equal_cost`, `first_fit_decreasing`, `first_fit_shuffle`, `sequential`"
     assert f"- **`algorithm`** ({algorithms}; default `best_fit_decreasing`). " in page
-    assert "- **`max_sequences_per_pack`** (whole number ≥ 1; optional). " in page
-    assert "- **`parallelism`** (optional section). " in page
+    assert "- **`max_sequences_per_pack`** (integer ≥ 1). " in page
+    assert "- **`parallelism`** (section). " in page
     assert "- As above: `over_long`." in page
 
 
@@ -347,3 +348,28 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
 
 def test_benchmarks_say_from_what_input_there_is_a_second_process() -> None:
     assert f"for each further {build_module._BYTES_PER_WORKER >> 20} MiB of\n  input" in _page("benchmarks.md")
+
+
+def _num_words(path: Path) -> int:
+    """Return the number of words on a page outside of code blocks."""
+    prose = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return len([word for word in prose.split() if re.search(r"\w", word)])
+
+
+def test_pages_stay_short_enough_to_read() -> None:
+    words = {path.name: _num_words(path) for path in pages() if path.parent.name != "tutorials"}
+    generated = {"recipe-reference.md", "cluster-reference.md", "cli.md"}
+
+    assert [name for name, number in words.items() if number > 2_000 and name not in generated] == []
+    assert sum(words.values()) <= 27_000, "say it in fewer words, or leave out what another page says"
+    assert len((PROJECT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+
+
+def test_pictures_have_a_title_and_are_shown() -> None:
+    shown = "".join(path.read_text(encoding="utf-8") for path in pages())
+    for name, draw in PICTURES.items():
+        root = ElementTree.fromstring(draw())
+        space = "{http://www.w3.org/2000/svg}"
+        assert all(root.findtext(f"{space}{tag}") for tag in ("title", "desc"))
+        assert f"]({name})" in shown
+    assert len(PICTURES) > 0

@@ -32,9 +32,9 @@ def plan(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Rank pack sizes and topologies for RECIPE's model and data on GPUs, by estimate.
+    """Rank pack sizes and topologies for RECIPE on GPUs.
 
-    Each candidate is legal by the rules of `check`, and comes with its fill, the sequences that are too long for it,
+    By estimate, for its model and data. Each candidate is legal by the rules of `check`, and comes with its fill, the sequences that are too long for it,
     how long ranks wait for each other, memory, and the tokens that a GPU trains in a second.
     """
     if is_whole_process and artifact is None:

@@ -29,14 +29,13 @@ class DataConfig(Section):
     on_bad_row: Literal["drop", "error"] = "drop"
     """`drop`: a row that cannot become a sequence goes to the ledger with its reason; `error`: it stops the build."""
     deduplicate: Literal["none", "exact"] = "none"
-    """`exact`: of rows that give the same tokens and the same mask only the first stays, validation before training,
-    then files and rows in order; the others go to the ledger. `none` keeps them all."""
+    """`exact`: of rows with the same tokens and mask only the first stays, validation before training, then in order;
+    the others go to the ledger."""
     max_row_bytes: Annotated[int, Field(ge=1, strict=True)] = 1 << 25
     """Largest row in bytes, as JSON or, in columnar files, its values; a larger one is dropped without being read."""
     role_aliases: dict[str, str] = Field(default_factory=dict)
-    """Extra names of chat roles in the data -> system, developer, user, assistant, tool, function_call or
-    observation, e.g. `{bard: assistant}`; upper and lower case do not count. Known already: human, gpt,
-    function_call, function_response, observation."""
+    """Extra names of roles -> system, developer, user, assistant, tool, function_call or observation, e.g. `{bard:
+    assistant}`, in upper or lower case. Known: human, gpt, function_call, function_response, observation."""
 
     @model_validator(mode="after")
     def _check_one_validation_source(self) -> Self:
@@ -91,22 +90,21 @@ class TokenizerConfig(Section):
     revision: str | None = None
     """Commit, tag or branch on the hub."""
     chat_template: str | None = None
-    """Path of a Jinja file that replaces the tokenizer's own chat template. Megatron-Bridge must be given the same
-    template on the tokenizer, not through `dataset_kwargs`, where it fails on every rank but the first."""
+    """Path of a Jinja file that replaces the tokenizer's chat template. Give Megatron-Bridge the same template on the
+    tokenizer, not through `dataset_kwargs`."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Variables that the chat template can read, e.g. `{enable_thinking: false}`; none by default, as Megatron-Bridge
-    gives none. Rows may have their own: `preprocessing.chat_template_kwargs_column`."""
+    """Variables that the chat template can read, e.g. `{enable_thinking: false}`. Rows may have their own:
+    `preprocessing.chat_template_kwargs_column`."""
     template_date: datetime.date | None = None
-    """Day that `strftime_now` tells the chat template, e.g. `2025-06-30`. By default templates of Llama 3 and gpt-oss
-    write the day of the build, as with Megatron-Bridge; the same recipe then gives other rows on another day."""
+    """Day that `strftime_now` tells the chat template, e.g. `2025-06-30`. Without it Llama 3 and gpt-oss write the day
+    of the build, and other days give other rows."""
     loader: Literal["transformers", "tokenizer_json"] = "transformers"
-    """`transformers`: `AutoTokenizer`, as Megatron-Bridge loads it; `tokenizer_json`: the tokenizer.json as it is.
-    Some versions of transformers load some tokenizers as another class that loses spaces (5.12 with DeepSeek-V3);
-    the build warns of it."""
+    """`transformers`: `AutoTokenizer`, as Megatron-Bridge loads it; `tokenizer_json`: the file as it is, for tokenizers
+    that transformers loads as another class that loses spaces (5.12 with DeepSeek-V3)."""
     engine: Literal["auto", "tokenizers", "gigatoken", "fastokens"] = "auto"
-    """What encodes texts. `tokenizers` is the reference; `gigatoken` and `fastokens` (`pip install bridgepack[fast]`)
-    are much faster and are used only where they give the same tokens, which is checked on the data; `auto` takes the
-    first of them that is installed and knows the tokenizer. The choice changes no token."""
+    """What encodes texts. `tokenizers` is the reference; `gigatoken` and `fastokens` (extra `fast`) are much faster and
+    are used only where they give the same tokens on the data; `auto` takes the first that does. The choice changes no
+    token."""
     trust_remote_code: bool = False
     """Run Python code that comes with the tokenizer. Only for tokenizers whose code you have read."""
 

@@ -50,10 +50,8 @@ class AssistantMarkers(Section):
 
 class _Common(Section):
     over_long: OverLong = "drop"
-    """What happens to a sequence longer than `packing.max_sequence_length`: `drop` (with a reason in the ledger),
-    `truncate` (cut, counted), `split` (cut into several sequences, so that every trained token stays; counted), or
-    `error` (stop the build). Megatron-Bridge always truncates prompt-completion rows, and drops or truncates chats
-    depending on the multiple, saying so only in a log line."""
+    """A sequence longer than `packing.max_sequence_length`: `drop` it (with a reason in the ledger), `truncate` it,
+    `split` it into several sequences with every trained token, or stop the build (`error`)."""
 
 
 class ChatPreprocessing(_Common):
@@ -77,35 +75,32 @@ class ChatPreprocessing(_Common):
     tool_schemas: tuple[dict[str, Any], ...] | None = None
     """Tool schemas for rows that have none of their own."""
     chat_template_kwargs_column: str | None = None
-    """Column with variables for the chat template, e.g. `{enable_thinking: false}`: an object, or JSON text of one;
-    they go before `tokenizer.chat_template_kwargs`. None is read by default, as Megatron-Bridge reads none."""
+    """Column with variables for the chat template, an object or JSON text of one; they go before
+    `tokenizer.chat_template_kwargs`."""
     control_tokens: Literal["keep", "drop"] = "keep"
-    """Rows whose text holds a control token such as `<|im_start|>`: `keep` them where the mask is unambiguous, as
-    Megatron-Bridge does (where it is not, its whole preparation aborts and here the row is dropped); `drop` all."""
+    """Rows whose text holds a control token such as `<|im_start|>`: `keep` those with an unambiguous mask, as
+    Megatron-Bridge does, or `drop` all."""
     on_lost_content: Literal["keep", "drop", "error"] = "keep"
-    """Rows of which the chat template loses or garbles something, such as a tool call that it does not write: `keep`
-    them as Megatron-Bridge does (counted, and an error of `bridgepack check`), `drop` them with a reason in the ledger,
-    or stop the build (`error`)."""
+    """Rows of which the chat template loses or garbles something, such as a tool call: `keep` them as Megatron-Bridge
+    does (counted, an error of `bridgepack check`), `drop` them, or stop the build (`error`)."""
     null_content: Literal["keep", "empty"] = "keep"
-    """A turn whose content is null (tool calls often are): `keep` hands null to the template, as Megatron-Bridge
-    does; `empty` hands it an empty text, which more templates accept."""
+    """A turn whose content is null (tool calls often are): `keep` hands null to the template, as Megatron-Bridge does;
+    `empty` an empty text, which more templates accept."""
     tool_arguments: Literal["keep", "object", "text"] = "keep"
-    """Arguments of tool calls, objects or JSON text, OpenAI's own form: `keep` hands them to the template as they are,
-    as Megatron-Bridge does, and many templates then write text as quoted text or leave it out; `object` parses text
-    first, and drops a row whose text is not a JSON object; `text` makes JSON text of objects, which DeepSeek-V3's
-    template needs."""
+    """Arguments of tool calls: `keep` hands them to the template as they are, as Megatron-Bridge does; `object` parses
+    JSON text, OpenAI's form, first, and drops a row whose text is no JSON object; `text` makes JSON text of objects,
+    which DeepSeek-V3's template needs."""
     content_parts: Literal["keep", "join_text", "drop"] = "keep"
     """A turn whose content is a list of parts (`{type: text, text: ...}`): `keep` hands the list to the template, as
-    Megatron-Bridge does; `join_text` joins the texts with nothing between them, and drops a row with any other part
-    (an image, audio); `drop` drops every row with parts."""
+    Megatron-Bridge does; `join_text` joins the texts and drops rows with other parts; `drop` drops every row with
+    parts."""
     message_weights: Literal["ignore", "mask"] = "ignore"
-    """Turns that say themselves that they are not to be trained, by `weight: 0`, `train: false` or `training: false`:
-    `ignore` trains them, as Megatron-Bridge does; `mask` does not, and drops rows with another weight."""
+    """Turns with `weight: 0`, `train: false` or `training: false`: `ignore` trains them, as Megatron-Bridge does;
+    `mask` does not, and drops rows with another weight."""
     reasoning_loss: Literal["keep", "mask", "mask_empty"] = "keep"
     """Thoughts in trained turns, between the markers of the template's family (`<think>`, gpt-oss's analysis channel):
-    `keep` trains them, as Megatron-Bridge does; `mask` does not, so that the loss is on answers and calls alone, and on
-    the closing marker, which the model must write to come to them; `mask_empty` leaves out only blocks without a
-    thought, such as `<think>\\n\\n</think>\\n\\n`, which prompts write (`mask` does, too)."""
+    `keep` trains them, as Megatron-Bridge does; `mask` trains only answers, calls and the closing marker, which the
+    model must write; `mask_empty` leaves out only blocks without a thought, which prompts write (`mask` does, too)."""
     masks_control_tokens: bool = True
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`. False trains
     them where they lie inside a trained turn; Llama 3's tool calls need that."""
