@@ -32,12 +32,13 @@ LAYOUTS = [
     Layout(),
     Layout(data=2),
     Layout(tensor=2),
-    Layout(pipeline=2),
     Layout(pipeline=3),
     Layout(context=2),
     Layout(context=4),
     COMBINED,
 ]
+#: In float32 sums of fewer digits are what differs: of ranks that share a batch, a weight or a sequence.
+LAYOUTS_IN_FLOAT32 = [Layout(), Layout(data=2), Layout(tensor=2), Layout(context=2)]
 #: A planted fault that numbers show is further away than this many bounds.
 CLEARLY = 10
 
@@ -64,8 +65,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
 
 @pytest.fixture(scope="module")
 def report(host: HostProcess, work: Path, artifact: Path) -> CanaryReport:
-    """Return what all layouts of a dense model compute, in both precisions."""
-    return compare(host, work / "dense-runs", artifact, LAYOUTS, precisions=("float64", "float32"))
+    """Return what all layouts of a dense model compute in float64."""
+    return compare(host, work / "dense-runs", artifact, LAYOUTS)
 
 
 def _failures(report: CanaryReport) -> str:
@@ -79,7 +80,7 @@ def test_every_layout_agrees_with_the_unpacked_step(report: CanaryReport) -> Non
     assert report.outcome == "same", _failures(report)
     assert [layout.name for layout in report.layouts] == [layout.name for layout in LAYOUTS]
     measured = [one for layout in report.layouts for one in layout.measured]
-    assert len(measured) == 2 * len(LAYOUTS)
+    assert len(measured) == len(LAYOUTS)
     for one in measured:
         assert one.loss is not None
         assert one.gradient is not None
@@ -87,12 +88,20 @@ def test_every_layout_agrees_with_the_unpacked_step(report: CanaryReport) -> Non
         assert len(one.gradients) > 6 * 6
 
 
-def test_float64_agrees_to_the_last_digits_and_float32_does_not(report: CanaryReport) -> None:
+def test_float64_agrees_to_the_last_digits_and_float32_does_not(
+    host: HostProcess, work: Path, artifact: Path, report: CanaryReport
+) -> None:
+    in_float32 = compare(host, work / "narrow-runs", artifact, LAYOUTS_IN_FLOAT32, precisions=("float32",))
+
     for layout in report.layouts:
-        wide, narrow = layout.measured
+        (wide,) = layout.measured
         assert wide.gradient is not None
-        assert narrow.gradient is not None
         assert wide.gradient < 1e-13
+    assert in_float32.outcome == "same", _failures(in_float32)
+    assert [layout.name for layout in in_float32.layouts] == [layout.name for layout in LAYOUTS_IN_FLOAT32]
+    for layout in in_float32.layouts:
+        (narrow,) = layout.measured
+        assert narrow.gradient is not None
         assert 1e-9 < narrow.gradient < narrow.bound
 
 
@@ -150,9 +159,7 @@ def test_a_balanced_artifact_trains_the_same_global_batch(host: HostProcess, wor
 
 
 def test_experts_agree(host: HostProcess, work: Path, artifact: Path) -> None:
-    layouts = [Layout(), Layout(tensor=2, sequence_parallel=True), COMBINED]
-
-    report = compare(host, work / "moe-runs", artifact, layouts, model__name=str(work / "moe"))
+    report = compare(host, work / "moe-runs", artifact, [Layout(), COMBINED], model__name=str(work / "moe"))
 
     assert report.outcome == "same", _failures(report)
     assert report.model["num_moe_experts"] == 4
