@@ -34,8 +34,9 @@ def plan(
 ) -> int:
     """Rank pack sizes and topologies for RECIPE on GPUs.
 
-    By estimate, for its model and data. Each candidate is legal by the rules of `check`, and comes with its fill, the sequences that are too long for it,
-    how long ranks wait for each other, memory, and the tokens that a GPU trains in a second.
+    By estimate, for its model and data. Each candidate is legal by the rules of `check`, and comes with its fill, the
+    sequences that are too long for it, how long ranks wait for each other, memory, and the tokens that a GPU trains in
+    a second.
     """
     if is_whole_process and artifact is None:
         import_transformers()  # before anything imports it with the frameworks, which takes seconds

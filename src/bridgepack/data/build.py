@@ -76,9 +76,7 @@ def build_artifact(
     staging.refuse_unwritable(expected, options.store or default_store(expected))
     with ExitStack() as stack:
         plan = stack.enter_context(
-            planned_build(
-                recipe, output=output, artifacts=artifacts, progress=shown, options=options, balance=balance
-            )
+            planned_build(recipe, output=output, artifacts=artifacts, progress=shown, options=options, balance=balance)
         )
         if url is not None and not options.replaces:
             refuse_replacing_at(url, plan.spec.fingerprint)
