@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -132,7 +133,8 @@ def environment(folder: Path, **changes: str) -> dict[str, str]:
 
 
 def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    """Run the command line; lines of progress, which a slow machine gets, are left out of what it says."""
+    ran = subprocess.run(
         [*CLI, *map(str, arguments)],
         cwd=folder,
         env=environment(folder, **changes),
@@ -142,6 +144,8 @@ def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.Complet
         timeout=120,
         check=False,
     )
+    ran.stderr = re.sub(r"(?m)^[^:\n]+: (\d+%, )?[\d,]+ [\w ]+, [\d,]+/s\n", "", ran.stderr)
+    return ran
 
 
 def leftovers(folder: Path) -> Iterator[str]:

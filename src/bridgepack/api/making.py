@@ -47,23 +47,21 @@ def build(
     Example: `bridgepack.build("recipes/mine.yaml", output="packed", overrides={"packing.seed": 7})`.
 
     Args:
-        recipe: an SFTRecipe, its fields as a dict, or where one is: `FILE.yaml`, `FILE.toml`, `FILE.py:FUNCTION`,
-            `package.module:FUNCTION`. `data.train` and `data.validation` of a dict, or of `overrides`, may be a
-            `datasets.Dataset`: its rows are kept in `.bridgepack/rows` beside the artifact.
+        recipe: an SFTRecipe, a dict of its fields, or where one is, as on the command line. Data of a dict or of
+            `overrides` may be a `datasets.Dataset`: its rows are kept in `.bridgepack/rows` beside the artifact.
         output: folder of the artifact; by default the recipe's, else `artifacts/NAME-FINGERPRINT`. For a URL of an
             object store it is built in that folder, and a copy written to the URL.
         overrides: dotted path -> value.
-        num_workers: most processes, by default 1; with 0 everything runs in this process. On Ray: most tasks at a
-            time, by default as many as the cluster has CPUs. The bytes are the same for any number.
+        num_workers: most processes, by default 1, or tasks on Ray, by default its CPUs; 0 is this process alone.
         store: folder of the token store; by default `.bridgepack/tokens` beside the artifact.
         memory: what the build may use on a machine, e.g. `8G`; by default three quarters of what is free.
         engine: `local`, processes of this machine, or `ray`.
-        ray_address: `HOST:PORT` of a Ray cluster's head; by default what RAY_ADDRESS says, else Ray is started here.
+        ray_address: `HOST:PORT` of a Ray cluster; by default of RAY_ADDRESS, else Ray is started here.
         replace: whether an artifact of another fingerprint at the output goes, once the new one is complete.
         progress: told how far it is.
 
     Raises:
-        BridgepackError: ConfigError, TokenizerError, DataError, ArtifactError or StoreError, each saying what to do.
+        BridgepackError: saying what to do.
     """
     folder = rows_folder(output)
     loaded = load_recipe(with_kept_rows(recipe, folder), with_kept_rows(overrides, folder))

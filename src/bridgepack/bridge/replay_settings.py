@@ -46,13 +46,7 @@ def replay_settings(
     if num_packs.get(split, 0) < 1:
         raise ConfigError(f"split is {split!r}; allowed: {', '.join(num_packs) or 'none, as there are no packs'}.")
     is_training = split == TRAIN
-    context = values.integer("model.context_parallel_size", 1)
-    global_batch, micro_batch = values.integer("train.global_batch_size"), values.integer("train.micro_batch_size")
-    if not is_training and release.has_eval_sizes:
-        context = values.integer("dist.eval_context_parallel_size", context)
-        global_batch = values.integer("validation.eval_global_batch_size", global_batch)
-        micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
-    require_positive("train.global_batch_size", values.integer("train.global_batch_size"))
+    context, global_batch, micro_batch = _sizes(values, is_evaluation=not is_training and release.has_eval_sizes)
     max_samples = _max_samples(values, "dataset.max_train_samples" if is_training else None)
     if is_training:
         others = _of_training(values, release, max_samples or num_packs[split]) | {"resume_step": resume_step}
@@ -126,6 +120,18 @@ class _Values:
         """Return a setting of `validation`; what `train` states, its place before 0.4, wins as in the host."""
         old = self.integer_or_none(f"train.{name}")
         return self.integer_or_none(f"validation.{name}") if old is None else old
+
+
+def _sizes(values: _Values, *, is_evaluation: bool) -> tuple[int, int, int]:
+    """Return the context parallel size, the global and the micro batch."""
+    context = values.integer("model.context_parallel_size", 1)
+    global_batch, micro_batch = values.integer("train.global_batch_size"), values.integer("train.micro_batch_size")
+    require_positive("train.global_batch_size", global_batch)
+    if is_evaluation:
+        context = values.integer("dist.eval_context_parallel_size", context)
+        global_batch = values.integer("validation.eval_global_batch_size", global_batch)
+        micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
+    return context, global_batch, micro_batch
 
 
 def _of_training(values: _Values, release: HostRelease, num_samples: int) -> dict[str, Any]:

@@ -143,8 +143,6 @@ def _of_object(value: Any, place: str, overrides: Mapping[str, Any], artifact: P
     advice = "Return one of these."
     if callable(value):
         advice = "Call it first, and give what it returns."
-    elif isinstance(value, Mapping):
-        advice = "Make one of it with SFTRecipe.from_mapping()."
     raise ConfigError(f"{found}; allowed: an SFTRecipe or a ConfigContainer. {advice}")
 
 

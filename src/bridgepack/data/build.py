@@ -58,14 +58,13 @@ def build_artifact(
         artifacts: folder that a new artifact goes into where `output` does not say.
         progress: told how far it is.
         options: how it works.
-        balance: what the order of packs is balanced for; of `planning.balance.balance_for`.
+        balance: of `planning.balance.balance_for`: what the order of packs is balanced for.
 
     Raises:
         ConfigError: the recipe contradicts itself, or nothing is installed that writes to the URL.
         TokenizerError: the tokenizer cannot be loaded or cannot do what the recipe asks.
         DataError: an input is missing or unreadable, nothing is left to pack, or a bad row stops the build.
-        ArtifactError: the output cannot be written, or holds something else, or another artifact that may not be
-            replaced.
+        ArtifactError: the output cannot be written, or holds something else, or what may not be replaced.
         StoreError: the token store cannot be written.
         BuildInterrupted: by Ctrl-C, saying what is kept.
         ArtifactInUseError: another build is writing it.

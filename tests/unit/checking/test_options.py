@@ -61,7 +61,7 @@ def test_an_environment_by_name() -> None:
     ("target", "message"),
     [
         (None, "target is of type NoneType; allowed: an SFTRecipe or a ConfigContainer."),
-        (RECIPE, r"target is of type dict; .* Make one of it with SFTRecipe.from_mapping\(\)."),
+        ([RECIPE], "target is of type list; .* Return one of these."),
         (lambda: None, "target is of type function; .* Call it first, and give what it returns."),
         ("", "target is '', which names nothing."),
         (Path("none.yaml"), "recipe is 'none.yaml'; there is no such file."),

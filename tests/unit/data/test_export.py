@@ -99,7 +99,7 @@ def test_same_artifact_same_bytes_and_an_export_is_replaced(tmp_path: Path, arti
 def test_plan_writes_nothing(tmp_path: Path, artifact: Path) -> None:
     plan = plan_export(artifact, tmp_path / "export", "0.3.1")
 
-    assert (plan.pack_format, plan.manifest, plan.summary()["is_written"]) == ("npy", None, False)
+    assert (plan.pack_format, plan.manifest, plan.to_dict()["is_written"]) == ("npy", None, False)
     assert list(tmp_path.iterdir()) == []
 
 
