@@ -1,5 +1,6 @@
 """Manifests written and read back, and what is said where there is none."""
 
+import json
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
-from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, read_manifest, write_manifest
+from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, manifest_text, read_manifest, write_manifest
 from bridgepack.errors import ArtifactError
 from bridgepack.records import Drop, DropReason, InputRecord, Manifest, ShardRecord, SplitRecord, SplitStatistics
 from tests.support.traced_artifacts import change_manifest
@@ -27,7 +28,7 @@ SPLIT = SplitRecord(
     drop_examples=(Drop(file_index=0, row=2, reason=DropReason.TOO_SHORT, detail="1 token"),),
 )
 MANIFEST = Manifest(
-    format_version=4,
+    format_version=5,
     fingerprint="f" * 64,
     packed_sequence_size=8,
     pad_seq_to_mult=1,
@@ -50,6 +51,24 @@ def test_written_manifest_is_read_back(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == [MANIFEST_FILE]
 
 
+def test_former_version_lacks_what_was_added_since_and_has_a_checksum(tmp_path: Path) -> None:
+    write_manifest(tmp_path, MANIFEST)
+    content = json.loads((tmp_path / MANIFEST_FILE).read_text()) | {"format_version": 4}
+    (split,) = content["splits"]
+    for name in ("lost_content", "lost_examples", "sources"):
+        del split[name]
+    for name in ("num_repeated", "num_split", "num_pieces", "num_untrained_pieces"):
+        del split["statistics"][name]
+    (tmp_path / MANIFEST_FILE).write_text(manifest_text(content))
+
+    found = read_manifest(tmp_path)
+    assert found.splits == (SPLIT,)
+    assert not found.splits[0].is_mixture
+    (tmp_path / MANIFEST_FILE).write_text(manifest_text(content).replace("a.jsonl", "b.jsonl"))
+    with pytest.raises(ArtifactError, match="was changed"):
+        read_manifest(tmp_path)
+
+
 def test_derived_numbers() -> None:
     assert MANIFEST.split("training") is SPLIT
     assert MANIFEST.split("validation") is None
@@ -63,8 +82,8 @@ def test_derived_numbers() -> None:
         ("", "manifest.json cannot be read: "),
         ("{", "manifest.json cannot be read: "),
         ("[" * 100_000, "manifest.json cannot be read: "),
-        ("[]", "format_version is None; this bridgepack reads 2, 3, 4. Build the artifact again, or use the"),
-        ('{"format_version": 1}', "format_version is 1; this bridgepack reads 2, 3, 4."),
+        ("[]", "format_version is None; this bridgepack reads 2, 3, 4, 5. Build the artifact again, or use the"),
+        ('{"format_version": 1}', "format_version is 1; this bridgepack reads 2, 3, 4, 5."),
         ('{"format_version": 3}', "manifest.json: fingerprint: "),
     ],
 )

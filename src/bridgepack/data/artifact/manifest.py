@@ -16,10 +16,11 @@ from bridgepack.records import BalanceRecord, Manifest
 
 MANIFEST_FILE = "manifest.json"
 #: Of the artifact's layout; part of every fingerprint.
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 #: Versions that are read: 2 has the same columns in files that bridgepack encoded itself; 2 and 3 have checksums of
-#: shards only.
-_READABLE = (2, 3, FORMAT_VERSION)
+#: shards only; 2 to 4 know neither sources nor rows that are repeated, split or duplicates.
+_READABLE = (2, 3, 4, FORMAT_VERSION)
+_FIRST_WITH_CHECKSUM = 4
 _CHECKSUM = "sha256"
 #: What is left of `s3://` in a path.
 _OF_URL = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]")
@@ -73,7 +74,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{path}: format_version is {version!r}; this bridgepack reads {', '.join(map(str, _READABLE))}. "
             "Build the artifact again, or use the bridgepack that made it."
         )
-    has_checksum = version == FORMAT_VERSION or content.get(_CHECKSUM)
+    has_checksum = version >= _FIRST_WITH_CHECKSUM or content.get(_CHECKSUM)
     if has_checksum and text != manifest_text(content):
         raise ArtifactError(
             f"{path} was changed: it is not what its {_CHECKSUM} says. Copy it again, or build the artifact again."
