@@ -52,7 +52,6 @@ def replay_settings(
         context = values.integer("dist.eval_context_parallel_size", context)
         global_batch = values.integer("validation.eval_global_batch_size", global_batch)
         micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
-    require_positive("train.global_batch_size", values.integer("train.global_batch_size"))
     max_samples = _max_samples(values, "dataset.max_train_samples" if is_training else None)
     if is_training:
         others = _of_training(values, release, max_samples or num_packs[split]) | {"resume_step": resume_step}
@@ -199,6 +198,7 @@ def _num_steps(values: _Values, num_samples: int) -> int | None:
     epochs: float | None = values.value("train.num_epochs", kinds=(int, float), allowed="a number")
     samples = values.integer_or_none("train.train_samples")
     size = values.integer("train.global_batch_size")
+    require_positive("train.global_batch_size", size)
     if epochs is not None:
         return math.ceil(epochs * math.ceil(num_samples / size))
     if samples is not None:
