@@ -46,7 +46,12 @@ def replay_settings(
     if num_packs.get(split, 0) < 1:
         raise ConfigError(f"split is {split!r}; allowed: {', '.join(num_packs) or 'none, as there are no packs'}.")
     is_training = split == TRAIN
-    context, global_batch, micro_batch = _sizes(values, is_evaluation=not is_training and release.has_eval_sizes)
+    context = values.integer("model.context_parallel_size", 1)
+    global_batch, micro_batch = values.integer("train.global_batch_size"), values.integer("train.micro_batch_size")
+    if not is_training and release.has_eval_sizes:
+        context = values.integer("dist.eval_context_parallel_size", context)
+        global_batch = values.integer("validation.eval_global_batch_size", global_batch)
+        micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
     max_samples = _max_samples(values, "dataset.max_train_samples" if is_training else None)
     if is_training:
         others = _of_training(values, release, max_samples or num_packs[split]) | {"resume_step": resume_step}
@@ -122,18 +127,6 @@ class _Values:
         return self.integer_or_none(f"validation.{name}") if old is None else old
 
 
-def _sizes(values: _Values, *, is_evaluation: bool) -> tuple[int, int, int]:
-    """Return the context parallel size, the global and the micro batch."""
-    context = values.integer("model.context_parallel_size", 1)
-    global_batch, micro_batch = values.integer("train.global_batch_size"), values.integer("train.micro_batch_size")
-    require_positive("train.global_batch_size", global_batch)
-    if is_evaluation:
-        context = values.integer("dist.eval_context_parallel_size", context)
-        global_batch = values.integer("validation.eval_global_batch_size", global_batch)
-        micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
-    return context, global_batch, micro_batch
-
-
 def _of_training(values: _Values, release: HostRelease, num_samples: int) -> dict[str, Any]:
     drops_last = values.value("train.num_epochs") is None and values.flag("dataset.drop_last", default=True)
     ramp_up = values.value("train.rampup_batch_size") if release.ramps_up_batches else None
@@ -205,6 +198,7 @@ def _num_steps(values: _Values, num_samples: int) -> int | None:
     epochs: float | None = values.value("train.num_epochs", kinds=(int, float), allowed="a number")
     samples = values.integer_or_none("train.train_samples")
     size = values.integer("train.global_batch_size")
+    require_positive("train.global_batch_size", size)
     if epochs is not None:
         return math.ceil(epochs * math.ceil(num_samples / size))
     if samples is not None:

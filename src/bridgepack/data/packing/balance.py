@@ -20,8 +20,10 @@ from bridgepack.replay.topology import Topology
 
 #: Rounds in which ranks exchange packs; most steps want fewer than 10.
 _ROUNDS = 16
-#: How far the slowest rank of a step may stay above the mean, as a fraction.
-_CLOSE_ENOUGH = 0.001
+#: Packs per rank above which dealing alone is even.
+_MOST_EXCHANGED = 64
+#: Part of the mean, one in so many, that the dearest rank of a step may stay above it.
+_CLOSE_ENOUGH = 1000
 #: Packs whose dealing is held in memory at a time.
 _CHUNK_PACKS = 1 << 17
 
@@ -130,7 +132,7 @@ def balanced_order(
     order = np.arange(len(costs), dtype=np.int64)
     for chunk in _chunks(slots, window_batches):
         members = _dealt(costs, _gathered(costs, chunk, seed))
-        if not matches_micro_batches:
+        if not matches_micro_batches and 1 < members.shape[2] <= _MOST_EXCHANGED:
             _exchange(costs, members)
         order[chunk.reshape(members.shape)] = members
     return order
@@ -197,7 +199,8 @@ def _exchange(costs: IntArray, members: IntArray) -> None:
     held, half = costs[members], members.shape[1] // 2
     for shift in range(_ROUNDS):
         loads = held.sum(axis=2)
-        steps = np.flatnonzero(loads.max(axis=1) > loads.mean(axis=1) * (1 + _CLOSE_ENOUGH))
+        means = loads.sum(axis=1) // loads.shape[1]  # whole numbers, which are the same on every machine
+        steps = np.flatnonzero((loads.max(axis=1) - means) * _CLOSE_ENOUGH > means)
         if not len(steps):
             return
         by_load = np.argsort(loads[steps], axis=1, kind="stable")
