@@ -89,7 +89,8 @@ def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) 
         is_full=recipe.method.kind == "full",
         speed=Speed(linear=1.0, attention=1.0),
     )
-    work = Work.of(packed(lengths, recipe, recipe.resolve().pad_seq_to_mult.value), cost_of(shape))
+    rows = packed(lengths, recipe, recipe.resolve().pad_seq_to_mult.value)
+    work = Work.of(rows, cost_of(shape), layout.context)
     try:
         read = packs_of_steps(recipe, len(work.tokens), steps if lengths.share == 1 else None)
     except ConfigError as error:
@@ -98,14 +99,14 @@ def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) 
         ) from None
     linear, attention = arithmetic.linear_s(work.tokens), arithmetic.attention_s(work.attention)
     exchange = arithmetic.exchange_s(work.tokens)
-    rows = []
+    parts = []
     for packs in read:
         of_ranks = np.stack([part[packs].sum(axis=1) for part in (linear, attention, exchange)])
         slowest = of_ranks[:, int(of_ranks.sum(axis=0).argmax())]
         bubbles = 1 + (layout.pipeline - 1) / packs.shape[1]
         gradients = arithmetic.step_s(float(slowest.sum()) / packs.shape[1], packs.shape[1]) - slowest.sum() * bubbles
-        rows.append([*(slowest[:2] * bubbles), slowest[2] * bubbles + gradients])
-    table = np.array(rows) if lengths.share == 1 else np.tile(np.mean(rows, axis=0), (len(steps), 1))
+        parts.append([*(slowest[:2] * bubbles), slowest[2] * bubbles + gradients])
+    table = np.array(parts) if lengths.share == 1 else np.tile(np.mean(parts, axis=0), (len(steps), 1))
     return _Predicted(linear=table[:, 0], attention=table[:, 1], others=table[:, 2])
 
 

@@ -20,6 +20,8 @@ from bridgepack.records import TRAIN
 from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.order import replay_order
 
+#: Tokens of queries and of keys that attention takes at a time. Source: arXiv 2407.08608, section 3 (128 x 128).
+_TILE = 128
 #: Steps that waiting is taken from, at most.
 _MAX_STEPS = 24
 #: Of dense arithmetic's speed, that of routed experts, whose matrices are small.
@@ -53,10 +55,15 @@ class Work:
     attention: FloatArray  #: FLOPs of attention, forward and backward
 
     @classmethod
-    def of(cls, packed: PackedLengths, cost: StepCost) -> Work:
-        """Return the work of packs, whose model costs so much."""
+    def of(cls, packed: PackedLengths, cost: StepCost, context: int = 1) -> Work:
+        """Return the work of packs, whose model costs so much, on context-parallel ranks.
+
+        Attention works in whole tiles of tokens, of each of the parts that the ranks split a sequence into.
+        """
         lengths = np.concatenate([np.empty(0), *packed.packs])
-        squares = cost.of_sequences(lengths) - cost.per_token * lengths
+        tile = _TILE * (2 * context if context > 1 else 1)
+        tiled = np.ceil(lengths / tile) * tile
+        squares = cost.of_sequences(tiled) - cost.per_token * tiled
         starts = np.cumsum([0, *(len(pack) for pack in packed.packs)])[:-1]
         return cls(tokens=np.add.reduceat(lengths, starts), attention=np.add.reduceat(squares, starts))
 

@@ -115,8 +115,10 @@ class Search:
         unaligned = self._packed(size, 1)
         if not unaligned.packs:
             return []
-        mean = Work.of(unaligned, cost_of(self.shape)).mean
-        ranked = sorted(self._fitting(size), key=lambda layout: self._rough_s(layout, size, mean))
+        fitting = list(self._fitting(size))
+        cost = cost_of(self.shape)
+        means = {context: Work.of(unaligned, cost, context).mean for context in {one.context for one in fitting}}
+        ranked = sorted(fitting, key=lambda layout: self._rough_s(layout, size, means[layout.context]))
         found: list[Candidate] = []
         packs: dict[int, PackedLengths] = {}
         for layout in ranked[:_ASKED]:
@@ -269,7 +271,7 @@ class Search:
         if num_packs < batch:
             self.too_few.append(f"{num_packs:,} packs of {size:,} tokens, fewer than the {batch:,} that a step takes")
             return None
-        arithmetic, work = self._arithmetic(layout), Work.of(packs, cost_of(self.shape))
+        arithmetic, work = self._arithmetic(layout), Work.of(packs, cost_of(self.shape), layout.context)
         packs_s = arithmetic.packs_s(work)
         recipe = self.recipe.override({**changes, "artifact": None})
         waiting = waiting_of(_repeated(packs_s, num_packs, batch), recipe)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack import geometry
-from bridgepack.bridge.bases import base_of, model_named, why_model_unknown
+from bridgepack.bridge.bases import base_of, model_named
 from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -113,7 +113,13 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
         return hub_settings(Path(recipe.model.name))
     found = base_of(recipe).get("model")
     if found is None:
-        raise ConfigError(f"{why_model_unknown(recipe)}, or name a folder with the model's config.json.")
+        stated = (
+            f"model.name is {shown(recipe.model.name)}, whose sizes are not known" if recipe.model else "no model.name"
+        )
+        raise ConfigError(
+            f"{stated}; allowed: a recipe of Megatron-Bridge, a model of the hub that its recipes train, e.g. "
+            "Qwen/Qwen3-8B, or a folder with the model's config.json. Name one, here or with --model."
+        )
     like = model_named(recipe.model.name if recipe.model else "") or model_named(recipe.tokenizer.name_or_path) or {}
     vocabulary = found.get("vocab_size") or like.get("vocab_size")  # the host can take it from the tokenizer
     return {**found, "vocab_size": vocabulary, "max_position_embeddings": like.get("seq_length")}

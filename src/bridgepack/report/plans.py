@@ -81,6 +81,10 @@ def _why(plan: Plan) -> Iterator[str]:
             f"      {best.over_long_fraction:.1%} of the sequences are too long and {what} (preprocessing.over_long "
             f"{action}); {best.lost_fraction:.1%} of the tokens are not trained"
         )
+    sharing = [one.packed_sequence_size for one in plan.candidates if one.layout.context > 1]
+    if sharing and best.layout.context > 1:
+        yield f"      context parallelism is among the best from packs of {min(sharing):,} tokens on"
+    yield f"speed: {plan.speed.linear:.0%} of the GPU's peak for matrices, {plan.speed.attention:.0%} for attention"
     for code, (count, why) in plan.refused.items():
         yield f"refused by {code}: {count} layouts; {why}"
     yield f"packs of a step on each copy of the model: {best.global_batch_size // best.layout.data}, one at a time"

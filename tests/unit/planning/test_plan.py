@@ -275,7 +275,7 @@ def test_json_has_every_candidate(tmp_path: Path, chatml_tokenizer: Path, comman
     [
         (["--gpus", "0"], "'0' is not a whole number of at least 1"),
         (["--gpus", "2", "--gpu", "h1000"], "--gpu is 'h1000'; allowed: a100-40gb"),
-        (["--gpus", "2", "--model", "org/unheard-8b"], "model org/unheard-8b are not known"),
+        (["--gpus", "2", "--model", "org/unheard-8b"], "model.name is 'org/unheard-8b', whose sizes are not known"),
         (["--gpus", "2", "--set", "packing.mode=none"], "packing.mode is none; allowed: offline"),
         (["--gpus", "2", "--set", "batch.global_batch_size=999"], "fewer than the .* that a step takes. Lower batch"),
         (["--gpus", "2", "--artifact", "nowhere"], "nowhere"),
