@@ -77,7 +77,7 @@ def value_chart(values: npt.NDArray[np.floating] | IntArray) -> Chart:
     named = {"least": low, "median": float(np.median(values)), "most": high}
     if values.dtype.kind in "iu":
         step = -(-(high - low + 1) // _NUM_BARS)
-        edges = np.arange(low, high + 1 + step, step)
+        edges = np.minimum(np.arange(low, high + 1 + step, step), high + 1)
     else:
         edges = np.linspace(low, high if high > low else low + 1, _NUM_BARS + 1)
     return _chart(edges, values, np.ones(len(values), dtype=np.int64), named, [low, high], is_logarithmic=False)
