@@ -65,7 +65,7 @@ def _ran(repository: Path, cache: Path, hook: str) -> subprocess.CompletedProces
     _committed(repository)
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [sysconfig.get_path("purelib"), *sys.path])),
+        "PYTHONPATH": sysconfig.get_path("purelib"),  # all but the project itself
         "PIP_NO_INDEX": "1",
         "PIP_NO_BUILD_ISOLATION": "0",  # which is how pip spells: without isolation
         "PIP_NO_DEPS": "1",

@@ -1,0 +1,68 @@
+"""What the release workflow runs: sdist and wheel are built, checked, installed apart, and tried."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+import bridgepack
+from tests.support.docs_blocks import PROJECT
+
+pytestmark = pytest.mark.full
+
+VERSION = bridgepack.__version__
+
+
+def _released(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": sysconfig.get_path("purelib"),  # all but the project itself
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_DEPS": "1",
+        "PIP_FORCE_REINSTALL": "1",
+        "HF_HUB_OFFLINE": "1",
+        **variables,
+    }
+    command = [PROJECT / "scripts" / "release", folder, "--no-isolation"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_release_is_built_checked_and_tried(tmp_path: Path) -> None:
+    done = _released(tmp_path, GITHUB_REF_NAME=f"v{VERSION}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == f"bridgepack {VERSION} is ready in {tmp_path}"
+    assert f"bridgepack, version {VERSION}" in done.stdout
+    assert done.stdout.count("PASSED") == 2
+    with zipfile.ZipFile(tmp_path / f"bridgepack-{VERSION}-py3-none-any.whl") as wheel:
+        names = wheel.namelist()
+    assert {"bridgepack/py.typed", "bridgepack/api/making.py", "bridgepack/canary/cpu/__init__.py"} <= set(names)
+    assert any(name.startswith("bridgepack/recipes_catalogue/") for name in names)
+    with tarfile.open(tmp_path / f"bridgepack-{VERSION}.tar.gz") as sdist:
+        assert f"bridgepack-{VERSION}/scripts/release" in sdist.getnames()
+
+
+def test_a_tag_of_another_version_is_refused(tmp_path: Path) -> None:
+    done = _released(tmp_path, GITHUB_REF_NAME="v99.0.0")
+    assert (done.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert f"The tag is v99.0.0, and __version__ of src/bridgepack/__init__.py is {VERSION}." in done.stderr
+
+
+def test_the_workflow_publishes_without_a_token() -> None:
+    text = (PROJECT / ".github/workflows/release.yml").read_text()
+    jobs = YAML(typ="safe", pure=True).load(text)["jobs"]
+    assert any(step.get("run", "").endswith("scripts/release dist\n") for step in jobs["build"]["steps"])
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert "secrets." not in text
+
+
+def test_the_image_copies_what_is_there() -> None:
+    ignored = (PROJECT / ".dockerignore").read_text().split()
+    assert not {"src", "recipes", "README.md", "LICENSE", "pyproject.toml"} & set(ignored)
+    assert 'ENTRYPOINT ["bridgepack"]' in (PROJECT / "Dockerfile").read_text()
