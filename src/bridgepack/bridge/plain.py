@@ -54,12 +54,12 @@ def holder_of(node: Any, name: str) -> Any:
 
 
 def _has_field(node: Any, name: str) -> bool:
-    return name in _fields_of_class(type(node)) or name in getattr(node, "__dict__", {})
+    return name in _fields_of_class(node.__class__) or name in getattr(node, "__dict__", {})
 
 
 def field_names(node: Any) -> frozenset[str]:
     """Return the names that can be set on an object of the host: declared fields, and what its own code has added."""
-    names = _fields_of_class(type(node)) | set(getattr(node, "__dict__", {}))
+    names = _fields_of_class(node.__class__) | set(getattr(node, "__dict__", {}))
     return frozenset(name for name in names if not name.startswith("_"))
 
 
