@@ -29,11 +29,40 @@ settings.register_profile("quick", settings.get_profile("untimed"), max_examples
 settings.load_profile("untimed")
 
 PROJECT = Path(__file__).parents[1]
+#: Files that take a minute or half of one, the longest first, so that workers end together; those that wait for other
+#: processes stand between those that compute.
+_LONG_FILES = (
+    "e2e/test_content_digests.py",
+    "e2e/test_slurm.py",
+    "contract/test_canary.py",
+    "e2e/test_slurm_examples.py",
+    "contract/test_guard.py",
+    "e2e/test_launch.py",
+    "contract/test_older_versions.py",
+    "e2e/test_interruption.py",
+    "contract/test_chat_tokenization.py",
+    "contract/test_tiny_recipes.py",
+    "contract/test_training.py",
+    "e2e/test_artifact_mutations.py",
+    "contract/test_prompt_completion.py",
+    "contract/test_validate_agrees.py",
+    "contract/test_adopt.py",
+    "e2e/test_ray_build.py",
+    "e2e/test_quickstart.py",
+    "property/test_masks.py",
+    "unit/test_bench.py",
+    "unit/proof/test_masks.py",
+    "unit/test_cli_attacks.py",
+    "unit/data/test_rescue.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that takes the reference data."""
+    """Mark every test that takes the reference data, and put long files first."""
+    places = {PROJECT / "tests" / name: place for place, name in enumerate(_LONG_FILES)}
+    assert all(path.is_file() for path in places), "a file of _LONG_FILES is gone"
+    items.sort(key=lambda item: places.get(item.path, len(places)))
     for item in items:
         if "reference_data" in getattr(item, "fixturenames", ()):
             item.add_marker("reference_data")

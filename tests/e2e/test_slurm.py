@@ -26,7 +26,7 @@ from tests.support.launched_training import task_environment
 from tests.support.launches import ended, states
 from tests.support.processes import wait_until
 from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm
-from tests.support.small_builds import CLI, write_recipe
+from tests.support.small_builds import write_recipe
 from tests.support.tiny_recipes import VOCAB_SIZE, tiny_recipe, write_model
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
@@ -39,6 +39,13 @@ _IGNORED_ON_NODES = {"BP984": "nothing needs TransformerEngine on CPU"}
 _OUT_OF_TIME_AT_FIRST = """\
 import os, sys
 sys.exit(os.environ["SLURM_ARRAY_TASK_ID"] == "0" and os.environ["SLURM_PROCID"] == "0")
+"""
+#: The command, which asks this Slurm for states more often than one that others use, too.
+_PROGRAM = """\
+from bridgepack.launch import watching
+watching._POLL_ELSEWHERE_S = 0.5
+from bridgepack.cli import main
+main()
 """
 #: Slurm's sbatch, but the first job that it has submitted is told to nobody before `submitted` is renamed.
 _SBATCH_WAITS_ONCE = """\
@@ -69,7 +76,8 @@ class Site:
 
     def start(self, *arguments: object, commands: Path | None = None) -> subprocess.Popen[str]:
         """Start `bridgepack launch` on this cluster, with commands of a folder before those of Slurm."""
-        command = [*CLI, "launch", *map(str, arguments), "--cluster", str(self.folder / "slurm.yaml"), "--json"]
+        launch = [sys.executable, "-c", _PROGRAM, "launch"]
+        command = [*launch, *map(str, arguments), "--cluster", str(self.folder / "slurm.yaml"), "--json"]
         environment = self.slurm.environment(
             **task_environment(self.folder), NEMORUN_HOME=str(self.folder / "nemo-run")
         )
