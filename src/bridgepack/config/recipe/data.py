@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bridgepack.config.recipe.sources import DataSource, MixtureConfig, Sources, listed, weight_of
+from bridgepack.config.recipe.sources import MixtureConfig, Sources, check_weights, listed, weight_of
 from bridgepack.config.section import Section
 
 #: Variables of a chat template that are the conversation's, or the same for every conversation.
@@ -49,15 +49,7 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _check_mixture(self) -> Self:
         for split in ("train", "validation"):
-            sources = listed(getattr(self, split))
-            if all(weight_of(source) is None for source in sources):
-                continue
-            for index, source in enumerate(sources):
-                if not isinstance(source, DataSource) or (source.weight is None and source.epochs is None):
-                    raise ValueError(
-                        f"{split}.{index} has neither weight nor epochs, and others of the list have a weight. Set one "
-                        "of the two; epochs: 1 uses every sequence once."
-                    )
+            check_weights(listed(getattr(self, split)), split, takes_epochs=True)
         if self.mixture.total is not None and all(weight_of(source) is None for source in listed(self.train)):
             raise ValueError(
                 f"mixture.total is {self.mixture.total}, and no source of train has a weight. Remove it, or set "

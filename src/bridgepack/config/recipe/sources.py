@@ -66,9 +66,7 @@ class DataSource(Section):
     def _check_one_amount(self) -> Self:
         if self.weight is not None and self.epochs is not None:
             raise ValueError(f"weight is {self.weight} and epochs is {self.epochs}; only one can be set. Remove one.")
-        for index, source in enumerate(self.sources or ()):
-            if weight_of(source) is None and any(weight_of(other) is not None for other in self.sources or ()):
-                raise ValueError(f"sources.{index} has no weight, and others of the list have one. Set all or none.")
+        check_weights(self.sources or (), "sources", takes_epochs=False)
         return self
 
     @property
@@ -76,6 +74,21 @@ class DataSource(Section):
         """What reports call it."""
         of_hub = "/".join(part for part in (self.dataset, self.name) if part)
         return of_hub if self.dataset else self.name or self.path or "sources"
+
+
+def check_weights(sources: Sequence[Source], where: str, *, takes_epochs: bool) -> None:
+    """Accept a list of sources of which all have a weight, or none; with `takes_epochs` epochs may stand for one.
+
+    Raises:
+        ValueError: naming the first that has neither.
+    """
+    lacks, cure = "no weight", "all or none"
+    if takes_epochs:
+        lacks, cure = "neither weight nor epochs", "one of the two; epochs: 1 uses every sequence once"
+    for index, source in enumerate(sources):
+        has_epochs = takes_epochs and isinstance(source, DataSource) and source.epochs is not None
+        if weight_of(source) is None and not has_epochs and any(weight_of(other) is not None for other in sources):
+            raise ValueError(f"{where}.{index} has {lacks}, and others of the list have a weight. Set {cure}.")
 
 
 def _shape(value: Any) -> str:

@@ -170,11 +170,8 @@ def _spread(node: _Node, target: Fraction | None, epochs: Fraction) -> Iterator[
     """Yield the amounts of a node's sources with rows; `epochs` are those of the mixtures around it."""
     epochs *= node.epochs
     if node.settings and not node.size:
-        name = "/".join(node.name)
         why = f": all its rows were dropped, e.g. {node.first_drop}" if node.first_drop else ""
-        raise DataError(
-            f"the source {name!r} ({node.settings}) has no sequence{why}. Correct its columns or rows, or remove it."
-        )
+        raise _nothing_of(node, f"has no sequence{why}. Correct its columns or rows")
     if not node.parts:
         yield _Amount(node=node, target=target, epochs=epochs)
         return
@@ -214,12 +211,13 @@ def _refuse_nothing(amount: _Amount, uses: IntArray, unit: str) -> None:
     """Make sure that a source whose use the recipe sets is used; raises DataError."""
     if not amount.node.settings or uses.any():
         return
-    name = "/".join(amount.node.name)
     asked = f"{float(amount.target):.1f} {unit}" if amount.target is not None else f"{float(amount.epochs)} epochs"
-    raise DataError(
-        f"the source {name!r} ({amount.node.settings}) gives no sequence: {asked} of its {len(uses)} are asked for. "
-        "Raise its weight or epochs, or data.mixture.total, or remove it."
-    )
+    why = f"gives no sequence: {asked} of its {len(uses)} are asked for"
+    raise _nothing_of(amount.node, f"{why}. Raise its weight or epochs, or data.mixture.total")
+
+
+def _nothing_of(node: _Node, why: str) -> DataError:
+    return DataError(f"the source {'/'.join(node.name)!r} ({node.settings}) {why}, or remove it.")
 
 
 def _taken(split: TokenizedSplit, counts: IntArray) -> TokenizedSplit:
