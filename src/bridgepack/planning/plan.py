@@ -98,17 +98,7 @@ def plan_recipe(
     Raises:
         ConfigError: the model is not known, packs are not built before the run, or nothing fits.
     """
-    if recipe.packing.mode != "offline":
-        raise ConfigError(
-            f"packing.mode is {recipe.packing.mode}; allowed: offline, as only then packs are planned before the run. "
-            "Set it to offline."
-        )
-    stated = [name for name in _OF_LAYOUTS if name in recipe.bridge_overrides.get("model", {})]
-    if stated:
-        raise ConfigError(
-            f"bridge_overrides.model.{stated[0]} is set; allowed: not with a plan, which chooses it. Remove it, or "
-            "set it in parallelism."
-        )
+    _check(recipe)
     shape, speed = model_shape(recipe), speed or Speed()
     search = Search(recipe=recipe, shape=shape, lengths=lengths, gpu=gpu, num_gpus=num_gpus, speed=speed)
     wanted = sizes or tuple(sorted({*SIZES, recipe.packing.packed_sequence_size}))
@@ -128,3 +118,18 @@ def plan_recipe(
         not_fitting=tuple(size for size, ones in found.items() if not ones),
         speed=speed,
     )
+
+
+def _check(recipe: SFTRecipe) -> None:
+    """Accept a recipe whose packs and topology can be planned."""
+    if recipe.packing.mode != "offline":
+        raise ConfigError(
+            f"packing.mode is {recipe.packing.mode}; allowed: offline, as only then packs are planned before the run. "
+            "Set it to offline."
+        )
+    stated = [name for name in _OF_LAYOUTS if name in recipe.bridge_overrides.get("model", {})]
+    if stated:
+        raise ConfigError(
+            f"bridge_overrides.model.{stated[0]} is set; allowed: not with a plan, which chooses it. Remove it, or "
+            "set it in parallelism."
+        )
