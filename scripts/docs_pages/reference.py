@@ -41,8 +41,11 @@ _COMMANDS_INTRODUCTION = """\
 # Commands
 
 Exit codes: 0 clean, 1 findings, 2 could not run, 130 interrupted (143 by SIGTERM, 129 by SIGHUP). With `--json` a
-command prints one JSON document to standard output. Messages about what went wrong go to standard error. Every
-command has `-h, --help`. What stands in [brackets] holds where an option is not given.
+command prints one JSON document to standard output, errors as `{"error": ...}`. Messages about what went wrong go to
+standard error. Every command has `-h, --help`. What stands in [brackets] holds where an option is not given.
+
+Shells complete commands, recipes, rules and the fields of `--set` after
+`eval "$(_BRIDGEPACK_COMPLETE=bash_source bridgepack)"`; `zsh_source` and `fish_source` are for zsh and fish.
 """
 
 
