@@ -76,6 +76,7 @@ def config_of_recipe(
     hint = hint_for_no_recipe(recipe)
     config = RunConfig(
         values=values,
+        builds_packs=recipe.packing.mode == "offline",
         no_recipe=(recipe.model.name, hint) if recipe.model and hint else None,
         is_complete=is_newest,
         unknown=unknown if is_newest else {},

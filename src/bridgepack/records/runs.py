@@ -24,6 +24,8 @@ class RunConfig:
     world_size: int | None = None  #: number of GPUs, where the settings state it
     #: (field of the user's file, path on this machine or pattern) that a build of the packs reads
     inputs: tuple[tuple[str, str], ...] = ()
+    #: whether they are a recipe's whose packs `build` makes, which refuses what the host would cut
+    builds_packs: bool = False
     #: what to write for model.name of a recipe, (value, hint), where it names no recipe of the target host
     no_recipe: tuple[str, str] | None = None
     #: path of a complete config that is not known here where it is absent, with all below it -> what would tell it

@@ -72,6 +72,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
         config=RunConfig(
             values=values,
             is_complete=not case.get("recipe", False),
+            builds_packs=case.get("builds_packs", False),
             place=case.get("place", "my_run.yaml"),
             no_recipe=tuple(case["no_recipe"]) if "no_recipe" in case else None,
             inputs=tuple((field, path) for field, path in case.get("inputs", {}).items()),

@@ -198,7 +198,20 @@ def pack_not_divisible_by_its_multiple(run: Run) -> Found:
     Bad: packed_sequence_size 4096, pad_seq_to_mult 24. Good: packed_sequence_size 4104.
     Fix: Make packed_sequence_size and seq_length a multiple of pad_seq_to_mult, and pack again.
     """
-    if run.pad_seq_to_mult > 1:
+    if run.pad_seq_to_mult > 1 and not run.config.builds_packs:
+        yield from _undivided_pack(run, run.pad_seq_to_mult, near=run.pad_seq_to_mult)
+
+
+@rule("BP127", ERROR, "PSB103; bridge/data/packing/offline.py:174", when=HAS_SPECS)
+def pack_that_no_build_makes(run: Run) -> Found:
+    """The recipe's packs are no multiple of its pad_seq_to_mult, and `bridgepack build` refuses it.
+
+    Why: Crash before anything is built: the host would cut the longest sequences to the multiple below, and no pack
+        could be full.
+    Bad: packed_sequence_size 6000, pad_seq_to_mult 64. Good: packed_sequence_size 5952 or 6016.
+    Fix: Make packing.packed_sequence_size a multiple of packing.pad_seq_to_mult.
+    """
+    if run.pad_seq_to_mult > 1 and run.config.builds_packs:
         yield from _undivided_pack(run, run.pad_seq_to_mult, near=run.pad_seq_to_mult)
 
 
