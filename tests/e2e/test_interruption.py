@@ -39,7 +39,7 @@ from bridgepack.cli import main
 main(sys.argv[1:])
 """
 NUM_ROWS = 4000
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 
 
 class Project:
