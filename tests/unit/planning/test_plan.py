@@ -228,6 +228,7 @@ def test_the_text_has_the_picture_the_table_and_the_reasons() -> None:
 
 def test_gpus_have_names() -> None:
     assert gpu_named("H200").memory_gb == 141
+    assert gpu_named("gb300").per_node == 72
     with pytest.raises(ConfigError, match=r"--gpu is 'h100-8gb'; allowed: a100-40gb, .* Did you mean h100-80gb"):
         gpu_named("h100-8gb")
     with pytest.raises(ConfigError, match="--gpu is 'a100'"):
@@ -276,6 +277,8 @@ def test_json_has_every_candidate(tmp_path: Path, chatml_tokenizer: Path, comman
         (["--gpus", "0"], "'0' is not a whole number of at least 1"),
         (["--gpus", "2", "--gpu", "h1000"], "--gpu is 'h1000'; allowed: a100-40gb"),
         (["--gpus", "2", "--model", "org/unheard-8b"], "model.name is 'org/unheard-8b', whose sizes are not known"),
+        (["--gpus", "2", "--model", "qwen3_8b"], "whose sizes are not known.* Did you mean qwen3_8b_sft_config?"),
+        (["--gpus", "2", "--model", "acme/Qwen3-8B-chat"], "whose sizes are not known.* Did you mean Qwen/Qwen3-8B?"),
         (["--gpus", "2", "--set", "packing.mode=none"], "packing.mode is none; allowed: offline"),
         (["--gpus", "2", "--set", "batch.global_batch_size=999"], "fewer than the .* that a step takes. Lower batch"),
         (["--gpus", "2", "--artifact", "nowhere"], "nowhere"),
