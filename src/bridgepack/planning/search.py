@@ -152,6 +152,14 @@ class Search:
                 f"--gpus is {self.num_gpus}; the rules refuse every layout that fits, {count} of them by {code}: "
                 f"{self.reasons[code]}. Change the recipe as the rule says."
             )
+        if not self._packed(max(sizes), 1).packs:
+            shortest = int(self.lengths.runtime.min())
+            longest = self._sizes(max(sizes))["packing.max_sequence_length"] or max(sizes)
+            return (
+                f"the shortest sequence has {shortest:,} runtime tokens; allowed: at most {longest:,}, by the model, "
+                "packing.max_sequence_length, or the largest packs that are compared. "
+                "Set preprocessing.over_long to truncate or split."
+            )
         least = min(
             (
                 self._memory(layout, min(sizes)).total_gb
@@ -160,12 +168,6 @@ class Search:
             ),
             default=float("inf"),
         )
-        shortest = int(self.lengths.runtime.min())
-        if shortest > max(sizes):
-            return (
-                f"the shortest sequence has {shortest:,} runtime tokens; allowed: at most {max(sizes):,}, the largest "
-                "packs that are compared. Set preprocessing.over_long to truncate or split."
-            )
         if least <= self.gpu.budget_gb:
             return (
                 f"--gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these GPUs "

@@ -233,7 +233,7 @@ def test_adapters_need_less_memory_and_time() -> None:
             r"405.8 billion weights take \d+ GB .* most 70 GB",
         ),
         (100000, {}, RUNTIME, "--gpus is 100000; a step of 524,288 tokens has fewer packs"),
-        (8, {}, [200000], "shortest sequence has 200,000 runtime tokens; allowed: at most 131,072"),
+        (8, {}, [90000], "shortest sequence has 90,000 runtime tokens; allowed: at most 40,960, by the model"),
         (8, {}, [10], "the data have 1 packs of 4,096 tokens, fewer than the"),
         (8, {"bridge_overrides__model": {"context_parallel_size": 2}}, RUNTIME, "model.context_parallel_size is set"),
     ],
