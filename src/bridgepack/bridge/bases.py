@@ -45,6 +45,11 @@ def model_named(name: str) -> dict[str, Any] | None:
     return None if place is None else dict(_section("model", place))
 
 
+def models_of_hub() -> list[str]:
+    """Return the ids of the models of the hub that the file has."""
+    return list(_file()["models"])
+
+
 def why_model_unknown(recipe: SFTRecipe) -> str:
     """Return why a base has no model, and what to do."""
     model = recipe.model

@@ -10,6 +10,7 @@ import numpy as np
 
 from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.packing.balance import balanced_order, straggler_ratios
 from bridgepack.geometry import IntArray
 from bridgepack.planning.cost import FloatArray, StepCost, cost_of
 from bridgepack.planning.layout import Layout
@@ -19,11 +20,14 @@ from bridgepack.planning.shape import ModelShape
 from bridgepack.records import TRAIN
 from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.order import replay_order
+from bridgepack.replay.settings import ReplaySettings
 
 #: Tokens of queries and of keys that attention takes at a time. Source: arXiv 2407.08608, section 3 (128 x 128).
 _TILE = 128
 #: Steps that waiting is taken from, at most.
 _MAX_STEPS = 24
+#: Whole numbers in which the cost of a pack of the mean is counted.
+_UNITS = 1 << 20
 #: Of dense arithmetic's speed, that of routed experts, whose matrices are small.
 _ROUTED = 0.5
 #: Exchanges of a layer, forward and backward: of activations over tensor ranks (gather and scatter around attention and
@@ -157,53 +161,45 @@ class Waiting:
     """How much longer a step takes than its mean work, because ranks wait for each other.
 
     Attributes:
-        straggler_ratio: 1 where all have equal work, as the host orders the packs.
-        balanced_ratio: where the packs of each step are dealt so that ranks have about equal work.
+        straggler_ratio: 1 where all have equal work, as the host reads packs whose order is not balanced.
+        balanced_ratio: with the order of packs balanced.
     """
 
     straggler_ratio: float
     balanced_ratio: float
 
+    def ratio(self, balance: str) -> float:
+        """Return the one of a `packing.balance.kind`."""
+        return self.straggler_ratio if balance == "none" else self.balanced_ratio
+
 
 def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
-    """Return how a recipe's ranks wait, over the first steps of the run, in the host's own order of packs.
+    """Return how a recipe's ranks wait, over the first steps of the run, as the host reads the packs.
 
-    With expert parallelism the ranks exchange tokens, and so wait, in every micro batch; else once in a step.
+    With expert parallelism the ranks exchange tokens, and so wait, in every micro batch; else once in a step. Packs
+    are balanced as a build balances them, across batches where the recipe says so, else within.
 
     Args:
         costs: shape [num_packs], float64, of each pack, in any unit.
         recipe: with the topology and the batch sizes.
 
     Raises:
-        ConfigError: the host does not run with it.
+        ConfigError: the host does not run with it, or its batch grows at first.
     """
-    waits_often = recipe.parallelism.expert_model_parallel_size > 1
-    by_rank = [costs[packs] for packs in packs_of_steps(recipe, len(costs))]
-    mean = sum(step.sum() / step.shape[0] for step in by_rank)
-    return Waiting(
-        straggler_ratio=float(sum(_longest(step, waits_often) for step in by_rank) / mean),
-        balanced_ratio=float(sum(_longest(dealt(step), waits_often) for step in by_rank) / mean),
+    topology, balance = recipe.parallelism, recipe.packing.balance
+    waits_often = topology.expert_model_parallel_size > 1
+    whole = np.rint(costs / costs.mean() * _UNITS).astype(np.int64)
+    slots = replay_order(_settings(recipe, len(costs))).first_pass()[:_MAX_STEPS]
+    order = balanced_order(
+        whole,
+        slots,
+        window_batches=balance.window_batches if balance.kind == "across_batches" else 1,
+        seed=balance.seed,
+        matches_micro_batches=waits_often or topology.pipeline_model_parallel_size > 1,
     )
-
-
-def dealt(costs: FloatArray) -> FloatArray:
-    """Return the costs of a step's packs, dealt anew: the dearest first, each to the rank with the least so far.
-
-    Args:
-        costs: shape [ranks, micro batches].
-    """
-    ranks, num_micro = costs.shape
-    order = np.sort(costs, axis=None)[::-1].reshape(num_micro, ranks)
-    found, sums = np.empty_like(costs), np.zeros(ranks)
-    for index, group in enumerate(order):
-        least = np.argsort(sums, kind="stable")
-        found[least, index] = group
-        sums[least] += group
-    return found
-
-
-def _longest(costs: FloatArray, waits_often: bool) -> float:
-    return float(costs.max(axis=0).sum() if waits_often else costs.sum(axis=1).max())
+    ratios = (straggler_ratios(one, slots, matches_micro_batches=waits_often) for one in (whole, whole[order]))
+    straggler, balanced = (float(one.mean()) for one in ratios)
+    return Waiting(straggler_ratio=straggler, balanced_ratio=balanced)
 
 
 def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | None = None) -> list[IntArray]:
@@ -217,8 +213,12 @@ def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | Non
     Raises:
         ConfigError: the host does not run with it, or does not get to a step.
     """
-    settings = replay_settings(recipe, num_packs={TRAIN: num_packs}, world_size=None, version=TARGET[BRIDGE])
+    settings = _settings(recipe, num_packs)
     order, ranks = replay_order(settings), settings.topology.data_parallel_size
     num_steps = min(_MAX_STEPS, max(num_packs // settings.global_batch_size, 1), settings.num_steps or _MAX_STEPS)
     wanted = range(order.first_step, order.first_step + num_steps) if steps is None else steps
     return [np.stack([order.packs_at(step, rank) for rank in range(ranks)]) for step in wanted]
+
+
+def _settings(recipe: SFTRecipe, num_packs: int) -> ReplaySettings:
+    return replay_settings(recipe, num_packs={TRAIN: num_packs}, world_size=None, version=TARGET[BRIDGE])

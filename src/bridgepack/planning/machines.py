@@ -26,16 +26,20 @@ class Gpu:
         return self.memory_gb * _USABLE
 
 
-#: Source: NVIDIA's data sheets of each: dense bf16 without sparsity, NVLink halved to one direction, and a network card
-#: of 200 (A100), 400 (Hopper, B200) or 800 Gb/s (GB200, B300) for each GPU.
+#: Sources: data sheets of NVIDIA for A100 (SXM), H100 (SXM), H200, HGX B200 and B300, GB200 NVL72 and GB300 NVL72.
+#: They give bf16 of Hopper and later with sparsity, halved here: H100 1,979, HGX B200 and B300 36,000 for 8 GPUs, GB200
+#: and GB300 NVL72 360,000 for 72. NVLink of both directions is halved too: 600, 900, 1,800 GB/s. Each GPU has a network
+#: card of its own: 200 Gb/s in a DGX A100, 400 with Hopper, B200 and GB200 (ConnectX-7), 800 with B300 and GB300
+#: (ConnectX-8).
 _GPUS = (
     Gpu(name="a100-40gb", memory_gb=40, teraflops=312, link_gb_s=300, network_gb_s=25),
     Gpu(name="a100-80gb", memory_gb=80, teraflops=312, link_gb_s=300, network_gb_s=25),
     Gpu(name="h100-80gb", memory_gb=80, teraflops=989, link_gb_s=450),
     Gpu(name="h200-141gb", memory_gb=141, teraflops=989, link_gb_s=450),
     Gpu(name="b200-180gb", memory_gb=180, teraflops=2250, link_gb_s=900),
-    Gpu(name="gb200-186gb", memory_gb=186, teraflops=2500, link_gb_s=900, network_gb_s=100, per_node=64),
+    Gpu(name="gb200-186gb", memory_gb=186, teraflops=2500, link_gb_s=900, per_node=72),
     Gpu(name="b300-288gb", memory_gb=288, teraflops=2250, link_gb_s=900, network_gb_s=100),
+    Gpu(name="gb300-279gb", memory_gb=279, teraflops=2500, link_gb_s=900, network_gb_s=100, per_node=72),
 )
 DEFAULT_GPU = "h100-80gb"
 

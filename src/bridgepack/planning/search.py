@@ -14,6 +14,8 @@ import numpy as np
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.planning.balance import balance_for
 from bridgepack.planning.cost import FloatArray, cost_of
 from bridgepack.planning.estimate import Arithmetic, Speed, Waiting, Work, waiting_of
 from bridgepack.planning.layout import Layout, Memory, layouts, memory_of
@@ -34,6 +36,8 @@ _ASKED, _KEPT = 32, 2
 _MAX_GROWTH = 2.0
 #: Packs for each step that waiting is taken from, where packs of a sample are repeated.
 _REPEATED_STEPS = 8
+#: Part of a step's arithmetic (0-1) that balanced packs have to save, for a candidate to ask for them.
+_LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +51,7 @@ class Candidate:
         num_packs: of the run's data.
         fill_fraction, padding_fraction, over_long_fraction, lost_fraction: as of `PackedLengths`.
         waiting: of ranks for each other.
+        balance: `packing.balance.kind` that the estimate is with.
         memory: of the fullest GPU.
         step_s: seconds of an optimiser step.
         tokens_per_s: runtime tokens without padding that one GPU trains in a second.
@@ -63,6 +68,7 @@ class Candidate:
     over_long_fraction: float
     lost_fraction: float
     waiting: Waiting
+    balance: str
     memory: Memory
     step_s: float
     tokens_per_s: float
@@ -146,6 +152,14 @@ class Search:
                 f"--gpus is {self.num_gpus}; the rules refuse every layout that fits, {count} of them by {code}: "
                 f"{self.reasons[code]}. Change the recipe as the rule says."
             )
+        if not self._packed(max(sizes), 1).packs:
+            shortest = int(self.lengths.runtime.min())
+            longest = self._sizes(max(sizes))["packing.max_sequence_length"] or max(sizes)
+            return (
+                f"the shortest sequence has {shortest:,} runtime tokens; allowed: at most {longest:,}, by the model, "
+                "packing.max_sequence_length, or the largest packs that are compared. "
+                "Set preprocessing.over_long to truncate or split."
+            )
         least = min(
             (
                 self._memory(layout, min(sizes)).total_gb
@@ -154,12 +168,6 @@ class Search:
             ),
             default=float("inf"),
         )
-        shortest = int(self.lengths.runtime.min())
-        if shortest > max(sizes):
-            return (
-                f"the shortest sequence has {shortest:,} runtime tokens; allowed: at most {max(sizes):,}, the largest "
-                "packs that are compared. Set preprocessing.over_long to truncate or split."
-            )
         if least <= self.gpu.budget_gb:
             return (
                 f"--gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these GPUs "
@@ -273,12 +281,13 @@ class Search:
             return None
         arithmetic, work = self._arithmetic(layout), Work.of(packs, cost_of(self.shape), layout.context)
         packs_s = arithmetic.packs_s(work)
-        recipe = self.recipe.override({**changes, "artifact": None})
+        recipe, own = self.recipe.override({**changes, "artifact": None}), self.recipe.packing.balance.kind
         waiting = waiting_of(_repeated(packs_s, num_packs, batch), recipe)
+        balance = _balance(recipe, waiting)
         micro_s, num_micro = float(packs_s.mean()), batch // layout.data
         busy_s = micro_s * num_micro
         with_bubbles_s = arithmetic.step_s(micro_s, num_micro)
-        step_s = with_bubbles_s + busy_s * max(waiting.straggler_ratio - 1, 0.0)
+        step_s = with_bubbles_s + busy_s * max(waiting.ratio(balance) - 1, 0.0)
         parts = {
             "matrices": float(arithmetic.linear_s(work.tokens).mean()) * num_micro,
             "attention": float(arithmetic.attention_s(work.attention).mean()) * num_micro,
@@ -296,12 +305,26 @@ class Search:
             over_long_fraction=packs.over_long_fraction,
             lost_fraction=packs.lost_fraction,
             waiting=waiting,
+            balance=balance,
             memory=self._memory(layout, size),
             step_s=step_s,
             tokens_per_s=packs.num_tokens / packs.num_packs * batch / step_s / self.num_gpus,
             parts={name: part / step_s for name, part in parts.items()},
-            changes=changes,
+            changes=changes if balance == own else {**changes, "packing.balance.kind": balance},
         )
+
+
+def _balance(recipe: SFTRecipe, waiting: Waiting) -> str:
+    """Return what a candidate balances: what its recipe says, else batches where that gains; none where none can be."""
+    own = recipe.packing.balance.kind
+    if own == "none" and waiting.straggler_ratio - waiting.balanced_ratio <= _LEAST_GAIN:
+        return own
+    wanted = "within_batch" if own == "none" else own
+    try:
+        balance_for(recipe.override({"packing.balance.kind": wanted}))
+    except ConfigError:
+        return "none"
+    return wanted
 
 
 def _repeated(costs: FloatArray, num_packs: int, batch: int) -> FloatArray:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack import geometry
-from bridgepack.bridge.bases import base_of, model_named
+from bridgepack.bridge.bases import base_of, hint_for_no_recipe, model_named, models_of_hub
 from bridgepack.bridge.shipped import is_shipped_model
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
@@ -116,9 +116,11 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
         stated = (
             f"model.name is {shown(recipe.model.name)}, whose sizes are not known" if recipe.model else "no model.name"
         )
+        name, otherwise = recipe.model.name if recipe.model else "", "Name one, here or with --model."
         raise ConfigError(
             f"{stated}; allowed: a recipe of Megatron-Bridge, a model of the hub that its recipes train, e.g. "
-            "Qwen/Qwen3-8B, or a folder with the model's config.json. Name one, here or with --model."
+            "Qwen/Qwen3-8B, or a folder with the model's config.json. "
+            f"{hint_for_no_recipe(recipe) or did_you_mean(name, models_of_hub(), otherwise)}"
         )
     like = model_named(recipe.model.name if recipe.model else "") or model_named(recipe.tokenizer.name_or_path) or {}
     vocabulary = found.get("vocab_size") or like.get("vocab_size")  # the host can take it from the tokenizer

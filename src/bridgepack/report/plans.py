@@ -42,7 +42,7 @@ def _picture(plan: Plan) -> Iterator[str]:
         bar = "#" * max(round(_BAR * one.tokens_per_s / fastest), 1)
         yield (
             f"{size:>9,}  {bar:<{_BAR}}{one.tokens_per_s:>9,.0f}  {one.over_long_fraction:>9.1%}  "
-            f"{one.lost_fraction:>6.1%}  {one.waiting.straggler_ratio:>9.2f}"
+            f"{one.lost_fraction:>6.1%}  {one.waiting.ratio(one.balance):>9.2f}"
             f"{f'   CP {one.layout.context}' if one.layout.context > 1 else ''}"
         )
 
@@ -84,6 +84,11 @@ def _why(plan: Plan) -> Iterator[str]:
     sharing = [one.packed_sequence_size for one in plan.candidates if one.layout.context > 1]
     if sharing and best.layout.context > 1:
         yield f"      context parallelism is among the best from packs of {min(sharing):,} tokens on"
+    if best.balance != "none":
+        yield (
+            f"      packing.balance.kind is {best.balance}: the slowest rank of a step works "
+            f"{best.waiting.balanced_ratio:.2f} times the mean, without it {best.waiting.straggler_ratio:.2f}"
+        )
     yield f"speed: {plan.speed.linear:.0%} of the GPU's peak for matrices, {plan.speed.attention:.0%} for attention"
     for code, (count, why) in plan.refused.items():
         yield f"refused by {code}: {count} layouts; {why}"

@@ -14,8 +14,9 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import runtime_segment_lengths
+from bridgepack.planning.balance import balance_for
 from bridgepack.planning.cost import step_cost
-from bridgepack.planning.estimate import Speed, dealt, waiting_of
+from bridgepack.planning.estimate import Speed, waiting_of
 from bridgepack.planning.layout import Layout
 from bridgepack.planning.lengths import Lengths, lengths_of, packed
 from bridgepack.planning.machines import gpu_named
@@ -93,15 +94,15 @@ def test_fill_and_waiting_are_those_of_the_artifact_that_is_built(
 
 
 def _straggler_ratio(packs: list[Any], recipe: SFTRecipe) -> float:
-    """Return how much longer than the mean the slowest rank works, over the first 24 steps of the host's order."""
+    """Return how much longer than the mean the slowest rank works; mean of 24 steps in the host's order."""
     cost, num_packs = step_cost(recipe), len(packs)
     settings = replay_settings(recipe, num_packs={TRAIN: num_packs}, world_size=None, version="0.6.2")
-    order, slowest, mean = replay_order(settings), 0.0, 0.0
+    order, ratios = replay_order(settings), []
     for step in range(1, min(24, num_packs // settings.global_batch_size) + 1):
         ranks = range(settings.topology.data_parallel_size)
         work = [sum(cost.of_sequences(packs[pack]).sum() for pack in order.packs_at(step, rank)) for rank in ranks]
-        slowest, mean = slowest + max(work), mean + sum(work) / len(work)
-    return slowest / mean
+        ratios.append(max(work) * len(work) / sum(work))
+    return float(np.mean(ratios))
 
 
 def test_lengths_of_an_artifact_are_those_of_its_data(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -130,8 +131,48 @@ def test_over_long_sequences_are_counted_and_cost_tokens() -> None:
     assert [one.lost_fraction for one in found.values()] == pytest.approx([0.85, 0.45, 0.0])
 
 
-def test_the_dearest_packs_of_a_step_go_to_different_ranks() -> None:
-    assert dealt(np.array([[9.0, 8.0], [1.0, 2.0]])).sum(axis=1).tolist() == [10.0, 10.0]
+@pytest.mark.parametrize(
+    ("changes", "straggler", "balanced"),
+    [
+        ({}, 1.8, 1.0),
+        ({"parallelism__num_gpus": 1}, 1.0, 1.0),
+        ({"batch__global_batch_size": 2}, 1.8, 1.8),
+        ({"batch__global_batch_size": 2, "packing__balance": {"kind": "across_batches"}}, 1.8, 1.0),
+    ],
+)
+def test_waiting_is_that_of_the_order_that_a_build_balances(
+    changes: dict[str, Any], straggler: float, balanced: float
+) -> None:
+    in_order = {"parallelism__num_gpus": 2, "bridge_overrides__dataset": {"dataloader_type": "single"}}
+    sizes = {"batch__tokens_per_step": None, "batch__global_batch_size": 4}
+    recipe = _recipe(**{**in_order, **sizes, **changes})
+
+    found = waiting_of(np.array([9.0, 1.0, 9.0, 1.0] * 8), recipe)
+
+    assert found.balanced_ratio == pytest.approx(balanced, abs=1e-5)
+    assert found.straggler_ratio == pytest.approx(straggler, abs=1e-5)
+
+
+def test_a_plan_balances_where_that_gains_and_the_recipe_checks_clean() -> None:
+    recipe = _recipe(preprocessing__over_long="truncate", batch__tokens_per_step=1 << 20)
+    plan = _plan(recipe, 64, sizes=(8192,))
+    best = plan.best
+
+    assert best.balance == "within_batch"
+    assert best.waiting.straggler_ratio > best.waiting.balanced_ratio + 0.01
+    assert plan.best_recipe.packing.balance.kind == "within_batch"
+    assert balance_for(plan.best_recipe) is not None
+    assert not refusals(plan.best_recipe)
+    assert "packing.balance.kind is within_batch: the slowest rank" in describe_plan(plan)
+
+
+def test_balance_that_no_candidate_can_have_is_left_out() -> None:
+    recipe = _recipe(packing__balance__kind="within_batch")
+
+    alone = _plan(recipe, 1, gpu=gpu_named("b300"), sizes=(4096,)).best
+
+    assert alone.balance == "none"
+    assert alone.changes["packing.balance.kind"] == "none"
 
 
 @pytest.mark.parametrize("num_gpus", [8, 64])
@@ -192,7 +233,7 @@ def test_adapters_need_less_memory_and_time() -> None:
             r"405.8 billion weights take \d+ GB .* most 70 GB",
         ),
         (100000, {}, RUNTIME, "--gpus is 100000; a step of 524,288 tokens has fewer packs"),
-        (8, {}, [200000], "shortest sequence has 200,000 runtime tokens; allowed: at most 131,072"),
+        (8, {}, [90000], "shortest sequence has 90,000 runtime tokens; allowed: at most 40,960, by the model"),
         (8, {}, [10], "the data have 1 packs of 4,096 tokens, fewer than the"),
         (8, {"bridge_overrides__model": {"context_parallel_size": 2}}, RUNTIME, "model.context_parallel_size is set"),
     ],
@@ -228,6 +269,7 @@ def test_the_text_has_the_picture_the_table_and_the_reasons() -> None:
 
 def test_gpus_have_names() -> None:
     assert gpu_named("H200").memory_gb == 141
+    assert gpu_named("gb300").per_node == 72
     with pytest.raises(ConfigError, match=r"--gpu is 'h100-8gb'; allowed: a100-40gb, .* Did you mean h100-80gb"):
         gpu_named("h100-8gb")
     with pytest.raises(ConfigError, match="--gpu is 'a100'"):
@@ -276,6 +318,8 @@ def test_json_has_every_candidate(tmp_path: Path, chatml_tokenizer: Path, comman
         (["--gpus", "0"], "'0' is not a whole number of at least 1"),
         (["--gpus", "2", "--gpu", "h1000"], "--gpu is 'h1000'; allowed: a100-40gb"),
         (["--gpus", "2", "--model", "org/unheard-8b"], "model.name is 'org/unheard-8b', whose sizes are not known"),
+        (["--gpus", "2", "--model", "qwen3_8b"], "whose sizes are not known.* Did you mean qwen3_8b_sft_config?"),
+        (["--gpus", "2", "--model", "acme/Qwen3-8B-chat"], "whose sizes are not known.* Did you mean Qwen/Qwen3-8B?"),
         (["--gpus", "2", "--set", "packing.mode=none"], "packing.mode is none; allowed: offline"),
         (["--gpus", "2", "--set", "batch.global_batch_size=999"], "fewer than the .* that a step takes. Lower batch"),
         (["--gpus", "2", "--artifact", "nowhere"], "nowhere"),
