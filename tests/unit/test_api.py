@@ -72,6 +72,14 @@ def test_a_dataset_is_built_as_its_file_is(recipe: dict[str, Any], tmp_path: Pat
     assert bridgepack.verify("packed").outcome == "same"
 
 
+def test_datasets_are_sources_of_a_mixture(recipe: dict[str, Any]) -> None:
+    rows, other = datasets.Dataset.from_list(ROWS), datasets.Dataset.from_list(ROWS[:3])
+    built = bridgepack.build({**recipe, "data": {"train": [rows, {"path": other, "epochs": 2}]}}, output="packed")
+    assert built.manifest.splits[0].statistics.num_sequences == len(ROWS) + 6
+    with pytest.raises(ConfigError, match=r"data\.train\.1 is a Dataset without rows"):
+        bridgepack.build({**recipe, "data": {"train": [rows, rows.select([])]}}, output="none")
+
+
 @pytest.mark.parametrize("at", ["data.train", "tokenizer.name_or_path"])
 def test_what_is_no_dataset_of_rows_is_refused(recipe: dict[str, Any], at: str) -> None:
     several = datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS)})

@@ -58,6 +58,22 @@ def test_mistakes_are_one_message(artifact: Path, arguments: list[str], message:
     assert message in ran.errors
 
 
+def test_commands_that_read_parquet_alone_say_that_an_export_is_none(
+    tmp_path: Path, artifact: Path, command: Command
+) -> None:
+    export = tmp_path / "out"
+    assert command("export", artifact, "--bridge-version", "0.3.1", "--output", export).code == 0
+    for arguments in (
+        ("inspect", export, "--row", "0"),
+        ("trace", export, "--pack", "0"),
+        ("verify", export, "--all"),
+        ("diff", artifact, export),
+    ):
+        ran = command(*arguments)
+        assert (ran.code, ran.output) == (2, "")
+        assert "holds .npy files, an export for an older Megatron-Bridge" in ran.errors.splitlines()[-1]
+
+
 def test_what_is_no_artifact(tmp_path: Path, command: Command) -> None:
     ran = command("export", tmp_path, "--bridge-version", "0.3.1", "--output", tmp_path / "out")
     assert ran.code == 2

@@ -15,11 +15,10 @@ from typing import Any
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.data.artifact.contents import PLAN_FOLDER
+from bridgepack.data.artifact.contents import PLAN_FOLDER, refuse_npy
 from bridgepack.data.artifact.manifest import write_manifest
 from bridgepack.data.files import make_folders, replaced_when_whole
 from bridgepack.data.reading.inputs import hash_file
-from bridgepack.data.shards.npy import NPY_SUFFIX
 from bridgepack.data.shards.npy_writing import write_npy_rows
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError
@@ -71,10 +70,8 @@ def plan_export(artifact: Path, output: Path, bridge_version: str) -> Export:
     """
     release = release_of(bridge_version)
     manifest = Artifact(artifact).manifest
-    if any(shard.path.endswith(NPY_SUFFIX) for split in manifest.splits for shard in split.shards):
-        raise ArtifactError(
-            f"{str(artifact)!r} holds {NPY_SUFFIX} files, an export itself. Export what it was made from."
-        )
+    for split in manifest.splits:
+        refuse_npy(artifact, split.shards)
     inside, around = output.resolve(), artifact.resolve()
     if inside.is_relative_to(around) or around.is_relative_to(inside):
         raise ArtifactError(

@@ -291,5 +291,5 @@ def _check_supply(settings: ReplaySettings) -> None:
         name = "validation.eval_global_batch_size" if settings.is_evaluation else "train.global_batch_size"
         raise ConfigError(
             f"{name} is {settings.global_batch_size}; allowed: at most the number of packs, {settings.num_samples}. "
-            "The host stops, or waits forever."
+            "Training cannot start: lower it, or give more packs."
         )

@@ -145,7 +145,7 @@ def test_outputs_that_would_lose_something(tmp_path: Path, artifact: Path) -> No
         (artifact, artifact.parent, "or a folder in or around it"),
         (artifact, tmp_path / "mine", "holds something else than an artifact"),
         (artifact, tmp_path / "mine" / "notes.txt", "is a file"),
-        (tmp_path / "npy", tmp_path / "export", "an export itself"),
+        (tmp_path / "npy", tmp_path / "export", "an export for an older Megatron-Bridge"),
         (tmp_path / "mine", tmp_path / "export", r"has no manifest\.json"),
         (tmp_path / "none", tmp_path / "export", "does not exist"),
     ]:

@@ -109,6 +109,8 @@ def test_channels(tmp_path: Path) -> None:
         ("Hm.\n</think>\n\nOne.", ["</think>\n\nOne.<|im_end|>"]),
         ("\n</think>\n\nOne.", ["One.<|im_end|>"]),
         ("<think>never closed", []),
+        ("<think>\n\n</think>\n\n<think>never closed", []),
+        ("<think>a</think>b<think>never closed", ["</think>b<think>never closed<|im_end|>"]),
         ("One: `<think>` opens.", ["One: `<think>` opens.<|im_end|>"]),
         ("<think>a</think>b<think>c</think>d", ["</think>b", "</think>d<|im_end|>"]),
         ("<think>élan 思 🙂</think>One.", ["</think>One.<|im_end|>"]),

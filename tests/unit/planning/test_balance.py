@@ -104,6 +104,7 @@ def test_a_repack_balances_for_its_own_run_and_verify_derives_the_order(tmp_path
         ({"batch__global_batch_size": 4}, r"each of the 4 packs of a step has a rank of its own"),
         ({"bridge_overrides": {"dataset": {"max_train_samples": 8}}}, r"dataset.max_train_samples is 8"),
         ({"packing__balance__token_cost": None}, r"Or set packing.balance.token_cost"),
+        ({"packing__balance__token_cost": 10**8 + 1}, r"packing.balance.token_cost is 100000001; allowed: at most"),
         ({"packing__mode": "in_batch"}, r"packing.mode is in_batch"),
     ],
 )

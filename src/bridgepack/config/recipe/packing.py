@@ -9,6 +9,8 @@ from bridgepack.config.section import Section
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
 #: cu_seqlens are int32 (megatron-bridge 0.6.2, data/packing/gpt_sft.py), so no pack can be longer.
 PackSize = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
+#: 500 times what a model of 400 billion parameters gives; costs of a step's packs are added as int64.
+TokenCost = Annotated[int, Field(ge=1, le=100_000_000, strict=True)]
 
 
 class BalanceConfig(Section):
@@ -22,7 +24,7 @@ class BalanceConfig(Section):
     """Steps of a window of `across_batches`."""
     seed: Annotated[int, Field(ge=0, lt=2**32, strict=True)] = 1234
     """Seed of the order of steps within a window."""
-    token_cost: PositiveInt | None = None
+    token_cost: TokenCost | None = None
     """What a token costs where a pair of tokens in attention costs 1; by default from the model's shape, e.g. 51000 for
     a dense model of 8 billion parameters."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from bridgepack.data.artifact.contents import leaves, refuse_changed, shard_problem
+from bridgepack.data.artifact.contents import leaves, refuse_changed, refuse_npy, shard_problem
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.shards.opening import refuse_deadly
 from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_row
@@ -30,8 +30,9 @@ class Artifact:
         """Return where a shard is that can be opened.
 
         Raises:
-            ArtifactError: it lies outside the artifact, opening it would end this process, or it was changed.
+            ArtifactError: it is no Parquet file, lies outside the artifact, would end this process, or was changed.
         """
+        refuse_npy(self.folder, [shard])
         problem = None if self._may_be_changed else shard_problem(self.folder, shard)
         if problem is None and leaves(self.folder, shard.path):
             problem = "it lies outside the artifact"

@@ -9,6 +9,7 @@ from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, built
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.reading.cloud_path import CloudPath
 from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.shards.npy import NPY_SUFFIX
 from bridgepack.errors import ArtifactError, BridgepackError
 from bridgepack.records import FileRecord, Manifest, ShardRecord
 
@@ -57,6 +58,19 @@ def shard_problem(folder: Path, record: ShardRecord | FileRecord, *, hashes: boo
     except (OSError, BridgepackError) as error:
         return str(error)
     return None if digest == record.sha256 else f"its sha256 is {digest}, {record.sha256} in the manifest"
+
+
+def refuse_npy(folder: Path, shards: Iterable[ShardRecord]) -> None:
+    """Raise for shards of an export, which `check` and the host alone read.
+
+    Raises:
+        ArtifactError: one is a `.npy` file.
+    """
+    if any(shard.path.endswith(NPY_SUFFIX) for shard in shards):
+        raise ArtifactError(
+            f"{str(folder)!r} holds {NPY_SUFFIX} files, an export for an older Megatron-Bridge; allowed: artifacts of "
+            "Parquet files. Give what it was made from."
+        )
 
 
 def changed_files(folder: Path, manifest: Manifest) -> dict[str, str]:

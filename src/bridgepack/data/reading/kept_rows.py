@@ -1,6 +1,7 @@
 """Rows that are given in memory, as a `datasets.Dataset`, kept as a Parquet file that recipes can name."""
 
 import hashlib
+import re
 import secrets
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from bridgepack.data.store.store import default_store
 from bridgepack.errors import ConfigError
 
 _ROWS_OF_BATCH = 1000
-_FIELDS = ("data.train", "data.validation")
+_FIELDS = re.compile(r"data\.(train|validation)(\.\d+)?(\.path)?")
 
 
 def rows_folder(output: str | Path | None) -> Path:
@@ -34,14 +35,20 @@ def with_kept_rows(recipe: Any, folder: Path) -> Any:
 
 
 def _kept(value: Any, field: str, folder: Path) -> Any:
-    if isinstance(value, Mapping) and not type(value).__module__.startswith("datasets."):
+    is_dataset = type(value).__module__.startswith("datasets.")
+    if isinstance(value, Mapping) and not is_dataset:
         return {name: _kept(item, f"{field}.{name}".lstrip("."), folder) for name, item in value.items()}
-    if not type(value).__module__.startswith("datasets."):
+    if isinstance(value, list | tuple):
+        return [_kept(item, f"{field}.{index}", folder) for index, item in enumerate(value)]
+    if not is_dataset:
         return value
-    if type(value).__name__ != "Dataset" or field not in _FIELDS or not len(value):
+    if type(value).__name__ == "Dataset" and not len(value):
+        raise ConfigError(f"{field} is a Dataset without rows; allowed: one with rows. Give one, or leave it out.")
+    if type(value).__name__ != "Dataset" or not _FIELDS.fullmatch(field):
         raise ConfigError(
-            f"{field} is a {type(value).__name__}; allowed: a path, or, at {' or '.join(_FIELDS)}, a datasets.Dataset "
-            "with rows. Choose a split of it, or save it with to_parquet(FILE) and give the file."
+            f"{field} is a {type(value).__name__}; allowed: a path, or, as "
+            "source of data.train or data.validation, a datasets.Dataset with rows. Choose a split of it, or save it "
+            "with to_parquet(FILE) and give the file."
         )
     return str(_written(value, folder))
 

@@ -71,22 +71,25 @@ def thoughts_in(turn: str) -> Iterator[Thoughts]:
     """Yield the thoughts of an assistant's turn.
 
     Thoughts are what stands between two markers, wherever in the turn. A closing marker before any opening one ends
-    thoughts that the prompt began; an opening one that begins the turn and is never closed makes all of it thoughts.
+    thoughts that the prompt began; an opening one that is never closed makes the rest of the turn thoughts where only
+    thoughts stand before it, such as the empty block that a template writes.
     """
     for opening, closing, is_own in THOUGHT_MARKERS:
-        first, stop = turn.find(opening), turn.find(closing)
+        first, stop, end = turn.find(opening), turn.find(closing), 0
         if is_own and stop >= 0 and not 0 <= first < stop:
             yield _block(turn, 0, 0, stop, closing)
-            first = turn.find(opening, stop)
+            end = stop + len(closing)
+            first = turn.find(opening, end)
         while first >= 0:
             inner = first + len(opening)
             stop = turn.find(closing, inner)
             if stop < 0:
-                if not turn[:first].strip():
+                if not turn[end:first].strip():
                     yield Thoughts(first, len(turn), 0)
                 break
             yield _block(turn, first, inner, stop, closing)
-            first = turn.find(opening, stop)
+            end = stop + len(closing)
+            first = turn.find(opening, end)
 
 
 def _block(turn: str, first: int, inner: int, stop: int, closing: str) -> Thoughts:

@@ -56,7 +56,7 @@ def thoughts_of(
 
 def _marked(turn: str, *, only_empty: bool) -> Iterator[Span]:
     for opening, closing, is_own in THOUGHT_MARKERS:
-        place, since, inner = 0, 0 if is_own else None, 0
+        place, since, inner, end = 0, 0 if is_own else None, 0, 0
         for part in re.split(f"({re.escape(opening)}|{re.escape(closing)})", turn):
             place += len(part)
             if part == opening and (since is None or inner == 0):
@@ -67,8 +67,8 @@ def _marked(turn: str, *, only_empty: bool) -> Iterator[Span]:
                     yield since, len(turn) - len(turn[place:].lstrip())
                 elif not only_empty:
                     yield since, place - len(part)
-                since, inner = None, place
-        if inner and since is not None and not turn[:since].strip() and not only_empty:
+                since, inner, end = None, place, place
+        if inner and since is not None and not turn[end:since].strip() and not only_empty:
             yield since, len(turn)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.contents import LOST_CONTENT_FILE, PLAN_FOLDER
+from bridgepack.data.artifact.contents import LOST_CONTENT_FILE, PLAN_FOLDER, refuse_npy
 from bridgepack.data.artifact.plan import iter_lost_content
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.tasks import Progress, SilentProgress
@@ -50,11 +50,13 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
     anew: a sample and every pack of the first shard that is not the manifest's, or all by building the artifact anew.
 
     Raises:
-        ArtifactError: the folder is no artifact.
+        ArtifactError: the folder is no artifact, or an export of `.npy` files.
         ConfigError: an override says something else than where sources are.
         StoreError: there is no such token store.
     """
     artifact = opened_artifact(folder, may_be_changed=True)
+    for split in artifact.manifest.splits:
+        refuse_npy(folder, split.shards)
     recipe = recorded_recipe(artifact, options.overrides)
     opened: AbstractContextManager[Origin]
     if options.origin == "store":
