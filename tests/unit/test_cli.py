@@ -208,6 +208,18 @@ def test_build_with_check_judges_recipe_and_artifact(command: Command) -> None:
     assert Path("out/manifest.json").exists()
 
 
+def test_build_with_check_judges_the_recipe_that_it_took_beside_a_folder_of_its_name(command: Command) -> None:
+    Path("recipes").mkdir()
+    Path("recipe.yaml").rename("recipes/small.yaml")
+    Path("small").mkdir()
+    ran = command("build", "small", "--output", "out", "--check", "--json", *ONE_PACK)
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert json.loads(ran.output)["check"]["summary"]["num_errors"] == 0
+    broken = command("build", "small", "--output", "small", "--check", "--set", "batch.micro_batch_size=2")
+    assert (broken.code, "batch.micro_batch_size" in broken.output) == (1, True)
+
+
 @pytest.mark.parametrize("name", COMMANDS_OF_MODULES)
 def test_list_of_commands_says_what_each_says_itself(name: str) -> None:
     _, summary = COMMANDS_OF_MODULES[name]
