@@ -13,8 +13,7 @@ from bridgepack.data.workers.process import TOKENISING, preload
 @click.argument("recipe", shell_complete=complete_recipe)
 @click.option(
     "--output",
-    type=PlaceOption(),
-    metavar="DIR|URL",
+    type=PlaceOption("FOLDER|URL"),
     help="Its folder [the recipe's artifact, or artifacts/NAME-FINGERPRINT].",
 )
 @set_option
