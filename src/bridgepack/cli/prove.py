@@ -36,7 +36,7 @@ _TIMES_SHOWN = 20
 
 
 @click.command()
-@click.argument("artifact", type=PathOption())
+@click.argument("artifact", type=PlaceOption())
 @click.option("--step", type=Count(), help="What ranks read at this step, as the host logs it.")
 @click.option("--rank", type=Count(minimum=0), help="Of these, the packs of this global rank, with their sequences.")
 @click.option(
@@ -54,13 +54,14 @@ _TIMES_SHOWN = 20
 @click.option("--bridge-version", metavar="VERSION", help="Version of megatron-bridge [0.6.2].")
 @click.option("--limit", type=Count(), help="Most sequences drawn, and times listed [all, 20].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def trace(artifact: Path, **arguments: Any) -> int:
+def trace(artifact: Path | str, **arguments: Any) -> int:
     """Say what every rank reads at a step, or where a source row went.
 
-    The step is one of a run over ARTIFACT; the answer goes down to source rows and their text.
+    ARTIFACT is a folder, or the URL of one in an object store. The step is one of a run over it; the
+    answer goes down to source rows and their text.
     """
     _check_question(arguments)
-    run = TracedRun(opened_artifact(artifact), _run_options(arguments))
+    run = TracedRun(opened_artifact(artifact_place(artifact)), _run_options(arguments))
     found, text = _traced(run, arguments)
     print_json(found.to_dict()) if arguments["as_json"] else echo(text())
     return CLEAN
