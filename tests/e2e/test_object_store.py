@@ -208,6 +208,10 @@ def test_artifact_is_read_where_it_lies(
     for arguments in ((), ("--row", "3")):
         shown = [run_cli(project, "inspect", str(place), *arguments).stdout for place in (built, "s3://read/packed/")]
         assert shown[1].replace("s3://read/packed", str(built)) == shown[0] != ""
+    for words in (("--step", "1", "--rank", "0", "--world-size", "1"), ("--source", "a.jsonl:7"), ("--pack", "2")):
+        here, there = (run_cli(project, "trace", str(place), *words, "--json") for place in (built, "s3://read/packed"))
+        assert (there.returncode, there.stderr) == (here.returncode, here.stderr) == (0, "")
+        assert there.stdout.replace("s3://read/packed", str(built)) == here.stdout
     verified = run_cli(project, "verify", "s3://read/packed", "--all", "--json")
     assert (verified.returncode, json.loads(verified.stdout)["outcome"]) == (0, "same"), verified.stdout
 

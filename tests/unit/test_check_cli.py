@@ -141,6 +141,22 @@ def test_packs_of_another_tool_are_found_where_they_lie(packs: Path, command: Co
     assert "does not state" not in ran.output
 
 
+def test_packs_whose_name_is_not_utf_8_are_one_message(packs: Path, command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"bad-\xff")
+    (folder / "training").mkdir(parents=True)
+    shard = next(path for path in packs.rglob("*.parquet"))
+    (folder / "training" / "a.parquet").write_bytes(shard.read_bytes())
+    (tmp_path / "named").mkdir()
+    (tmp_path / "named" / os.fsdecode(b"training-\xff.parquet")).write_bytes(shard.read_bytes())
+    for target in (folder, folder / "training" / "a.parquet", tmp_path / "named"):
+        for words in (("check", target), ("check", target, "--json"), ("report", target, "--output", "page.html")):
+            ran = command(*words)
+            assert (ran.code, ran.errors.count("\n")) == (2, 1)
+            assert ran.errors.startswith("error: what is read is '")
+            assert "whose name is not UTF-8. Give it another name." in ran.errors
+    assert not Path("page.html").exists()
+
+
 def test_a_recipe_that_prints_leaves_json_alone(folder: Path, command: Command) -> None:
     (folder / "mine.py").write_text(RECIPE_FUNCTION)
     ran = command("check", "mine.py", "--format", "json")

@@ -1,6 +1,7 @@
 """The command: exit codes, what goes to standard output and to standard error, and never a traceback."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,32 @@ def test_help(command: Command, arguments: list[str]) -> None:
     assert (ran.code, ran.errors) == (0, "")
     assert ran.output.startswith("Usage: ")
     assert "--help" in ran.output
+
+
+def commands_below(
+    command: click.Command, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands_below(found, (*words, name))
+
+
+def test_help_has_one_vocabulary_and_summaries_that_fit_their_line(command: Command) -> None:
+    allowed = {"AGE", "ARTIFACT", "CLUSTER", "CODE", "FILE", "FILE:ROW", "FOLDER", "FOLDER|URL", "GPU", "HOST:PORT"}
+    allowed |= {"MODEL", "N", "NAME", "NAME=VALUE", "PATH=VALUE", "RECIPE", "SECONDS", "SIZE", "TASK", "VERSION"}
+    shown = set()
+    for words, one in commands_below(bridgepack_command):
+        options = [item for item in one.params if isinstance(item, click.Option) and not item.is_flag]
+        shown |= {
+            option.make_metavar(click.Context(one)) for option in options if not isinstance(option.type, click.Choice)
+        }
+        if isinstance(one, click.Group):
+            assert "..." not in command(*words, "--help").output.partition("Options:")[2]
+    assert shown == allowed | {"here|FILE"}
 
 
 def test_version(command: Command) -> None:
@@ -206,6 +233,18 @@ def test_build_with_check_judges_recipe_and_artifact(command: Command) -> None:
     assert broken.code == 1
     assert "micro_batch_size" in broken.output
     assert Path("out/manifest.json").exists()
+
+
+def test_build_with_check_judges_the_recipe_that_it_took_beside_a_folder_of_its_name(command: Command) -> None:
+    Path("recipes").mkdir()
+    Path("recipe.yaml").rename("recipes/small.yaml")
+    Path("small").mkdir()
+    ran = command("build", "small", "--output", "out", "--check", "--json", *ONE_PACK)
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert json.loads(ran.output)["check"]["summary"]["num_errors"] == 0
+    broken = command("build", "small", "--output", "small", "--check", "--set", "batch.micro_batch_size=2")
+    assert (broken.code, "batch.micro_batch_size" in broken.output) == (1, True)
 
 
 @pytest.mark.parametrize("name", COMMANDS_OF_MODULES)

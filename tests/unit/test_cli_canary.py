@@ -101,7 +101,7 @@ def test_without_the_host_it_says_what_to_install(tmp_path: Path, artifact: Path
 
     assert finished.returncode == 2
     assert "megatron" in finished.stderr
-    assert 'pip install "bridgepack[bridge]"' in finished.stderr
+    assert 'pip install -e ".[bridge]"' in finished.stderr
     assert "Traceback" not in finished.stderr
 
 

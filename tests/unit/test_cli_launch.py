@@ -143,7 +143,7 @@ def test_missing_nemo_run_says_what_to_install(folder: Path, command: Command, m
     ran = command("launch", "recipe.yaml", "--cluster", "local")
 
     assert (ran.code, ran.output) == (2, "")
-    assert 'pip install "bridgepack[launch]"' in ran.errors
+    assert 'pip install -e ".[launch]"' in ran.errors
 
 
 def test_help_loads_nothing_heavy(folder: Path) -> None:

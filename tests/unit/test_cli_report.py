@@ -64,6 +64,16 @@ def test_build_writes_the_page(recipe: Path, command: Command) -> None:
     assert (refused.code, "--report shows what --dry-run does not build" in refused.errors) == (2, True)
 
 
+def test_build_writes_a_page_that_has_what_the_recipe_breaks(recipe: Path, command: Command) -> None:
+    ran = command("build", recipe, "--output", "packed", "--report", "--json", "--set", "batch.global_batch_size=64")
+
+    assert (ran.code, ran.errors) == (1, "")
+    assert "check" not in json.loads(ran.output)
+    page = Path("packed/report.html").read_text()
+    assert "fewer-packs-than-a-batch" in page
+    assert "such as the environment of the run" in page
+
+
 def test_broken_artifact_exits_with_1(artifact: Path, command: Command) -> None:
     shard = next(artifact.glob("training/*.parquet"))
     shard.write_bytes(shard.read_bytes()[:-1])

@@ -142,7 +142,7 @@ def trace(
     Example: `bridgepack.trace("packed", step=12, rank=0).to_pandas()`.
 
     Args:
-        artifact: its folder.
+        artifact: its folder, or its URL in an object store.
         step: as the host logs it, from 1; with a pack, its text comes along.
         rank: of a step, the global rank to look at.
         pack: 0-based row of the split; without a step, when it is read.
@@ -160,7 +160,7 @@ def trace(
         raise ConfigError("trace needs step or pack, or else source alone, e.g. step=12. Give one of these.")
     if rank is not None and step is None:
         raise ConfigError(f"rank is {rank}; without a step no rank reads anything. Give step, too.")
-    traced = TracedRun(opened_artifact(Path(artifact)), stated_options(RunOptions, run, "trace"))
+    traced = TracedRun(opened_artifact(artifact_place(artifact)), stated_options(RunOptions, run, "trace"))
     if source is not None:
         return trace_source(traced, *parse_source(source), limit=limit)
     if step is None:

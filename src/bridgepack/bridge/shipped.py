@@ -89,5 +89,5 @@ def import_host(module: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"{module} cannot be imported: {error}. A ConfigContainer needs megatron-bridge 0.6.2 here; "
-            'install it with: pip install "bridgepack[bridge]"'
+            'in a clone of bridgepack: pip install -e ".[bridge]"'
         ) from error

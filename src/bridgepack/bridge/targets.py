@@ -79,6 +79,20 @@ def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, arti
         ) from error
 
 
+def recipe_target(
+    recipe: SFTRecipe | str | Path, overrides: Mapping[str, Any] | None = None, *, artifact: Path | None = None
+) -> Target:
+    """Return the target of what `build` takes for a recipe: a name of the catalogue, where a folder has it, too.
+
+    Raises:
+        ConfigError: as `load_target`.
+    """
+    place = recipe if isinstance(recipe, SFTRecipe) else str(recipe)
+    if isinstance(place, str) and Path(place).is_dir():
+        place = catalogue_target(place)
+    return load_target(place, overrides, artifact=artifact)
+
+
 def _of_text(text: str, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
     if _names_artifact(text):
         if overrides:

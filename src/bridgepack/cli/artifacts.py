@@ -26,7 +26,9 @@ from bridgepack.report.terminal import describe_build, describe_histogram, descr
 @click.command()
 @click.argument("artifact", type=PathOption())
 @set_option
-@click.option("--output", type=PathOption(), help="Folder of the new artifact [NAME-FINGERPRINT beside the old].")
+@click.option(
+    "--output", type=PathOption("FOLDER"), help="Folder of the new artifact [NAME-FINGERPRINT beside the old]."
+)
 @build_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
@@ -51,7 +53,7 @@ def repack(
 
 @click.command()
 @click.argument("artifact", type=PlaceOption())
-@click.option("--row", type=int, help="Draw this pack: 0-based row of the split.")
+@click.option("--row", type=int, metavar="N", help="Draw this pack: 0-based row of the split.")
 @click.option("--split", type=click.Choice(["training", "validation"]), default="training", show_default=True)
 @click.option("--limit", type=Count(), help="Draw only the first sequences of the pack [all].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -81,9 +83,9 @@ def inspect(artifact: Path | str, row: int | None, split: str, limit: int | None
 
 
 @click.command()
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact", type=PathOption())
 @click.option("--bridge-version", required=True, metavar="VERSION", help="Version of megatron-bridge, 0.3 or newer.")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder of the export.")
+@click.option("--output", required=True, type=PathOption("FOLDER"), help="Folder of the export.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be written; write nothing.")
 def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry_run: bool) -> int:

@@ -13,14 +13,13 @@ from bridgepack.data.workers.process import TOKENISING, preload
 @click.argument("recipe", shell_complete=complete_recipe)
 @click.option(
     "--output",
-    type=PlaceOption(),
-    metavar="DIR|URL",
+    type=PlaceOption("FOLDER|URL"),
     help="Its folder [the recipe's artifact, or artifacts/NAME-FINGERPRINT].",
 )
 @set_option
 @build_options
 @click.option("--check", "is_checked", is_flag=True, help="Then judge recipe and artifact, as `check` does.")
-@click.option("--report", "is_reported", is_flag=True, help="Then write report.html into it, as `report` does.")
+@click.option("--report", "is_reported", is_flag=True, help="Then judge both, and write report.html into it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
 def build(

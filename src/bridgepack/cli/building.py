@@ -1,10 +1,9 @@
 """What the `build` command does, once the server of the workers has been started."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bridgepack.bridge.targets import recipe_target
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.cli.build_options import chosen_options
@@ -20,9 +19,6 @@ from bridgepack.report.terminal import describe_build, describe_plan
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.text import report_to_dict
-
-if TYPE_CHECKING:
-    from bridgepack.report.html.files import WrittenReport
 
 
 def build_recipe(
@@ -48,28 +44,31 @@ def build_recipe(
         return CLEAN
     with TerminalProgress() as progress:
         result = build_artifact(loaded, output=output, progress=progress, options=chosen, balance=balance)
-    summary, judged = result.to_dict(), []
+    summary = result.to_dict()
+    judged: CheckReport | None = None
+    page: Path | None = None
     with complete_on_interrupt(result.output):
         if not as_json:
             echo(describe_build(result, loaded))
-        if is_checked:
-            judged.append(_check_built(recipe, overrides, result, num_workers=chosen.num_workers))
-            summary["check"] = report_to_dict(judged[-1])
+        if is_checked or is_reported:
+            judged, page = _judged(recipe, overrides, result, is_reported=is_reported, num_workers=chosen.num_workers)
+        if judged and is_checked:
+            summary["check"] = report_to_dict(judged)
             if not as_json:
-                echo("\n" + rendered(judged[-1], has_colour=has_colour()).rstrip("\n"))
-        if is_reported:
-            written = _write_report(result, num_workers=chosen.num_workers)
-            judged.append(written.report)
-            summary["report"] = str(written.files["output"])
+                echo("\n" + rendered(judged, has_colour=has_colour()).rstrip("\n"))
+        if page:
+            summary["report"] = str(page)
             if not as_json:
-                echo(f"\nreport: {printable(summary['report'])}")
+                echo(f"\nreport: {printable(str(page))}")
         if as_json:
             print_json(summary)
-    return FINDINGS if any(report.fails() for report in judged) else CLEAN
+    return FINDINGS if judged and judged.fails() else CLEAN
 
 
-def _check_built(recipe: str, overrides: tuple[str, ...], result: BuildResult, *, num_workers: int) -> CheckReport:
-    """Return what the rules say of what was built together with its recipe."""
+def _judged(
+    recipe: str, overrides: tuple[str, ...], result: BuildResult, *, is_reported: bool, num_workers: int
+) -> tuple[CheckReport, Path | None]:
+    """Return what the rules say of what was built together with its recipe, and where the page of it is."""
     with TerminalProgress() as progress:
         options = CheckOptions(
             artifact=result.output,
@@ -77,11 +76,10 @@ def _check_built(recipe: str, overrides: tuple[str, ...], result: BuildResult, *
             num_workers=max(num_workers, 1),
             progress=progress,
         )
-        return check_target(recipe, options)
+        target = recipe_target(recipe, options.overrides, artifact=result.output)
+        if not is_reported:
+            return check_target(target, options), None
+        from bridgepack.report.html.files import write_report  # slow to import
 
-
-def _write_report(result: BuildResult, *, num_workers: int) -> WrittenReport:
-    from bridgepack.report.html.files import write_report
-
-    with TerminalProgress() as progress:
-        return write_report(result.output, CheckOptions(num_workers=max(num_workers, 1), progress=progress))
+        written = write_report(result.output, options, target=target)
+    return written.report, written.files["output"]

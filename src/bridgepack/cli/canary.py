@@ -33,7 +33,7 @@ from bridgepack.report.progress import TerminalProgress
 @click.option("--plant", type=click.Choice(FAULTS), help="Plant a fault, to see that it is found.")
 @click.option("--self-test", "is_self_test", is_flag=True, help="Plant every fault, one after another.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--output", type=PathOption(), help="Write the report to this file.")
+@click.option("--output", type=PathOption("FILE"), help="Write the report to this file.")
 def canary(target: str, **arguments: Any) -> int:
     """Compare one packed training step with an unpacked one.
 

@@ -40,12 +40,12 @@ from bridgepack.rules.registry import ALL_RULES
 @click.option(
     "--select",
     multiple=True,
-    metavar="CODES",
+    metavar="CODE",
     shell_complete=complete_rule,
     help="Run only these: BP101, BP1, a name; repeatable.",
 )
 @click.option(
-    "--ignore", multiple=True, metavar="CODES", shell_complete=complete_rule, help="Do not run these; repeatable."
+    "--ignore", multiple=True, metavar="CODE", shell_complete=complete_rule, help="Do not run these; repeatable."
 )
 @click.option("--fix", is_flag=True, help="Write the safe changes into the file, then check it.")
 @click.option("--diff", is_flag=True, help="Print what --fix would write.")
@@ -56,7 +56,7 @@ from bridgepack.rules.registry import ALL_RULES
 @click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
 @click.option("--format", "form", type=click.Choice(["text", "json", "sarif", "github", "gitlab"]), help="[text]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("--output", type=PathOption(), help="Write the report, or the diff, to this file.")
+@click.option("--output", type=PathOption("FILE"), help="Write the report, or the diff, to this file.")
 def check(target: str, **arguments: Any) -> int:
     """Judge TARGET by every rule that applies.
 

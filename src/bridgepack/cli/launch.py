@@ -32,7 +32,7 @@ from bridgepack.rules.engine.text import report_to_dict
 @click.option("--cluster", metavar="CLUSTER", help="FILE.yaml, FILE.toml, local or torchrun.")
 @set_option
 @click.option("--cluster-set", "cluster_changes", multiple=True, metavar="PATH=VALUE", help="The same for the cluster.")
-@click.option("--artifact", metavar="FOLDER", help="Packs that are there already; nothing is built.")
+@click.option("--artifact", metavar="ARTIFACT", help="Packs that are there already; nothing is built.")
 @click.option("--skip", multiple=True, metavar="TASK", help="Leave out build, check or train; repeatable.")
 @click.option("--environment", metavar="here|FILE", help="What is installed on the nodes, as pip freeze lists it.")
 @click.option("--detach", is_flag=True, help="Return once everything is submitted.")

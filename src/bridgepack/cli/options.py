@@ -16,10 +16,11 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 class PathOption(click.Path):
-    """A path that is not empty, as an unset variable of a script would be."""
+    """A path that is not empty, as an unset variable of a script would be; help shows its `name`."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "ARTIFACT") -> None:
         super().__init__(path_type=Path)
+        self.name = name
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
         """Return the path."""
@@ -87,7 +88,7 @@ _STORE_HELP = "Folder of the token store [$BRIDGEPACK_STORE, or .bridgepack/toke
 _BUILD_OPTIONS = (
     click.option("--workers", "num_workers", type=Count(), help="Most processes [the machine's cores]."),
     click.option("--memory", metavar="SIZE", help="Memory to use, e.g. 8G [three quarters of what is free]."),
-    click.option("--store", type=PathOption(), help=_STORE_HELP),
+    click.option("--store", type=PathOption("FOLDER"), help=_STORE_HELP),
     click.option("--engine", type=click.Choice(["local", "ray"]), default="local", help="Where tasks run [local]."),
     click.option("--ray-address", metavar="HOST:PORT", help="Head of a Ray cluster [$RAY_ADDRESS, or Ray here]."),
     click.option("--replace", is_flag=True, help="Replace an artifact of another fingerprint at the output."),

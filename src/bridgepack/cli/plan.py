@@ -12,11 +12,17 @@ from bridgepack.data.tokenizers.frameworks import import_transformers
 @click.command()
 @click.argument("recipe")
 @click.option("--gpus", "num_gpus", required=True, type=Count(), help="GPUs of the run.")
-@click.option("--gpu", default="h100-80gb", help="Kind of GPU, e.g. a100-80gb, h200-141gb, b200-180gb [h100-80gb].")
-@click.option("--model", help="Model to plan for: hub id, folder, or a recipe of Megatron-Bridge [recipe's].")
+@click.option(
+    "--gpu", metavar="GPU", default="h100-80gb", help="Kind of GPU, e.g. a100-80gb, h200-141gb, b200-180gb [h100-80gb]."
+)
+@click.option(
+    "--model", metavar="MODEL", help="Model to plan for: hub id, folder, or a recipe of Megatron-Bridge [recipe's]."
+)
 @click.option("--artifact", type=PathOption(), help="Packs whose sequences' lengths are taken [a sample of the data].")
-@click.option("--calibrate", "log", type=PathOption(), help="Log of a run of RECIPE; its step times set the speed.")
-@click.option("--write", "output", type=PathOption(), help="Write the best as a recipe to this new YAML file.")
+@click.option(
+    "--calibrate", "log", type=PathOption("FILE"), help="Log of a run of RECIPE; its step times set the speed."
+)
+@click.option("--write", "output", type=PathOption("FILE"), help="Write the best as a recipe to this new YAML file.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj

@@ -36,14 +36,14 @@ _TIMES_SHOWN = 20
 
 
 @click.command()
-@click.argument("artifact", type=PathOption())
+@click.argument("artifact", type=PlaceOption())
 @click.option("--step", type=Count(), help="What ranks read at this step, as the host logs it.")
 @click.option("--rank", type=Count(minimum=0), help="Of these, the packs of this global rank, with their sequences.")
 @click.option(
     "--pack", type=Count(minimum=0), help="Of these, this pack with its text; without --step when it is read."
 )
 @click.option("--source", metavar="FILE:ROW", help="Where this source row is, and when it is read, or why not.")
-@click.option("--recipe", help="Recipe or config of the run [the recipe that ARTIFACT was built with].")
+@click.option("--recipe", metavar="RECIPE", help="Recipe or config of the run [that of ARTIFACT].")
 @set_option
 @click.option("--world-size", type=Count(), help="GPUs of the run [what the recipe says].")
 @click.option("--context", type=Count(), help="Context-parallel ranks [what the recipe says].")
@@ -54,13 +54,14 @@ _TIMES_SHOWN = 20
 @click.option("--bridge-version", metavar="VERSION", help="Version of megatron-bridge [0.6.2].")
 @click.option("--limit", type=Count(), help="Most sequences drawn, and times listed [all, 20].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def trace(artifact: Path, **arguments: Any) -> int:
+def trace(artifact: Path | str, **arguments: Any) -> int:
     """Say what every rank reads at a step, or where a source row went.
 
-    The step is one of a run over ARTIFACT; the answer goes down to source rows and their text.
+    ARTIFACT is a folder, or the URL of one in an object store. The step is one of a run over it; the
+    answer goes down to source rows and their text.
     """
     _check_question(arguments)
-    run = TracedRun(opened_artifact(artifact), _run_options(arguments))
+    run = TracedRun(opened_artifact(artifact_place(artifact)), _run_options(arguments))
     found, text = _traced(run, arguments)
     print_json(found.to_dict()) if arguments["as_json"] else echo(text())
     return CLEAN
@@ -114,7 +115,7 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
     show_default=True,
     help="What packs are derived from; the token store needs no sources and no tokenizer.",
 )
-@click.option("--store", type=PathOption(), help="Folder of the token store [that of ARTIFACT].")
+@click.option("--store", type=PathOption("FOLDER"), help="Folder of the token store [that of ARTIFACT].")
 @click.option("--all", "is_all", is_flag=True, help="Build everything anew and compare every byte.")
 @click.option("--sample", type=Count(), help="Packs to derive anew; every shard is hashed in any case [100].")
 @click.option("--seed", type=Count(minimum=0), help="Seed of the sample [0].")
@@ -126,7 +127,7 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
     shell_complete=complete_field,
     help="Say where a source is now; repeatable.",
 )
-@click.option("--scratch", type=PathOption(), help="Folder for --all [the system's for temporary files].")
+@click.option("--scratch", type=PathOption("FOLDER"), help="Folder for --all [the system's for temporary files].")
 @click.option("--workers", type=Count(), help="Most processes for --all [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(artifact: Path | str, **arguments: Any) -> int:
@@ -173,7 +174,7 @@ def _check_extent(arguments: dict[str, Any]) -> None:
 @click.argument("first", type=PathOption())
 @click.argument("second", type=PathOption())
 @click.option("--limit", type=Count(minimum=0), help="Most sequences of each kind that are shown; all are counted [5].")
-@click.option("--html", type=PathOption(), metavar="FILE", help="Write it as a page of HTML, too.")
+@click.option("--html", type=PathOption("FILE"), help="Write it as a page of HTML, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(first: Path, second: Path, limit: int | None, html: Path | None, as_json: bool) -> int:
     """Compare two artifacts: sequences, masks, statistics, settings.

@@ -8,7 +8,7 @@ import click
 
 from bridgepack.bridge.shipped import shipped_recipes
 from bridgepack.cli.completion import complete_recipe
-from bridgepack.cli.options import set_option
+from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.config.catalogue import catalogue
 from bridgepack.config.load import load_recipe, parse_overrides
@@ -31,11 +31,14 @@ def recipes() -> None:
 
 
 @recipes.command("list")
-@click.option("--family", help="Only recipes of this family, the name of their file.")
+@click.option("--family", metavar="NAME", help="Only recipes of this family, the name of their file.")
 @click.option("--bridge", "with_bridge", is_flag=True, help="Name Megatron-Bridge's own recipes, too; imports it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
-    """List every recipe of the catalogue: family, method, GPUs, tokens of a pack, parallelism."""
+    """List the recipes of the catalogue.
+
+    For each: family, method, GPUs, tokens of a pack, parallelism.
+    """
     entries = catalogue(family=family)
     shipped = list(shipped_recipes()) if with_bridge else None
     if as_json:
@@ -48,7 +51,7 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
 @recipes.command()
 @click.argument("name", shell_complete=complete_recipe)
 @click.option("--resolved", is_flag=True, help="Print every value with where it comes from.")
-@click.option("--artifact", type=click.Path(path_type=Path), help="Packs that decide the steps [the recipe's own].")
+@click.option("--artifact", type=PathOption(), help="Packs that decide the steps [the recipe's own].")
 @set_option
 @click.option("--format", "form", type=click.Choice(["yaml", "toml"]), default="yaml", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -62,7 +65,10 @@ def show(
     form: str,
     as_json: bool,
 ) -> int:
-    """Print the recipe NAME: of the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION."""
+    """Print the recipe NAME.
+
+    NAME is of the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION.
+    """
     recipe = load_recipe(name, parse_overrides(overrides))
     if resolved or artifact is not None:
         if is_whole_process and Path(recipe.tokenizer.name_or_path).is_dir():
@@ -78,19 +84,20 @@ def show(
 
 @recipes.command()
 @click.argument("name", required=False)
-@click.option("--model", help="Hub id, folder, or a recipe of Megatron-Bridge or of the catalogue.")
-@click.option("--gpus", "num_gpus", type=click.IntRange(min=1), help="GPUs of the run.")
-@click.option("--seq-length", type=click.IntRange(min=2), help="Runtime tokens of a pack.")
+@click.option("--model", metavar="MODEL", help="Hub id, folder, or a recipe of Megatron-Bridge or of the catalogue.")
+@click.option("--gpus", "num_gpus", type=Count(), help="GPUs of the run.")
+@click.option("--seq-length", type=Count(minimum=2), help="Runtime tokens of a pack.")
 @click.option("--method", type=click.Choice(["full", "lora", "dora"]), help="What is trained [full].")
-@click.option("--data", default="data/chats.jsonl", show_default=True, help="Training data.")
-@click.option("--tokenizer", help="Hub id or folder of the tokenizer [the model's].")
-@click.option("--output", type=click.Path(path_type=Path), help="File to write [NAME.yaml].")
+@click.option("--data", metavar="FILE", default="data/chats.jsonl", show_default=True, help="Training data.")
+@click.option("--tokenizer", metavar="NAME", help="Hub id or folder of the tokenizer [the model's].")
+@click.option("--output", type=PathOption("FILE"), help="File to write [NAME.yaml].")
 @click.option("--dry-run", is_flag=True, help="Print the recipe; write nothing.")
 @click.pass_context
 def new(context: click.Context, /, output: Path | None, dry_run: bool, **wish: Any) -> int:
-    """Write a recipe file NAME.yaml to start from, with comments; it checks clean once its data is there.
+    """Write a recipe file to start from, with comments.
 
-    In a terminal, what is not given is asked, with what was found as the default.
+    It is NAME.yaml, and checks clean once its data is there. In a terminal, what is not given is asked, with what was
+    found as the default.
     """
     missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
     if missing and not sys.stdin.isatty():
@@ -133,9 +140,12 @@ def _asked(wish: dict[str, Any]) -> dict[str, Any]:
 
 
 @recipes.command()
-@click.option("--output", type=click.Path(path_type=Path), help="Write it to this file.")
+@click.option("--output", type=PathOption("FILE"), help="Write it to this file.")
 def schema(output: Path | None) -> int:
-    """Print the JSON Schema of recipe files, for editors and other programs."""
+    """Print the JSON Schema of recipe files.
+
+    Editors and other programs read it.
+    """
     with staged_report(output, schema_text()):
         pass
     if output is None:

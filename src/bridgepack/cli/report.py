@@ -16,8 +16,8 @@ from bridgepack.report.text import printable
 
 @click.command()
 @click.argument("artifact", type=PathOption())
-@click.option("--output", type=PathOption(), metavar="FILE", help="Where the page goes [report.html in ARTIFACT].")
-@click.option("--card", type=PathOption(), metavar="FILE", help="Write a dataset card as well, e.g. README.md.")
+@click.option("--output", type=PathOption("FILE"), help="Where the page goes [report.html in ARTIFACT].")
+@click.option("--card", type=PathOption("FILE"), help="Write a dataset card as well, e.g. README.md.")
 @click.option("--given", multiple=True, metavar="NAME=VALUE", help="Say what packs without a manifest do not.")
 @click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

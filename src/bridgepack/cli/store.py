@@ -26,7 +26,7 @@ def store() -> None:
 
 
 _store_option = click.option(
-    "--store", "folder", type=PathOption(), help="Folder [$BRIDGEPACK_STORE, or artifacts/.bridgepack/tokens]."
+    "--store", "folder", type=PathOption("FOLDER"), help="Folder [$BRIDGEPACK_STORE, or artifacts/.bridgepack/tokens]."
 )
 
 
@@ -34,7 +34,10 @@ _store_option = click.option(
 @_store_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_command(folder: Path | None, as_json: bool) -> int:
-    """List what the store holds: tokenisations, their sizes and last use, and the artifacts made of them."""
+    """List what the store holds.
+
+    For each tokenisation: its size and last use, and the artifacts made of it.
+    """
     listing = list_store(_named(folder))
     print_json(asdict(listing)) if as_json else echo(describe_store(listing))
     return CLEAN
@@ -71,7 +74,10 @@ def prune(
 @click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(folder: Path | None, remove: bool, workers: int | None, as_json: bool) -> int:
-    """Read every byte of the store and compare it with its checksum; exit 1 when a file is broken."""
+    """Compare every file of the store with its checksum.
+
+    Exit 1 when one is broken.
+    """
     with TerminalProgress() as progress:
         found = verify_store(_named(folder), removes=remove, num_workers=workers or num_cores(), progress=progress)
     print_json(asdict(found)) if as_json else echo(describe_verified(found))

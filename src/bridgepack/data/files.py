@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bridgepack.errors import BridgepackError
+
 #: Ends the name of a file that is not whole yet; one that is left behind belongs to a process that was killed.
 TEMPORARY_SUFFIX = ".tmp"
 #: Seconds in which the hub has to answer.
@@ -37,6 +39,14 @@ def write_text(path: Path, text: str, *, is_shared: bool = False) -> None:
     """Write a whole UTF-8 file, or none."""
     with replaced_when_whole(path, is_shared=is_shared) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def refuse_name(path: Path, kind: type[BridgepackError], what: str) -> None:
+    """Raise an error of `kind` where the name of a file or folder is not UTF-8, which pyarrow opens none of."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise kind(f"{what} {str(path)!r}, whose name is not UTF-8. Give it another name.") from None
 
 
 def sync_folder(folder: Path) -> None:

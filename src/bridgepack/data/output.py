@@ -11,7 +11,7 @@ from pathlib import Path
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.artifact.contents import PLAN_FOLDER, REPORT_FILE
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, read_manifest
-from bridgepack.data.files import TEMPORARY_SUFFIX, nearest_folder, sync_folder, write_text
+from bridgepack.data.files import TEMPORARY_SUFFIX, nearest_folder, refuse_name, sync_folder, write_text
 from bridgepack.errors import ArtifactError, ArtifactInUseError, BridgepackError, StoreError
 from bridgepack.records import SPLITS, Manifest
 
@@ -76,7 +76,7 @@ def refuse_foreign_folder(output: Path) -> None:
         ArtifactError: when its name is not UTF-8, or it is a file, the current folder, or a folder with something in it
             that is no artifact.
     """
-    _refuse_name(output, ArtifactError, "output is")
+    refuse_name(output, ArtifactError, "output is")
     if output.exists() and not output.is_dir():
         raise ArtifactError(f"output is {str(output)!r}, which is a file. Choose a folder.")
     if Path.cwd().is_relative_to(output.resolve()):
@@ -105,17 +105,10 @@ def refuse_unwritable(output: Path, store: Path) -> None:
     Raises:
         ArtifactError, StoreError: when not.
     """
-    _refuse_name(output, ArtifactError, "output is")
-    _refuse_name(store, StoreError, "the token store is")
+    refuse_name(output, ArtifactError, "output is")
+    refuse_name(store, StoreError, "the token store is")
     _try(output.absolute().parent, ArtifactError, f"output is {str(output)!r}", "--output")
     _try(store.absolute(), StoreError, f"the token store is {str(store)!r}", "--store")
-
-
-def _refuse_name(path: Path, kind: type[BridgepackError], what: str) -> None:
-    try:
-        str(path.absolute()).encode()
-    except UnicodeEncodeError:
-        raise kind(f"{what} {str(path)!r}, whose name is not UTF-8. Choose another one.") from None
 
 
 def _try(folder: Path, kind: type[BridgepackError], what: str, option: str) -> None:

@@ -100,7 +100,7 @@ def require_nemo_run() -> None:
     """
     if find_spec("nemo_run") is None:
         raise ConfigError(
-            'launching needs nemo-run, which is not installed here. Install it: pip install "bridgepack[launch]"'
+            'launching needs nemo-run, which is not installed. In a clone of bridgepack: pip install -e ".[launch]"'
         )
 
 

@@ -223,7 +223,7 @@ def _make_folders(plan: LaunchPlan) -> None:
         if shutil.which("torchrun", path=folders) is None:
             raise ConfigError(
                 "executor.launcher.kind is torchrun; there is no torchrun in PATH or beside this Python. Install "
-                'PyTorch here, e.g. with pip install "bridgepack[bridge]", or use another cluster.'
+                'PyTorch here, e.g. pip install -e ".[bridge]" in a clone of bridgepack, or use another cluster.'
             )
     _make(Path(get_nemorun_home()) / "experiments", "NEMORUN_HOME", get_nemorun_home())
     if here:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack import __version__
+from bridgepack.bridge.targets import recipe_target
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.cluster.base import Task
@@ -206,7 +207,7 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
 
 def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOptions) -> CheckReport:
     """Return a report without errors."""
-    report = check_target(target if isinstance(target, SFTRecipe) else str(target), options)
+    report = check_target(recipe_target(target, options.overrides, artifact=options.artifact), options)
     if report.has_errors:
         text = rendered(report).rstrip("\n")
         raise LaunchRefusedError(f"nothing was submitted: the check of {recipe.name} fails.\n\n{text}", report)

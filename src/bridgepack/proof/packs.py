@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
+from bridgepack.data.reading.cloud_path import arrow_source
 from bridgepack.data.shards.row_groups import batch_of_table, one_line
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray, seq_boundaries
@@ -77,7 +78,7 @@ def _rows_of_shard(artifact: Artifact, name: str, packs: Mapping[int, int]) -> d
     found: dict[int, PackedRow] = {}
     first = 0
     try:
-        with pq.ParquetFile(path, memory_map=True) as file:
+        with pq.ParquetFile(arrow_source(path), memory_map=True) as file:
             for group in range(file.metadata.num_row_groups):
                 num_rows = file.metadata.row_group(group).num_rows
                 wanted = [row for row in range(first, first + num_rows) if row in packs]

@@ -154,7 +154,9 @@ def describe_executors(listing: ExecutorListing, *, knows_classes: bool = True) 
         *(_section_block(section, "executor.kind") for section in listing.executors),
     ]
     if not knows_classes:
-        blocks.append('nemo-run is not installed here: pip install "bridgepack[launch]" to see the classes of nemo_run')
+        blocks.append(
+            'nemo-run is not installed here; to see the classes of nemo_run, in a clone: pip install -e ".[launch]"'
+        )
     for name, sections in listing.parts.items():
         blocks += [_section_block(section, f"executor.{name}.kind") for section in sections]
     return "\n\n".join(blocks)

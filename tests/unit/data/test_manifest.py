@@ -123,7 +123,7 @@ def test_manifest_with_a_wrong_value_names_the_place(tmp_path: Path, path: str, 
     [
         ("none", "does not exist. Give the folder of an artifact"),
         ("file", "is a file. Give the folder of an artifact"),
-        ("folder", "has no manifest.json, so it is no artifact: .* `bridgepack build RECIPE --output DIR`."),
+        ("folder", "has no manifest.json, so it is no artifact: .* `bridgepack build RECIPE --output FOLDER`."),
     ],
 )
 def test_place_without_a_manifest(tmp_path: Path, name: str, message: str) -> None:

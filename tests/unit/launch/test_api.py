@@ -68,7 +68,7 @@ for step in (lambda: bridgepack.launch("r", "local"), lambda: bridgepack.launch.
     try:
         step()
     except ConfigError as error:
-        assert 'pip install "bridgepack[launch]"' in str(error)
+        assert 'pip install -e ".[launch]"' in str(error)
     else:
         raise SystemExit("nothing was said")
 """

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bridgepack.data.artifact.contents import leaves, refuse_changed, refuse_npy, shard_problem
 from bridgepack.data.artifact.manifest import read_manifest
+from bridgepack.data.files import refuse_name
 from bridgepack.data.shards.opening import refuse_deadly
 from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_row
 from bridgepack.errors import ArtifactError
@@ -22,6 +23,7 @@ class Artifact:
         """
         self.folder = folder
         self.manifest = read_manifest(folder)
+        refuse_name(folder, ArtifactError, "artifact is")
         self._may_be_changed = may_be_changed
         if not may_be_changed:
             refuse_changed(folder, self.manifest)

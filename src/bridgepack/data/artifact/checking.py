@@ -11,6 +11,7 @@ from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.artifact.contents import PLAN_FOLDER, changed_files, leaves, unlisted_files
 from bridgepack.data.artifact.discovery import FoundShards, find_shards, is_pattern
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
+from bridgepack.data.files import refuse_name
 from bridgepack.data.reading.cloud_path import CloudPath
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.npy import NPY_SUFFIX, iter_npy_batches, read_npy_facts
@@ -100,6 +101,8 @@ class ArtifactOnDisk:
             )
         self.manifest = None if self._found.splits else read_manifest(target)
         self.folder = self._found.folder
+        for path in (target, *(self.folder / name for name in self._found.paths)):
+            refuse_name(path, ArtifactError, "what is read is")
         self.parts = PartsOnDisk(folder=self.folder)
         self.tasks = PlainRunner(InThisProcess())
 

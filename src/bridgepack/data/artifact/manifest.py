@@ -100,7 +100,7 @@ def _why_missing(folder: Path) -> str:
         return f"{str(folder)!r} is a file. Give the folder of an artifact that `bridgepack build` wrote."
     return (
         f"{str(folder)!r} has no {MANIFEST_FILE}, so it is no artifact: not built by bridgepack, or a build that did "
-        "not finish. Build it with `bridgepack build RECIPE --output DIR`."
+        "not finish. Build it with `bridgepack build RECIPE --output FOLDER`."
     )
 
 

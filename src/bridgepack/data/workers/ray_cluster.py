@@ -19,7 +19,7 @@ from bridgepack.errors import ConfigError
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 _ADDRESS = re.compile(r"(?P<host>[^\s:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
-_INSTALL = 'pip install "bridgepack[ray]"'
+_INSTALL = 'In a clone of bridgepack: pip install -e ".[ray]"'
 _CONNECT_S = 10.0
 #: For Ray's own store, on a cluster of one machine: tasks carry names of files, and few bytes.
 _OBJECT_STORE_BYTES = 128 << 20

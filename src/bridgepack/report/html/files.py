@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bridgepack.bridge.targets import Target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.contents import CARD_FILE, REPORT_FILE
 from bridgepack.data.artifact.discovery import find_shards
@@ -68,7 +69,12 @@ def report(
 
 
 def write_report(
-    artifact: Path, options: CheckOptions, *, output: Path | None = None, card: Path | None = None
+    artifact: Path,
+    options: CheckOptions,
+    *,
+    output: Path | None = None,
+    card: Path | None = None,
+    target: Target | None = None,
 ) -> WrittenReport:
     """Return what was written of an artifact: its page, and its dataset card.
 
@@ -77,6 +83,7 @@ def write_report(
         options: how it is judged.
         output: file of the page; by default `report.html` in the artifact.
         card: file of the card; none is written by default.
+        target: the recipe to judge it with, where `options` have the artifact; it is judged alone by default.
 
     Raises:
         ConfigError: a file cannot be written there, or the artifact could not be read any more.
@@ -91,7 +98,7 @@ def write_report(
     if card is not None and not has_manifest:
         raise ConfigError(f"--card needs {MANIFEST_FILE}, which {str(artifact)!r} does not have. Leave it out.")
     output = output or artifact / REPORT_FILE
-    page = artifact_page(artifact, options)
+    page = artifact_page(artifact, options, target)
     text = None if card is None else dataset_card(artifact, page.facts.manifest)
     with staged_report(output, page.html()), staged_report(card, text or "", option="--card"):
         pass

@@ -65,6 +65,7 @@ class ArtifactPage:
     facts: ArtifactFacts
     splits: tuple[SplitPage, ...]
     waiting: Waiting | str  #: a text says why it is not known
+    has_recipe: bool  #: whether it was judged with one
 
     def html(self) -> str:
         """Return the page."""
@@ -82,21 +83,22 @@ class ArtifactPage:
         )
 
 
-def artifact_page(target: Path, options: CheckOptions) -> ArtifactPage:
+def artifact_page(folder: Path, options: CheckOptions, target: Target | None = None) -> ArtifactPage:
     """Return the page of an artifact, of a packed file, or of those that a pattern names.
 
     Args:
-        target: which.
+        folder: which.
         options: how it is judged; `given` says what packs without a manifest do not.
+        target: the recipe to judge it with, where `options` have the artifact; it is judged alone by default.
 
     Raises:
         ArtifactError: it is no artifact.
         RuleCrashError: a rule raised.
     """
-    loaded = Target(kind="artifact", place=str(target), artifact=target)
+    loaded = target or Target(kind="artifact", place=str(folder), artifact=folder)
     packs = checked_artifact(loaded, options)
     assert packs is not None
-    opened = _opened(target, packs, options)
+    opened = _opened(folder, packs, options)
     splits = tuple(_split_pages(opened, packs.facts))
     waiting: Waiting | str = _FOREIGN if packs.facts.manifest is None else _CHANGED
     if isinstance(opened, Artifact):
@@ -105,11 +107,12 @@ def artifact_page(target: Path, options: CheckOptions) -> ArtifactPage:
         except BridgepackError as error:
             waiting = str(error)
     return ArtifactPage(
-        folder=target,
+        folder=folder,
         report=check_target(loaded, options, packs=packs),
         facts=packs.facts,
         splits=splits,
         waiting=waiting,
+        has_recipe=loaded.config is not None,
     )
 
 
