@@ -5,6 +5,9 @@ from html import escape
 
 import numpy as np
 
+from bridgepack.data.packing.balance import balanced_order, pack_costs, straggler_ratios
+from bridgepack.data.packing.plan import plan_packs
+from bridgepack.geometry import IntArray
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import thd_positions
@@ -181,6 +184,42 @@ def context_parallel() -> str:
     return drawing.svg()
 
 
+def _costs_of_a_step() -> IntArray:
+    """Return the costs of 16 packs of 131,072 tokens with chats, long sequences and a few as long as a pack."""
+    rng = np.random.default_rng(0)
+    parts = [rng.integers(100, 2_000, 800), rng.integers(4_000, 16_000, 45), rng.integers(65_536, 131_072, 7)]
+    lengths = np.concatenate(parts)
+    plan = plan_packs(lengths, packed_sequence_size=131_072)
+    ordered = lengths[plan.sequence_order]
+    costs = pack_costs(ordered, plan.pack_offsets, token_cost=51_000, packed_sequence_size=131_072, has_tail=True)
+    return costs[:16]
+
+
+def balance() -> str:
+    """Return how long ranks wait in one step before and after packs are exchanged within it."""
+    drawing = Drawing("Balance before and after", "One step of 4 ranks with 4 packs each; a balanced step ends sooner.")
+    drawing.heading("One step: 4 ranks, 4 packs each", "each box is a pack, as wide as its cost; grey: waiting")
+    costs, slots = _costs_of_a_step(), np.arange(16).reshape(1, 4, 4)
+    longest = int(costs[slots].sum(axis=2).max())
+    for title, held in (("Unbalanced", costs), ("within_batch", costs[balanced_order(costs, slots)])):
+        ratio = straggler_ratios(held, slots)[0]
+        drawing.y += 22
+        drawing.heading(f"{title}: {ratio:.3f} times an even step")
+        slowest = int(held[slots].sum(axis=2).max())
+        for rank, packs in enumerate(held[slots[0]].tolist()):
+            drawing.text(10, drawing.y + 15, f"rank {rank}", "m")
+            x = 60.0
+            for cost in packs:
+                drawing.box(x, drawing.y, 330 * cost / longest - 2, 22, "b" if cost > 2 * costs.min() else "a")
+                x += 330 * cost / longest
+            if 330 * (slowest - sum(packs)) / longest > 2:
+                drawing.box(x, drawing.y, 330 * (slowest - sum(packs)) / longest, 22, "p")
+            drawing.y += 26
+    drawing.text(60, drawing.y + 14, "Orange costs over twice the cheapest: long sequences.", "m")
+    drawing.y += 20
+    return drawing.svg()
+
+
 _LAYERS = (
     (("cli", "parses, prints"),),
     (("launch", "nemo-run"),),
@@ -188,11 +227,11 @@ _LAYERS = (
     (("running", "jobs, the guard"),),
     (("report", "text, pages"),),
     (("checking", "a target judged"), ("canary", "packed, unpacked")),
-    (("planning", "sizes, topology"),),
+    (("planning", "costs, topology, balance"),),
     (("proof", "trace, verify, diff, masks"),),
     (("bridge", "Megatron-Bridge's settings"),),
-    (("data", ""), ("rules", ""), ("replay", ""), ("examples", "")),
-    (("config", "what a user writes"),),
+    (("data", ""), ("rules", ""), ("examples", "")),
+    (("config", "what users write"), ("replay", "what loaders read")),
     (("records", "values between rooms"),),
     (("releases", "what each host version calls packing"),),
     (("geometry", "formulas"),),
@@ -285,6 +324,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "images/row-to-pack.svg": row_to_pack,
     "images/mask-shift.svg": mask_shift,
     "images/context-parallel.svg": context_parallel,
+    "images/balance.svg": balance,
     "images/layers.svg": layers,
     "images/rules.svg": rules,
 }

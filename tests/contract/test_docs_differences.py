@@ -414,6 +414,17 @@ def test_turns_that_say_not_to_be_trained_are_trained(tmp_path: Path, tokenizer:
     assert 0 < sum(own[1]) < sum(host[0][1])
 
 
+def test_thoughts_are_trained(tmp_path: Path, tokenizer: Path) -> None:
+    rows = [_chat(("user", "hi"), ("assistant", "<think>well</think>yes"))]
+
+    host = host_rows(tmp_path, rows, tokenizer)
+    assert own_rows(own_artifact(tmp_path, rows, tokenizer)) == host
+    masked = own_artifact(tmp_path / "mask", rows, tokenizer, preprocessing={"reasoning_loss": "mask"})
+    ((ids, mask, _),) = own_rows(masked)
+    assert ids == host[0][0]
+    assert 0 < sum(mask) < sum(host[0][1])
+
+
 def test_variables_of_a_row_are_not_read(tmp_path: Path, with_template: Callable[[str], Path]) -> None:
     tokenizer = with_template(TEMPLATE.replace("turn.content +", "turn.content + (mood or '') +"))
     row = {**GOOD, "chat_template_kwargs": {"mood": "so "}}
