@@ -20,6 +20,7 @@ from tests.support.small_builds import (
     file_bytes,
     leftovers,
     tokenized_recipe,
+    without_progress,
     write_json_lines,
     write_recipe,
 )
@@ -67,7 +68,7 @@ class Project:
         """Wait for the end and return exit code, output and errors; no process of its group may be left."""
         output, errors = process.communicate(timeout=LIMIT_S)
         wait_until(lambda: num_running(group=process.pid) == 0)
-        return process.returncode, output, errors
+        return process.returncode, output, without_progress(errors)
 
     def entries(self) -> list[str]:
         """Return what a build could have made here."""

@@ -17,6 +17,7 @@ from tests.support.small_builds import (
     file_bytes,
     leftovers,
     tokenized_recipe,
+    without_progress,
     write_json_lines,
     write_recipe,
 )
@@ -71,7 +72,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     output, errors = process.communicate(timeout=LIMIT_S)
-    return process.returncode, output, errors
+    return process.returncode, output, without_progress(errors)
 
 
 def num_token_files(folder: Path) -> int:

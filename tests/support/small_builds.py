@@ -132,8 +132,12 @@ def environment(folder: Path, **changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HOME": str(folder / "hf-home"), **changes}
 
 
+def without_progress(errors: str) -> str:
+    """Return what a build says without its lines of progress, which a slow machine gets."""
+    return re.sub(r"(?m)^[^:\n]+: (\d+%, )?[\d,]+ [\w ]+, [\d,]+/s\n", "", errors)
+
+
 def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line; lines of progress, which a slow machine gets, are left out of what it says."""
     ran = subprocess.run(
         [*CLI, *map(str, arguments)],
         cwd=folder,
@@ -144,7 +148,7 @@ def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.Complet
         timeout=120,
         check=False,
     )
-    ran.stderr = re.sub(r"(?m)^[^:\n]+: (\d+%, )?[\d,]+ [\w ]+, [\d,]+/s\n", "", ran.stderr)
+    ran.stderr = without_progress(ran.stderr)
     return ran
 
 

@@ -191,7 +191,20 @@ def _run_of(loaded: Target, packs: CheckedArtifact | None, options: CheckOptions
         environment=environment,
         files=DiskFiles() if options.looks_at_files else None,
         waiting=_waiting(loaded, options, str(versions[BRIDGE])),
+        balance_refused=None if loaded.recipe is None else _balance_refused(loaded.recipe),
     )
+
+
+def _balance_refused(recipe: SFTRecipe) -> str | None:
+    if recipe.packing.balance.kind == "none":
+        return None
+    from bridgepack.planning.balance import balance_for
+
+    try:
+        balance_for(recipe)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _waiting(loaded: Target, options: CheckOptions, version: str) -> Waiting | str:

@@ -89,6 +89,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
         )
         if "files" in case
         else None,
+        balance_refused=case.get("balance_refused"),
         waiting=_waiting(**case["waiting"]) if "waiting" in case else NO_PACKS,
     )
 

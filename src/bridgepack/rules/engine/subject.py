@@ -62,6 +62,7 @@ class Run(Settings):
         environment: the environment of the run; None where none was given.
         files: the file system; None where it is not to be looked at.
         waiting: how long ranks wait for each other, or why that is not known.
+        balance_refused: why `build` refuses the balance that the recipe asks for; None where it does not.
     """
 
     versions: Versions
@@ -70,6 +71,7 @@ class Run(Settings):
     environment: Environment | None = None
     files: Files | None = None
     waiting: Waiting | str = NO_PACKS
+    balance_refused: str | None = None
 
     @cached_property
     def loaded(self) -> RunConfig:

@@ -192,6 +192,18 @@ def packs_balanced_for_another_run(run: Run) -> Found:
         )
 
 
+@rule("BP637", ERROR, "bridge/data/samplers.py", noticed="never", evidence=EXECUTED)
+def balance_that_build_refuses(run: Run) -> Found:
+    """packing.balance asks for an order that cannot be laid for the recipe's run, and `bridgepack build` refuses it.
+
+    Why: Crash before anything is built: the run has one rank or one pack per rank, or nothing says what a token costs.
+    Bad: packing.balance.kind within_batch with 1 GPU. Good: with 8 GPUs and 32 packs per step.
+    Fix: Set packing.balance.kind to none, or what the finding names.
+    """
+    if run.balance_refused is not None:
+        yield wrong("packing.balance.kind", run.balance_refused, "none, or a run that can be balanced")
+
+
 @rule("BP636", ADVICE, "bridge/training/utils/flop_utils.py, data/samplers.py", noticed="never", evidence=INFERRED)
 def balance_would_gain(run: Run) -> Found:
     """The slowest rank of a step makes the others wait, and an order of packs is known that saves more than 3 %.
