@@ -19,7 +19,7 @@ from bridgepack.data.workers.memory import parse_memory
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_settings
 from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.records import Manifest
+from bridgepack.records import DropReason, Manifest
 from bridgepack.records.results import Result
 
 #: Changes that a message names.
@@ -98,6 +98,14 @@ class BuildPlan(ArtifactPlan):
     stamps: Mapping[Readable, tuple[int, int]]  #: input file -> its stamp before it was hashed
     workers: WorkerPool | InThisProcess  #: the processes of the build, or this one; the first loads what tokenises
     engine: Callable[[], EngineReport]  #: waits for what encodes texts and says which that is
+
+    @property
+    def is_built(self) -> bool:
+        """The output holds this very artifact, and without bad rows where the recipe stops at them."""
+        if self.existing is not None and self.spec.resolved.recipe.data.on_bad_row == "error":
+            reasons = {reason for split in self.existing.splits for reason, number in split.drops.items() if number}
+            return super().is_built and reasons <= {DropReason.DUPLICATE, DropReason.NOT_SAMPLED}
+        return super().is_built
 
 
 @dataclass(kw_only=True)
