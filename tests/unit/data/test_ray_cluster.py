@@ -45,7 +45,7 @@ def test_addresses_that_cannot_work_are_refused() -> None:
 
 def test_ray_that_is_missing_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r'pip install "bridgepack\[ray\]", or use --engine local'):
+    with pytest.raises(ConfigError, match=r'pip install -e "\.\[ray\]", or use --engine local'):
         build_options(engine="ray")
 
 
