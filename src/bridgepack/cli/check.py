@@ -7,8 +7,8 @@ import click
 from bridgepack.checking.check import check_target, unjudged
 from bridgepack.checking.fix import fixed, write_fix
 from bridgepack.checking.options import CheckOptions, named_environment, parse_given
-from bridgepack.cli.completion import complete_field, complete_recipe, complete_rule
-from bridgepack.cli.options import Count, PathOption, num_cores
+from bridgepack.cli.completion import complete_recipe, complete_rule
+from bridgepack.cli.options import Count, PathOption, num_cores, overrides_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
@@ -28,14 +28,7 @@ from bridgepack.rules.registry import ALL_RULES
 @click.option("--world-size", type=Count(), help="GPUs of the run [what the settings say].")
 @click.option("--bridge-version", metavar="VERSION", help="Judge for this version of megatron-bridge [0.6.2].")
 @click.option("--environment", metavar="here|FILE", help="Judge what is installed here, or as pip freeze lists it.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    shell_complete=complete_field,
-    help="Change a setting first; repeatable.",
-)
+@overrides_option("Change a setting first; repeatable.")
 @click.option("--given", multiple=True, metavar="NAME=VALUE", help="Say what packs without a manifest do not.")
 @click.option(
     "--select",

@@ -76,14 +76,14 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-set_option = click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    shell_complete=complete_field,
-    help="Change a recipe field; repeatable.",
-)
+def overrides_option(meaning: str) -> Callable[[Any], Any]:
+    """Return a decorator that adds `--set`, with what it means for the command."""
+    return click.option(
+        "--set", "overrides", multiple=True, metavar="PATH=VALUE", shell_complete=complete_field, help=meaning
+    )
+
+
+set_option = overrides_option("Change a recipe field; repeatable.")
 _STORE_HELP = "Folder of the token store [$BRIDGEPACK_STORE, or .bridgepack/tokens beside the artifact]."
 _BUILD_OPTIONS = (
     click.option("--workers", "num_workers", type=Count(), help="Most processes [the machine's cores]."),

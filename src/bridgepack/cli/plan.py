@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from bridgepack.cli.options import Count, PathOption
+from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, echo, print_json
 from bridgepack.data.tokenizers.frameworks import import_transformers
 
@@ -23,7 +23,7 @@ from bridgepack.data.tokenizers.frameworks import import_transformers
     "--calibrate", "log", type=PathOption("FILE"), help="Log of a run of RECIPE; its step times set the speed."
 )
 @click.option("--write", "output", type=PathOption("FILE"), help="Write the best as a recipe to this new YAML file.")
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@set_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def plan(

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from bridgepack.cli.completion import complete_field, complete_recipe
-from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, set_option
+from bridgepack.cli.completion import complete_recipe
+from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option, set_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.reading.cloud_path import artifact_place
@@ -119,14 +119,7 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
 @click.option("--all", "is_all", is_flag=True, help="Build everything anew and compare every byte.")
 @click.option("--sample", type=Count(), help="Packs to derive anew; every shard is hashed in any case [100].")
 @click.option("--seed", type=Count(minimum=0), help="Seed of the sample [0].")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    shell_complete=complete_field,
-    help="Say where a source is now; repeatable.",
-)
+@overrides_option("Say where a source is now; repeatable.")
 @click.option("--scratch", type=PathOption("FOLDER"), help="Folder for --all [the system's for temporary files].")
 @click.option("--workers", type=Count(), help="Most processes for --all [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
