@@ -13,10 +13,8 @@ from bridgepack.config.starting.nearest import recipes_of_model
 from bridgepack.errors import ConfigError
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
-from bridgepack.planning.models import model_size
 from bridgepack.planning.plan import plan_recipe
 from bridgepack.planning.shape import model_shape
-from bridgepack.planning.topology import Topology, choose_topology
 
 #: Data that a topology is planned for before any is known: packs of sequences of equal length, as many as a step takes.
 _PER_PACK, _NUM_SEQUENCES = 16, 1 << 12
@@ -37,19 +35,19 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
         values, origin = values_like(same, wish)
     else:
         _check_names(wish, entries)
-        values, estimated_gb = _planned(wish) or _of_size(wish)
+        values, estimated_gb = _planned(wish)
         origin = f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
     return recipe_text(wish, values, origin)
 
 
-def _planned(wish: Wish) -> tuple[dict[str, Any], float] | None:
-    """Return the values of the best plan for a model whose shape is known, and GB of each GPU; else None."""
+def _planned(wish: Wish) -> tuple[dict[str, Any], float]:
+    """Return the values of the best plan, and GB of each GPU."""
     values = {"model": {"name": wish.model}, "tokenizer": {"name_or_path": wish.model}}
     recipe = recipe_for(wish, values)
     try:
         model_shape(recipe)
-    except ConfigError:
-        return None
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("model.name is", "--model is", 1)) from None
     runtime = np.full(_NUM_SEQUENCES, max(wish.seq_length // _PER_PACK, 1))
     lengths = Lengths(runtime=runtime, share=1 / _NUM_SEQUENCES, origin="")
     gpu = gpu_named(DEFAULT_GPU)
@@ -59,19 +57,6 @@ def _planned(wish: Wish) -> tuple[dict[str, Any], float] | None:
         if value is not None and (section in ("parallelism", "packing") or name == "recompute"):
             values[section] = {**values.get(section, {}), name: value}
     return values, best.memory.total_gb
-
-
-def _from_topology(topology: Topology, wish: Wish) -> dict[str, Any]:
-    parallelism = {
-        "tensor_model_parallel_size": topology.tensor,
-        "pipeline_model_parallel_size": topology.pipeline,
-        "context_parallel_size": topology.context,
-        "sequence_parallel": topology.tensor > 1,
-    }
-    if topology.expert > 1:
-        parallelism["expert_model_parallel_size"] = topology.expert
-    model = {"name": wish.model, **({"recompute": "full"} if topology.recomputes else {})}
-    return {"model": model, "parallelism": parallelism, "tokenizer": {"name_or_path": wish.model}}
 
 
 def _check_names(wish: Wish, known: Sequence[CatalogueEntry]) -> None:
@@ -84,19 +69,6 @@ def _check_names(wish: Wish, known: Sequence[CatalogueEntry]) -> None:
             f"--model is {shown(wish.model)}, which is not in the catalogue; its tokenizer is not known. "
             "Add --tokenizer with its id on the hub."
         )
-
-
-def _of_size(wish: Wish) -> tuple[dict[str, Any], float]:
-    """Return the values for a model of which no more than its size is known, and GB of each GPU."""
-    size = model_size(wish.model)
-    if size is None:
-        raise ConfigError(
-            f"--model is {shown(wish.model)}; neither its name nor a config.json says how large it is; allowed: a name "
-            "with its size, e.g. org/chat-8b or org/chat-30B-A3B, or a folder with config.json. "
-            "Download the model's config.json and name its folder."
-        )
-    topology = choose_topology(size, is_full=wish.kind == "full", num_gpus=wish.num_gpus, seq_length=wish.seq_length)
-    return _from_topology(topology, wish), topology.estimated_gb
 
 
 def _allowed_models(model: str, entries: Sequence[CatalogueEntry]) -> str:

@@ -113,12 +113,9 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
         return hub_settings(Path(recipe.model.name))
     found = base_of(recipe).get("model")
     if found is None:
-        stated = (
-            f"model.name is {shown(recipe.model.name)}, whose sizes are not known" if recipe.model else "no model.name"
-        )
-        name, otherwise = recipe.model.name if recipe.model else "", "Name one, here or with --model."
+        name, otherwise = recipe.model.name if recipe.model else "", "Download its config.json and name that folder."
         raise ConfigError(
-            f"{stated}; allowed: a recipe of Megatron-Bridge, a model of the hub that its recipes train, e.g. "
+            f"model.name is {f'{shown(name)}, whose sizes are not known' if name else 'not set'}; allowed: a recipe of Megatron-Bridge, a model of the hub that its recipes train, e.g. "
             "Qwen/Qwen3-8B, or a folder with the model's config.json. "
             f"{hint_for_no_recipe(recipe) or did_you_mean(name, models_of_hub(), otherwise)}"
         )

@@ -65,7 +65,7 @@ def test_of_gemma_every_sixth_layer_attends_to_all() -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (None, "no model.name; allowed: a recipe"),
+        (None, "model.name is not set; allowed: a recipe"),
         ("org/unheard-of-8b", "model.name is 'org/unheard-of-8b', whose sizes are not known; allowed: .* config.json"),
         ("deepseek-ai/DeepSeek-V4-Flash", "dsv4_hybrid, has no formula"),
         ("nemotronh_8b_sft_2gpu_h100_bf16_config", "vocab_size'. Allowed: .* Set what is missing in bridge_overrides"),
