@@ -42,7 +42,10 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
     wanted = recipe.packing.balance
     if wanted.kind == "none":
         return None
-    settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=TARGET[BRIDGE])
+    try:
+        settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=TARGET[BRIDGE])
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("train.global_batch_size", "batch.global_batch_size")) from None
     why_not = _why_not(settings)
     if why_not is not None:
         raise ConfigError(f"{why_not}. Set packing.balance.kind to none.")
@@ -192,12 +195,15 @@ def _cost_of(recipe: SFTRecipe) -> Cost:
 
 def _lengths(artifact: Artifact, num_packs: int) -> tuple[IntArray, IntArray]:
     """Return the physical runtime lengths of the training sequences in the order of packs, and the packs' offsets."""
-    parts = list(iter_plan_columns(artifact, TRAIN, ("pack", "runtime_length")))
-    packs, lengths = (np.concatenate([np.empty(0, np.int64), *(part[index] for part in parts)]) for index in (0, 1))
-    offsets = np.concatenate(([0], np.flatnonzero(np.diff(packs)) + 1, [len(packs)]))
-    if len(offsets) - 1 != num_packs:
+    counts, parts, is_known = np.zeros(num_packs, np.int64), list[IntArray](), True
+    for packs, lengths in iter_plan_columns(artifact, TRAIN, ("pack", "runtime_length")):
+        is_known &= bool(((packs >= 0) & (packs < num_packs)).all())
+        counts += np.bincount(packs, minlength=num_packs) if is_known else 0
+        parts.append(lengths)
+    if not (is_known and counts.all()):
         raise ArtifactError(
-            f"{plan_path(artifact, TRAIN)} has {len(offsets) - 1} packs; manifest.json has {num_packs}. Build the "
+            f"{plan_path(artifact, TRAIN)} does not name the {num_packs:,} packs that manifest.json has. Build the "
             "artifact again."
         )
-    return aligned_runtime_lengths(lengths, artifact.manifest.pad_seq_to_mult), offsets
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    return aligned_runtime_lengths(np.concatenate(parts), artifact.manifest.pad_seq_to_mult), offsets

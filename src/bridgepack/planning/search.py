@@ -75,6 +75,11 @@ class Candidate:
     parts: Mapping[str, float]
     changes: Mapping[str, Any] = field(repr=False)
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the data have fewer packs than a step takes, so that training cannot start."""
+        return self.num_packs < self.global_batch_size
+
     def loses(self, best: Candidate) -> str:
         """Return what it loses against the best, and to what."""
         share = self.tokens_per_s / best.tokens_per_s - 1
@@ -110,14 +115,16 @@ class Search:
     speed: Speed
     refused: Counter[str] = field(default_factory=Counter)  #: code of a rule -> layouts
     reasons: dict[str, str] = field(default_factory=dict)  #: code of a rule -> what it said first
-    too_few: list[str] = field(default_factory=list)  #: of sizes whose packs are fewer than a step takes
 
     @property
     def _is_full(self) -> bool:
         return self.recipe.method.kind == "full"
 
     def best_of(self, size: int) -> list[Candidate]:
-        """Return the best legal candidates of a pack size; none where nothing fits."""
+        """Return the best legal candidates of a pack size; none where nothing fits.
+
+        Those whose step takes more packs than there are stand in only where there are no others.
+        """
         unaligned = self._packed(size, 1)
         if not unaligned.packs:
             return []
@@ -126,6 +133,7 @@ class Search:
         means = {context: Work.of(unaligned, cost, context).mean for context in {one.context for one in fitting}}
         ranked = sorted(fitting, key=lambda layout: self._rough_s(layout, size, means[layout.context]))
         found: list[Candidate] = []
+        short: list[Candidate] = []
         packs: dict[int, PackedLengths] = {}
         for layout in ranked[:_ASKED]:
             if len(found) == _KEPT:
@@ -136,16 +144,11 @@ class Search:
                 if multiple not in packs:
                     packs[multiple] = self._packed(size, multiple)
                 candidate = self._candidate(layout, size, packs[multiple], changes)
-                found += [candidate] if candidate else []
-        return found
+                (short if candidate.is_short else found).append(candidate)
+        return found or short[:_KEPT]
 
     def why_nothing(self, sizes: tuple[int, ...]) -> str:
         """Return why there is no candidate."""
-        if self.too_few:
-            return (
-                f"batch asks for {self._step_tokens:,} tokens of a step, and the data have {self.too_few[0]}. "
-                "Lower batch.tokens_per_step or batch.global_batch_size, or use fewer GPUs."
-            )
         if self.refused:
             code, count = self.refused.most_common(1)[0]
             return (
@@ -270,19 +273,13 @@ class Search:
             self.reasons.setdefault(finding.code, f"{finding.where} is {finding.found}; allowed: {finding.allowed}")
         return bool(found)
 
-    def _candidate(
-        self, layout: Layout, size: int, packs: PackedLengths, changes: Mapping[str, Any]
-    ) -> Candidate | None:
-        """Return a candidate; None where the data have fewer packs than a step takes."""
+    def _candidate(self, layout: Layout, size: int, packs: PackedLengths, changes: Mapping[str, Any]) -> Candidate:
         batch = self._batch(layout, size)
         num_packs = max(round(packs.num_packs / self.lengths.share), 1)
-        if num_packs < batch:
-            self.too_few.append(f"{num_packs:,} packs of {size:,} tokens, fewer than the {batch:,} that a step takes")
-            return None
         arithmetic, work = self._arithmetic(layout), Work.of(packs, cost_of(self.shape), layout.context)
         packs_s = arithmetic.packs_s(work)
         recipe, own = self.recipe.override({**changes, "artifact": None}), self.recipe.packing.balance.kind
-        waiting = waiting_of(_repeated(packs_s, num_packs, batch), recipe)
+        waiting = waiting_of(_repeated(packs_s, max(num_packs, batch), batch), recipe)
         balance = _balance(recipe, waiting)
         micro_s, num_micro = float(packs_s.mean()), batch // layout.data
         busy_s = micro_s * num_micro

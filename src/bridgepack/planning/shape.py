@@ -113,11 +113,12 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
         return hub_settings(Path(recipe.model.name))
     found = base_of(recipe).get("model")
     if found is None:
-        name, otherwise = recipe.model.name if recipe.model else "", "Download its config.json and name that folder."
+        name = recipe.model.name if recipe.model else ""
+        hint = did_you_mean(name, models_of_hub(), "Download its config.json and name that folder.")
         raise ConfigError(
-            f"model.name is {f'{shown(name)}, whose sizes are not known' if name else 'not set'}; allowed: a recipe of Megatron-Bridge, a model of the hub that its recipes train, e.g. "
-            "Qwen/Qwen3-8B, or a folder with the model's config.json. "
-            f"{hint_for_no_recipe(recipe) or did_you_mean(name, models_of_hub(), otherwise)}"
+            f"model.name is {f'{shown(name)}, whose sizes are not known' if name else 'not set'}; allowed: a recipe of "
+            "Megatron-Bridge, a model of the hub that its recipes train, e.g. Qwen/Qwen3-8B, or a folder with the "
+            f"model's config.json. {hint_for_no_recipe(recipe) or hint}"
         )
     like = model_named(recipe.model.name if recipe.model else "") or model_named(recipe.tokenizer.name_or_path) or {}
     vocabulary = found.get("vocab_size") or like.get("vocab_size")  # the host can take it from the tokenizer

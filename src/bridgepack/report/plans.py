@@ -36,7 +36,7 @@ def _picture(plan: Plan) -> Iterator[str]:
     yield f"     pack  {'tokens/s of a GPU':<{_BAR + 9}}  over-long    lost  straggler"
     for size in sorted({*best, *plan.not_fitting}):
         if size not in best:
-            yield f"{size:>9,}  no layout fits into memory and the tokens of a step, has packs enough and is legal"
+            yield f"{size:>9,}  no layout fits into memory and the tokens of a step, and is legal"
             continue
         one = best[size]
         bar = "#" * max(round(_BAR * one.tokens_per_s / fastest), 1)
@@ -44,6 +44,7 @@ def _picture(plan: Plan) -> Iterator[str]:
             f"{size:>9,}  {bar:<{_BAR}}{one.tokens_per_s:>9,.0f}  {one.over_long_fraction:>9.1%}  "
             f"{one.lost_fraction:>6.1%}  {one.waiting.ratio(one.balance):>9.2f}"
             f"{f'   CP {one.layout.context}' if one.layout.context > 1 else ''}"
+            f"{'   fewer packs than a step takes' if one.is_short else ''}"
         )
 
 
@@ -92,4 +93,9 @@ def _why(plan: Plan) -> Iterator[str]:
     yield f"speed: {plan.speed.linear:.0%} of the GPU's peak for matrices, {plan.speed.attention:.0%} for attention"
     for code, (count, why) in plan.refused.items():
         yield f"refused by {code}: {count} layouts; {why}"
+    if best.is_short:
+        yield (
+            f"warning: training cannot start: {best.num_packs:,} packs < global batch {best.global_batch_size:,}. Use "
+            "more data or fewer GPUs, or lower batch.tokens_per_step or batch.global_batch_size."
+        )
     yield f"packs of a step on each copy of the model: {best.global_batch_size // best.layout.data}, one at a time"

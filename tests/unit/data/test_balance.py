@@ -144,5 +144,7 @@ def test_a_plan_keeps_its_packs() -> None:
 
 
 def test_fewer_packs_than_a_step_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"train.global_batch_size is 128; allowed: at most the number of packs, 20"):
+    with pytest.raises(
+        ConfigError, match=r"batch.global_batch_size is 128; allowed .* at most the number of packs, 20"
+    ):
         slots_of(BALANCE, 20)

@@ -11,7 +11,16 @@ from bridgepack.config.starting.nearest import SHIPPED_MARKS, MethodKind, Wish, 
 from bridgepack.config.write import written_values
 from bridgepack.errors import ConfigError
 
-__all__ = ["SHIPPED_MARKS", "MethodKind", "Wish", "recipe_for", "recipe_text", "values_like", "write_new"]
+__all__ = [
+    "SHIPPED_MARKS",
+    "MethodKind",
+    "Wish",
+    "recipe_for",
+    "recipe_text",
+    "refuse_taken",
+    "values_like",
+    "write_new",
+]
 
 #: Token slots of an optimiser step.
 TOKENS_PER_STEP = 1 << 19
@@ -53,16 +62,25 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
     return SFTRecipe.from_mapping(_completed(values, wish))
 
 
+def refuse_taken(path: Path, *, option: str = "--output") -> None:
+    """Make sure that a new recipe file may be written.
+
+    Raises:
+        ConfigError: the path is no YAML file, or is taken.
+    """
+    if path.suffix.lower() not in {".yaml", ".yml"}:
+        raise ConfigError(f"{option} is {str(path)!r}; allowed: a file whose name ends in .yaml or .yml. Rename it.")
+    if path.exists():
+        raise ConfigError(f"{str(path)!r} is there already; allowed: a new file. Choose another name or {option}.")
+
+
 def write_new(path: Path, text: str, *, option: str = "--output") -> Path:
     """Write a new recipe file and return its path; a file that is there is never written over.
 
     Raises:
         ConfigError: the path is no YAML file, is taken, or cannot be written.
     """
-    if path.suffix.lower() not in {".yaml", ".yml"}:
-        raise ConfigError(f"{option} is {str(path)!r}; allowed: a file whose name ends in .yaml or .yml. Rename it.")
-    if path.exists():
-        raise ConfigError(f"{str(path)!r} is there already; allowed: a new file. Choose another name or {option}.")
+    refuse_taken(path, option=option)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:

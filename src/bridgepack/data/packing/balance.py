@@ -58,6 +58,11 @@ def slots_of(balance: BalanceRecord, num_packs: int) -> IntArray:
     Raises:
         ConfigError: the host cannot make a step of them.
     """
+    if num_packs < balance.global_batch_size:
+        raise ConfigError(
+            f"batch.global_batch_size is {balance.global_batch_size}; allowed with packing.balance: at most the number "
+            f"of packs, {num_packs}. Lower it, or set packing.balance.kind to none."
+        )
     settings = ReplaySettings(
         version=balance.version,
         num_packs=num_packs,
@@ -68,12 +73,7 @@ def slots_of(balance: BalanceRecord, num_packs: int) -> IntArray:
         seed=balance.loader_seed,
         data_sharding=balance.data_sharding,
     )
-    slots = replay_order(settings).first_pass()
-    if not len(slots):
-        raise ConfigError(
-            f"train.global_batch_size is {balance.global_batch_size}; {num_packs} packs fill no step. Lower it."
-        )
-    return slots
+    return replay_order(settings).first_pass()
 
 
 def pack_costs(

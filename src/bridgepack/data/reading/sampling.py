@@ -13,8 +13,8 @@ from bridgepack.data.reading.inputs import PARQUET, InputFile
 from bridgepack.data.reading.lines import iter_line_blocks, skip_line
 from bridgepack.data.reading.ranges import InputRange, group_sizes, is_streamed, is_table, iter_ranges
 
-#: Windows of a file, at most, and how large each is: bytes of lines, or rows of a table.
-MAX_WINDOWS, _WINDOW_BYTES, _WINDOW_ROWS = 64, 1 << 16, 128
+#: Windows of a file, at most, and how large each is: bytes of lines, or rows of a table and about how many bytes.
+MAX_WINDOWS, _WINDOW_BYTES, _WINDOW_ROWS, _TABLE_BYTES = 64, 1 << 16, 128, 1 << 20
 #: A file of so many bytes is looked at as a whole; of one that is read from its beginning, so many bytes are.
 _WHOLE_BYTES, _HEAD_BYTES = MAX_WINDOWS * _WINDOW_BYTES, 1 << 24
 
@@ -114,26 +114,29 @@ def _window(index: int, row: int, lines: bytes, start: int) -> Window:
 
 def _table_windows(file: InputFile, index: int, max_row_bytes: int) -> FileWindows:
     """Return windows of a table: rows at the beginning of its row groups, where decoding can begin."""
-    groups = [rows for rows, _ in group_sizes(file)]
+    sizes = group_sizes(file)
+    groups = [rows for rows, _ in sizes]
     num_rows = sum(groups)
-    if file.kind == PARQUET and num_rows > MAX_WINDOWS * _WINDOW_ROWS:
+    mean_bytes = sum(num_bytes for _, num_bytes in sizes) / max(num_rows, 1)
+    window_rows = min(_WINDOW_ROWS, max(int(_TABLE_BYTES / max(mean_bytes, 1)), 1))
+    if file.kind == PARQUET and num_rows > MAX_WINDOWS * window_rows:
         begins = _chosen([*accumulate(groups, initial=0)][:-1])
-        room = _WINDOW_ROWS * (MAX_WINDOWS // len(begins))
-        starts = [start for begin in begins for start in range(begin, begin + room, _WINDOW_ROWS)]
+        room = window_rows * (MAX_WINDOWS // len(begins))
+        starts = [start for begin in begins for start in range(begin, begin + room, window_rows)]
     else:
-        starts = _chosen(range(0, num_rows, _WINDOW_ROWS))
+        starts = _chosen(range(0, num_rows, window_rows))
     windows = [
         Window(
             part=InputRange(
                 file_index=index,
                 first_row=start + 1,
-                num_rows=min(_WINDOW_ROWS, num_rows - start),
+                num_rows=min(window_rows, num_rows - start),
                 sha256="",
                 start=start,
-                stop=min(start + _WINDOW_ROWS, num_rows),
+                stop=min(start + window_rows, num_rows),
                 max_row_bytes=max_row_bytes,
             ),
-            size=min(_WINDOW_ROWS, num_rows - start),
+            size=min(window_rows, num_rows - start),
         )
         for start in sorted(set(starts))
         if start < num_rows
