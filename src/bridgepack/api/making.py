@@ -22,7 +22,7 @@ from bridgepack.planning.balance import balance_for, balance_of_repack
 from bridgepack.planning.calibration import calibrated
 from bridgepack.planning.lengths import lengths_of
 from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
-from bridgepack.planning.plan import Plan, plan_recipe
+from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
 from bridgepack.planning.preview import Preview, preview_recipe
 
 #: A recipe, or where one is.
@@ -106,6 +106,7 @@ def plan(
     gpu: str = DEFAULT_GPU,
     model: str | None = None,
     artifact: str | Path | None = None,
+    store: str | Path | None = None,
     log: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -119,18 +120,29 @@ def plan(
         gpu: kind of GPU, e.g. `h100-80gb`.
         model: a model to plan for instead of the recipe's.
         artifact: packs whose sequences' lengths are taken; by default a sample of the recipe's data is tokenised.
+        store: token store that has the recipe's rows, of which all lengths are taken.
         log: of a run of this recipe, whose step times set the speed of the estimate.
         overrides: dotted path -> value.
 
     Raises:
-        BridgepackError: ConfigError, TokenizerError, DataError or ArtifactError, each saying what to do.
+        BridgepackError: ConfigError, TokenizerError, DataError, ArtifactError or StoreError, each saying what to do.
     """
+    if artifact is not None and store is not None:
+        raise ConfigError(
+            f"artifact is {str(artifact)!r} and store is {str(store)!r}; allowed: one of them, as each gives the "
+            "lengths. Leave one out."
+        )
     if num_gpus < 1:
         raise ConfigError(f"num_gpus is {num_gpus}; allowed: 1 or more. Raise it.")
     loaded, machine = load_recipe(recipe, overrides), gpu_named(gpu)
     if model is not None:
         loaded = loaded.override({"model.name": model})
-    lengths = lengths_of(loaded, None if artifact is None else Path(artifact))
+    shape_to_plan(loaded)  # before rows are read
+    lengths = lengths_of(
+        loaded,
+        artifact=None if artifact is None else Path(artifact),
+        store=None if store is None else store_folder(store),
+    )
     speed = None if log is None else calibrated(Path(log), loaded, lengths, machine)
     return plan_recipe(loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed)
 

@@ -19,6 +19,7 @@ from bridgepack.data.tokenizers.frameworks import import_transformers
     "--model", metavar="MODEL", help="Model to plan for: hub id, folder, or a recipe of Megatron-Bridge [recipe's]."
 )
 @click.option("--artifact", type=PathOption(), help="Packs whose sequences' lengths are taken [a sample of the data].")
+@click.option("--store", type=PathOption("FOLDER"), help="Token store that has RECIPE's rows, whose lengths are taken.")
 @click.option(
     "--calibrate", "log", type=PathOption("FILE"), help="Log of a run of RECIPE; its step times set the speed."
 )
@@ -33,6 +34,7 @@ def plan(
     gpu: str,
     model: str | None,
     artifact: Path | None,
+    store: Path | None,
     log: Path | None,
     output: Path | None,
     overrides: tuple[str, ...],
@@ -44,11 +46,14 @@ def plan(
     sequences that are too long for it, how long ranks wait for each other, memory, and the tokens that a GPU trains in
     a second.
     """
+    from bridgepack.config.starting import refuse_taken, write_new
+
+    if output:
+        refuse_taken(output, option="--write")
     if is_whole_process and artifact is None:
         import_transformers()  # before anything imports it with the frameworks, which takes seconds
     from bridgepack import api
     from bridgepack.config.load import parse_overrides
-    from bridgepack.config.starting import write_new
     from bridgepack.config.write import recipe_to_yaml
     from bridgepack.report.plans import describe_plan
 
@@ -58,6 +63,7 @@ def plan(
         gpu=gpu,
         model=model,
         artifact=artifact,
+        store=store,
         log=log,
         overrides=parse_overrides(overrides),
     )

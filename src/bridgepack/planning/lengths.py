@@ -9,11 +9,20 @@ import numpy as np
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import iter_plan_column
-from bridgepack.data.build import find_files
+from bridgepack.data.build import find_files, planned_build
+from bridgepack.data.files import make_folders
 from bridgepack.data.packing.plan import plan_packs
+from bridgepack.data.reading.ranges import iter_ranges
+from bridgepack.data.results import BuildOptions
+from bridgepack.data.stages.finish import RangePlace, RangeResult, finish_range
+from bridgepack.data.stages.write import ArtifactWriter
+from bridgepack.data.store.keys import tokenization_identity, tokenization_key
+from bridgepack.data.store.store import store_at
+from bridgepack.data.tasks import InThisProcess, SilentProgress
+from bridgepack.data.tokenizers.engines import REFERENCE
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths, floor_to_multiple
-from bridgepack.planning.sample import Sampler, population, sampled_sources
+from bridgepack.planning.sample import Sampler, population, sampled_sources, without_stops
 from bridgepack.records import TRAIN, DropReason
 
 #: A size that no sequence reaches, in any multiple that a topology asks for.
@@ -39,15 +48,29 @@ class Lengths:
     origin: str
 
 
-def lengths_of(recipe: SFTRecipe, artifact: Path | None = None) -> Lengths:
-    """Return the lengths of an artifact's training sequences, or of those that a recipe's rows give, by a sample.
+def lengths_of(recipe: SFTRecipe, *, artifact: Path | None = None, store: Path | None = None) -> Lengths:
+    """Return the lengths of training sequences: an artifact's, or those of a recipe's rows, by a sample or a store.
 
     Raises:
         ConfigError, TokenizerError: as for a build.
-        DataError: an input is missing, cannot be read, or has no sequence.
+        DataError: an input is missing, cannot be read, or has no sequence; or the store lacks rows.
         ArtifactError: the folder is no artifact, or has no plan.
+        StoreError: the folder is no token store, or tokens in it are broken.
     """
-    return _of_rows(recipe) if artifact is None else _of_artifact(artifact)
+    if artifact is not None:
+        return _of_artifact(artifact)
+    unlimited = recipe.override(
+        {
+            "packing.packed_sequence_size": _ANY_LENGTH,
+            "packing.max_sequence_length": None,
+            "packing.pad_seq_to_mult": None,
+            "packing.balance": {},
+            "preprocessing.over_long": "drop",
+            "parallelism": {},
+            "artifact": None,
+        }
+    )
+    return _of_rows(unlimited) if store is None else _of_store(unlimited, store)
 
 
 def _of_artifact(folder: Path) -> Lengths:
@@ -60,18 +83,9 @@ def _of_artifact(folder: Path) -> Lengths:
 
 
 def _of_rows(recipe: SFTRecipe) -> Lengths:
-    unlimited = recipe.override(
-        {
-            "packing.packed_sequence_size": _ANY_LENGTH,
-            "packing.max_sequence_length": None,
-            "packing.pad_seq_to_mult": None,
-            "preprocessing.over_long": "drop",
-            "parallelism": {},
-        }
-    )
     with TemporaryDirectory(prefix="bridgepack-plan-") as scratch:
-        files = {TRAIN: find_files(unlimited, Path(scratch))[TRAIN]}
-        sampler = Sampler.of(unlimited, files, Path(scratch))
+        files = {TRAIN: find_files(recipe, Path(scratch))[TRAIN]}
+        sampler = Sampler.of(recipe, files, Path(scratch))
         sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
         sampler.read(sources, budget_s=_BUDGET_S)
         samples = [one for source in sources for one in source.lengths([TRAIN])]
@@ -84,6 +98,40 @@ def _of_rows(recipe: SFTRecipe) -> Lengths:
     origin = f"all {num_read:,} sequences" if exact else f"a sample of {num_read:,} of about {round(total):,} sequences"
     chosen = "; mixtures and duplicates are not counted" if recipe.chooses_rows else ""
     return _limited(population(samples, 1 / least) - 1, 1 / least, f"{origin} of the recipe's data{chosen}")
+
+
+def _of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
+    """Return the lengths of all rows, whose tokens a build left in a store; nothing is written to it."""
+    with (
+        store_at(folder, is_emptied=False) as store,
+        planned_build(recipe, options=BuildOptions(num_workers=0)) as plan,
+        TemporaryDirectory(prefix="bridgepack-plan-") as scratch,
+    ):
+        spec, results, num_rows, num_there = plan.spec, list[RangeResult](), 0, 0
+        settings = without_stops(spec.finish_settings(TRAIN, Path(scratch)))
+        make_folders(settings.folder)
+        engines = dict.fromkeys((plan.engine().name, REFERENCE))
+        keys = [tokenization_key(tokenization_identity(recipe, spec.tokenizer, engine)) for engine in engines]
+        for index, (file, record) in enumerate(zip(plan.files[TRAIN], spec.inputs[TRAIN], strict=True)):
+            for part in iter_ranges(file, index, sha256=record.sha256, max_row_bytes=recipe.data.max_row_bytes):
+                num_rows += part.num_rows
+                paths = (store.token_file(key, part, file.view) for key in keys)
+                path = next((path for path in paths if path.exists()), None)
+                if path is not None:
+                    num_there += part.num_rows
+                    place = RangePlace(file_index=index, label=file.label, first_row=part.first_row, token_file=path)
+                    results.append(finish_range(settings, place))
+        if num_there < num_rows:
+            raise DataError(
+                f"--store is {str(folder)!r}; it lacks the tokens of {num_rows - num_there:,} of the {num_rows:,} rows "
+                "of data.train; allowed: a store that has all of them, of this recipe's tokenizer, preprocessing and "
+                "bridgepack. Build the recipe with this --store, or leave --store out for a sample."
+            )
+        writer = ArtifactWriter(
+            spec=spec, folder=Path(scratch), runner=InThisProcess(), progress=SilentProgress(), watch=lambda _: None
+        )
+        runtime = writer.splits({TRAIN: results})[0].runtime_lengths(1)
+    return _limited(runtime, 1.0, f"all {len(runtime):,} training sequences of the recipe's data, from {folder}")
 
 
 def _limited(runtime: IntArray, share: float, origin: str) -> Lengths:

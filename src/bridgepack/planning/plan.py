@@ -10,7 +10,7 @@ from bridgepack.planning.estimate import Speed
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.machines import Gpu
 from bridgepack.planning.search import Candidate, Search
-from bridgepack.planning.shape import model_shape
+from bridgepack.planning.shape import ModelShape, model_shape
 
 #: Pack sizes that are compared, beside the recipe's own.
 SIZES = tuple(1 << power for power in range(12, 18))
@@ -98,8 +98,7 @@ def plan_recipe(
     Raises:
         ConfigError: the model is not known, packs are not built before the run, or nothing fits.
     """
-    _check(recipe)
-    shape, speed = model_shape(recipe), speed or Speed()
+    shape, speed = shape_to_plan(recipe), speed or Speed()
     search = Search(recipe=recipe, shape=shape, lengths=lengths, gpu=gpu, num_gpus=num_gpus, speed=speed)
     wanted = sizes or tuple(sorted({*SIZES, recipe.packing.packed_sequence_size}))
     found = {size: search.best_of(size) for size in wanted}
@@ -107,7 +106,7 @@ def plan_recipe(
     if not candidates:
         raise ConfigError(search.why_nothing(wanted))
     least = min(one.lost_fraction for one in candidates)
-    candidates.sort(key=lambda one: (one.lost_fraction > least + _LOSS_ALLOWED, -one.tokens_per_s))
+    candidates.sort(key=lambda one: (one.is_short, one.lost_fraction > least + _LOSS_ALLOWED, -one.tokens_per_s))
     return Plan(
         recipe=recipe,
         gpu=gpu,
@@ -120,8 +119,12 @@ def plan_recipe(
     )
 
 
-def _check(recipe: SFTRecipe) -> None:
-    """Accept a recipe whose packs and topology can be planned."""
+def shape_to_plan(recipe: SFTRecipe) -> ModelShape:
+    """Return the shape of the model of a recipe whose packs and topology can be planned.
+
+    Raises:
+        ConfigError: they cannot, or the model is not known.
+    """
     if recipe.packing.mode != "offline":
         raise ConfigError(
             f"packing.mode is {recipe.packing.mode}; allowed: offline, as only then packs are planned before the run. "
@@ -133,3 +136,4 @@ def _check(recipe: SFTRecipe) -> None:
             f"bridge_overrides.model.{stated[0]} is set; allowed: not with a plan, which chooses it. Remove it, or "
             "set it in parallelism."
         )
+    return model_shape(recipe)

@@ -144,7 +144,7 @@ class Sampler:
         )
         identity, resolved = how.stage().tokenizer.identity(), recipe.resolve()
         spec = ArtifactSpec(resolved=resolved, fingerprint="", tokenizer=identity, versions={}, inputs={})
-        settings = {split: _without_stops(spec.finish_settings(split, folder)) for split in splits}
+        settings = {split: without_stops(spec.finish_settings(split, folder)) for split in splits}
         for one in settings.values():
             make_folders(one.folder)
         return cls(how=how, settings=settings, folder=folder)
@@ -221,7 +221,8 @@ def population(samples: Sequence[tuple[IntArray, float]], scale: float = 1.0) ->
     return np.concatenate([np.empty(0, dtype=np.int64), *repeated]).astype(np.int64)
 
 
-def _without_stops(settings: FinishSettings) -> FinishSettings:
+def without_stops(settings: FinishSettings) -> FinishSettings:
+    """Return settings of a build that drop the rows at which it would stop."""
     policy = settings.policy
     return replace(
         settings,

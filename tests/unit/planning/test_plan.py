@@ -12,7 +12,7 @@ import bridgepack
 from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.errors import ConfigError
+from bridgepack.errors import ConfigError, DataError, StoreError
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.planning.balance import balance_for
 from bridgepack.planning.cost import step_cost
@@ -109,12 +109,36 @@ def test_lengths_of_an_artifact_are_those_of_its_data(tmp_path: Path, chatml_tok
     recipe = tokenized_recipe([str(_rows(tmp_path))], chatml_tokenizer, packing__packed_sequence_size=40)
     output = build(recipe, tmp_path / "out").output
 
-    of_rows, of_artifact = lengths_of(recipe), lengths_of(recipe, output)
+    of_rows, of_artifact = lengths_of(recipe), lengths_of(recipe, artifact=output)
 
     assert sorted(of_artifact.runtime.tolist()) == sorted(of_rows.runtime[of_rows.runtime <= 40].tolist())
     assert len(of_rows.runtime) == 600
     num_gone = int((of_rows.runtime > 40).sum())
     assert of_artifact.origin.endswith(f"{num_gone} rows were too long for its packs and are not among them")
+
+
+def test_lengths_of_a_store_are_those_of_the_artifact_that_is_built_from_it(
+    tmp_path: Path, chatml_tokenizer: Path
+) -> None:
+    rows, changes = _rows(tmp_path), {"packing__packed_sequence_size": 64, "packing__balance": {"kind": "within_batch"}}
+    mixed = [{"path": str(rows), "epochs": 2}]
+    recipe = tokenized_recipe([str(rows)], chatml_tokenizer, data__validation_fraction=0.2, **changes)
+    recipe = recipe.override({"data.train": mixed, "data.deduplicate": "exact", "packing.balance": {}})
+    built = Artifact(build(recipe, tmp_path / "out").output)
+    store = tmp_path / ".bridgepack" / "tokens"
+
+    found = lengths_of(recipe.override({"preprocessing.over_long": "truncate"}), store=store)
+
+    packs, statistics = packed(found, recipe, 1), built.manifest.split(TRAIN).statistics  # type: ignore[union-attr]
+    assert packs.num_packs == statistics.num_packs
+    assert len(found.runtime) == statistics.num_sequences
+    assert packs.num_tokens == int(lengths_of(recipe, artifact=built.folder).runtime.sum())
+    with rows.open("a") as file:
+        file.write(rows.read_text())
+    with pytest.raises(DataError, match=r"lacks the tokens of 1,200 of the 1,200 rows of data.train; allowed: a store"):
+        lengths_of(recipe, store=store)
+    with pytest.raises(StoreError, match="is no token store"):
+        lengths_of(recipe, store=tmp_path)
 
 
 def test_over_long_sequences_are_counted_and_cost_tokens() -> None:
@@ -234,7 +258,6 @@ def test_adapters_need_less_memory_and_time() -> None:
         ),
         (100000, {}, RUNTIME, "--gpus is 100000; a step of 524,288 tokens has fewer packs"),
         (8, {}, [90000], "shortest sequence has 90,000 runtime tokens; allowed: at most 40,960, by the model"),
-        (8, {}, [10], "the data have 1 packs of 4,096 tokens, fewer than the"),
         (8, {"bridge_overrides__model": {"context_parallel_size": 2}}, RUNTIME, "model.context_parallel_size is set"),
     ],
 )
@@ -244,6 +267,19 @@ def test_what_cannot_run_is_refused_with_the_reason(
     lengths = Lengths(runtime=np.array(runtime), share=1.0, origin="")
     with pytest.raises(ConfigError, match=message):
         plan_recipe(_recipe(**changes), lengths, gpu=H100, num_gpus=num_gpus)
+
+
+def test_few_packs_are_planned_with_a_warning() -> None:
+    lengths = Lengths(runtime=np.array([10, 20000]), share=1.0, origin="")
+
+    plan = plan_recipe(_recipe(batch__tokens_per_step=1 << 18), lengths, gpu=H100, num_gpus=8)
+
+    assert all(one.is_short for one in plan.candidates)
+    text = describe_plan(plan)
+    assert f"training cannot start: {plan.best.num_packs} packs < global batch {plan.best.global_batch_size}" in text
+    enough = plan_recipe(_recipe(batch__tokens_per_step=4096), LENGTHS, gpu=gpu_named("b300"), num_gpus=1)
+    assert not enough.best.is_short
+    assert "cannot start" not in describe_plan(enough)
 
 
 def test_settings_of_the_recipe_stay() -> None:
@@ -295,7 +331,7 @@ def test_the_best_is_written_as_a_recipe_that_checks_clean(
     written = bridgepack.load_recipe(output)
     assert written == bridgepack.plan(source, num_gpus=2).best_recipe
     assert written.parallelism.num_gpus == 2
-    again = command("plan", source, "--gpus", 2, "--write", output)
+    again = command("plan", source, "--gpus", 2, "--artifact", "nowhere", "--write", output)
     assert again.code == 2
     assert "is there already; allowed: a new file. Choose another name or --write" in again.errors
 
@@ -321,8 +357,9 @@ def test_json_has_every_candidate(tmp_path: Path, chatml_tokenizer: Path, comman
         (["--gpus", "2", "--model", "qwen3_8b"], "whose sizes are not known.* Did you mean qwen3_8b_sft_config?"),
         (["--gpus", "2", "--model", "acme/Qwen3-8B-chat"], "whose sizes are not known.* Did you mean Qwen/Qwen3-8B?"),
         (["--gpus", "2", "--set", "packing.mode=none"], "packing.mode is none; allowed: offline"),
-        (["--gpus", "2", "--set", "batch.global_batch_size=999"], "fewer than the .* that a step takes. Lower batch"),
         (["--gpus", "2", "--artifact", "nowhere"], "nowhere"),
+        (["--gpus", "2", "--artifact", "a", "--store", "b"], "artifact is 'a' and store is 'b'; allowed: one of them"),
+        (["--gpus", "2", "--store", "nowhere"], "'nowhere' does not exist. Name the folder with --store"),
         (["--gpus", "2", "--calibrate", "nowhere"], "--calibrate is 'nowhere'; it cannot be read"),
         (["--gpus", "2", "--write", "plan.txt"], "--write is 'plan.txt'; allowed: a file whose name ends in .yaml"),
     ],

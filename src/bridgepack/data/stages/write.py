@@ -94,14 +94,7 @@ class ArtifactWriter:
         """
         artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
         size = resolved.recipe.packing.packed_sequence_size
-        settings = {source: self.spec.finish_settings(source, self.folder) for source in results}
-        if resolved.recipe.data.deduplicate == "exact":
-            results = without_duplicates(results, settings, self.runner)
-        splits = [
-            self._mixed(gather_split(name, self.spec.inputs[source], ranges), source)
-            for source, ranges in results.items()
-            for name in settings[source].splits
-        ]
+        splits = self.splits(results)
         make_folders(artifact / PLAN_FOLDER)
         records = [self._write_split(split) for split in splits]
         _write_ledger(artifact / PLAN_FOLDER / DROPPED_ROWS_FILE, [path for split in splits for path in split.ledgers])
@@ -123,6 +116,21 @@ class ArtifactWriter:
             files=tuple(file_record(artifact, name) for name in other_files(split.name for split in splits)),
         )
         return write_manifest(artifact, manifest)
+
+    def splits(self, results: Mapping[str, Sequence[RangeResult]]) -> list[TokenizedSplit]:
+        """Return the sequences of each split, without duplicates and mixed as the recipe says.
+
+        Raises:
+            DataError: when a split has no sequence.
+        """
+        settings = {source: self.spec.finish_settings(source, self.folder) for source in results}
+        if self.spec.resolved.recipe.data.deduplicate == "exact":
+            results = without_duplicates(results, settings, self.runner)
+        return [
+            self._mixed(gather_split(name, self.spec.inputs[source], ranges), source)
+            for source, ranges in results.items()
+            for name in settings[source].splits
+        ]
 
     def _mixed(self, split: TokenizedSplit, source: str) -> TokenizedSplit:
         data = self.spec.resolved.recipe.data
