@@ -57,6 +57,22 @@ class Plan:
         return self.candidates[0]
 
     @property
+    def of_sizes(self) -> dict[int, Candidate | None]:
+        """Pack size -> its best candidate, None where nothing fits; ascending."""
+        found = {one.packed_sequence_size: one for one in reversed(self.candidates)}
+        return {size: found.get(size) for size in sorted({*found, *self.not_fitting})}
+
+    @property
+    def fastest(self) -> float:
+        """Tokens per second of the fastest candidate of all."""
+        return max(one.tokens_per_s for one in self.candidates)
+
+    @property
+    def context_from(self) -> int | None:
+        """Smallest pack size whose best candidate has context parallelism; None where none has."""
+        return next((size for size, one in self.of_sizes.items() if one and one.layout.context > 1), None)
+
+    @property
     def best_recipe(self) -> SFTRecipe:
         """The recipe with the values of the best."""
         return self.recipe.override(self.best.changes)

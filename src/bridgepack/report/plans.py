@@ -11,6 +11,8 @@ from bridgepack.report.text import printable
 _BAR = 32
 #: Candidates of the table; JSON has all.
 _SHOWN = 8
+#: What is said of a pack size without a candidate.
+NO_LAYOUT = "no layout fits into memory and the tokens of a step, and is legal"
 _HEAD = (
     "     pack  TP  PP  CP  EP  recompute  batch   fill  padding  over-long  straggler  balanced  GB/GPU  step s"
     "  tokens/s"
@@ -31,15 +33,12 @@ def _describe_data(plan: Plan) -> Iterator[str]:
 
 def _picture(plan: Plan) -> Iterator[str]:
     """Yield a bar of tokens per second for the best candidate of each pack size."""
-    best = {one.packed_sequence_size: one for one in reversed(plan.candidates)}
-    fastest = max(one.tokens_per_s for one in best.values())
     yield f"     pack  {'tokens/s of a GPU':<{_BAR + 9}}  over-long    lost  straggler"
-    for size in sorted({*best, *plan.not_fitting}):
-        if size not in best:
-            yield f"{size:>9,}  no layout fits into memory and the tokens of a step, and is legal"
+    for size, one in plan.of_sizes.items():
+        if one is None:
+            yield f"{size:>9,}  {NO_LAYOUT}"
             continue
-        one = best[size]
-        bar = "#" * max(round(_BAR * one.tokens_per_s / fastest), 1)
+        bar = "#" * max(round(_BAR * one.tokens_per_s / plan.fastest), 1)
         yield (
             f"{size:>9,}  {bar:<{_BAR}}{one.tokens_per_s:>9,.0f}  {one.over_long_fraction:>9.1%}  "
             f"{one.lost_fraction:>6.1%}  {one.waiting.ratio(one.balance):>9.2f}"
@@ -82,9 +81,8 @@ def _why(plan: Plan) -> Iterator[str]:
             f"      {best.over_long_fraction:.1%} of the sequences are too long and {what} (preprocessing.over_long "
             f"{action}); {best.lost_fraction:.1%} of the tokens are not trained"
         )
-    sharing = [one.packed_sequence_size for one in plan.candidates if one.layout.context > 1]
-    if sharing and best.layout.context > 1:
-        yield f"      context parallelism is among the best from packs of {min(sharing):,} tokens on"
+    if plan.context_from is not None:
+        yield f"      context parallelism is in the best layouts from packs of {plan.context_from:,} tokens on"
     if best.balance != "none":
         yield (
             f"      packing.balance.kind is {best.balance}: the slowest rank of a step works "

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import bridgepack.report.html
+from bridgepack.bridge.targets import recipe_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
@@ -201,6 +202,7 @@ def test_page_tells_how_long_ranks_wait_and_what_balance_would_give(tmp_path: Pa
         parallelism__num_gpus=2,
         batch__global_batch_size=2,
         packing__balance__token_cost=1,
+        model={"name": "Qwen/Qwen3-0.6B"},
     )
     output = build_artifact(recipe, output=tmp_path / "packed").output
 
@@ -209,6 +211,11 @@ def test_page_tells_how_long_ranks_wait_and_what_balance_would_give(tmp_path: Pa
     assert not isinstance(page.waiting, str), page.waiting
     assert f"{page.waiting.across_batches.mean:.3f}" in page.html()
     assert "balanced across_batches" in page.html()
+    assert not isinstance(page.plan, str), page.plan
+    text, sizes = Outline(page.html()).text, page.plan.of_sizes
+    assert "on 2 x h100-80gb, by estimate" in text
+    assert {4096, 131072} < set(sizes)
+    assert all(f"{one.tokens_per_s:,.0f}" in text for one in sizes.values() if one)
 
 
 def test_page_says_why_it_is_not_known_how_long_ranks_wait(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -219,6 +226,11 @@ def test_page_says_why_it_is_not_known_how_long_ranks_wait(tmp_path: Path, chatm
 
     assert isinstance(page.waiting, str)
     assert f"Not known: {page.waiting}"[:40] in page.html()
+    assert "Other pack sizes are not compared: parallelism.num_gpus is not set" in page.html()
+    for source in ({"parallelism.num_gpus": 2}, {"parallelism.num_gpus": 2, "model": {"name": "org/x-8b"}}):
+        target = recipe_target(tokenized_recipe(rows, chatml_tokenizer).override(source), artifact=output)
+        told = artifact_page(output, CheckOptions(artifact=output), target)
+        assert "Other pack sizes are not compared: model.name is" in told.html()
 
 
 def test_changed_artifact_gets_a_page_that_says_so(artifact: Path, tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
 from bridgepack.planning.balance import waiting_in
+from bridgepack.planning.lengths import lengths_of
+from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
+from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
 from bridgepack.proof.packs import opened_artifact
 from bridgepack.proof.runs import plain, recorded_recipe
 from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, SplitRecord, Waiting
@@ -24,6 +27,7 @@ from bridgepack.report.html.charts import Chart, PackBar, length_chart, pack_bar
 from bridgepack.report.html.excerpts import Excerpt, excerpts
 from bridgepack.report.html.lengths import SplitLengths, lengths_of_plan, lengths_of_rows
 from bridgepack.report.html.render import rendered
+from bridgepack.report.plans import NO_LAYOUT
 from bridgepack.report.terminal import source_tree
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.report import CheckReport
@@ -65,6 +69,7 @@ class ArtifactPage:
     facts: ArtifactFacts
     splits: tuple[SplitPage, ...]
     waiting: Waiting | str  #: a text says why it is not known
+    plan: Plan | str  #: pack sizes that its sequences could have in this run; a text as above
     has_recipe: bool  #: whether it was judged with one
 
     def html(self) -> str:
@@ -78,6 +83,7 @@ class ArtifactPage:
             origin=_origin,
             version=__version__,
             cures=LOSS_CURES,
+            no_layout=NO_LAYOUT,
             source_tree=source_tree,
             rule_page=rule_page,
         )
@@ -100,20 +106,40 @@ def artifact_page(folder: Path, options: CheckOptions, target: Target | None = N
     assert packs is not None
     opened = _opened(folder, packs, options)
     splits = tuple(_split_pages(opened, packs.facts))
-    waiting: Waiting | str = _FOREIGN if packs.facts.manifest is None else _CHANGED
-    if isinstance(opened, Artifact):
-        try:
-            waiting = waiting_in(opened, recorded_recipe(opened, {}))
-        except BridgepackError as error:
-            waiting = str(error)
+    unknown = _FOREIGN if packs.facts.manifest is None else _CHANGED
     return ArtifactPage(
         folder=folder,
         report=check_target(loaded, options, packs=packs),
         facts=packs.facts,
         splits=splits,
-        waiting=waiting,
+        waiting=_waiting(opened, loaded, options) if isinstance(opened, Artifact) else unknown,
+        plan=_plan(opened, loaded) if isinstance(opened, Artifact) else unknown,
         has_recipe=loaded.config is not None,
     )
+
+
+def _waiting(artifact: Artifact, loaded: Target, options: CheckOptions) -> Waiting | str:
+    try:
+        source = loaded.recipe or loaded.config or recorded_recipe(artifact, {})
+        return waiting_in(artifact, source, world_size=options.world_size)
+    except (BridgepackError, ValueError, OverflowError) as error:  # the latter of epochs that are no finite number
+        return str(error)
+
+
+def _plan(artifact: Artifact, loaded: Target) -> Plan | str:
+    """Return the pack sizes that the artifact's sequences could have, or why that is not known."""
+    try:
+        recipe = loaded.recipe or recorded_recipe(artifact, {})
+        num_gpus = recipe.parallelism.num_gpus
+        if num_gpus is None:
+            return "parallelism.num_gpus is not set; `bridgepack plan` takes it as --gpus"
+        shape_to_plan(recipe)
+        lengths = lengths_of(recipe, artifact=artifact.folder)
+        return plan_recipe(recipe, lengths, gpu=gpu_named(DEFAULT_GPU), num_gpus=num_gpus)
+    except BridgepackError as error:
+        return str(error)
+    except Exception as error:  # whatever a plan stumbles on is no reason to lose the page
+        return f"{type(error).__name__}: {error}"
 
 
 def _opened(target: Path, packs: CheckedArtifact, options: CheckOptions) -> Artifact | ArtifactOnDisk | None:
