@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
 from bridgepack.data.reading.inputs import find_inputs
@@ -196,7 +198,8 @@ def test_artifact_is_read_where_it_lies(
     client: Any, project: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.create_bucket(Bucket="read")
-    built = upload_of(recipe_of(str(project / "data"), chatml_tokenizer), "s3://read/packed").output
+    recipe = recipe_of(str(project / "data"), chatml_tokenizer)
+    built = upload_of(recipe, "s3://read/packed").output
     monkeypatch.setattr("bridgepack.data.artifact.checking.BYTES_PER_WORKER", 1 << 16)
     here, there = (
         json.loads(run_cli(project, "check", str(place), "--json", "--workers", "2").stdout)
@@ -214,6 +217,7 @@ def test_artifact_is_read_where_it_lies(
         assert there.stdout.replace("s3://read/packed", str(built)) == here.stdout
     verified = run_cli(project, "verify", "s3://read/packed", "--all", "--json")
     assert (verified.returncode, json.loads(verified.stdout)["outcome"]) == (0, "same"), verified.stdout
+    _assert_compared_judged_and_drawn(project, built, recipe)
 
     (shard,) = (built / "training").glob("*.parquet")
     client.put_object(Bucket="read", Key=f"packed/training/{shard.name}", Body=b"x" * shard.stat().st_size)
@@ -227,6 +231,33 @@ def test_artifact_is_read_where_it_lies(
     assert "is not as it was built: " in refused.stderr
 
 
+def _assert_compared_judged_and_drawn(project: Path, built: Path, recipe: SFTRecipe) -> None:
+    """A URL answers `diff`, `check --artifact` and `report` as the folder does, from Python as well."""
+    url, here = "s3://read/packed", "read/packed"
+    shutil.copytree(built, project / here)
+    compared = run_cli(project, "diff", here, url, "--html", "diff.html")
+    assert (compared.returncode, compared.stderr) == (0, "")
+    assert "the same packs" in compared.stdout
+    assert url in (project / "diff.html").read_text()
+    write_recipe(project / "recipe.yaml", recipe)
+    judged = [
+        json.loads(run_cli(project, "check", "recipe.yaml", "--artifact", place, "--no-files", "--json").stdout)
+        for place in (here, url)
+    ]
+    assert judged[0]["summary"]["num_errors"] == judged[1]["summary"]["num_errors"]
+    assert [one["code"] for one in judged[0]["findings"]] == [one["code"] for one in judged[1]["findings"]]
+    assert bridgepack.check(recipe, artifact=url).num_rows == judged[0]["summary"]["num_rows"] > 0
+    refused = run_cli(project, "report", url)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "--output is not given; nothing is written to 's3://read/packed'" in refused.stderr
+    pages = []
+    for place in (here, url):
+        drawn = run_cli(project, "report", place, "--output", "page.html", "--card", "card.md")
+        assert drawn.returncode == 0, drawn.stderr
+        pages.append((project / "page.html").read_text().replace(url, here))
+    assert pages[0] == pages[1]
+
+
 def test_no_artifact_at_a_url_is_one_message(client: Any, tmp_path: Path) -> None:
     client.create_bucket(Bucket="empty")
     messages = {
@@ -235,8 +266,9 @@ def test_no_artifact_at_a_url_is_one_message(client: Any, tmp_path: Path) -> Non
         "ftp://host/packed": "allowed: a path, or a URL with s3",
         "s3://": "Name the bucket",
     }
-    for command, url in [("check", url) for url in messages] + [("inspect", "s3://"), ("verify", "s3://empty/packed")]:
-        refused = run_cli(tmp_path, command, url)
+    others = [("inspect", "s3://"), ("verify", "s3://empty/packed"), ("report", "s3://"), ("diff here", "s3://")]
+    for command, url in [("check", url) for url in messages] + others:
+        refused = run_cli(tmp_path, *command.split(), url)
         assert refused.returncode == 2
         assert messages[url] in refused.stderr
         assert refused.stderr.count("\n") == 1

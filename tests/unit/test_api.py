@@ -1,6 +1,7 @@
 """bridgepack from Python: every command's function, dicts and datasets as recipes, results as values and tables."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import bridgepack
 from bridgepack.cli.main import COMMANDS
+from bridgepack.data.store.upkeep import list_store, prune_store
 from bridgepack.errors import ConfigError
 from tests.support.small_builds import chat_row, write_json_lines
 
@@ -66,10 +68,26 @@ def test_a_dataset_is_built_as_its_file_is(recipe: dict[str, Any], tmp_path: Pat
 
     assert again.was_built_before
     (kept,) = {record.path for split in built.manifest.splits for record in split.inputs}
-    assert Path(kept).resolve().parent == tmp_path / ".bridgepack" / "rows"
+    assert Path(kept).resolve().parent == tmp_path / ".bridgepack" / "tokens" / "rows"
     assert some.manifest.splits[0].statistics.num_sequences == 2
     assert bridgepack.diff("packed", bridgepack.build(recipe, output="file").output).splits[0].num_retokenized == 0
     assert bridgepack.verify("packed").outcome == "same"
+
+
+def test_kept_rows_go_when_no_artifact_is_made_of_them(recipe: dict[str, Any], tmp_path: Path) -> None:
+    rows = datasets.Dataset.from_list(ROWS)
+    built = {
+        name: bridgepack.build({**recipe, "artifact": f"made/{name}", "data": {"train": rows.select(chosen)}})
+        for name, chosen in {"first": [0, 1], "second": [2]}.items()
+    }
+    store = tmp_path / "made" / ".bridgepack" / "tokens"
+    assert list_store(store).num_row_files == 2
+    shutil.rmtree(built["first"].output)
+    assert prune_store(store, older_than_s=3600).removed == ()
+    removed = {Path(path).suffix for path, _, why in prune_store(store, is_unused=True).removed}
+    assert removed == {".parquet", ".tokens"}
+    assert list_store(store).num_row_files == 1
+    assert bridgepack.verify(built["second"].output).outcome == "same"
 
 
 def test_datasets_are_sources_of_a_mixture(recipe: dict[str, Any]) -> None:
@@ -86,6 +104,15 @@ def test_what_is_no_dataset_of_rows_is_refused(recipe: dict[str, Any], at: str) 
     with pytest.raises(ConfigError, match=rf"{at} is a DatasetDict.*save it with to_parquet"):
         bridgepack.build(recipe, overrides={at: several}, output="packed")
     assert not Path("packed").exists()
+
+
+@pytest.mark.parametrize("rows", [ROWS, [{"question": "2 + 2?"}] * 30])
+def test_rows_as_plain_dicts_are_refused_in_one_line(recipe: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    with pytest.raises(ConfigError, match=r"^data\.train is a list of rows, 30 of them; .*Dataset\.from_list") as found:
+        bridgepack.build({**recipe, "data": {"train": rows}}, output="packed")
+    assert "\n" not in str(found.value)
+    with pytest.raises(ConfigError, match=r"data\.train\.0\.paht is not a field.*Did you mean path\?"):
+        bridgepack.preview({**recipe, "data": {"train": [{"paht": "rows.jsonl"}]}})
 
 
 def test_explain() -> None:

@@ -344,6 +344,15 @@ def test_mistake_is_one_message_and_exit_code_2(command: Command, arguments: lis
     assert _files_but_tokens(Path()) == before
 
 
+def test_a_folder_with_the_name_of_a_recipe_is_said_to_be_taken(command: Command) -> None:
+    Path("quickstart").mkdir()
+    for name in ("check", "masks", "canary"):
+        result = command(name, "quickstart")
+        assert result.code == 2
+        assert "The folder was taken, not the recipe of that name: for this, give " in result.errors
+        assert "quickstart.yaml." in result.errors
+
+
 def test_plan_that_cannot_be_read(command: Command) -> None:
     Path("artifact/plan/training.parquet").write_bytes(b"PAR1")
 

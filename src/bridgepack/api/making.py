@@ -12,7 +12,7 @@ from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
 from bridgepack.data.export import Export, export_artifact
-from bridgepack.data.reading.kept_rows import rows_folder, with_kept_rows
+from bridgepack.data.reading.kept_rows import recipe_with_rows
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildResult, build_options
 from bridgepack.data.store.store import store_folder
@@ -48,7 +48,7 @@ def build(
 
     Args:
         recipe: an SFTRecipe, a dict of its fields, or where one is, as on the command line. Data of a dict or of
-            `overrides` may be a `datasets.Dataset`: its rows are kept in `.bridgepack/rows` beside the artifact.
+            `overrides` may be a `datasets.Dataset`: its rows are kept in the token store.
         output: folder of the artifact; by default the recipe's, else `artifacts/NAME-FINGERPRINT`. For a URL of an
             object store it is built in that folder, and a copy written to the URL.
         overrides: dotted path -> value.
@@ -63,15 +63,15 @@ def build(
     Raises:
         BridgepackError: saying what to do.
     """
-    folder = rows_folder(output)
-    loaded = load_recipe(with_kept_rows(recipe, folder), with_kept_rows(overrides, folder))
+    tokens = None if store is None else store_folder(store)
+    loaded = recipe_with_rows(recipe, overrides, output=output, store=tokens)
     return build_artifact(
         loaded,
         output=output,
         balance=balance_for(loaded),
         progress=progress,
         options=build_options(
-            store=None if store is None else store_folder(store),
+            store=tokens,
             num_workers=num_workers,
             memory=memory,
             engine=engine,

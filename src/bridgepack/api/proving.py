@@ -52,6 +52,8 @@ def check(target: Any, **options: Any) -> CheckReport:
     stated = {name: value for name, value in options.items() if value is not None}
     if isinstance(stated.get("environment"), (str, Path)):
         stated["environment"] = named_environment(stated["environment"])
+    if isinstance(stated.get("artifact"), str):
+        stated["artifact"] = artifact_place(stated["artifact"])
     judged = load_recipe(target) if isinstance(target, Mapping) else target
     return check_target(judged, stated_options(CheckOptions, stated, "check"))
 
@@ -115,15 +117,15 @@ def diff(
     Example: `bridgepack.diff("packed", "packed-32k").is_same`.
 
     Args:
-        first: folder of the one.
-        second: folder of the other.
+        first: folder of the one, or its URL in an object store.
+        second: the same of the other.
         limit: most sequences of each kind that are shown; all are counted.
         progress: told how far it is.
 
     Raises:
         ArtifactError: a folder is no artifact, was changed, or cannot be read.
     """
-    return diff_artifacts(Path(first), Path(second), limit=limit, progress=progress)
+    return diff_artifacts(artifact_place(first), artifact_place(second), limit=limit, progress=progress)
 
 
 def trace(

@@ -39,9 +39,10 @@ def canary(target: str, **arguments: Any) -> int:
 
     Packs of TARGET train one step packed and one unpacked; exit 1 when loss or gradients differ.
 
-    TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION, a name that `recipes list`
-    has) or an artifact's folder. It runs Megatron-Bridge's own training step of a tiny model of the recipe's family, on
-    one rank and over tensor, pipeline and context parallelism, in processes of this machine.
+    TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION, a name that `recipes list` has)
+    or an artifact's folder, which comes before a recipe of that name. It runs Megatron-Bridge's own training step of a
+    tiny model of the recipe's family, on one rank and over tensor, pipeline and context parallelism, in processes of
+    this machine.
     """
     is_self_test, output = arguments["is_self_test"], arguments["output"]
     for name in ("plant", "tensor", "pipeline", "context"):

@@ -8,9 +8,10 @@ from bridgepack.checking.check import check_target, unjudged
 from bridgepack.checking.fix import fixed, write_fix
 from bridgepack.checking.options import CheckOptions, named_environment, parse_given
 from bridgepack.cli.completion import complete_recipe, complete_rule
-from bridgepack.cli.options import Count, PathOption, num_cores, overrides_option
+from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
+from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import BridgepackError
 from bridgepack.report.checks import check_report_path, describe_diff, describe_fix, rendered, staged_report
@@ -24,7 +25,7 @@ from bridgepack.rules.registry import ALL_RULES
 
 @click.command()
 @click.argument("target", shell_complete=complete_recipe)
-@click.option("--artifact", type=PathOption(), help="Packs that the run will read.")
+@click.option("--artifact", type=PlaceOption(), help="Packs that the run will read, or their URL.")
 @click.option("--world-size", type=Count(), help="GPUs of the run [what the settings say].")
 @click.option("--bridge-version", metavar="VERSION", help="Judge for this version of megatron-bridge [0.6.2].")
 @click.option("--environment", metavar="here|FILE", help="Judge what is installed here, or as pip freeze lists it.")
@@ -57,7 +58,8 @@ def check(target: str, **arguments: Any) -> int:
 
     TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION), a recipe of Megatron-Bridge
     (bridge:FUNCTION, megatron.bridge.recipes.qwen:FUNCTION) or any function or object that gives a ConfigContainer, a
-    saved Megatron-Bridge config (FILE.yaml), or an artifact: a folder, a packed file, a pattern.
+    saved Megatron-Bridge config (FILE.yaml), or an artifact: a folder, a packed file, a pattern, a URL. A folder comes
+    before a recipe of that name.
     """
     form, output = _form(arguments), arguments["output"]
     check_report_path(output, target, arguments["environment"])
@@ -127,7 +129,7 @@ def _fix(target: str, options: CheckOptions, arguments: dict[str, Any], form: st
 
 def _check_options(arguments: dict[str, Any], progress: Progress) -> CheckOptions:
     return CheckOptions(
-        artifact=arguments["artifact"],
+        artifact=None if arguments["artifact"] is None else artifact_place(arguments["artifact"]),
         world_size=arguments["world_size"],
         bridge_version=arguments["bridge_version"],
         environment=named_environment(arguments["environment"]),

@@ -164,22 +164,24 @@ def _check_extent(arguments: dict[str, Any]) -> None:
 
 
 @click.command()
-@click.argument("first", type=PathOption())
-@click.argument("second", type=PathOption())
+@click.argument("first", type=PlaceOption())
+@click.argument("second", type=PlaceOption())
 @click.option("--limit", type=Count(minimum=0), help="Most sequences of each kind that are shown; all are counted [5].")
 @click.option("--html", type=PathOption("FILE"), help="Write it as a page of HTML, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def diff(first: Path, second: Path, limit: int | None, html: Path | None, as_json: bool) -> int:
+def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | None, as_json: bool) -> int:
     """Compare two artifacts: sequences, masks, statistics, settings.
 
-    Sequences that were gained, lost or changed are shown with their text, and masks that moved.
+    Each is a folder, or the URL of one in an object store. Sequences that were gained, lost or changed are shown with
+    their text, and masks that moved.
 
     Exit 1 when a run would read other packs of SECOND than of FIRST; other settings alone are no difference.
     """
-    for artifact in (first, second):
-        check_place("--html", html, artifact, suffix=".html")
+    places = artifact_place(first), artifact_place(second)
+    for place in places:
+        check_place("--html", html, place, suffix=".html")
     with TerminalProgress() as progress:
-        report = diff_artifacts(first, second, limit=SHOWN_SEQUENCES if limit is None else limit, progress=progress)
+        report = diff_artifacts(*places, limit=SHOWN_SEQUENCES if limit is None else limit, progress=progress)
     with staged_report(html, artifact_diff_page(report) if html else "", option="--html"):
         pass
     print_json(report.to_dict()) if as_json else echo(describe_artifact_diff(report))

@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from bridgepack.checking.options import CheckOptions, parse_given
-from bridgepack.cli.options import Count, PathOption, num_cores
+from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
+from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.report.html.files import write_report
 from bridgepack.report.progress import TerminalProgress
@@ -15,7 +16,7 @@ from bridgepack.report.text import printable
 
 
 @click.command()
-@click.argument("artifact", type=PathOption())
+@click.argument("artifact", type=PlaceOption())
 @click.option("--output", type=PathOption("FILE"), help="Where the page goes [report.html in ARTIFACT].")
 @click.option("--card", type=PathOption("FILE"), help="Write a dataset card as well, e.g. README.md.")
 @click.option("--given", multiple=True, metavar="NAME=VALUE", help="Say what packs without a manifest do not.")
@@ -25,7 +26,7 @@ from bridgepack.report.text import printable
 def report(
     is_whole_process: bool | None,
     /,
-    artifact: Path,
+    artifact: Path | str,
     output: Path | None,
     card: Path | None,
     as_json: bool,
@@ -34,8 +35,8 @@ def report(
     """Write ARTIFACT as one page of HTML.
 
     The page has what `check` finds, what became of every row, sources, lengths, fill, attention work, packs drawn and
-    as text, and how to build it again. It needs no script and no network. Packs of other tools need --output. Exit 1
-    when a rule of severity error is broken.
+    as text, and how to build it again. It needs no script and no network. ARTIFACT is a folder, or the URL of one in an
+    object store; that and packs of other tools need --output. Exit 1 when a rule of severity error is broken.
     """
     if is_whole_process:
         import_transformers()  # before anything imports it with the frameworks, which takes seconds
@@ -43,7 +44,7 @@ def report(
         options = CheckOptions(
             given=parse_given(arguments["given"]), num_workers=arguments["workers"] or num_cores(), progress=progress
         )
-        written = write_report(artifact, options, output=output, card=card)
+        written = write_report(artifact_place(artifact), options, output=output, card=card)
     judged = written.report
     if as_json:
         print_json(written.to_dict())

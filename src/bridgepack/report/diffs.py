@@ -1,11 +1,11 @@
 """Differences of artifacts as text for a terminal, and as a page."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from bridgepack import __version__
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.proof.diff.records import DiffReport, SequenceDifference, SequencePlace, SplitDiff
 from bridgepack.report.html.charts import Chart, length_chart
 from bridgepack.report.html.lengths import lengths_of_plan
@@ -41,7 +41,7 @@ def artifact_diff_page(report: DiffReport) -> str:
     Raises:
         ArtifactError: one cannot be read any more.
     """
-    places = {"first": Artifact(Path(report.first)), "second": Artifact(Path(report.second))}
+    places = {"first": Artifact(artifact_place(report.first)), "second": Artifact(artifact_place(report.second))}
     charts = {split.name: dict(_length_charts(places, split.name)) for split in report.splits}
     return rendered("diff.html.jinja", report=report, charts=charts, fates=_FATES, version=__version__)
 

@@ -12,7 +12,7 @@ _SPANS = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
 
 def describe_store(listing: StoreListing) -> str:
     """Return what a store holds."""
-    total = sum(entry.num_bytes for entry in listing.tokenizations)
+    total = sum(entry.num_bytes for entry in listing.tokenizations) + listing.num_row_bytes
     lines = [f"{listing.folder}: {_size(total)}", "", "tokenisations"]
     for entry in listing.tokenizations:
         broken = f", {entry.num_broken:,} broken (see `store verify`)" if entry.num_broken else ""
@@ -22,6 +22,8 @@ def describe_store(listing: StoreListing) -> str:
             f"{_ago(entry.last_used_s)}{broken}"
         )
     lines += [] if listing.tokenizations else ["  none"]
+    if listing.num_row_files:
+        lines += ["", f"rows of datasets from Python: {listing.num_row_files:,} files, {_size(listing.num_row_bytes)}"]
     lines += ["", "artifacts made of them"]
     for artifact in listing.artifacts:
         state = "is there" if artifact.is_there else "is gone"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from bridgepack.config.section import Section
 
@@ -15,6 +15,8 @@ ColumnName = Literal[
 ]
 #: Split of a `dataset` that names none.
 DEFAULT_SPLIT = "train"
+#: Fields of a section that say where rows are, and more sections than anyone lists by hand.
+_PLACES, _MANY_SOURCES = ("path", "dataset", "sources"), 20
 #: Fields of a section that say something of its rows, which a group of sources does not have.
 _OF_ROWS = ("split", "revision", "columns", "kind", "max_rows")
 
@@ -50,7 +52,7 @@ class DataSource(Section):
 
     @model_validator(mode="after")
     def _check_one_place(self) -> Self:
-        places = [name for name in ("path", "dataset", "sources") if getattr(self, name) is not None]
+        places = [name for name in _PLACES if getattr(self, name) is not None]
         if len(places) != 1:
             found = f"{' and '.join(places)} are set" if places else "none of path, dataset and sources is set"
             raise ValueError(f" has a section in which {found}; exactly one of them is allowed. Name one.")
@@ -98,10 +100,23 @@ def _shape(value: Any) -> str:
     return "as list" if isinstance(value, (list, tuple)) else "as path"
 
 
+def _refuse_rows(value: Any) -> Any:
+    """Accept a list but one of rows: sections that name no place, and have a row's columns or are very many."""
+    is_rows = isinstance(value, (list, tuple)) and all(isinstance(one, dict) for one in value)
+    names = {name for one in value for name in one} if is_rows else set()
+    if names and not names & set(_PLACES) and (names & set(get_args(ColumnName)) or len(value) > _MANY_SOURCES):
+        raise ValueError(
+            f" is a list of rows, {len(value)} of them; allowed: a path, a section {{path: PATH}} or {{dataset: ID}}, "
+            "or a list of these. Write the rows to a file, one JSON object a line, and name it; in Python `build` "
+            "takes datasets.Dataset.from_list(rows), too."
+        )
+    return value
+
+
 _Path = Annotated[str, Tag("as path")]
 _Section = Annotated[DataSource, Tag("as section")]
 Source = Annotated[_Path | _Section, Discriminator(_shape)]
-_List = Annotated[tuple[Source, ...], Field(min_length=1), Tag("as list")]
+_List = Annotated[tuple[Source, ...], Field(min_length=1), BeforeValidator(_refuse_rows), Tag("as list")]
 Sources = Annotated[_Path | _Section | _List, Discriminator(_shape)]
 
 

@@ -5,13 +5,15 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from bridgepack.config.catalogue import catalogue_target
 from bridgepack.data.files import write_text
-from bridgepack.errors import ArtifactError
+from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import BalanceRecord, Manifest
 
 MANIFEST_FILE = "manifest.json"
@@ -93,15 +95,19 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _why_missing(folder: Path) -> str:
     if _OF_URL.match(str(folder)):
-        return f"{str(folder)!r} is in an object store; check, inspect and verify read there. Copy it to a folder."
+        readers = "check, diff, inspect, report, trace and verify"
+        return f"{str(folder)!r} is in an object store; only {readers} read there. Copy it to a folder."
     if not folder.exists():
         return f"{str(folder)!r} does not exist. Give the folder of an artifact that `bridgepack build` wrote."
     if not folder.is_dir():
         return f"{str(folder)!r} is a file. Give the folder of an artifact that `bridgepack build` wrote."
-    return (
+    why = (
         f"{str(folder)!r} has no {MANIFEST_FILE}, so it is no artifact: not built by bridgepack, or a build that did "
         "not finish. Build it with `bridgepack build RECIPE --output FOLDER`."
     )
+    with suppress(ConfigError):
+        why += f" The folder was taken, not the recipe of that name: for this, give {catalogue_target(str(folder))}."
+    return why
 
 
 def _tuples(value: Any) -> Any:

@@ -4,42 +4,50 @@ import hashlib
 import re
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.files import make_folders, replaced_when_whole
 from bridgepack.data.reading.remote import scheme_of
-from bridgepack.data.store.store import default_store
+from bridgepack.data.store.store import ROWS, default_store, opened_store
 from bridgepack.errors import ConfigError
 
 _ROWS_OF_BATCH = 1000
 _FIELDS = re.compile(r"data\.(train|validation)(\.\d+)?(\.path)?")
 
 
-def rows_folder(output: str | Path | None) -> Path:
-    """Return where the rows of an artifact are kept: in `.bridgepack/rows` beside it, as its tokens are."""
-    is_elsewhere = output is None or scheme_of(str(output)) is not None
-    return default_store(Path("artifacts/any") if is_elsewhere else Path(str(output))).parent / "rows"
-
-
-def with_kept_rows(recipe: Any, folder: Path) -> Any:
-    """Return a recipe's fields, or overrides, with the paths of files in place of datasets; all else as it is.
+def recipe_with_rows(
+    recipe: Any, overrides: Mapping[str, Any] | None, *, output: str | Path | None, store: Path | None
+) -> SFTRecipe:
+    """Return a recipe whose datasets are files in the folder `rows` of the token store, by default the artifact's.
 
     Raises:
-        ConfigError: a dataset has no rows in memory, or stands where none may.
+        ConfigError: as `load_recipe`; or a dataset has no rows in memory, or stands where none may.
+        StoreError: the store cannot be written.
     """
-    if not isinstance(recipe, Mapping) or "datasets" not in sys.modules:
-        return recipe
-    return _kept(recipe, "", folder)
+    if "datasets" not in sys.modules:
+        return load_recipe(recipe, overrides)
+    found: list[Any] = []
+    loaded = load_recipe(_kept(recipe, found.append), _kept(overrides, found.append))
+    if not found:
+        return loaded
+    named = loaded.artifact if output is None or scheme_of(str(output)) is not None else output
+    with opened_store(store or default_store(Path(named or "artifacts/any"))) as opened:
+        keep = partial(_written, folder=opened.folder / ROWS)
+        return load_recipe(_kept(recipe, keep), _kept(overrides, keep))
 
 
-def _kept(value: Any, field: str, folder: Path) -> Any:
+def _kept(value: Any, keep: Callable[[Any], Any], field: str = "") -> Any:
+    """Return fields with what `keep` gives in place of datasets, as text; all else as it is."""
     is_dataset = type(value).__module__.startswith("datasets.")
     if isinstance(value, Mapping) and not is_dataset:
-        return {name: _kept(item, f"{field}.{name}".lstrip("."), folder) for name, item in value.items()}
+        return {name: _kept(item, keep, f"{field}.{name}".lstrip(".")) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_kept(item, f"{field}.{index}", folder) for index, item in enumerate(value)]
+        return [_kept(item, keep, f"{field}.{index}") for index, item in enumerate(value)]
     if not is_dataset:
         return value
     if type(value).__name__ == "Dataset" and not len(value):
@@ -50,7 +58,7 @@ def _kept(value: Any, field: str, folder: Path) -> Any:
             "source of data.train or data.validation, a datasets.Dataset with rows. Choose a split of it, or save it "
             "with to_parquet(FILE) and give the file."
         )
-    return str(_written(value, folder))
+    return str(keep(value))
 
 
 def _written(dataset: Any, folder: Path) -> Path:

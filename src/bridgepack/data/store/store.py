@@ -6,6 +6,7 @@ tokenizations/KEY/identity.json       what the tokens depend on
 tokenizations/KEY/ab/RANGE.tokens     one file per input range, named by its content
 inputs/SHA256-FORM.json               ranges of files that can only be read from their beginning
 builds/FINGERPRINT-OUTPUT.json        which token files an artifact was made of
+rows/SHA256.parquet                   rows that were given in memory, which artifacts name as their source
 """
 
 import fcntl
@@ -27,6 +28,7 @@ from bridgepack.errors import StoreError
 STORE_VARIABLE = "BRIDGEPACK_STORE"
 TOKEN_SUFFIX = ".tokens"
 TOKENIZATIONS, INPUTS, BUILDS, IDENTITY_FILE = "tokenizations", "inputs", "builds", "identity.json"
+ROWS = "rows"
 _STORE_FILE, _LOCK = "bridgepack-store.json", "lock"
 _STORE_VERSION = 1
 

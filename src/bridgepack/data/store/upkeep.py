@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.store.records import BuildRecord, iter_build_records
 from bridgepack.data.store.store import (
     IDENTITY_FILE,
     INPUTS,
+    ROWS,
     TOKEN_SUFFIX,
     TOKENIZATIONS,
     TokenStore,
@@ -60,6 +62,8 @@ class StoreListing:
     folder: str
     tokenizations: tuple[TokenizationEntry, ...]
     artifacts: tuple[ArtifactEntry, ...]
+    num_row_files: int  #: of rows that were given in memory
+    num_row_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,8 +96,11 @@ def list_store(folder: Path) -> StoreListing:
     store = existing_store(folder)
     entries = [_entry(path) for path in (store.folder / TOKENIZATIONS).glob("*") if path.is_dir()]
     records = [(record, _files_of(store, record)) for record in iter_build_records(store)]
+    row_sizes = [path.stat().st_size for path in _row_files(store)]
     return StoreListing(
         folder=str(store.folder),
+        num_row_files=len(row_sizes),
+        num_row_bytes=sum(row_sizes),
         tokenizations=tuple(sorted(entries, key=lambda entry: (-entry.num_bytes, entry.key))),
         artifacts=tuple(
             ArtifactEntry(
@@ -120,7 +127,7 @@ def prune_store(
 
     Args:
         folder: of the store.
-        is_unused: files go that no artifact was made of which is still there.
+        is_unused: files go that no artifact was made of which is still there, those of rows among them.
         older_than_s: files go that were not used for so many seconds.
         max_bytes: files go that were not used for longest, until the rest is not larger.
         is_dry_run: nothing goes.
@@ -131,7 +138,9 @@ def prune_store(
     oldest_s = float("-inf") if older_than_s is None else time.time() - older_than_s
     with store_at(folder, is_emptied=not is_dry_run) as store:
         files = {path: path.stat() for path in _token_files(store)}
-        chosen = dict.fromkeys(_unused(store, files), UNUSED) if is_unused else {}
+        unused = [*_unused(store, files), *_unused_rows(store)] if is_unused else []
+        files |= {path: path.stat() for path in unused}
+        chosen = dict.fromkeys(unused, UNUSED)
         chosen |= {path: OLD for path, status in files.items() if status.st_mtime < oldest_s}
         num_bytes_kept = sum(status.st_size for path, status in files.items() if path not in chosen)
         for path in sorted(files.keys() - chosen, key=lambda path: (files[path].st_mtime_ns, path)):
@@ -230,6 +239,17 @@ def _unused(store: TokenStore, files: Iterable[Path]) -> list[Path]:
     records = [record for record in iter_build_records(store) if record.is_there]
     used = {path for record in records for path in _files_of(store, record)}
     return [path for path in files if path not in used]
+
+
+def _row_files(store: TokenStore) -> list[Path]:
+    return list((store.folder / ROWS).glob("*.parquet"))
+
+
+def _unused_rows(store: TokenStore) -> list[Path]:
+    """Return the files of rows that no artifact names as a source which is still there."""
+    records = [record for record in iter_build_records(store) if record.is_there]
+    manifests = [(record.output / MANIFEST_FILE).read_text(encoding="utf-8") for record in records]
+    return [path for path in _row_files(store) if not any(path.name in manifest for manifest in manifests)]
 
 
 def _idle(store: TokenStore, is_unused: bool, oldest_s: float) -> Iterator[Path]:

@@ -10,6 +10,7 @@ from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.contents import CARD_FILE, REPORT_FILE
 from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
+from bridgepack.data.reading.cloud_path import CloudPath, artifact_place
 from bridgepack.errors import ConfigError
 from bridgepack.records.results import Result
 from bridgepack.report.checks import staged_report
@@ -52,8 +53,8 @@ def report(
     Example: `bridgepack.report("packed").files["output"]`.
 
     Args:
-        artifact: its folder, or packed files of another tool.
-        output: file of the page; by default `report.html` in the artifact.
+        artifact: its folder, or its URL in an object store; or packed files of another tool.
+        output: file of the page; by default `report.html` in the artifact, which a URL does not take.
         card: file of a dataset card; none is written by default.
         given: facts about packs without a manifest, e.g. `{"packed_sequence_size": 4096}`.
 
@@ -61,7 +62,7 @@ def report(
         BridgepackError: ConfigError or ArtifactError, each saying what to do; RuleCrashError where a rule raised.
     """
     return write_report(
-        Path(artifact),
+        artifact_place(artifact),
         CheckOptions(given=given or {}),
         output=None if output is None else Path(output),
         card=None if card is None else Path(card),
@@ -92,6 +93,10 @@ def write_report(
     """
     check_place("--output", output, artifact, suffix=".html", own=REPORT_FILE)
     check_place("--card", card, artifact, suffix=".md", own=CARD_FILE)
+    if output is None and isinstance(artifact, CloudPath):
+        raise ConfigError(
+            f"--output is not given; nothing is written to {str(artifact)!r}. Give a file of this machine."
+        )
     has_manifest = (artifact / MANIFEST_FILE).exists()
     if output is None and not has_manifest and find_shards(artifact).paths:
         raise ConfigError("--output is not given; packs without a manifest get no file beside them. Give a file.")
