@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import file_stamp
 from bridgepack.data.reading.rows import RowRead
@@ -83,8 +84,14 @@ def _with_engine(recipe_json: str, engine: str) -> LoadedStage:
 def _loaded(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Encoder, object]:
     recipe = SFTRecipe.model_validate_json(recipe_json)
     stamps = _stamps(recipe)
-    tokenizer = load_tokenizer(recipe.tokenizer)
+    tokenizer = _tokenizer(recipe.tokenizer.model_dump_json(), stamps)
     return recipe, tokenizer, encoder_of(recipe.resolve(), tokenizer), stamps
+
+
+@lru_cache(maxsize=1)
+def _tokenizer(config_json: str, _: object) -> ChatTokenizer:
+    """Return a tokenizer, whose files look as they do; recipes that differ elsewhere share it."""
+    return load_tokenizer(TokenizerConfig.model_validate_json(config_json))
 
 
 def _stamps(recipe: SFTRecipe) -> object:
@@ -93,13 +100,14 @@ def _stamps(recipe: SFTRecipe) -> object:
     if not folder.is_dir():
         return None
     paths = [*folder.iterdir(), *([Path(template)] if template else [])]
-    return {path.absolute(): file_stamp(path) for path in paths if path.is_file()}
+    return tuple(sorted((path.absolute(), file_stamp(path)) for path in paths if path.is_file()))
 
 
 def forget_stage() -> None:
     """Forget what was loaded, so that files that changed since are read again."""
     _with_engine.cache_clear()
     _loaded.cache_clear()
+    _tokenizer.cache_clear()
 
 
 def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
