@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.reading import json_arrays, json_rows, ranges
+from bridgepack.data.reading import decompression, json_arrays, json_rows, ranges
 from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.reading.inputs import InputFile, find_inputs, hash_file
 from bridgepack.data.reading.json_arrays import iter_array_lines
@@ -430,6 +430,24 @@ def test_large_elements_of_an_array_are_told_by_their_size(
     assert whole == [text for text in texts if len(text) <= max_bytes]
     sizes = [stop - start for start, stop, content in blocks if content is None]
     assert sizes == [len(text) + 1 for text in texts if len(text) > max_bytes]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl.gz", gzip.compress(b"x" * (1 << 24), mtime=0)),
+        ("a.jsonl.zst", zstandard.compress(b"{}\n" * (1 << 23))),
+    ],
+)
+def test_file_that_grows_beyond_measure_when_it_is_uncompressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
+) -> None:
+    monkeypatch.setattr(decompression, "_ALWAYS_ALLOWED_BYTES", 1 << 22)
+
+    message = _message(tmp_path, name, content)
+
+    assert message.startswith(f"{name} has grown to ")
+    assert "more than 300 times its size" in message
 
 
 @pytest.mark.parametrize(
