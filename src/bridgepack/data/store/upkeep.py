@@ -4,14 +4,13 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from bridgepack.data.store.records import BuildRecord, iter_build_records
 from bridgepack.data.store.store import (
     IDENTITY_FILE,
-    INPUTS,
     TOKEN_SUFFIX,
     TOKENIZATIONS,
     TokenStore,
@@ -143,7 +142,8 @@ def prune_store(
         if not is_dry_run:
             unfinished = store.unfinished()
             removed += [(str(path), path.stat().st_size, UNFINISHED) for path in unfinished]
-            for path in [*chosen, *unfinished, *_idle(store, is_unused, oldest_s)]:
+            gone = [record.path for record in iter_build_records(store) if is_unused and not record.is_there]
+            for path in [*chosen, *unfinished, *gone]:
                 path.unlink(missing_ok=True)
             for tokenization in (store.folder / TOKENIZATIONS).glob("*"):
                 if not any(tokenization.glob(f"*/*{TOKEN_SUFFIX}")):
@@ -230,10 +230,3 @@ def _unused(store: TokenStore, files: Iterable[Path]) -> list[Path]:
     records = [record for record in iter_build_records(store) if record.is_there]
     used = {path for record in records for path in _files_of(store, record)}
     return [path for path in files if path not in used]
-
-
-def _idle(store: TokenStore, is_unused: bool, oldest_s: float) -> Iterator[Path]:
-    """Yield the records of artifacts that are gone, and what is known of inputs that were not read for long."""
-    if is_unused:
-        yield from [record.path for record in iter_build_records(store) if not record.is_there]
-    yield from [path for path in (store.folder / INPUTS).glob("*.json") if path.stat().st_mtime < oldest_s]
