@@ -210,10 +210,6 @@ def test_rows_that_the_tokenizer_cannot_write_stop_the_build(tmp_path: Path) -> 
         ("{{ 'a' * 10**11 }}", r"`\*` gives something longer than 1,000,000"),
         ("{{ 10**9 * [m] }}", r"`\*` gives something longer than 1,000,000"),
         ("{{ 10**(10**10) }}", r"`\*\*` gives something longer than 1,000,000"),
-        (
-            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-            "it counts further than 1,000",
-        ),
         ("{% for i in range(10**6) %}{% endfor %}", "Range too big"),
     ],
 )

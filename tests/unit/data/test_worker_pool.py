@@ -275,7 +275,7 @@ def _be_ended_while_a_worker_writes(pool: WorkerPool, folder: Path) -> None:
     place: Any = None  # only other machines need it
     with opened_store(folder) as store, tasks_runner(pool, BuildOptions(num_workers=1), 1, place):
         path = store.folder / "tokenizations" / "mine" / "a.tokens"
-        path.parent.mkdir(parents=True)
+        store.write_identity("mine", {})
         pool.begin(partial(_write_again_and_again, path, print))
         wait_until(lambda: any(path.parent.glob(".*.tmp")), "the worker writes", limit_s=60)
         raise KeyboardInterrupt

@@ -89,7 +89,7 @@ class RangeResult:
     """What became of a range."""
 
     place: RangePlace  #: where its rows come from, and its tokens
-    #: split -> its rows; empty where the tokens are not there and cannot be made from the task
+    #: split -> its rows
     parts: Mapping[str, RangePart] = field(default_factory=dict)
     cut_file: Path | None = None  #: sequences that were cut; None where there is none
     num_rows: int = 0  #: rows read, drops included

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bridgepack.data.files import make_folders
 from bridgepack.data.reading.inputs import InputFile
-from bridgepack.data.reading.ranges import InputRange, is_streamed
+from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.rows import read_range, rows_apart
 from bridgepack.data.stages.finish import FinishSettings, RangePlace, RangeResult, finish_range
 from bridgepack.data.store.token_file import TokenFileWriter, check_token_file, read_token_index, write_token_file
@@ -50,7 +50,7 @@ class TokenizeTask:
 
     how: Tokenization  #: rows become tokens
     file: InputFile  #: the input file
-    part: InputRange  #: the range; without its rows where the file is streamed and its tokens were seen in the store
+    part: InputRange  #: the range
     place: RangePlace  #: where the rows come from, and where the tokens go
     settings: FinishSettings  #: what happens after tokenising
     one_by_one: bool = False  #: tokenise each row alone, with a beat before it; what it raises drops the row
@@ -66,9 +66,6 @@ def tokenize_range(task: TokenizeTask, beat: Beat) -> RangeResult:
             or when the input cannot be read.
     """
     is_there = _is_in_store(task)
-    has_rows = not is_streamed(task.file) or task.part.payload is not None or task.part.is_oversized
-    if not is_there and not has_rows:
-        return RangeResult(place=task.place)
     if not is_there:
         make_folders(task.place.token_file.parent)
         with write_token_file(task.place.token_file) as writer:

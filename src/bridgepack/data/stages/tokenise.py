@@ -1,20 +1,18 @@
 """Every range of a split's files -> token files in the store, and what becomes of their rows."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bridgepack.data.reading.inputs import InputFile
-from bridgepack.data.reading.ranges import InputRange, is_streamed, iter_ranges
+from bridgepack.data.reading.ranges import is_streamed, iter_ranges
 from bridgepack.data.stages.finish import FinishSettings, RangePlace, RangeResult
 from bridgepack.data.stages.range_tasks import Tokenization, TokenizeTask, tokenize_range, try_row
 from bridgepack.data.store.store import TokenStore
 from bridgepack.data.tasks import Progress, Runner, TaskFailure
-from bridgepack.errors import DataError, StoreError
+from bridgepack.errors import DataError
 from bridgepack.records import DropReason
 from bridgepack.records.token_batches import RowDrop
 
-#: Times that files are gone through: a second time only where tokens that were there turn out to be broken.
-_MAX_ROUNDS = 3
 #: Rows of one range that may end their process; where there are more, the rows are not what is wrong.
 _MAX_DEADLY_ROWS = 50
 #: Times that a worker may end although each row alone does no harm, as when somebody else ends it.
@@ -41,53 +39,26 @@ class Tokenizing:
         """
         total = None if any(map(is_streamed, files)) else sum(file.num_bytes for file in files)
         self.progress.start(f"Tokenising {settings.split}", total, "rows")
-        found: dict[tuple[int, int], RangeResult] = {}
-        wanted: Collection[int] = range(len(files))
-        for _ in range(_MAX_ROUNDS):
-            tasks = (task for index in wanted for task in self._tasks(files[index], index, hashes[index], settings))
-            for outcome in self.runner.run(tokenize_range, tasks):
-                result = rescued_range(self.runner, outcome) if isinstance(outcome, TaskFailure) else outcome
-                found[result.place.file_index, result.place.first_row] = result
-                self.progress.advance(result.num_rows, work=result.num_bytes)
-                self.watch(result)
-            wanted = sorted({result.place.file_index for result in found.values() if not result.parts})
-            if not wanted:
-                self.progress.finish()
-                return [found[place] for place in sorted(found)]
-        raise StoreError(
-            f"the token store {str(self.store.folder)!r} does not keep what is written to it. Choose another --store."
-        )
+        tasks = (task for index, file in enumerate(files) for task in self._tasks(file, index, hashes[index], settings))
+        found = []
+        for outcome in self.runner.run(tokenize_range, tasks):
+            result = rescued_range(self.runner, outcome) if isinstance(outcome, TaskFailure) else outcome
+            found.append(result)
+            self.progress.advance(result.num_rows, work=result.num_bytes)
+            self.watch(result)
+        self.progress.finish()
+        return found
 
     def _tasks(self, file: InputFile, index: int, sha256: str, settings: FinishSettings) -> Iterator[TokenizeTask]:
-        for part in self._ranges(file, index, sha256):
+        for part in iter_ranges(file, index, sha256=sha256, max_row_bytes=self.max_row_bytes):
             path = self.store.token_file(self.how.key, part, file.view)
             yield TokenizeTask(
                 how=self.how,
                 file=file,
-                part=replace(part, payload=None) if part.payload is not None and path.exists() else part,
+                part=part,
                 place=RangePlace(file_index=index, label=file.label, first_row=part.first_row, token_file=path),
                 settings=settings,
             )
-
-    def _ranges(self, file: InputFile, index: int, sha256: str) -> Iterator[InputRange]:
-        """Yield a file's ranges; a file that is streamed is read only where a range's tokens are not there."""
-        parts = iter_ranges(file, index, sha256=sha256, max_row_bytes=self.max_row_bytes)
-        if not is_streamed(file):
-            yield from parts
-            return
-        name = f"{sha256}-{file.kind}-{self.max_row_bytes}"
-        known = [
-            InputRange(file_index=index, first_row=row, num_rows=num_rows, sha256=content)
-            for row, num_rows, content in self.store.read_ranges(name) or ()
-        ]
-        if known and all(self.store.token_file(self.how.key, part, file.view).exists() for part in known):
-            yield from known
-            return
-        ranges = []
-        for part in parts:
-            ranges.append((part.first_row, part.num_rows, part.sha256))
-            yield part
-        self.store.write_ranges(name, ranges)
 
 
 def rescued_range(runner: Runner, failure: TaskFailure) -> RangeResult:

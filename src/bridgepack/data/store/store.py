@@ -4,7 +4,6 @@ bridgepack-store.json                 says that this is a store, and of which ve
 lock                                  held shared by builds, alone by what removes files
 tokenizations/KEY/identity.json       what the tokens depend on
 tokenizations/KEY/ab/RANGE.tokens     one file per input range, named by its content
-inputs/SHA256-FORM.json               ranges of files that can only be read from their beginning
 builds/FINGERPRINT-OUTPUT.json        which token files an artifact was made of
 rows/SHA256.parquet                   rows that were given in memory, which artifacts name as their source
 """
@@ -27,7 +26,7 @@ from bridgepack.errors import StoreError
 
 STORE_VARIABLE = "BRIDGEPACK_STORE"
 TOKEN_SUFFIX = ".tokens"
-TOKENIZATIONS, INPUTS, BUILDS, IDENTITY_FILE = "tokenizations", "inputs", "builds", "identity.json"
+TOKENIZATIONS, BUILDS, IDENTITY_FILE = "tokenizations", "builds", "identity.json"
 ROWS = "rows"
 _STORE_FILE, _LOCK = "bridgepack-store.json", "lock"
 _STORE_VERSION = 1
@@ -79,19 +78,6 @@ class TokenStore:
             make_folders(path.parent)
             write_text(path, json.dumps(identity, indent=1, default=str) + "\n", is_shared=True)
 
-    def read_ranges(self, name: str) -> list[tuple[int, int, str]] | None:
-        """Return (first row, number of rows, sha256) of the ranges of a file that was read before, or None."""
-        try:
-            content = json.loads((self.folder / INPUTS / f"{name}.json").read_text(encoding="utf-8"))
-            return [(int(row), int(num_rows), str(sha)) for row, num_rows, sha in content["ranges"]]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def write_ranges(self, name: str, ranges: list[tuple[int, int, str]]) -> None:
-        """Write the ranges of a file that can only be read from its beginning."""
-        make_folders(self.folder / INPUTS)
-        write_text(self.folder / INPUTS / f"{name}.json", json.dumps({"ranges": ranges}), is_shared=True)
-
 
 def default_store(output: Path) -> Path:
     """Return the store of an artifact: what BRIDGEPACK_STORE says, or `.bridgepack/tokens` beside the artifact."""
@@ -131,10 +117,8 @@ def opened_store(folder: Path) -> Iterator[TokenStore]:
     with _flocked(descriptor, fcntl.LOCK_SH, f"files are being removed from the token store {str(folder)!r}"):
         try:
             yield store
-        except BaseException:
-            _remove_unfinished(store, None, descriptor)
-            raise
-        _remove_unfinished(store, store.begun, descriptor)
+        finally:
+            _remove_unfinished(store, descriptor)
 
 
 @contextmanager
@@ -190,11 +174,11 @@ def _check_version(folder: Path) -> None:
         )
 
 
-def _remove_unfinished(store: TokenStore, tokenizations: Iterable[str] | None, descriptor: int) -> None:
+def _remove_unfinished(store: TokenStore, descriptor: int) -> None:
     """Remove what workers or nodes were writing when they were ended, where no other build uses the store."""
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for path in store.unfinished(tokenizations):
+        for path in store.unfinished(store.begun):
             path.unlink(missing_ok=True)
 
 

@@ -4,7 +4,7 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.store.records import BuildRecord, iter_build_records
 from bridgepack.data.store.store import (
     IDENTITY_FILE,
-    INPUTS,
     ROWS,
     TOKEN_SUFFIX,
     TOKENIZATIONS,
@@ -152,7 +151,8 @@ def prune_store(
         if not is_dry_run:
             unfinished = store.unfinished()
             removed += [(str(path), path.stat().st_size, UNFINISHED) for path in unfinished]
-            for path in [*chosen, *unfinished, *_idle(store, is_unused, oldest_s)]:
+            gone = [record.path for record in iter_build_records(store) if is_unused and not record.is_there]
+            for path in [*chosen, *unfinished, *gone]:
                 path.unlink(missing_ok=True)
             for tokenization in (store.folder / TOKENIZATIONS).glob("*"):
                 if not any(tokenization.glob(f"*/*{TOKEN_SUFFIX}")):
@@ -250,10 +250,3 @@ def _unused_rows(store: TokenStore) -> list[Path]:
     records = [record for record in iter_build_records(store) if record.is_there]
     manifests = [(record.output / MANIFEST_FILE).read_text(encoding="utf-8") for record in records]
     return [path for path in _row_files(store) if not any(path.name in manifest for manifest in manifests)]
-
-
-def _idle(store: TokenStore, is_unused: bool, oldest_s: float) -> Iterator[Path]:
-    """Yield the records of artifacts that are gone, and what is known of inputs that were not read for long."""
-    if is_unused:
-        yield from [record.path for record in iter_build_records(store) if not record.is_there]
-    yield from [path for path in (store.folder / INPUTS).glob("*.json") if path.stat().st_mtime < oldest_s]

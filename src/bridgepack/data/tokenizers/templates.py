@@ -16,8 +16,7 @@ import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
 from jinja2.exceptions import TemplateError
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, missing
 
 from bridgepack.data.tokenizers.fast_jinja import DICT_ATTRIBUTES, GET_ATTRIBUTE, GET_ITEM, rewritten
@@ -29,8 +28,8 @@ GENERATION_BLOCK = re.compile(r"\{%-?\s+generation\s+-?%\}")
 
 Messages = Sequence[Mapping[str, Any]]
 Root = Callable[[Any], Any]
-#: Numbers that one rendering may count, and the length of a text or list that it may repeat something to.
-MAX_STEPS = 1_000_000
+#: Length of a text or list that a template may repeat something to, and of a power's bits.
+_MAX_LENGTH = 1_000_000
 #: Time of one core that the text of a row may take.
 MAX_ROW_S = 10.0
 #: First character, and one past the last.
@@ -78,11 +77,7 @@ class ChatTemplate:
         Raises:
             Exception: whatever the template or its Python raises.
         """
-        context = self._context(messages, tools, kwargs)
-        try:
-            return "".join(self._short_root(context))
-        except Exception:  # the long way words the error, and has the last word
-            return "".join(self._root(self._context(messages, tools, kwargs)))
+        return self._rendered("".join, messages, tools, kwargs)
 
     def render_marked(
         self,
@@ -97,10 +92,13 @@ class ChatTemplate:
         """
         blocks = self._environment.extensions[_GenerationBlocks.identifier]
         assert isinstance(blocks, _GenerationBlocks)
+        return self._rendered(blocks.marked, messages, tools, kwargs)
+
+    def _rendered[R](self, collect: Callable[[Iterable[str]], R], *inputs: Any) -> R:
         try:
-            return blocks.marked(self._short_root(self._context(messages, tools, kwargs)))
-        except Exception:  # as in `render`
-            return blocks.marked(self._root(self._context(messages, tools, kwargs)))
+            return collect(self._short_root(self._context(*inputs)))
+        except Exception:  # the long way words the error, and has the last word
+            return collect(self._root(self._context(*inputs)))
 
     def _context(self, messages: Messages, tools: Any, kwargs: Mapping[str, Any]) -> Any:
         """Return the variables of one rendering.
@@ -194,22 +192,9 @@ class _GenerationBlocks(jinja2.ext.Extension):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """The sandbox with a bound on what one rendering counts and repeats; Jinja's own is on a single range."""
+    """The sandbox with a bound on what a template repeats, which no limit of time can end; Jinja's is on ranges."""
 
     intercepted_binops = frozenset({"*", "**"})
-    num_left = MAX_STEPS  #: of this rendering
-
-    def counted_range(self, *arguments: int) -> range:
-        """Return the numbers of `range`.
-
-        Raises:
-            OverflowError: together with the others of this rendering they are too many.
-        """
-        numbers = safe_range(*arguments)
-        self.num_left -= len(numbers)
-        if self.num_left < 0:
-            raise OverflowError(f"it counts further than {MAX_STEPS:,}")
-        return numbers
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Return a product or a power.
@@ -222,28 +207,18 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             length = left.bit_length() * right if isinstance(left, int) and isinstance(right, int) else 0
         else:
             length = len(other) * times if isinstance(other, Sized) and isinstance(times, int) else 0
-        if length > MAX_STEPS:
-            raise OverflowError(f"`{operator}` gives something longer than {MAX_STEPS:,}")
+        if length > _MAX_LENGTH:
+            raise OverflowError(f"`{operator}` gives something longer than {_MAX_LENGTH:,}")
         return super().call_binop(context, operator, left, right)
 
 
-class _Rendering(Context):
-    """The variables of one rendering, which may count from the beginning again."""
-
-    def __init__(self, environment: _Sandbox, *others: Any, **named: Any) -> None:
-        environment.num_left = MAX_STEPS
-        super().__init__(environment, *others, **named)
-
-
-def _environment() -> _Sandbox:
+def _environment() -> ImmutableSandboxedEnvironment:
     """Return the sandbox that chat templates are written for.
 
     Source: transformers 5.12, utils/chat_template_utils.py, _cached_compile_jinja_template.
     """
     extensions = [_GenerationBlocks, jinja2.ext.loopcontrols]
     environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-    environment.context_class = _Rendering
-    environment.globals["range"] = environment.counted_range
     environment.filters["tojson"] = _as_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
