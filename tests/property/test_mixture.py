@@ -7,7 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bridgepack.config.recipe.sources import DataSource, MixtureConfig
+from bridgepack.data.stages.finish import SEQUENCE
 from bridgepack.data.stages.mixture import mixed
+from bridgepack.data.stages.notes import Notes
 from bridgepack.data.stages.split import TokenizedSplit
 from bridgepack.records import InputRecord
 
@@ -18,9 +20,11 @@ WEIGHTS = st.lists(st.integers(1, 9), min_size=5, max_size=5)
 def _split(lengths: list[list[int]]) -> TokenizedSplit:
     """Return a split with one file and one token file for each source, whose runtime lengths are given."""
     sizes = np.array([len(rows) for rows in lengths])
-    files = np.repeat(np.arange(len(lengths)), sizes).astype(np.int32)
-    offsets = np.concatenate([np.arange(size) for size in sizes]).astype(np.int32)
-    stored = np.concatenate(lengths).astype(np.int32) + np.int32(1)
+    sequences = np.zeros(sizes.sum(), dtype=SEQUENCE)
+    sequences["store_file"] = np.repeat(np.arange(len(lengths)), sizes)
+    sequences["index"] = sequences["row_offset"] = np.concatenate([np.arange(size) for size in sizes])
+    sequences["num_trained"] = np.concatenate(lengths)
+    sequences["stored_length"] = sequences["num_trained"] + 1
     return TokenizedSplit(
         name="training",
         inputs=tuple(
@@ -30,30 +34,21 @@ def _split(lengths: list[list[int]]) -> TokenizedSplit:
         token_files=tuple(Path(str(number)) for number in range(len(lengths))),
         file_indices=np.arange(len(lengths)),
         first_rows=np.ones(len(lengths), dtype=np.int64),
-        store_files=files,
-        store_indices=offsets,
-        row_offsets=offsets,
-        stored_lengths=stored,
-        is_cut=np.zeros(len(stored), dtype=np.bool_),
-        first_tokens=None,
+        sequences=sequences,
+        splits_rows=False,
         num_split=0,
         num_untrained_pieces=0,
-        trained=stored - np.int32(1),
-        num_rows_in=len(stored),
+        num_rows_in=len(sequences),
         num_rows_of_files=sizes,
         num_blank_lines=0,
-        drops={},
-        drop_examples=(),
-        ledgers=(),
-        losses={},
-        loss_examples=(),
-        loss_ledgers=(),
+        drops=Notes(counts={}, examples=(), ledgers=()),
+        losses=Notes(counts={}, examples=(), ledgers=()),
     )
 
 
 def _uses(split: TokenizedSplit, found: TokenizedSplit) -> list[list[int]]:
     """Return how often each sequence of each source is used."""
-    places = found.store_files.astype(np.int64) * 1000 + found.store_indices
+    places = found.sequences["store_file"].astype(np.int64) * 1000 + found.sequences["index"]
     sizes = [record.num_rows for record in split.inputs]
     return [[int((places == file * 1000 + row).sum()) for row in range(size)] for file, size in enumerate(sizes)]
 
@@ -61,7 +56,7 @@ def _uses(split: TokenizedSplit, found: TokenizedSplit) -> list[list[int]]:
 def _assert_sound(split: TokenizedSplit, found: TokenizedSplit) -> None:
     uses = _uses(split, found)
     assert all(max(of_one) - min(of_one) <= 1 for of_one in uses)
-    assert split.num_rows_in == found.num_sequences - found.num_repeated + sum(found.drops.values())
+    assert split.num_rows_in == found.num_sequences - found.num_repeated + sum(found.drops.counts.values())
     assert [record.num_sequences for record in found.sources] == [sum(of_one) for of_one in uses]
     assert sum(record.share_got for record in found.sources) > 1 - 1e-9
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-import bridgepack.launch as runs
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
 from bridgepack.config.cluster.listing import list_executors
 from bridgepack.config.load import parse_overrides
 from bridgepack.errors import LaunchRefusedError
+from bridgepack.launch import require_nemo_run
 from bridgepack.launch.plan import LaunchPlan, plan_launch
 from bridgepack.launch.results import LaunchInterrupt
 from bridgepack.report.checks import rendered
@@ -71,7 +71,7 @@ def _list_executors(*, as_json: bool) -> int:
 
 
 def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
-    runs.require_nemo_run()
+    require_nemo_run()
     try:
         with TerminalProgress() as progress:
             plan = plan_launch(
@@ -95,12 +95,16 @@ def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
         return FINDINGS
     if not arguments["dry_run"]:
         return _submitted(plan, arguments)
-    outcome = runs.preview(plan, detach=arguments["detach"])
+    from bridgepack.launch.dry_run import preview  # it imports nemo-run, which takes seconds
+
+    outcome = preview(plan, detach=arguments["detach"])
     print_json(outcome.to_dict()) if arguments["as_json"] else echo(describe_dry_run(outcome))
     return CLEAN
 
 
 def _submitted(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
+    from bridgepack.launch.experiment import submit  # it imports nemo-run, which takes seconds
+
     click.echo(describe_launch(plan), err=True)
     started_s = time.monotonic()
 
@@ -108,7 +112,7 @@ def _submitted(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
         click.echo(f"{time.monotonic() - started_s:6.1f} s  {task} {state}", err=True)
 
     try:
-        result = runs.submit(plan, detach=arguments["detach"], follow=arguments["follow"], listener=tell)
+        result = submit(plan, detach=arguments["detach"], follow=arguments["follow"], listener=tell)
     except LaunchInterrupt as interrupt:
         if arguments["as_json"]:
             print_json(interrupt.result.to_dict())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -21,24 +20,7 @@ from bridgepack.errors import ConfigError
 if TYPE_CHECKING:
     from bridgepack.config.cluster.cluster import ClusterConfig
     from bridgepack.config.recipe.recipe import SFTRecipe
-    from bridgepack.launch.dry_run import preview
-    from bridgepack.launch.executors import make_executor
-    from bridgepack.launch.experiment import submit
-    from bridgepack.launch.plan import plan_launch
-    from bridgepack.launch.preflight import PreflightPlugin
     from bridgepack.launch.results import LaunchResult, Listener
-    from bridgepack.launch.tasks import make_tasks
-
-__all__ = ["PreflightPlugin", "launch", "make_executor", "make_tasks", "plan_launch", "preview", "submit"]
-
-_HOMES = {
-    "PreflightPlugin": "preflight",
-    "make_executor": "executors",
-    "make_tasks": "tasks",
-    "plan_launch": "plan",
-    "preview": "dry_run",
-    "submit": "experiment",
-}
 
 
 def launch(
@@ -104,22 +86,8 @@ def require_nemo_run() -> None:
         )
 
 
-def __getattr__(name: str) -> Any:
-    """Import public names on first use.
-
-    Raises:
-        AttributeError: for any other name.
-        ConfigError: nemo-run is not installed, and the name needs it.
-    """
-    if name not in _HOMES:
-        raise AttributeError(f"module 'bridgepack.launch' has no attribute {name!r}")
-    if name != "plan_launch":
-        require_nemo_run()
-    return getattr(import_module(f"bridgepack.launch.{_HOMES[name]}"), name)
-
-
 class _CallableModule(ModuleType):
-    """The package, so that `bridgepack.launch` is the function and the home of the others."""
+    """The package, so that `bridgepack.launch` is the function and the home of its modules."""
 
     __call__ = staticmethod(launch)
 

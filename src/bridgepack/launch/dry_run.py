@@ -5,7 +5,6 @@ import shlex
 import tempfile
 from dataclasses import asdict, dataclass, fields
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import nemo_run as run
@@ -107,13 +106,8 @@ def _script(task: LaunchTask, job: Any) -> TaskScript:
             title, text = "command on this machine", _local_command(request)
         case run.SlurmExecutor():
             title, text, command = "script for sbatch", request.materialize(), _sbatch(task, request, executor)
-        case run.KubeflowExecutor():
-            title, text = "manifest of Kubernetes", _kubeflow(request, executor)
         case run.SkypilotExecutor() | run.SkypilotJobsExecutor():
             title, text = "task of SkyPilot", _as_yaml(request.task.to_yaml_config())
-        case run.DGXCloudExecutor():
-            script = Path(executor.experiment_dir, "torchrun_job.sh").read_text(encoding="utf-8")
-            title, text = "script on DGX Cloud", f"{script}\n{_settings(executor)}"
         case _:
             commands = [request.cmd] if hasattr(request, "cmd") else [one.command for one in request.containers]
             title = f"command for {type(executor).__name__}"
@@ -138,15 +132,6 @@ def _sbatch(task: LaunchTask, request: Any, executor: Any) -> str:
         jobs = ":".join(f"JOB_OF_{name.upper()}" for name in task.dependencies)
         words.append(f"--dependency={executor.dependency_type}:{jobs}")
     return " ".join([*words, f"{executor.tunnel.job_dir}/{executor.job_name}_sbatch.sh"])
-
-
-def _kubeflow(request: Any, executor: Any) -> str:
-    """Return the TrainJob, and the script in it where nemo-run copies one to a volume."""
-    manifest = _as_yaml(executor.get_job_body(executor._trainjob_name(request.name), request.cmd))
-    script = Path(executor.job_dir, "launch.sh")
-    if executor.workdir_pvc and script.is_file():
-        manifest += f"---\n# {executor.code_dir}/launch.sh\n{script.read_text(encoding='utf-8')}"
-    return manifest
 
 
 def _settings(executor: Any) -> str:

@@ -178,10 +178,10 @@ def _of_source(
         num_rows_read=sum(file.num_rows_read for file in source.files),
         num_rows=source.num_rows,
         is_sample=source.is_sample,
-        num_sequences=sum(len(part.stored_lengths) for part in parts),
+        num_sequences=sum(len(part.sequences) for part in parts),
         tokens=_tokens(source, splits),
-        drops=_notes(source, splits, "drops", "examples"),
-        lost_content=_notes(source, splits, "losses", "loss_examples"),
+        drops=_notes(source, splits, "drops"),
+        lost_content=_notes(source, splits, "losses"),
         sequences=tuple(islice(_sequences(first, tokenizer), num_rows)),
     )
 
@@ -193,20 +193,20 @@ def _tokens(source: SampledSource, splits: tuple[str, ...]) -> Tokens | None:
     num_tokens = num_trained = 0.0
     for file in source.files:
         for part in (part for name in splits for part in file.parts(name)):
-            num_tokens += file.factor * (int(part.stored_lengths.sum()) - len(part.stored_lengths))
-            num_trained += file.factor * int(part.num_trained.sum())
+            num_tokens += file.factor * (int(part.sequences["stored_length"].sum()) - len(part.sequences))
+            num_trained += file.factor * int(part.sequences["num_trained"].sum())
     p50, p95, p99 = np.percentile(lengths, [50, 95, 99], method="higher").astype(int).tolist()
     return Tokens(p50=p50, p95=p95, p99=p99, max=int(lengths.max()), trained_fraction=num_trained / num_tokens)
 
 
-def _notes(source: SampledSource, splits: tuple[str, ...], counts: str, examples: str) -> tuple[Note, ...]:
+def _notes(source: SampledSource, splits: tuple[str, ...], field: str) -> tuple[Note, ...]:
     found: Counter[str] = Counter()
     shown: dict[str, str] = {}
     for file in source.files:
         for window, result in sorted(file.taken, key=lambda taken: taken[0].part.first_row):
-            for part in (result.parts[name] for name in splits):
-                found.update(getattr(part, counts))
-                for example in getattr(part, examples):
+            for notes in (getattr(result.parts[name], field) for name in splits):
+                found.update(notes.counts)
+                for example in notes.examples:
                     kind = example.reason if isinstance(example, Drop) else example.kind
                     row = f"row {'' if window.has_row_numbers else '~'}{example.row}"
                     shown.setdefault(kind, f"{file.file.label} {row}: {example.detail}")
@@ -217,17 +217,8 @@ def _sequences(file: SampledFile, tokenizer: ChatTokenizer) -> Iterator[Sequence
     """Yield the sequences of the first window of a file with their text, in row order."""
     _, result = min(file.taken, key=lambda taken: taken[0].part.first_row)
     eos_token_id = tokenizer.eos_token_id
-    rows = sorted(
-        (int(row), int(first_token), int(at), bool(is_cut))
-        for part in result.parts.values()
-        for row, first_token, at, is_cut in zip(
-            part.row_offsets,
-            part.indices * 0 if part.first_tokens is None else part.first_tokens,
-            part.indices,
-            part.is_cut,
-            strict=True,
-        )
-    )
+    fields = ["row_offset", "first_token", "index", "is_cut"]
+    rows = sorted(row for part in result.parts.values() for row in part.sequences[fields].tolist())
     for position, (row, first_token, at, is_cut) in enumerate(rows):
         path = result.cut_file if is_cut and result.cut_file else result.place.token_file
         ids, mask = token_arrays(path).sequence(at)

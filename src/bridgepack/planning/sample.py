@@ -82,11 +82,11 @@ class SampledSource:
 
     def lengths(self, splits: Iterable[str]) -> list[tuple[npt.NDArray[Any], float]]:
         """Return stored lengths of the sequences of splits, and the sequences that each stands for, file by file."""
-        names = tuple(splits)
+        names, none = tuple(splits), np.empty(0, int)
         return [
             (
                 np.concatenate(
-                    [part.stored_lengths for name in names for part in file.parts(name)] or [np.empty(0, int)]
+                    [none, *(part.sequences["stored_length"] for name in names for part in file.parts(name))]
                 ),
                 file.factor * self.share,
             )

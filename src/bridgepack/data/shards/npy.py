@@ -23,7 +23,7 @@ import numpy.typing as npt
 from bridgepack.data.shards.row_groups import one_line, row_batch
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
-from bridgepack.records import INPUT_IDS, LOSS_MASK, ROW_COLUMNS, RowBatch, ShardFacts
+from bridgepack.records import LOSS_MASK, ROW_COLUMNS, RowBatch, ShardFacts
 
 NPY = "npy"
 NPY_SUFFIX = ".npy"
@@ -71,22 +71,22 @@ def read_npy_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
 
 
 def iter_npy_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowBatch]:
-    """Yield a file's rows as `iter_row_groups` does; what was yielded is let go of.
+    """Yield a file's rows as `iter_row_groups` does.
 
     Raises:
         ArtifactError: the file cannot be read to its end, or a row is no dict of lists of numbers.
     """
-    first_row = 0
     try:
-        remaining = _load_rows(path)
-        remaining.reverse()
-        while remaining:
-            rows = _take(remaining, first_row, max_tokens)
-            batch = row_batch(name, first_row, [_flat(rows, key, first_row) for key in ROW_COLUMNS])
-            yield batch
-            first_row += batch.num_rows
+        rows = [_checked(row, number) for number, row in enumerate(_load_rows(path))]
+        columns = [_flat(rows, key) for key in ROW_COLUMNS]
     except (_ForbiddenGlobalError, _LayoutError, *_UNREADABLE) as error:
-        raise ArtifactError(f"{name} cannot be read from row {first_row}: {one_line(error)}.") from None
+        raise ArtifactError(f"{name} cannot be read from row 0: {one_line(error)}.") from None
+    first, ends = 0, columns[0][1]
+    while first < len(rows):
+        stop = max(int(np.searchsorted(ends, ends[first] + max_tokens, side="right")) - 1, first + 1)
+        part = [(values[cuts[first] : cuts[stop]], cuts[first : stop + 1] - cuts[first]) for values, cuts in columns]
+        yield row_batch(name, first, part)
+        first = stop
 
 
 class _Dtype:
@@ -250,27 +250,13 @@ def _kind(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def _take(remaining: list[Any], first_row: int, max_tokens: int) -> list[Row]:
-    """Return the next rows, taken off the end of `remaining`."""
-    rows: list[Row] = []
-    num_tokens = 0
-    while remaining:
-        row = _checked(remaining[-1], first_row + len(rows))
-        num_tokens += len(_elements(row.get(INPUT_IDS), first_row + len(rows), INPUT_IDS))
-        if rows and num_tokens > max_tokens:
-            break
-        rows.append(row)
-        remaining.pop()
-    return rows
-
-
-def _flat(rows: Sequence[Row], key: str, first_row: int) -> tuple[npt.NDArray[Any], IntArray]:
+def _flat(rows: Sequence[Row], key: str) -> tuple[npt.NDArray[Any], IntArray]:
     """Return (values, int64 offsets) of one key.
 
     Raises:
         _LayoutError: a row lacks the key, or an element is no integer of 64 bits; masks may have floats.
     """
-    lists = [_elements(row.get(key), first_row + position, key) for position, row in enumerate(rows)]
+    lists = [_elements(row.get(key), number, key) for number, row in enumerate(rows)]
     offsets: IntArray = np.cumsum([0, *map(len, lists)], dtype=np.int64)
     if offsets[-1] == 0:
         return np.empty(0, dtype=np.int64), offsets

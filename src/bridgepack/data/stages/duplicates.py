@@ -80,8 +80,9 @@ def first_equal(hashes: npt.NDArray[np.uint64]) -> IntArray:
 def _rows(source: str, position: int, split: str, place: RangePlace, part: RangePart) -> _Rows:
     """Return the rows of a part; one that was split into several sequences once."""
     assert part.hashes is not None
-    is_first = np.diff(part.row_offsets, prepend=-1) != 0
-    return _Rows(source, position, split, place, part.row_offsets[is_first], part.hashes[is_first])
+    row_offsets = part.sequences["row_offset"]
+    is_first = np.diff(row_offsets, prepend=-1) != 0
+    return _Rows(source, position, split, place, row_offsets[is_first], part.hashes[is_first])
 
 
 def _place(starts: IntArray, row: int) -> tuple[int, int]:

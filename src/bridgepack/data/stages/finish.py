@@ -1,9 +1,7 @@
 """A range's whole sequences in the light of the recipe's sizes and splits: what is kept, cut, set aside and dropped."""
 
 import hashlib
-import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
@@ -15,15 +13,28 @@ import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
 from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy, Piece
+from bridgepack.data.stages.notes import Notes, noted
 from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_index, token_arrays, write_token_file
 from bridgepack.errors import DataError, RowError
+from bridgepack.geometry import IntArray
 from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind
 from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
 
-#: Drops of each reason, and losses of each kind, that the manifest shows.
-_EXAMPLES_PER_REASON = 5
 #: Bits of a row's number in what is hashed; those above are its file's.
 FILE_BITS = 44
+#: One sequence that is packed.
+SEQUENCE = np.dtype(
+    [
+        ("store_file", np.int32),  # position of its file: of a range 0; of a split among all that it has
+        ("index", np.int32),  # position in its file
+        ("stored_length", np.int32),  # stored tokens, before alignment
+        ("row_offset", np.int32),  # row of the input, counted from the range's first row
+        ("first_token", np.int32),  # where it begins in its row, stored; 0 where the row was not split
+        ("num_trained", np.int32),  # ones of the label-aligned mask
+        ("is_cut", np.bool_),  # truncated or a piece of its row, so that it lies in the file of cut sequences
+    ]
+)
+type Sequences = npt.NDArray[np.void]  # shape [num_sequences], SEQUENCE
 _OVER_LONG_ADVICE = (
     "Raise packing.max_sequence_length and packed_sequence_size, or set preprocessing.over_long to drop, truncate or "
     "split."
@@ -63,25 +74,15 @@ class RangePlace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RangePart:
-    """The rows of a range that go to one split; arrays are in row order, shape [num_sequences]."""
+    """The rows of a range that go to one split."""
 
-    is_cut: npt.NDArray[np.bool_]  #: bool, the sequence was cut, and lies in the file of cut sequences
-    indices: Int32Array  #: int32, position in its file
-    stored_lengths: Int32Array  #: int32, stored
-    row_offsets: Int32Array  #: int32, 0-based row within the range
-    #: int32, where a sequence begins in its row, stored; None where the recipe splits none
-    first_tokens: Int32Array | None
+    sequences: Sequences  #: in row order
     hashes: npt.NDArray[np.uint64] | None  #: shape [num_sequences, 2], uint64, of its row; None where none is asked for
     num_split: int  #: rows that were split
     num_untrained_pieces: int  #: of these rows, left out
     num_rows: int  #: rows read, drops included
-    num_trained: Int32Array  #: int32, ones of the label-aligned masks
-    drops: Mapping[str, int]  #: reason -> drops, in the order in which the reasons first occur
-    examples: tuple[Drop, ...]  #: the first few drops of each reason
-    ledger: Path | None  #: file with a line for every drop; None where there is none
-    losses: Mapping[str, int]  #: kind -> sequences whose text lacks something of the row, in the order of rows
-    loss_examples: tuple[LostContent, ...]  #: the first few losses of each kind
-    loss_ledger: Path | None  #: file with a line for every loss; None where there is none
+    drops: Notes[Drop]
+    losses: Notes[LostContent]  #: of sequences whose text lacks something of the row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +127,7 @@ def finish_range(
     kept = _kept(settings.policy, index, is_whole, cut, cut_file)
     if settings.hashes_rows:
         kept = kept._replace(hashes=_hashes(settings.policy, place.token_file, kept.sources, cut))
-    losses = _stored_losses(index, kept.row_offsets)
+    losses = _stored_losses(index, kept.sequences["row_offset"])
     parts = {name: _part(settings, place, name, kept, drops, losses) for name in settings.splits}
     return RangeResult(
         place=place, parts=parts, cut_file=cut_file, num_rows=index.num_rows, num_blank_lines=index.num_blank_lines
@@ -134,16 +135,11 @@ def finish_range(
 
 
 class _Kept(NamedTuple):
-    """The sequences of a range that stay, in row order; arrays have shape [num_sequences], as in `RangePart`."""
+    """The sequences of a range that stay, in row order; arrays have shape [num_sequences]."""
 
-    sources: Int32Array  #: int32, position in the token file of what they were made of
-    is_cut: npt.NDArray[np.bool_]
-    indices: Int32Array
-    stored_lengths: Int32Array
-    row_offsets: Int32Array
-    num_trained: Int32Array
-    first_tokens: Int32Array
-    num_pieces: Int32Array  #: int32, pieces of its row, those left out among them; 0 where it was not split
+    sequences: Sequences
+    sources: IntArray  #: int64, position in the token file of what they were made of
+    num_pieces: IntArray  #: int64, pieces of its row, those left out among them; 0 where it was not split
     hashes: npt.NDArray[np.uint64] | None = None
 
 
@@ -158,30 +154,22 @@ def _kept(
     counts = is_whole.astype(np.int64)
     for position, pieces in cut.items():
         counts[position] = len(pieces)
-    sources = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    is_cut = ~is_whole[sources]
-    whole = index.stored_lengths[sources]
-    kept = _Kept(
-        sources=sources,
-        is_cut=is_cut,
-        indices=sources.copy(),
-        stored_lengths=whole.copy(),
-        row_offsets=index.row_offsets[sources],
-        num_trained=index.num_trained[sources],
-        first_tokens=np.zeros_like(sources),
-        num_pieces=np.where(is_cut & policy.splits, policy.num_pieces(whole), 0),
-    )
+    sources = np.repeat(np.arange(len(counts)), counts)
+    whole, is_cut = index.stored_lengths[sources], ~is_whole[sources]
+    found = np.zeros(len(sources), dtype=SEQUENCE)
+    found["index"], found["is_cut"], found["stored_length"] = sources, is_cut, whole
+    found["row_offset"], found["num_trained"] = index.row_offsets[sources], index.num_trained[sources]
     if cut_file is not None:
         pieces = [piece for members in cut.values() for piece in members]
         shorter = _written_cut(cut_file, pieces, policy.eos_token_id)
-        kept.indices[is_cut] = np.arange(len(pieces))
-        kept.stored_lengths[is_cut], kept.num_trained[is_cut] = shorter.stored_lengths, shorter.num_trained
-        kept.first_tokens[is_cut] = [piece.first_token for piece in pieces]
-    return kept
+        found["index"][is_cut] = np.arange(len(pieces))
+        found["stored_length"][is_cut], found["num_trained"][is_cut] = shorter.stored_lengths, shorter.num_trained
+        found["first_token"][is_cut] = [piece.first_token for piece in pieces]
+    return _Kept(found, sources, np.where(is_cut & policy.splits, policy.num_pieces(whole), 0))
 
 
 def _hashes(
-    policy: OverLongPolicy, token_file: Path, sources: Int32Array, cut: Mapping[int, Sequence[Piece]]
+    policy: OverLongPolicy, token_file: Path, sources: IntArray, cut: Mapping[int, Sequence[Piece]]
 ) -> npt.NDArray[np.uint64]:
     """Return 128 bits for each sequence, of ids and label mask; the whole row's where it was split."""
     rows, counts = np.unique(sources, return_counts=True)
@@ -209,41 +197,28 @@ def _part(
         is_aside = _is_set_aside(settings, place, offsets)
         return ~is_aside if name == settings.split else is_aside
 
-    chosen = is_of_part(kept.row_offsets)
-    dropped = list(compress(drops, is_of_part([drop.row_offset for drop in drops])))
-    lost = list(compress(losses, is_of_part([loss.row_offset for loss in losses])))
+    chosen = is_of_part(kept.sequences["row_offset"])
+    file, first = place.file_index, place.first_row
+    dropped = [
+        Drop(file_index=file, row=first + row, reason=DropReason(reason), detail=detail)
+        for row, reason, detail in compress(drops, is_of_part([drop.row_offset for drop in drops]))
+    ]
+    lost = [
+        LostContent(file_index=file, row=first + row, kind=LostKind(kind), detail=detail)
+        for row, kind, detail in compress(losses, is_of_part([loss.row_offset for loss in losses]))
+    ]
+    ledger = f"{settings.split}-{file:06d}-{first}-{name}"
     is_piece = chosen & (kept.num_pieces > 0)
-    split_rows, firsts = np.unique(kept.row_offsets[is_piece], return_index=True)
+    split_rows, firsts = np.unique(kept.sequences["row_offset"][is_piece], return_index=True)
     return RangePart(
-        is_cut=kept.is_cut[chosen],
-        indices=kept.indices[chosen],
-        stored_lengths=kept.stored_lengths[chosen],
-        row_offsets=kept.row_offsets[chosen],
-        first_tokens=kept.first_tokens[chosen] if settings.policy.splits else None,
-        hashes=None if kept.hashes is None else kept.hashes[chosen],
+        sequences=kept.sequences[chosen],
+        hashes=kept.hashes[chosen] if kept.hashes is not None else None,
         num_split=len(split_rows),
         num_untrained_pieces=int(kept.num_pieces[is_piece][firsts].sum()) - int(is_piece.sum()),
         num_rows=int((chosen & ~is_piece).sum()) + len(split_rows) + len(dropped),
-        num_trained=kept.num_trained[chosen],
-        drops=dict(Counter(drop.reason for drop in dropped)),
-        examples=first_of_each((_as_drop(place, drop) for drop in dropped), "reason"),
-        ledger=_written_ledger(settings, place, name, dropped, "reason"),
-        losses=dict(Counter(loss.kind for loss in lost)),
-        loss_examples=first_of_each((_as_lost(place, loss) for loss in lost), "kind"),
-        loss_ledger=_written_ledger(settings, place, name, lost, "kind"),
+        drops=noted(settings.folder / f"{ledger}-reason.jsonl", dropped, split=name, file=place.label, field="reason"),
+        losses=noted(settings.folder / f"{ledger}-kind.jsonl", lost, split=name, file=place.label, field="kind"),
     )
-
-
-def first_of_each[Item: (Drop, LostContent)](items: Iterable[Item], field: str) -> tuple[Item, ...]:
-    """Return the first few items of each value of a field, in their order."""
-    seen: Counter[str] = Counter()
-    examples = []
-    for item in items:
-        value = getattr(item, field)
-        seen[value] += 1
-        if seen[value] <= _EXAMPLES_PER_REASON:
-            examples.append(item)
-    return tuple(examples)
 
 
 def _is_set_aside(settings: FinishSettings, place: RangePlace, row_offsets: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -322,28 +297,3 @@ def _refuse_bad_rows(settings: FinishSettings, place: RangePlace, drops: Sequenc
             where = f"{place.label} row {place.first_row + drop.row_offset}"
             advice = advices.get(drop.reason, _BAD_ROW_ADVICE)
             raise DataError(f"{where}: {drop.reason}: {drop.detail}. {advice}")
-
-
-def _as_drop(place: RangePlace, drop: RowDrop) -> Drop:
-    row, reason = place.first_row + drop.row_offset, DropReason(drop.reason)
-    return Drop(file_index=place.file_index, row=row, reason=reason, detail=drop.detail)
-
-
-def _as_lost(place: RangePlace, loss: RowLoss) -> LostContent:
-    row, kind = place.first_row + loss.row_offset, LostKind(loss.kind)
-    return LostContent(file_index=place.file_index, row=row, kind=kind, detail=loss.detail)
-
-
-def _written_ledger(
-    settings: FinishSettings, place: RangePlace, split: str, notes: Sequence[RowDrop | RowLoss], field: str
-) -> Path | None:
-    """Write a line for each drop or loss, whose reason or kind is in `field`, and return the file."""
-    if not notes:
-        return None
-    path = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}-{split}-{field}.jsonl"
-    with path.open("w", encoding="utf-8") as stream:
-        for offset, kind, detail in notes:
-            row = place.first_row + offset
-            line = {"split": split, "file": place.label, "row": row, field: kind, "detail": detail}
-            stream.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return path

@@ -69,9 +69,9 @@ def mixed(
     Raises:
         DataError: a source with such a setting gives no sequence.
     """
-    source_of = np.array([record.source for record in split.inputs])[split.file_indices[split.store_files]]
+    source_of = np.array([record.source for record in split.inputs])[_files(split)]
     bounds = np.searchsorted(source_of, np.arange(len(split.inputs) + 1))
-    lengths = split.stored_lengths.astype(np.int64) - 1
+    lengths = split.sequences["stored_length"].astype(np.int64) - 1
     units = lengths if mixture.by == "tokens" else np.ones_like(lengths)
     hashes = _hashes(split, source_of, seed) if any(map(sets_amount, sources)) else None
     members: list[IntArray] = []
@@ -81,7 +81,7 @@ def mixed(
         first, stop = bounds[index : index + 2]
         order = np.arange(stop - first) if hashes is None else np.argsort(hashes[first:stop], kind="stable")
         members.append(first + order[: _most_rows(source, aside)])
-        drops = (drop for drop in split.drop_examples if split.inputs[drop.file_index].source == index)
+        drops = (drop for drop in split.drops.examples if split.inputs[drop.file_index].source == index)
         return units[members[-1]], next((f"row {drop.row}: {drop.detail}" for drop in drops), "")
 
     tree = [_node(source, (), members_of) for source in sources]
@@ -116,9 +116,15 @@ def _counts(
 def _hashes(split: TokenizedSplit, source_of: IntArray, seed: int) -> npt.NDArray[np.uint64]:
     """Return a hash of the place of each sequence's row in its source."""
     first_files = np.searchsorted([record.source for record in split.inputs], source_of)
-    files = split.file_indices[split.store_files] - first_files
-    rows = split.first_rows[split.store_files] + split.row_offsets
+    files = _files(split) - first_files
+    rows = split.first_rows[split.sequences["store_file"]] + split.sequences["row_offset"]
     return seeded_hash((rows + (files << FILE_BITS)).astype(np.uint64), seed + _SEED_OFFSET)
+
+
+def _files(split: TokenizedSplit) -> IntArray:
+    """Return the input of each sequence."""
+    files: IntArray = split.file_indices[split.sequences["store_file"]]
+    return files
 
 
 def _node(source: Source, above: tuple[str, ...], members_of: Callable[[Source], tuple[IntArray, str]]) -> _Node:
@@ -228,17 +234,12 @@ def _taken(split: TokenizedSplit, counts: IntArray) -> TokenizedSplit:
     passes = np.arange(len(taken)) - np.repeat(np.cumsum(counts) - counts, counts)
     taken = taken[np.argsort(passes, kind="stable")]
     num_left_out = int((counts == 0).sum())
-    drops = dict(split.drops) | ({DropReason.NOT_SAMPLED: num_left_out} if num_left_out else {})
+    drops = dict(split.drops.counts) | ({DropReason.NOT_SAMPLED: num_left_out} if num_left_out else {})
     return replace(
         split,
-        store_files=split.store_files[taken],
-        store_indices=split.store_indices[taken],
-        row_offsets=split.row_offsets[taken],
-        stored_lengths=split.stored_lengths[taken],
-        is_cut=split.is_cut[taken],
-        trained=split.trained[taken],
+        sequences=split.sequences[taken],
         num_repeated=len(taken) - int((counts > 0).sum()),
-        drops=dict(sorted(drops.items(), key=lambda item: -item[1])),
+        drops=replace(split.drops, counts=dict(sorted(drops.items(), key=lambda item: -item[1]))),
     )
 
 
@@ -258,8 +259,8 @@ def _records(
             num_rows_in=int(rows[index]),
             num_sequences=int(uses.sum()),
             num_repeated=int(np.maximum(uses - 1, 0).sum()),
-            num_tokens=int((uses * (split.stored_lengths[own] - 1)).sum()),
-            num_trained_tokens=int((uses * split.trained[own]).sum()),
+            num_tokens=int((uses * (split.sequences["stored_length"][own] - 1)).sum()),
+            num_trained_tokens=int((uses * split.sequences["num_trained"][own]).sum()),
             share_asked=float(asked[index] / sum(asked)) if has_weights else None,
             share_got=int((uses * units[own]).sum()) / used,
         )

@@ -1,7 +1,7 @@
 """One split from its ranges: plan, shards, provenance and statistics."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.shards.arrow_numbers import arrow_array
 from bridgepack.data.shards.assembly import ShardPlan
 from bridgepack.data.shards.write import shard_name
-from bridgepack.data.stages.finish import RangeResult, first_of_each
-from bridgepack.data.store.token_file import Int32Array
+from bridgepack.data.stages.finish import SEQUENCE, RangeResult, Sequences
+from bridgepack.data.stages.notes import Notes, joined
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.records import (
@@ -41,55 +41,43 @@ _PROVENANCE_ROWS = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedSplit:
-    """The sequences of one split, in input order; arrays have shape [num_sequences]."""
+    """The sequences of one split."""
 
     name: str
     inputs: tuple[InputRecord, ...]
     token_files: tuple[Path, ...]  #: files that hold its sequences, maybe among others
     file_indices: IntArray  #: shape [num_token_files], int64: position in `inputs`
     first_rows: IntArray  #: shape [num_token_files], int64: 1-based row of that input that a row offset of 0 stands for
-    store_files: Int32Array  #: int32, position in `token_files`
-    store_indices: Int32Array  #: int32, position inside that file
-    row_offsets: Int32Array  #: int32, row of the input, counted from the file's first row
-    stored_lengths: Int32Array  #: int32, stored tokens, before alignment
-    is_cut: npt.NDArray[np.bool_]  #: truncated, or a piece of a row that was split
-    first_tokens: Int32Array | None  #: int32, where it begins in its row, stored; None where the recipe splits none
+    sequences: Sequences  #: in input order; their `store_file` is a position in `token_files`
+    splits_rows: bool  #: the recipe splits over-long rows, so that a sequence may be a piece of one
     num_split: int  #: rows that were split
     num_untrained_pieces: int  #: of these rows, left out
-    trained: Int32Array  #: int32, trained labels
     num_rows_in: int
     num_rows_of_files: IntArray  #: shape [num_inputs], int64: its rows of each input
     num_blank_lines: int
-    drops: Mapping[str, int]  #: reason -> rows that gave no sequence, most frequent first
-    drop_examples: tuple[Drop, ...]  #: the first few of each reason, in input order
-    ledgers: tuple[Path, ...]  #: files with a line for every drop, in input order; there may be millions
-    losses: Mapping[str, int]  #: kind -> sequences whose text lacks something of the row, most frequent first
-    loss_examples: tuple[LostContent, ...]  #: the first few of each kind, in input order
-    loss_ledgers: tuple[Path, ...]  #: as `ledgers`, for losses
+    drops: Notes[Drop]
+    losses: Notes[LostContent]  #: of sequences whose text lacks something of the row
     num_repeated: int = 0  #: sequences that are there already
     sources: tuple[SourceRecord, ...] = ()  #: what it has of each source
 
     @property
     def num_sequences(self) -> int:
         """Number of sequences."""
-        return len(self.stored_lengths)
+        return len(self.sequences)
 
     @property
-    def is_truncated(self) -> npt.NDArray[np.bool_]:
-        """Which sequences were cut and lost tokens; shape [num_sequences], bool."""
-        return self.is_cut if self.first_tokens is None else np.zeros_like(self.is_cut)
-
-    @property
-    def num_pieces(self) -> int:
-        """Sequences that rows which were split became."""
-        return 0 if self.first_tokens is None else int(self.is_cut.sum())
+    def num_cut(self) -> int:
+        """Sequences that were truncated, or are pieces of rows where the recipe splits them."""
+        return int(self.sequences["is_cut"].sum())
 
     def runtime_lengths(self, multiple: int) -> IntArray:
         """Return runtime lengths, padded to a multiple; shape [num_sequences], int64."""
-        return aligned_runtime_lengths(self.stored_lengths.astype(np.int64) - 1, multiple)
+        return aligned_runtime_lengths(self.sequences["stored_length"].astype(np.int64) - 1, multiple)
 
 
-def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult]) -> TokenizedSplit:
+def gather_split(
+    name: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult], *, splits_rows: bool
+) -> TokenizedSplit:
     """Return a split's sequences from what became of the ranges of its files, in order.
 
     Raises:
@@ -98,13 +86,13 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
     parts = [result.parts[name] for result in results]
     token_files: list[Path] = []
     places: list[tuple[int, int]] = []
-    store_files = []
-    for result, part in zip(results, parts, strict=True):
-        store_files.append(np.where(part.is_cut, len(token_files) + 1, len(token_files)).astype(np.int32))
-        found = [path for path in (result.place.token_file, result.cut_file) if path is not None]
-        token_files += found
-        places += [(result.place.file_index, result.place.first_row)] * len(found)
-    first_tokens = [part.first_tokens for part in parts if part.first_tokens is not None]
+    sequences = np.concatenate([np.empty(0, SEQUENCE), *(part.sequences for part in parts)])
+    stops = np.cumsum([len(part.sequences) for part in parts])
+    for result, found in zip(results, np.split(sequences, stops), strict=False):
+        found["store_file"] = len(token_files) + found["is_cut"]
+        files = [path for path in (result.place.token_file, result.cut_file) if path is not None]
+        token_files += files
+        places += [(result.place.file_index, result.place.first_row)] * len(files)
     is_aside = name == VALIDATION and any(len(result.parts) > 1 for result in results)
     files_of_parts = [result.place.file_index for result in results]
     split = TokenizedSplit(
@@ -113,28 +101,19 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
         token_files=tuple(token_files),
         file_indices=np.array([file for file, _ in places], dtype=np.int64),
         first_rows=np.array([row for _, row in places], dtype=np.int64),
-        store_files=_joined(store_files, np.int32),
-        store_indices=_joined([part.indices for part in parts], np.int32),
-        row_offsets=_joined([part.row_offsets for part in parts], np.int32),
-        stored_lengths=_joined([part.stored_lengths for part in parts], np.int32),
-        is_cut=_joined([part.is_cut for part in parts], np.bool_),
-        first_tokens=_joined(first_tokens, np.int32) if first_tokens else None,
+        sequences=sequences,
+        splits_rows=splits_rows,
         num_split=sum(part.num_split for part in parts),
         num_untrained_pieces=sum(part.num_untrained_pieces for part in parts),
-        trained=_joined([part.num_trained for part in parts], np.int32),
         num_rows_in=sum(part.num_rows for part in parts),
         num_rows_of_files=np.bincount(files_of_parts, [part.num_rows for part in parts], len(inputs)).astype(np.int64),
         num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
-        drops=_summed(part.drops for part in parts),
-        drop_examples=first_of_each((drop for part in parts for drop in part.examples), "reason"),
-        ledgers=tuple(part.ledger for part in parts if part.ledger is not None),
-        losses=_summed(part.losses for part in parts),
-        loss_examples=first_of_each((loss for part in parts for loss in part.loss_examples), "kind"),
-        loss_ledgers=tuple(part.loss_ledger for part in parts if part.loss_ledger is not None),
+        drops=joined([part.drops for part in parts], "reason"),
+        losses=joined([part.losses for part in parts], "kind"),
     )
-    num_packed = split.num_sequences - split.num_pieces + split.num_split
-    assert split.num_rows_in == num_packed + sum(split.drops.values()), "the ledger must balance"
-    if not split.num_sequences:
+    num_packed = len(sequences) - (split.num_cut if splits_rows else 0) + split.num_split
+    assert split.num_rows_in == num_packed + sum(split.drops.counts.values()), "the ledger must balance"
+    if not len(sequences):
         raise DataError(_why_empty(split))
     return split
 
@@ -147,7 +126,7 @@ def _counted_inputs(
     num_duplicates: Counter[int] = Counter()
     for result in results:
         num_rows[result.place.file_index] += result.num_rows
-        num_duplicates[result.place.file_index] += result.parts[split].drops.get(DropReason.DUPLICATE, 0)
+        num_duplicates[result.place.file_index] += result.parts[split].drops.counts.get(DropReason.DUPLICATE, 0)
     return tuple(
         replace(record, num_rows=num_rows[index], num_duplicates=num_duplicates[index])
         for index, record in enumerate(inputs)
@@ -158,21 +137,21 @@ def shard_plans(
     split: TokenizedSplit, plan: PackPlan, *, folder: Path, multiple: int, pad_token_id: int
 ) -> Iterator[ShardPlan]:
     """Yield the plan of each shard; how many there are depends on the data alone."""
-    num_tokens = int(split.stored_lengths.sum(dtype=np.int64))
+    num_tokens = int(split.sequences["stored_length"].sum(dtype=np.int64))
     num_shards = min(max(-(-num_tokens // _SHARD_TOKENS), 1), _MAX_SHARDS, plan.num_packs)
     cuts = np.linspace(0, plan.num_packs, num_shards + 1).astype(np.int64)
     for index in range(num_shards):
         first, stop = int(cuts[index]), int(cuts[index + 1])
         offsets = plan.pack_offsets[first : stop + 1]
-        members = plan.sequence_order[offsets[0] : offsets[-1]]
+        members = split.sequences[plan.sequence_order[offsets[0] : offsets[-1]]]
         name = f"{split.name}/{shard_name(index, num_shards)}"
         yield ShardPlan(
             path=folder / name,
             name=name,
             pack_offsets=offsets - offsets[0],
-            store_files=split.store_files[members].astype(np.int64),
-            store_indices=split.store_indices[members].astype(np.int64),
-            stored_lengths=split.stored_lengths[members].astype(np.int64),
+            store_files=members["store_file"].astype(np.int64),
+            store_indices=members["index"].astype(np.int64),
+            stored_lengths=members["stored_length"].astype(np.int64),
             pad_seq_to_mult=multiple,
             pad_token_id=pad_token_id,
             packed_sequence_size=plan.packed_sequence_size,
@@ -193,26 +172,26 @@ def write_provenance(path: Path, split: TokenizedSplit, plan: PackPlan) -> None:
 
 def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) -> pa.Table:
     """Return the lines `first` to `stop - 1`."""
-    order = plan.sequence_order[first:stop]
-    places = np.arange(first, first + len(order))
+    sequences = split.sequences[plan.sequence_order[first:stop]]
+    places = np.arange(first, first + len(sequences))
     packs = np.searchsorted(plan.pack_offsets, places, side="right") - 1
-    files = split.store_files[order]
+    files = sequences["store_file"]
     columns: dict[str, npt.NDArray[Any]] = {
         "pack": packs,
         "position": (places - plan.pack_offsets[packs]).astype(np.int32),
         "file_index": split.file_indices[files].astype(np.int32),
-        "row": split.first_rows[files] + split.row_offsets[order],
-        "runtime_length": split.stored_lengths[order] - np.int32(1),
-        "is_truncated": split.is_truncated[order],
+        "row": split.first_rows[files] + sequences["row_offset"],
+        "runtime_length": sequences["stored_length"] - np.int32(1),
+        "is_truncated": sequences["is_cut"] & (not split.splits_rows),
     }
-    if split.first_tokens is not None:
-        columns[FIRST_TOKEN] = split.first_tokens[order]
+    if split.splits_rows:
+        columns[FIRST_TOKEN] = sequences["first_token"]
     return pa.table({name: arrow_array(values) for name, values in columns.items()})
 
 
 def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> SplitStatistics:
     """Return what the split holds."""
-    logical = split.stored_lengths - np.int32(1)
+    logical = split.sequences["stored_length"] - np.int32(1)
     physical = split.runtime_lengths(multiple)
     pack_tokens = np.add.reduceat(physical[plan.sequence_order], plan.pack_offsets[:-1], dtype=np.int64)
     num_tokens = int(logical.sum(dtype=np.int64))
@@ -220,18 +199,18 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         num_rows_in=split.num_rows_in,
         num_blank_lines=split.num_blank_lines,
         num_sequences=len(logical),
-        num_truncated=int(split.is_truncated.sum()),
+        num_truncated=0 if split.splits_rows else split.num_cut,
         num_packs=plan.num_packs,
         num_tokens=num_tokens,
         num_alignment_tokens=int(physical.sum(dtype=np.int64)) - num_tokens,
-        num_trained_tokens=int(split.trained.sum(dtype=np.int64)),
+        num_trained_tokens=int(split.sequences["num_trained"].sum(dtype=np.int64)),
         max_runtime_length=int(physical.max()),
         max_sequences_per_pack=int(np.diff(plan.pack_offsets).max()),
         min_pack_tokens=int(pack_tokens.min()),
         length_histogram=_histogram(logical),
         num_repeated=split.num_repeated,
         num_split=split.num_split,
-        num_pieces=split.num_pieces,
+        num_pieces=split.num_cut if split.splits_rows else 0,
         num_untrained_pieces=split.num_untrained_pieces,
     )
 
@@ -245,25 +224,13 @@ def _histogram(lengths: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:
     return tuple((bound, int(count)) for bound, count in zip(bounds, counts, strict=True))
 
 
-def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sum of counts, the largest first."""
-    total: Counter[str] = Counter()
-    for found in counts:
-        total.update(found)
-    return dict(total.most_common())
-
-
-def _joined(parts: Sequence[Any], dtype: Any) -> Any:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
-
-
 def _why_empty(split: TokenizedSplit) -> str:
     names = ", ".join(record.path for record in split.inputs[:3])
     if split.num_rows_in == 0:
         aside = "" if split.name != VALIDATION else " or raise data.validation_fraction"
         return f"the {split.name} split has no rows ({names}). Check the files{aside}."
-    reasons = ", ".join(f"{reason} {count}" for reason, count in split.drops.items())
-    first = split.drop_examples[0]
+    reasons = ", ".join(f"{reason} {count}" for reason, count in split.drops.counts.items())
+    first = split.drops.examples[0]
     return (
         f"the {split.name} split has no sequence left: all {split.num_rows_in} rows were dropped ({reasons}). "
         f"The first: {split.inputs[first.file_index].path} row {first.row}: {first.detail}. Correct the data or the "

@@ -1,6 +1,5 @@
 """What became of the ranges -> a whole artifact in a build's working folder: plans, shards, ledger, manifest last."""
 
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from bridgepack.data.artifact.contents import (
     other_files,
 )
 from bridgepack.data.artifact.manifest import FORMAT_VERSION, write_manifest
-from bridgepack.data.files import make_folders, replaced_when_whole
+from bridgepack.data.files import make_folders
 from bridgepack.data.packing.balance import balanced
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.sequences.over_long import OverLongPolicy
@@ -26,6 +25,7 @@ from bridgepack.data.shards.assembly import ShardPlan
 from bridgepack.data.stages.duplicates import without_duplicates
 from bridgepack.data.stages.finish import FinishSettings, RangeResult
 from bridgepack.data.stages.mixture import mixed
+from bridgepack.data.stages.notes import write_ledger
 from bridgepack.data.stages.shard_tasks import WriteTask, WrittenShard, write_planned_shard
 from bridgepack.data.stages.split import (
     TokenizedSplit,
@@ -97,10 +97,8 @@ class ArtifactWriter:
         splits = self.splits(results)
         make_folders(artifact / PLAN_FOLDER)
         records = [self._write_split(split) for split in splits]
-        _write_ledger(artifact / PLAN_FOLDER / DROPPED_ROWS_FILE, [path for split in splits for path in split.ledgers])
-        _write_ledger(
-            artifact / PLAN_FOLDER / LOST_CONTENT_FILE, [path for split in splits for path in split.loss_ledgers]
-        )
+        write_ledger(artifact / PLAN_FOLDER / DROPPED_ROWS_FILE, [split.drops for split in splits])
+        write_ledger(artifact / PLAN_FOLDER / LOST_CONTENT_FILE, [split.losses for split in splits])
         entries = [bridge_metadata_entry(record.statistics, packed_sequence_size=size) for record in records]
         write_bridge_metadata(artifact / BRIDGE_METADATA_FILE, entries)
         manifest = Manifest(
@@ -127,17 +125,18 @@ class ArtifactWriter:
         if self.spec.resolved.recipe.data.deduplicate == "exact":
             results = without_duplicates(results, settings, self.runner)
         return [
-            self._mixed(gather_split(name, self.spec.inputs[source], ranges), source)
+            self._split(name, settings[source], ranges)
             for source, ranges in results.items()
             for name in settings[source].splits
         ]
 
-    def _mixed(self, split: TokenizedSplit, source: str) -> TokenizedSplit:
-        data = self.spec.resolved.recipe.data
-        aside = self.spec.finish_settings(source, self.folder).validation_fraction, split.name != source
-        sources = data.train if source == TRAIN else data.validation
-        mixture = data.mixture if source == TRAIN else data.mixture.model_copy(update={"total": None})
-        return mixed(split, listed(sources), mixture, seed=self.spec.resolved.recipe.packing.seed, aside=aside)
+    def _split(self, name: str, settings: FinishSettings, ranges: Sequence[RangeResult]) -> TokenizedSplit:
+        source, recipe = settings.split, self.spec.resolved.recipe
+        split = gather_split(name, self.spec.inputs[source], ranges, splits_rows=settings.policy.splits)
+        is_train, aside = source == TRAIN, (settings.validation_fraction, name != source)
+        sources = recipe.data.train if is_train else recipe.data.validation
+        mixture = recipe.data.mixture if is_train else recipe.data.mixture.model_copy(update={"total": None})
+        return mixed(split, listed(sources), mixture, seed=recipe.packing.seed, aside=aside)
 
     def _write_split(self, split: TokenizedSplit) -> SplitRecord:
         artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
@@ -168,10 +167,10 @@ class ArtifactWriter:
             inputs=split.inputs,
             shards=tuple(records),
             statistics=split_statistics(split, plan, multiple),
-            drops=split.drops,
-            drop_examples=split.drop_examples,
-            lost_content=split.losses,
-            lost_examples=split.loss_examples,
+            drops=split.drops.counts,
+            drop_examples=split.drops.examples,
+            lost_content=split.losses.counts,
+            lost_examples=split.losses.examples,
             sources=split.sources,
         )
 
@@ -197,11 +196,3 @@ class ArtifactWriter:
                 return outcome
             outcome = self.runner.run_alone(write_planned_shard, failure.task)
         return outcome
-
-
-def _write_ledger(path: Path, parts: Iterable[Path]) -> None:
-    """Write one JSON line per dropped row or loss, split after split, in input order."""
-    with replaced_when_whole(path) as temporary, temporary.open("wb") as target:
-        for part in parts:
-            with part.open("rb") as source:
-                shutil.copyfileobj(source, target)

@@ -1,0 +1,68 @@
+"""What there is to say of rows, that they were dropped or what their texts lack: counts, examples, a ledger."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridgepack.data.files import replaced_when_whole
+from bridgepack.records import Drop, LostContent
+
+#: Examples of each reason, or kind, that the manifest shows.
+_EXAMPLES_PER_KIND = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notes[Item: (Drop, LostContent)]:
+    """What there is to say of the rows of a range, or of a split."""
+
+    counts: Mapping[str, int]  #: reason or kind -> rows
+    examples: tuple[Item, ...]  #: the first few of each, in the order of rows
+    ledgers: tuple[Path, ...]  #: files with a line for every one, in the order of rows; there may be millions
+
+
+def noted[Item: (Drop, LostContent)](
+    ledger: Path, items: Sequence[Item], *, split: str, file: str, field: str
+) -> Notes[Item]:
+    """Return the notes of a range, whose reason or kind is in `field`; a line for each is written, if there are any."""
+    if not items:
+        return Notes(counts={}, examples=(), ledgers=())
+    with ledger.open("w", encoding="utf-8") as stream:
+        for item in items:
+            line = {"split": split, "file": file, "row": item.row, field: getattr(item, field), "detail": item.detail}
+            stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+    counts = Counter(str(getattr(item, field)) for item in items)
+    return Notes(counts=counts, examples=_first_of_each(items, field), ledgers=(ledger,))
+
+
+def joined[Item: (Drop, LostContent)](parts: Sequence[Notes[Item]], field: str) -> Notes[Item]:
+    """Return the notes of several ranges, in order, as those of a split; the largest counts come first."""
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part.counts)
+    return Notes(
+        counts=dict(total.most_common()),
+        examples=_first_of_each((item for part in parts for item in part.examples), field),
+        ledgers=tuple(ledger for part in parts for ledger in part.ledgers),
+    )
+
+
+def write_ledger(path: Path, parts: Iterable[Notes[Drop] | Notes[LostContent]]) -> None:
+    """Write one JSON line per dropped row or loss, part after part, in input order."""
+    with replaced_when_whole(path) as temporary, temporary.open("wb") as target:
+        for ledger in (ledger for part in parts for ledger in part.ledgers):
+            with ledger.open("rb") as source:
+                shutil.copyfileobj(source, target)
+
+
+def _first_of_each[Item: (Drop, LostContent)](items: Iterable[Item], field: str) -> tuple[Item, ...]:
+    seen: Counter[str] = Counter()
+    examples = []
+    for item in items:
+        kind = getattr(item, field)
+        seen[kind] += 1
+        if seen[kind] <= _EXAMPLES_PER_KIND:
+            examples.append(item)
+    return tuple(examples)
