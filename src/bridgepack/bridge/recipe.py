@@ -20,6 +20,7 @@ from bridgepack.bridge.container import ALL_SECTIONS, check_section
 from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_settings
+from bridgepack.bridge.wiring.training import LEFT_TO_BASE
 from bridgepack.config.errors import nearest_name
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.sources import as_sources, path_of
@@ -134,7 +135,7 @@ def _stated(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dic
 
 def _write_settings(values: dict[str, Any], settings: Mapping[str, Setting]) -> dict[str, str]:
     """Write settings into plain values, but for where packs lie; return path -> field of the recipe."""
-    user_paths: dict[str, str] = {}
+    user_paths = dict(LEFT_TO_BASE)
     for setting in settings.values():
         if setting.path in _PACK_PATHS and not _is_override(setting):
             continue

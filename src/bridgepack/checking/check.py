@@ -153,7 +153,7 @@ def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> C
             context=_context(artifact, geometry or {}, checked_given(options.given)),
             rules=options.selected(ARTIFACT_RULES),
             max_examples=options.max_examples,
-            execution=Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, progress=options.progress),
+            execution=Execution(run_tasks=artifact.tasks.run, progress=options.progress),
         )
     return CheckedArtifact(report=report, facts=facts, geometry=geometry)
 

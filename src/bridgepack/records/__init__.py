@@ -9,6 +9,7 @@ from bridgepack.records.checks import (
     Finding,
     InspectableArtifact,
     MetadataFacts,
+    PartReader,
     ShardFacts,
 )
 from bridgepack.records.manifests import (
@@ -74,6 +75,7 @@ __all__ = [
     "MetadataFacts",
     "PackPlan",
     "PackedRow",
+    "PartReader",
     "Result",
     "RowBatch",
     "RunConfig",

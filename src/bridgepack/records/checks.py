@@ -75,12 +75,37 @@ class MetadataFacts:
     read_error: str | None = None  #: why it could not be parsed, in one line; None where it could
 
 
+class PartReader(Protocol):
+    """Reads shards; where parts are judged in other processes it can be pickled."""
+
+    def iter_batches(
+        self, shard: str, *, row_groups: range | None, first_row: int, max_tokens: int
+    ) -> Iterator[RowBatch]:
+        """Yield the rows of some row groups, None for all, in order; a batch holds a row group or `max_tokens`.
+
+        `first_row` is the 0-based index of their first row in the shard.
+
+        Raises:
+            ArtifactError: they cannot be read to their end, or a row or an element of it is null.
+        """
+        ...
+
+    def sha256(self, shard: str) -> str:
+        """Return the sha256 of a shard's file, hexadecimal."""
+        ...
+
+
 class InspectableArtifact(Protocol):
     """A folder of packed shards as `bridgepack check` reads it: broken files are facts here, not exceptions."""
 
     @property
     def manifest(self) -> Manifest | None:
         """Its manifest; None for packs that another tool wrote."""
+        ...
+
+    @property
+    def parts(self) -> PartReader:
+        """What reads its shards."""
         ...
 
     @property
@@ -102,12 +127,4 @@ class InspectableArtifact(Protocol):
 
     def metadata_facts(self) -> MetadataFacts:
         """Return facts about the host's metadata file."""
-        ...
-
-    def iter_shard_batches(self, shard: str, *, max_tokens: int) -> Iterator[RowBatch]:
-        """Yield the rows of one shard in order, in batches of bounded memory.
-
-        Raises:
-            ArtifactError: the shard cannot be read to its end, or a row or an element of it is null.
-        """
         ...

@@ -25,13 +25,11 @@ NO_TRAINED: Row = [[11, 12, 2], [0, 0, 0], [0]]
 OUT_OF_VOCABULARY: Row = [[11, 2000, 13, 2], [0, 1, 1, 0], [0]]
 SLEEPY = """
 import time
+from bridgepack.data.artifact.checking import PartsOnDisk
 
-class Sleepy:
-    def __init__(self, began):
-        self.began = began
-
+class Sleepy(PartsOnDisk):
     def sha256(self, shard):
-        self.began.touch()
+        (self.folder / "began").touch()
         time.sleep(600)
 """
 INTERRUPTED = """
@@ -45,8 +43,8 @@ from sleepy import Sleepy
 
 artifact = ArtifactOnDisk(Path(sys.argv[1]))
 with plain_runner(2) as artifact.tasks:
-    reader = Sleepy(Path(sys.argv[2], "began"))
-    check_artifact(artifact, execution=Execution(reader=reader, run_tasks=artifact.tasks.run))
+    artifact.parts = Sleepy(folder=artifact.folder)
+    check_artifact(artifact, execution=Execution(run_tasks=artifact.tasks.run))
 """
 
 
@@ -98,16 +96,16 @@ def test_a_crash_in_a_worker_names_the_rule_and_the_shard(folder: Path) -> None:
         pytest.raises(RuleCrashError, match=r"rule BP311 \(.*\) crashed on validation/shard-0000"),
         plain_runner(2) as tasks,
     ):
-        check_artifact(artifact, context=context, execution=Execution(reader=artifact.parts, run_tasks=tasks.run))
+        check_artifact(artifact, context=context, execution=Execution(run_tasks=tasks.run))
 
 
 def test_ctrl_c_ends_all_processes_at_once(folder: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(INTERRUPTED)
     (tmp_path / "sleepy.py").write_text(SLEEPY)
-    command = [sys.executable, str(script), str(folder), str(tmp_path)]
+    command = [sys.executable, str(script), str(folder)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
-    wait_until((tmp_path / "began").exists)
+    wait_until((folder / "began").exists)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert b"KeyboardInterrupt" in errors
@@ -124,7 +122,7 @@ def _row(seed: int) -> Row:
 def _scan(folder: Path, num_workers: int) -> tuple[CheckReport, ArtifactFacts]:
     artifact = ArtifactOnDisk(folder)
     with plain_runner(num_workers) as artifact.tasks:
-        execution = Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, part_tokens=1000, max_tokens=300)
+        execution = Execution(run_tasks=artifact.tasks.run, part_tokens=1000, max_tokens=300)
         return judge_artifact(artifact, context=CONTEXT, execution=execution)
 
 

@@ -63,14 +63,25 @@ class InMemoryArtifact:
     def metadata_facts(self) -> MetadataFacts:
         return self.metadata
 
-    def iter_shard_batches(self, shard: str, *, max_tokens: int) -> Iterator[RowBatch]:
-        rows, first_row = self.rows[shard], 0
-        for end in range(1, len(rows) + 1):
-            if end == len(rows) or sum(len(row[0]) for row in rows[first_row : end + 1]) > max_tokens:
-                yield row_batch(rows[first_row:end], shard=shard, first_row=first_row)
-                first_row = end
+    @property
+    def parts(self) -> "InMemoryArtifact":
+        return self
+
+    def iter_batches(
+        self, shard: str, *, row_groups: range | None, first_row: int, max_tokens: int
+    ) -> Iterator[RowBatch]:
+        """Yield some rows, each of which is a row group where it is asked for some."""
+        rows, begin = self.rows[shard], row_groups.start if row_groups else 0
+        last = row_groups.stop if row_groups else len(rows)
+        for end in range(begin + 1, last + 1):
+            if end == last or sum(len(row[0]) for row in rows[begin : end + 1]) > max_tokens:
+                yield row_batch(rows[begin:end], shard=shard, first_row=begin)
+                begin = end
         if shard in self.read_errors:
             raise ArtifactError(self.read_errors[shard])
+
+    def sha256(self, shard: str) -> str:
+        return f"hash of {shard}"
 
 
 def row_batch(rows: list[Row], *, shard: str = "training/shard", first_row: int = 0) -> RowBatch:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records import RunConfig
 from bridgepack.rules.engine.context import CannotJudgeError
@@ -80,6 +81,12 @@ def test_settings_that_are_complete_need_no_family() -> None:
     assert subject.of_model("window_size") is None
     with pytest.raises(CannotJudgeError):
         subject_of({"recipe": True, "set": {"dataset.seed": 1}, "place": "x"}).of_model("window_size")
+
+
+def test_fields_that_a_recipe_leaves_out_are_named_as_its_own() -> None:
+    recipe = SFTRecipe.from_mapping(RECIPE | {"model": {"name": "Qwen/Qwen3-8B"}, "method": {"kind": "lora"}})
+    [finding] = check_target(recipe, CheckOptions(select=("BP024",), looks_at_files=False)).findings
+    assert (finding.where, finding.fix) == ("checkpoint.pretrained", "Set checkpoint.pretrained.")
 
 
 SPECS = "dataset.offline_packing_specs"

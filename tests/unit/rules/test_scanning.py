@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridgepack.records import RowBatch, ShardFacts
+from bridgepack.records import ShardFacts
 from bridgepack.rules import ARTIFACT_RULES, CheckContext, RuleCrashError, Severity, check_artifact, judge_artifact
 from bridgepack.rules.engine.part import PartScan, ShardPart, parts_of
 from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.rule import row_rule
 from bridgepack.rules.engine.scan import Execution
-from tests.unit.rules.in_memory_artifact import GOOD_ROWS, InMemoryArtifact, Row, artifact, row_batch
+from tests.unit.rules.in_memory_artifact import GOOD_ROWS, InMemoryArtifact, Row, artifact
 
 GOOD = GOOD_ROWS[0]
 SHORT_MASK: Row = [[11, 12, 2], [1, 1], [0]]
@@ -24,24 +24,6 @@ UNTRAINED: Row = [[31, 32, 2], [0, 0, 0], [0]]
 OUT_OF_VOCABULARY: Row = [[11, 2000, 13, 2], [0, 1, 1, 0], [0]]
 EMPTY: Row = [[], [], []]
 ROWS = st.lists(st.sampled_from([GOOD, SHORT_MASK, FINAL_BOUNDARY, TOO_WIDE, UNTRAINED, OUT_OF_VOCABULARY, EMPTY]))
-
-
-class RowsInParts:
-    """Reads parts of an artifact in memory, each of whose rows is a row group, as one batch."""
-
-    def __init__(self, subject: InMemoryArtifact) -> None:
-        self.rows = subject.rows
-
-    def iter_batches(
-        self, shard: str, *, row_groups: range | None, first_row: int, max_tokens: int
-    ) -> Iterator[RowBatch]:
-        rows = self.rows[shard]
-        if rows:
-            chosen = rows if row_groups is None else rows[row_groups.start : row_groups.stop]
-            yield row_batch(chosen, shard=shard, first_row=first_row)
-
-    def sha256(self, shard: str) -> str:
-        return f"hash of {shard}"
 
 
 def _shard(rows: list[int], tokens: list[int], num_bytes: int = 1000) -> ShardFacts:
@@ -75,7 +57,6 @@ def test_a_small_shard_and_one_without_row_groups_stay_whole() -> None:
     whole = ShardPart(split="training", shard="a", num_bytes=1000)
     assert list(parts_of("training", _shard([2, 2], [40, 60]), part_tokens=100)) == [whole]
     assert list(parts_of("training", _shard([], []), part_tokens=100)) == [whole]
-    assert list(parts_of("training", _shard([2, 2], [40, 61]), part_tokens=None)) == [whole]
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=30), st.integers(1, 400))
@@ -101,9 +82,8 @@ def test_the_cut_never_shows(
 ) -> None:
     rows = {"training": training, "validation": validation}
     subject = _in_row_groups({"rows": rows, "rows_per_shard": rows_per_shard})
-    reader = RowsInParts(subject)
-    whole = judge_artifact(subject, execution=Execution(reader=reader, part_tokens=10**9, max_tokens=10**9))
-    cut = judge_artifact(subject, execution=Execution(reader=reader, part_tokens=part_tokens, max_tokens=max_tokens))
+    whole = judge_artifact(subject, execution=Execution(part_tokens=10**9, max_tokens=10**9))
+    cut = judge_artifact(subject, execution=Execution(part_tokens=part_tokens, max_tokens=max_tokens))
     assert cut == whole
     assert whole[0].num_rows == len(training) + len(validation)
 
@@ -118,7 +98,7 @@ def test_files_are_hashed_before_their_rows_are_read_and_the_facts_have_the_hash
             order.append("hash" if part.is_file else "part")
             yield function(part)
 
-    _, facts = judge_artifact(subject, execution=Execution(reader=RowsInParts(subject), run_tasks=run))
+    _, facts = judge_artifact(subject, execution=Execution(run_tasks=run))
     assert order == (["hash"] * 8 + ["part"] * 8) * 2 + ["hash"] * 4 + ["part"] * 4
     assert {shard.sha256 for shard in facts.shards["training"]} == {f"hash of {path}" for path in subject.rows}
 
@@ -137,7 +117,7 @@ def test_progress_ends_at_its_total() -> None:
             told.append(("finished",))
 
     subject = _in_row_groups({"rows": {"training": [GOOD] * 5, "validation": [UNTRAINED]}})
-    judge_artifact(subject, execution=Execution(reader=RowsInParts(subject), part_tokens=10, progress=Listener()))
+    judge_artifact(subject, execution=Execution(part_tokens=10, progress=Listener()))
     (stage, total, unit), *steps, end = told
     assert (stage, total, unit, end) == ("Checking", 2 * (105 + 101), "rows", ("finished",))
     assert sum(work for _, work in steps) == total
@@ -166,7 +146,7 @@ def test_a_crash_names_the_rule_and_the_shard_when_it_is_pickled() -> None:
 
 def test_what_a_rule_lacks_in_every_part_is_one_reason() -> None:
     subject = _in_row_groups({"has_manifest": False, "rows": {"training": [GOOD] * 4}})
-    execution = Execution(reader=RowsInParts(subject), part_tokens=1)
+    execution = Execution(part_tokens=1)
     report, _ = judge_artifact(subject, context=CheckContext(), execution=execution)
     assert {rule.code: rule.reason for rule in report.rules_skipped}["BP330"] == "packed_sequence_size is not known"
     assert report.num_rows == 4

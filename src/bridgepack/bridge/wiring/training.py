@@ -15,7 +15,8 @@ _OPTIMIZER = {
     for name in ("min_lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")
 }
 _ADAPTER = {f"peft.{name}": f"method.{name}" for name in ("target_modules", "dim", "alpha", "dropout")}
-_IF_SET = {
+#: Setting -> field of a recipe that decides it; where the field is not set, the base does.
+LEFT_TO_BASE: Mapping[str, str] = {
     "checkpoint.pretrained_checkpoint": "checkpoint.pretrained",
     "checkpoint.save": "checkpoint.folder",
     "checkpoint.load": "checkpoint.folder",
@@ -72,7 +73,7 @@ def kernel_settings(scope: Scope) -> Iterator[Setting]:
 def bookkeeping_settings(scope: Scope) -> Iterator[Setting]:
     """Yield checkpoints, logs and environment variables."""
     logging = scope.recipe.logging
-    yield from scope.said(_IF_SET, if_set=True)
+    yield from scope.said(LEFT_TO_BASE, if_set=True)
     for tracker, (path, name) in _RUN_NAMES.items():
         if getattr(logging, tracker) is not None:
             given = scope.of(path, f"logging.{name}")

@@ -6,12 +6,11 @@ How shards are cut depends on them alone, never on the number of workers, so the
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Protocol
 
 import numpy as np
 
 from bridgepack.errors import ArtifactError
-from bridgepack.records import RowBatch, ShardFacts
+from bridgepack.records import PartReader, RowBatch, ShardFacts
 from bridgepack.rules.engine.context import CannotJudgeError, CheckContext
 from bridgepack.rules.engine.overlap import SequenceHashes, hash_sequences
 from bridgepack.rules.engine.report import Tally, crash_of
@@ -32,13 +31,10 @@ class ShardPart:
     is_file: bool = False  #: the file is hashed, and no row read
 
 
-def parts_of(split: str, shard: ShardFacts, *, part_tokens: int | None) -> Iterator[ShardPart]:
-    """Yield the parts of a shard in order, cut at the first row group after each multiple of `part_tokens`.
-
-    The tokens are stored ones; None leaves the shard whole.
-    """
+def parts_of(split: str, shard: ShardFacts, *, part_tokens: int) -> Iterator[ShardPart]:
+    """Yield the parts of a shard in order, cut at the first row group after each multiple of `part_tokens` (stored)."""
     whole = ShardPart(split=split, shard=shard.path, num_bytes=shard.num_bytes or 0)
-    if part_tokens is None or sum(shard.row_group_tokens) <= part_tokens:
+    if sum(shard.row_group_tokens) <= part_tokens:
         yield whole
         return
     tokens = list(accumulate(shard.row_group_tokens, initial=0))
@@ -48,26 +44,6 @@ def parts_of(split: str, shard: ShardFacts, *, part_tokens: int | None) -> Itera
     for begin, end in pairwise([0, *begins, len(shard.row_group_tokens)]):
         num_bytes = whole.num_bytes * tokens[end] // tokens[-1] - whole.num_bytes * tokens[begin] // tokens[-1]
         yield replace(whole, row_groups=range(begin, end), first_row=rows[begin], num_bytes=num_bytes)
-
-
-class PartReader(Protocol):
-    """Reads shards; where parts are judged in other processes it can be pickled."""
-
-    def iter_batches(
-        self, shard: str, *, row_groups: range | None, first_row: int, max_tokens: int
-    ) -> Iterator[RowBatch]:
-        """Yield the rows of some row groups, None for all, in order; a batch holds a row group or `max_tokens`.
-
-        `first_row` is the 0-based index of their first row in the shard.
-
-        Raises:
-            ArtifactError: they cannot be read to their end, or a row or an element of it is null.
-        """
-        ...
-
-    def sha256(self, shard: str) -> str:
-        """Return the sha256 of a shard's file, hexadecimal."""
-        ...
 
 
 @dataclass(kw_only=True, slots=True)

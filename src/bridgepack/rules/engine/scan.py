@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import batched
 from typing import Protocol
 
-from bridgepack.records import Finding, InspectableArtifact, RowBatch, ShardFacts
+from bridgepack.records import Finding, InspectableArtifact, ShardFacts
 from bridgepack.rules.engine.context import CheckContext
 from bridgepack.rules.engine.facts import ArtifactFacts, why_not_streamable
 from bridgepack.rules.engine.overlap import OverlapFinder
-from bridgepack.rules.engine.part import PartJudge, PartReader, PartScan, ShardPart, parts_of
+from bridgepack.rules.engine.part import PartJudge, PartScan, ShardPart, parts_of
 from bridgepack.rules.engine.report import Tally, finding_of
 from bridgepack.rules.engine.rule import RowRule, Rule, StructureRule
 from bridgepack.rules.engine.truth import SplitTruth
@@ -44,15 +44,12 @@ class ScanProgress(Protocol):
 class Execution:
     """How a scan reads and runs; none of it changes the outcome."""
 
-    #: reads parts and hashes files; None reads whole shards from the artifact and hashes nothing
-    reader: PartReader | None = None
     #: gives the function's result for each part, in order; None runs them one after the other here
     run_tasks: RunTasks | None = None
     progress: ScanProgress | None = None  #: told how far it is
     #: stored tokens per batch: small enough for the caches to help, large enough for numpy's overhead to vanish
     max_tokens: int = 1 << 20
-    #: stored tokens of a part where `reader` is given: a tenth of a second's work, so that progress moves and cores
-    #: stay busy to the end
+    #: stored tokens of a part: a tenth of a second's work, so that progress moves and cores stay busy to the end
     part_tokens: int = 1 << 23
 
 
@@ -99,16 +96,15 @@ class ArtifactScan:
 
     def parts(self, execution: Execution) -> Iterator[ShardPart]:
         """Yield what is to be read, the split with the fewest rows first."""
-        hashes, part_tokens = execution.reader is not None, execution.part_tokens if execution.reader else None
         for split in self._by_size:
             for shards in batched(self._shards[split], _FILES_AHEAD):
                 for shard in shards:
-                    if hashes and shard.exists and shard.sha256 is None:
+                    if shard.exists and shard.sha256 is None:
                         num_bytes = shard.num_bytes or 0
                         yield ShardPart(split=split, shard=shard.path, num_bytes=num_bytes, is_file=True)
                 for shard in shards:
                     if why_not_streamable(shard) is None:
-                        yield from parts_of(split, shard, part_tokens=part_tokens)
+                        yield from parts_of(split, shard, part_tokens=execution.part_tokens)
 
     def add(self, scan: PartScan) -> None:
         """Take in what a part gave, in the order of the parts."""
@@ -172,7 +168,7 @@ def scan_artifact(
     shards = {split: artifact.shard_facts(split) for split in artifact.split_names}
     scan = ArtifactScan(shards, max_examples=max_examples)
     judge = PartJudge(
-        reader=execution.reader or _WholeShards(artifact),
+        reader=artifact.parts,
         context=context,
         structure=tuple(rule for rule in rules if isinstance(rule, StructureRule)),
         rows=tuple(rule for rule in rules if isinstance(rule, RowRule)),
@@ -190,22 +186,3 @@ def scan_artifact(
     if progress is not None:
         progress.finish()
     return scan
-
-
-class _WholeShards:
-    """Reads shards as the artifact does, without cutting or hashing them."""
-
-    def __init__(self, artifact: InspectableArtifact) -> None:
-        self._artifact = artifact
-
-    def iter_batches(
-        self, shard: str, *, row_groups: range | None, first_row: int, max_tokens: int
-    ) -> Iterator[RowBatch]:
-        """Yield the rows of a whole shard."""
-        assert row_groups is None
-        assert first_row == 0
-        yield from self._artifact.iter_shard_batches(shard, max_tokens=max_tokens)
-
-    def sha256(self, shard: str) -> str:
-        """Never called: the artifact's facts have the hashes, or nobody wants them."""
-        raise NotImplementedError(shard)
