@@ -44,7 +44,7 @@ class Model:
     module: str  #: `__name__` of the file that has the rows; its functions are found there again
     stem: str  #: what the names of the recipes begin with
     hub_id: str  #: of the model and its tokenizer
-    #: GPUs that Megatron-Bridge's own recipe of full SFT, the base, is named after; None where it has none for the model
+    #: GPUs in the name of Megatron-Bridge's recipe of full SFT, the base; None where it has none for the model
     full_gpus: int | None = None
     lora_gpus: int | None = None  #: the same of LoRA
     title: str = ""  #: name of the model in docstrings, where it is not that on the hub
