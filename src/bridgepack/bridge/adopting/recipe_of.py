@@ -9,9 +9,9 @@ from bridgepack import geometry
 from bridgepack.bridge.adopting.recipe_data import data_section, preprocessing_section, tokenizer_section
 from bridgepack.bridge.inherited import has_formats_of
 from bridgepack.bridge.plain import value_at
+from bridgepack.bridge.shipped import named_precision
 from bridgepack.bridge.wiring import SPECS
 from bridgepack.bridge.wiring.data import TOPOLOGY
-from bridgepack.bridge.writing.host_fields import named_precision
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.subject import TEXT_DATASETS
