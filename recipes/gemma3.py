@@ -12,8 +12,8 @@ _1B = Model(
     stem="gemma3_1b",
     title="Gemma 3 1B",
     hub_id="google/gemma-3-1b-it",
-    full="gemma3_1b_sft_1gpu_h100_bf16_config",
-    lora="gemma3_1b_peft_1gpu_h100_bf16_config",
+    full_gpus=1,
+    lora_gpus=1,
 )
 
 gemma3_1b_sft_1gpu_h100_bf16_recipe = _1B.row("sft", 4096, 1, SAME, 17)

@@ -11,8 +11,8 @@ _20B = Model(
     stem="gpt_oss_20b",
     title="gpt-oss 20B",
     hub_id="openai/gpt-oss-20b",
-    full="gpt_oss_20b_sft_8gpu_h100_bf16_config",
-    lora="gpt_oss_20b_peft_1gpu_h100_bf16_config",
+    full_gpus=8,
+    lora_gpus=1,
     cp_comm_type="a2a",
 )
 _120B = Model(
@@ -20,8 +20,8 @@ _120B = Model(
     stem="gpt_oss_120b",
     title="gpt-oss 120B",
     hub_id="openai/gpt-oss-120b",
-    full="gpt_oss_120b_sft_32gpu_h100_bf16_config",
-    lora="gpt_oss_120b_peft_8gpu_h100_bf16_config",
+    full_gpus=32,
+    lora_gpus=8,
     cp_comm_type="a2a",
 )
 

@@ -5,38 +5,20 @@ Tokenizers are those of the Instruct models, which have a chat template. Rotary 
 
 from bridgepack.config.recipe.rows import SAME, SAME_TP_PP, Model, more_gpus, more_tp
 
-_1B = Model(
-    module=__name__,
-    stem="llama32_1b",
-    title="Llama 3.2 1B",
-    hub_id="meta-llama/Llama-3.2-1B-Instruct",
-    full="llama32_1b_sft_1gpu_h100_bf16_config",
-    lora="llama32_1b_peft_1gpu_h100_bf16_config",
-)
-_3B = Model(
-    module=__name__,
-    stem="llama32_3b",
-    title="Llama 3.2 3B",
-    hub_id="meta-llama/Llama-3.2-3B-Instruct",
-    full="llama32_3b_sft_1gpu_h100_bf16_config",
-    lora="llama32_3b_peft_1gpu_h100_bf16_config",
-)
-_8B = Model(
-    module=__name__,
-    stem="llama31_8b",
-    title="Llama 3.1 8B",
-    hub_id="meta-llama/Llama-3.1-8B-Instruct",
-    full="llama31_8b_sft_2gpu_h100_bf16_config",
-    lora="llama31_8b_peft_1gpu_h100_bf16_config",
-)
-_70B = Model(
-    module=__name__,
-    stem="llama31_70b",
-    title="Llama 3.1 70B",
-    hub_id="meta-llama/Llama-3.1-70B-Instruct",
-    full="llama31_70b_sft_32gpu_h100_bf16_config",
-    lora="llama31_70b_peft_8gpu_h100_bf16_config",
-)
+
+def _model(version: str, size: str, full_gpus: int, lora_gpus: int) -> Model:
+    return Model(
+        module=__name__,
+        stem=f"llama{version.replace('.', '')}_{size.lower()}",
+        title=f"Llama {version} {size}",
+        hub_id=f"meta-llama/Llama-{version}-{size}-Instruct",
+        full_gpus=full_gpus,
+        lora_gpus=lora_gpus,
+    )
+
+
+_1B, _3B = _model("3.2", "1B", 1, 1), _model("3.2", "3B", 1, 1)
+_8B, _70B = _model("3.1", "8B", 2, 1), _model("3.1", "70B", 32, 8)
 
 llama32_1b_sft_1gpu_h100_bf16_recipe = _1B.row("sft", 4096, 1, SAME, 21)
 llama32_1b_sft_1gpu_h100_bf16_8k_recipe = _1B.row("sft", 8192, 1, SAME, 21)

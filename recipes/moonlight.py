@@ -11,8 +11,8 @@ _16B = Model(
     stem="moonlight_16b",
     title="Moonlight 16B-A3B",
     hub_id="moonshotai/Moonlight-16B-A3B-Instruct",
-    full="moonlight_16b_sft_8gpu_h100_bf16_config",
-    lora="moonlight_16b_peft_2gpu_h100_bf16_config",
+    full_gpus=8,
+    lora_gpus=2,
     lora_targets=("linear_q_proj", "linear_kv_down_proj", "linear_kv_up_proj", "linear_proj"),
     tokenizer={"trust_remote_code": True},
 )

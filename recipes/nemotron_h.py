@@ -10,8 +10,8 @@ _NANO = Model(
     stem="nemotron_3_nano",
     title="Nemotron-3 Nano 30B-A3B",
     hub_id="nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
-    full="nemotron_3_nano_sft_8gpu_h100_bf16_config",
-    lora="nemotron_3_nano_peft_8gpu_h100_bf16_config",
+    full_gpus=8,
+    lora_gpus=8,
     lora_targets=("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "in_proj", "out_proj"),
 )
 

@@ -5,20 +5,8 @@ Positions of the base models reach 131072; those of the Instruct models 32768, a
 
 from bridgepack.config.recipe.rows import SAME, SAME_TP_PP, Model, more_gpus, more_tp
 
-_7B = Model(
-    module=__name__,
-    stem="qwen25_7b",
-    hub_id="Qwen/Qwen2.5-7B",
-    full="qwen25_7b_sft_2gpu_h100_bf16_config",
-    lora="qwen25_7b_peft_1gpu_h100_bf16_config",
-)
-_72B = Model(
-    module=__name__,
-    stem="qwen25_72b",
-    hub_id="Qwen/Qwen2.5-72B",
-    full="qwen25_72b_sft_32gpu_h100_bf16_config",
-    lora="qwen25_72b_peft_8gpu_h100_bf16_config",
-)
+_7B = Model(module=__name__, stem="qwen25_7b", hub_id="Qwen/Qwen2.5-7B", full_gpus=2, lora_gpus=1)
+_72B = Model(module=__name__, stem="qwen25_72b", hub_id="Qwen/Qwen2.5-72B", full_gpus=32, lora_gpus=8)
 
 qwen25_7b_sft_4gpu_h100_bf16_recipe = _7B.row("sft", 4096, 4, more_gpus("TP and PP", 2, 64), 43, TP=2)
 qwen25_7b_sft_8gpu_h100_bf16_8k_recipe = _7B.row("sft", 8192, 8, more_gpus("TP and PP", 2, 64), 32, TP=2)

@@ -5,48 +5,12 @@ Positions reach 40960. Beyond that a model needs YaRN, for which upstream has a 
 
 from bridgepack.config.recipe.rows import SAME, SAME_TP_PP, Model, more_tp
 
-_600M = Model(
-    module=__name__,
-    stem="qwen3_600m",
-    hub_id="Qwen/Qwen3-0.6B",
-    full="qwen3_600m_sft_1gpu_h100_bf16_config",
-    lora="qwen3_600m_peft_1gpu_h100_bf16_config",
-)
-_1P7B = Model(
-    module=__name__,
-    stem="qwen3_1p7b",
-    hub_id="Qwen/Qwen3-1.7B",
-    full="qwen3_1p7b_sft_1gpu_h100_bf16_config",
-    lora="qwen3_1p7b_peft_1gpu_h100_bf16_config",
-)
-_4B = Model(
-    module=__name__,
-    stem="qwen3_4b",
-    hub_id="Qwen/Qwen3-4B",
-    full="qwen3_4b_sft_2gpu_h100_bf16_config",
-    lora="qwen3_4b_peft_1gpu_h100_bf16_config",
-)
-_8B = Model(
-    module=__name__,
-    stem="qwen3_8b",
-    hub_id="Qwen/Qwen3-8B",
-    full="qwen3_8b_sft_4gpu_h100_bf16_config",
-    lora="qwen3_8b_peft_1gpu_h100_bf16_config",
-)
-_14B = Model(
-    module=__name__,
-    stem="qwen3_14b",
-    hub_id="Qwen/Qwen3-14B",
-    full="qwen3_14b_sft_8gpu_h100_bf16_config",
-    lora="qwen3_14b_peft_1gpu_h100_bf16_config",
-)
-_32B = Model(
-    module=__name__,
-    stem="qwen3_32b",
-    hub_id="Qwen/Qwen3-32B",
-    full="qwen3_32b_sft_16gpu_h100_bf16_config",
-    lora="qwen3_32b_peft_1gpu_h100_bf16_config",
-)
+_600M = Model(module=__name__, stem="qwen3_600m", hub_id="Qwen/Qwen3-0.6B", full_gpus=1, lora_gpus=1)
+_1P7B = Model(module=__name__, stem="qwen3_1p7b", hub_id="Qwen/Qwen3-1.7B", full_gpus=1, lora_gpus=1)
+_4B = Model(module=__name__, stem="qwen3_4b", hub_id="Qwen/Qwen3-4B", full_gpus=2, lora_gpus=1)
+_8B = Model(module=__name__, stem="qwen3_8b", hub_id="Qwen/Qwen3-8B", full_gpus=4, lora_gpus=1)
+_14B = Model(module=__name__, stem="qwen3_14b", hub_id="Qwen/Qwen3-14B", full_gpus=8, lora_gpus=1)
+_32B = Model(module=__name__, stem="qwen3_32b", hub_id="Qwen/Qwen3-32B", full_gpus=16, lora_gpus=1)
 
 qwen3_600m_sft_1gpu_h100_bf16_recipe = _600M.row("sft", 4096, 1, SAME, 10)
 qwen3_600m_sft_1gpu_h100_bf16_8k_recipe = _600M.row("sft", 8192, 1, SAME, 10)

@@ -10,16 +10,16 @@ _30B = Model(
     module=__name__,
     stem="qwen3_30b_a3b",
     hub_id="Qwen/Qwen3-30B-A3B",
-    full="qwen3_30b_a3b_sft_16gpu_h100_bf16_config",
-    lora="qwen3_30b_a3b_peft_4gpu_h100_bf16_config",
+    full_gpus=16,
+    lora_gpus=4,
     lora_targets=("linear_qkv", "linear_proj"),
 )
 _235B = Model(
     module=__name__,
     stem="qwen3_235b_a22b",
     hub_id="Qwen/Qwen3-235B-A22B",
-    full="qwen3_235b_a22b_sft_64gpu_h100_bf16_config",
-    lora="qwen3_235b_a22b_peft_16gpu_h100_bf16_config",
+    full_gpus=64,
+    lora_gpus=16,
     lora_targets=("linear_qkv", "linear_proj"),
 )
 

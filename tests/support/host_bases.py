@@ -9,8 +9,7 @@ from typing import Any
 
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.plain import plain_values
-from bridgepack.bridge.shipped import import_host, shipped_recipes
-from bridgepack.bridge.writing.host_fields import named_precision
+from bridgepack.bridge.shipped import import_host, named_precision, shipped_recipes
 from bridgepack.config.recipe.training import PrecisionConfig
 from tests.support.format_cases import compact
 from tests.support.hub_configs import model_configs

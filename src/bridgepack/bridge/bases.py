@@ -16,6 +16,8 @@ from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
 
+#: How rows are loaded, whatever they hold; kept from the base.
+LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
 _FILE = Path(__file__).with_name("bases.json")
 #: Section that a ConfigContainer can be without -> its class, for an override in it.
 _CLASS_OF_SECTION = {"comm_overlap": "CommOverlapConfig", "profiling": "ProfilingConfig"}
@@ -106,6 +108,11 @@ def precision_named(name: str) -> dict[str, Any]:
     """Return the mixed precision that the host has registered under a name of the recipe's."""
     precision: dict[str, Any] = _file()["precisions"][name]
     return precision
+
+
+def all_sections() -> list[str]:
+    """Return the sections of a ConfigContainer."""
+    return list(_file()["sections"])
 
 
 @cache

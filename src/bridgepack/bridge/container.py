@@ -1,11 +1,13 @@
 """A ConfigContainer of Megatron-Bridge, live or saved as YAML, as the settings that rules judge."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 from types import NoneType
 from typing import Any
 
+from bridgepack.bridge.bases import all_sections
 from bridgepack.bridge.plain import plain_values
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.errors import ConfigError
@@ -14,36 +16,7 @@ from bridgepack.records import RunConfig
 #: Sections that every ConfigContainer has; by them one is told from anything else.
 SECTIONS = ("model", "train", "dataset")
 _CONTAINER = "ConfigContainer"
-#: Sections of a ConfigContainer; `mixed_precision` may also be the name of a preset.
-#: Source: megatron/bridge/training/config.py, ConfigContainer.
-ALL_SECTIONS = frozenset(
-    {
-        "checkpoint",
-        "comm_overlap",
-        "dataset",
-        "ddp",
-        "dist",
-        "env_vars",
-        "ft",
-        "inprocess_restart",
-        "logger",
-        "mixed_precision",
-        "model",
-        "nvrx_straggler",
-        "optimizer",
-        "optimizer_config_override_provider",
-        "peft",
-        "profiling",
-        "rerun_state_machine",
-        "rng",
-        "scheduler",
-        "straggler",
-        "tensor_inspect",
-        "tokenizer",
-        "train",
-        "validation",
-    }
-)
+#: Section that may also be the name of a preset.
 _NAMED_PRESET = "mixed_precision"
 _MAX_NAMES = 30
 
@@ -85,7 +58,7 @@ def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     Raises:
         ConfigError: a path leads nowhere, or a section would become a plain value.
     """
-    values = _copied(config.values)
+    values = copy.deepcopy(dict(config.values))
     for path, value in changes.items():
         _change(values, path, value)
     return replace(config, values=values)
@@ -103,7 +76,7 @@ def _change(values: dict[str, Any], path: str, value: Any) -> None:
         node[section] = node = known
     if leaf not in node and "_target_" in node:
         raise _unknown(path, path, leaf, node)
-    if path in ALL_SECTIONS:
+    if path in all_sections():
         check_section(f"--set {path}", path, value)
     elif (
         isinstance(node.get(leaf), Mapping) and "_target_" in node[leaf] and not isinstance(value, (Mapping, NoneType))
@@ -145,16 +118,12 @@ def _config(values: dict[str, Any], place: str) -> RunConfig:
                 f"{name} of {place} is {found}; allowed: an object of the host, saved as its fields with its class in "
                 "_target_. Give the whole config, as cfg.to_yaml(FILE) saves it."
             )
-    for name in sorted(ALL_SECTIONS & values.keys()):
+    for name in sorted(values.keys() & all_sections()):
         check_section(f"{name} of {place}", name, values[name])
     model = values["model"]
     if isinstance(model.get("transformer"), dict):
         values["model"] = {**model["transformer"], **model}
     return RunConfig(values=values, is_complete=True, place=place)
-
-
-def _copied(values: Any) -> Any:
-    return {key: _copied(value) for key, value in values.items()} if isinstance(values, Mapping) else values
 
 
 def _restored(value: Any) -> Any:

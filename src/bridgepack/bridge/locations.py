@@ -1,7 +1,7 @@
 """Where in a user's YAML or TOML file a field is written."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,51 +21,49 @@ def line_of(file: Path, paths: Iterable[str]) -> int | None:
     from ruamel.yaml.error import YAMLError
 
     try:
-        text = file.read_text(encoding="utf-8-sig")
-        if file.suffix.lower() == ".toml":
-            lines = _toml_lines(text)
-            return next((line for path in paths if (line := _nearest(lines, path)) is not None), None)
-        root = _nodes(text)
+        lines = _lines(file.read_text(encoding="utf-8-sig"), file.suffix.lower() == ".toml")
     except (OSError, ValueError, YAMLError, RecursionError):
         return None
-    return next((line for path in paths if (line := _line(root, path.split("."))) is not None), None)
+    for path in paths:
+        while path and path not in lines:
+            path = path.rpartition(".")[0]
+        if path:
+            return lines[path]
+    return None
 
 
 @lru_cache(maxsize=4)
-def _nodes(text: str) -> Any:
+def _lines(text: str, is_toml: bool) -> dict[str, int]:
+    """Return dotted path -> the first line that writes it."""
     from ruamel.yaml import YAML
 
-    return YAML(typ="rt", pure=True).load(text)
+    found = _toml_lines(text) if is_toml else _yaml_lines(YAML(typ="safe", pure=True).compose(text), "", set())
+    lines: dict[str, int] = {}
+    for path, line in found:
+        lines.setdefault(path, line)
+    return lines
 
 
-def _toml_lines(text: str) -> dict[str, int]:
-    """Return dotted path -> line of the tables and keys of a TOML file, as far as single lines tell."""
-    table, lines = "", dict[str, int]()
+def _yaml_lines(node: Any, above: str, seen: set[int]) -> Iterator[tuple[str, int]]:
+    """Yield the keys of a composed node; a section that an alias repeats has its lines at the first place only."""
+    if getattr(node, "id", "") != "mapping" or id(node) in seen:
+        return
+    seen.add(id(node))
+    for key, value in node.value:
+        yield f"{above}{key.value}", key.start_mark.line + 1
+        yield from _yaml_lines(value, f"{above}{key.value}.", seen)
+
+
+def _toml_lines(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the tables and keys of a TOML file, as far as single lines tell."""
+    table = ""
     for number, content in enumerate(text.splitlines(), 1):
         if header := _TOML_TABLE.match(content):
             table = f"{_plain(header[1])}."
-            lines.setdefault(table[:-1], number)
+            yield table[:-1], number
         elif key := _TOML_KEY.match(content):
-            lines.setdefault(table + _plain(key[1]), number)
-    return lines
+            yield table + _plain(key[1]), number
 
 
 def _plain(path: str) -> str:
     return re.sub(r"[\s\"']", "", path)
-
-
-def _nearest(lines: dict[str, int], path: str) -> int | None:
-    while path and path not in lines:
-        path = path.rpartition(".")[0]
-    return lines.get(path)
-
-
-def _line(node: Any, keys: list[str]) -> int | None:
-    line = None
-    for key in keys:
-        positions = getattr(getattr(node, "lc", None), "data", None)
-        if not positions or key not in positions:
-            return line
-        line = positions[key][0] + 1
-        node = node[key]
-    return line

@@ -8,6 +8,8 @@ from typing import Any
 from bridgepack.bridge.adopting.corrections import corrected
 from bridgepack.bridge.artifact_paths import packs_in, paths_of_artifact
 from bridgepack.bridge.bases import (
+    LOADER_FIELDS,
+    all_sections,
     as_held,
     base_of,
     hint_for_no_recipe,
@@ -16,11 +18,11 @@ from bridgepack.bridge.bases import (
     precision_named,
     why_model_unknown,
 )
-from bridgepack.bridge.container import ALL_SECTIONS, check_section
+from bridgepack.bridge.container import check_section
 from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_settings
-from bridgepack.bridge.wiring.training import LEFT_TO_BASE
+from bridgepack.bridge.wiring.training import BOOKKEEPING
 from bridgepack.config.errors import nearest_name
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.sources import as_sources, path_of
@@ -38,8 +40,6 @@ _PACK_PATHS = frozenset(
 )
 _TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfig"
 _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
-#: How rows are loaded, whatever they hold; kept from the base.
-_LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
 #: What follows from the number of packs.
 _LENGTH = ("train.num_epochs", "train.train_iters")
 _FROM_FILES = "Megatron-Bridge works it out from the data; check the ConfigContainer"
@@ -102,7 +102,7 @@ def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], di
     values = base_of(recipe)
     settings = settings_over(values, recipe, packs, precision_named(recipe.precision.recipe))
     size, base = recipe.packing.packed_sequence_size, values["dataset"] or {}
-    loader = {name: base[name] for name in _LOADER_FIELDS if name in base}
+    loader = {name: base[name] for name in LOADER_FIELDS if name in base}
     if recipe.packing.mode == "offline":
         specs = made("PackedSequenceSpecs", packed_sequence_size=size)
         values["dataset"] = made(_TEXT_DATASET, seq_length=size, offline_packing_specs=specs, **loader)
@@ -135,7 +135,7 @@ def _stated(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dic
 
 def _write_settings(values: dict[str, Any], settings: Mapping[str, Setting]) -> dict[str, str]:
     """Write settings into plain values, but for where packs lie; return path -> field of the recipe."""
-    user_paths = dict(LEFT_TO_BASE)
+    user_paths = dict(BOOKKEEPING)
     for setting in settings.values():
         if setting.path in _PACK_PATHS and not _is_override(setting):
             continue
@@ -211,8 +211,8 @@ def recipe_field(config: RunConfig, path: str) -> str:
 def _check_override(path: str, value: Any) -> None:
     """Raise where the section of an override does not exist, or would become a plain value."""
     section, _, rest = path.partition(".")
-    if not rest and section in ALL_SECTIONS:
+    if not rest and section in all_sections():
         check_section(f"{OVERRIDES}.{section}", section, value)
-    nearest = nearest_name(section, ALL_SECTIONS)
-    if section not in ALL_SECTIONS and nearest:
+    nearest = nearest_name(section, all_sections())
+    if section not in all_sections() and nearest:
         raise ConfigError(f"{OVERRIDES}.{section} is no section of a ConfigContainer. Did you mean {nearest}?")

@@ -17,6 +17,8 @@ PREFIX = "bridge:"
 SUFFIX = "_config"
 #: Exports the recipes of every family.
 MODULE = "megatron.bridge.recipes"
+#: Module with the registered kinds of mixed precision.
+PRECISIONS = "megatron.bridge.training.mixed_precision"
 
 _NAME = re.compile(r"(?!_).*_(sft|peft)(_.*)?_config")
 #: What a recipe raises where a model's config cannot be read, there is no GPU, or it refuses by design.
@@ -75,6 +77,12 @@ def load_shipped(name: str, *, field: str = "model.name") -> Any:
             "Allowed: a recipe whose model config is in the Hugging Face cache or can be fetched, on a machine that "
             "it asks for. Fetch the model's config.json, or use another recipe."
         ) from error
+
+
+def named_precision(name: str) -> Any:
+    """Return the mixed precision that Megatron-Bridge has registered under a name; None where there is none."""
+    registered = import_host(PRECISIONS).MIXED_PRECISION_RECIPES
+    return registered[name]() if name in registered else None
 
 
 def import_host(module: str) -> Any:

@@ -18,7 +18,7 @@ from bridgepack.bridge.container import (
 )
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
-from bridgepack.bridge.shipped import MODULE, SUFFIX
+from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX
 from bridgepack.config.catalogue import catalogue_target
 from bridgepack.config.load import RECIPE_SUFFIX, load_object, load_recipe, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -27,8 +27,6 @@ from bridgepack.data.reading.remote import scheme_of
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 
-#: Prefix of a recipe that Megatron-Bridge ships, e.g. `bridge:qwen3_8b_sft_config`.
-SHIPPED = "bridge:"
 _SETTINGS_SUFFIXES = frozenset({".yaml", ".yml", ".toml"})
 _PACKED_SUFFIXES = (".parquet", ".pq", ".npy")
 _FORMS = (
@@ -175,8 +173,8 @@ def quiet() -> Iterator[None]:
 
 def _load_value(text: str) -> Any:
     """Return what a function gives, or the object itself, as `load_target` takes its text."""
-    if text.startswith(SHIPPED):
-        text = f"{MODULE}:{text.removeprefix(SHIPPED)}"
+    if text.startswith(PREFIX):
+        text = f"{MODULE}:{text.removeprefix(PREFIX)}"
     elif ":" not in text and Path(text).suffix.lower() != ".py":
         return _of_catalogue(text)
     install_import_hook()

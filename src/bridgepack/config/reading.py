@@ -21,8 +21,6 @@ from bridgepack.errors import ConfigError, Problem
 
 #: Values of a YAML file, which aliases multiply.
 _MAX_VALUES = 100_000
-#: Of a file whose name is near to a missing one's, looked at for what it holds.
-_BEGINNING_CHARACTERS = 1 << 16
 RECIPE_SUFFIX = "_recipe"
 FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `bridgepack recipes list` has"
 
@@ -80,13 +78,12 @@ def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data
     Raises:
         ConfigError: when it cannot be read, or holds no sections.
     """
-    mark = fields.partition(",")[0] if what != "recipe" else ""
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise OSError("it is a pipe or a device")
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"{what} is {str(path)!r}; there is no such file.{_neighbours(path, mark)}") from None
+        raise ConfigError(f"{what} is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{what} is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
     with written_in(path):
@@ -113,19 +110,10 @@ def written_in(path: Path) -> Iterator[None]:
         raise
 
 
-def _beginning(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_BEGINNING_CHARACTERS)
-    except OSError:
-        return ""
-
-
-def _neighbours(path: Path, mark: str = "") -> str:
-    """Return the file beside a path that may be meant; of those that hold the text `mark`."""
-    files = [entry for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
-    siblings = [entry.name for entry in files if not mark or mark in _beginning(entry)]
-    nearest = nearest_name(path.name, siblings)
+def _neighbours(path: Path) -> str:
+    """Return the file beside a path that may be meant."""
+    files = path.parent.iterdir() if path.parent.is_dir() else ()
+    nearest = nearest_name(path.name, [entry.name for entry in files if entry.is_file()])
     return f" Did you mean {str(path.parent / nearest)!r}?" if nearest else " Check the path."
 
 

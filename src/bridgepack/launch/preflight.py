@@ -18,8 +18,10 @@ import fiddle as fdl
 from nemo_run import DockerExecutor, Executor, LocalExecutor, LocalTunnel, Plugin, Script, SlurmExecutor
 from nemo_run.core.frontend.console.api import CONSOLE
 
-from bridgepack.bridge.container import ALL_SECTIONS, changed, is_container
-from bridgepack.bridge.targets import SHIPPED, Target, load_target, quiet
+from bridgepack.bridge.bases import all_sections
+from bridgepack.bridge.container import changed, is_container
+from bridgepack.bridge.shipped import PREFIX
+from bridgepack.bridge.targets import Target, load_target, quiet
 from bridgepack.bridge.wiring import OVERRIDES
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
@@ -53,7 +55,7 @@ _NAMING_OPTIONS = frozenset(
 )
 #: Options by which scripts take a YAML file of settings.
 _CONFIG_FILE_OPTIONS = frozenset({"--config-file", "--config_file"})
-_OVERRIDE = re.compile(rf"(\+\+|\+|~)?(?:{'|'.join(sorted(ALL_SECTIONS))})(?:\.[^=\s]+)?(=.*)?", re.DOTALL)
+_OVERRIDE = re.compile(rf"(\+\+|\+|~)?(?:{'|'.join(sorted(all_sections()))})(?:\.[^=\s]+)?(=.*)?", re.DOTALL)
 #: Words of a command that start a process for each GPU themselves.
 _STARTERS = ("torchrun", "torch.distributed", "accelerate", "deepspeed", "mpirun", "srun", "ft_launcher")
 
@@ -242,7 +244,7 @@ def _line(words: Sequence[str]) -> str:
             "bridge:qwen3_8b_sft_config or FILE.yaml."
         )
     is_place = ":" in named or "." in named
-    return f"PreflightPlugin(target={(named if is_place else SHIPPED + named)!r}, overrides={{...}})."
+    return f"PreflightPlugin(target={(named if is_place else PREFIX + named)!r}, overrides={{...}})."
 
 
 def world_size_of(executor: Executor, *, command: str = "python") -> int:

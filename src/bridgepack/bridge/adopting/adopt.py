@@ -3,9 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
-
-from pydantic import BaseModel
+from typing import Any
 
 from bridgepack.bridge.adopting.differences import MISSING, as_written, differences, is_representable, without_classes
 from bridgepack.bridge.adopting.pack_for import PackedConfig, pack_for
@@ -14,12 +12,12 @@ from bridgepack.bridge.container import is_container
 from bridgepack.bridge.plain import put, value_at
 from bridgepack.bridge.shipped import shipped_name, shipped_recipes
 from bridgepack.bridge.wiring import OVERRIDES
+from bridgepack.bridge.wiring.data import EXCHANGE
+from bridgepack.bridge.wiring.training import BOOKKEEPING, RUN_NAMES
 from bridgepack.bridge.writing.kept import is_ignored
 from bridgepack.bridge.writing.values import declared_types
 from bridgepack.bridge.writing.write import HostConfig, host_config
-from bridgepack.config.recipe.packing import ParallelismConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.training import ModelConfig
 from bridgepack.errors import ConfigError
 
 __all__ = ["PackedConfig", "from_bridge", "pack_for"]
@@ -27,20 +25,9 @@ __all__ = ["PackedConfig", "from_bridge", "pack_for"]
 #: Path of the host -> field of the recipe that says it, where the recipe leaves it to the base by default.
 _FIELDS: Mapping[str, str] = {
     "model.attention_backend": "model.attention_backend",
-    "model.cp_comm_type": "parallelism.cp_comm_type",
-    "model.hierarchical_context_parallel_sizes": "parallelism.hierarchical_context_parallel_sizes",
-    "checkpoint.pretrained_checkpoint": "checkpoint.pretrained",
-    "checkpoint.save": "checkpoint.folder",
-    "checkpoint.save_interval": "checkpoint.save_interval",
-    "logger.tensorboard_dir": "logging.tensorboard_dir",
-    "logger.wandb_project": "logging.wandb_project",
-    "logger.wandb_exp_name": "logging.wandb_exp_name",
-    "logger.mlflow_experiment": "logging.mlflow_experiment",
-    "logger.mlflow_run_name": "logging.mlflow_run_name",
-}
-_CHOICES: Mapping[str, tuple[type[BaseModel], str]] = {
-    "model.attention_backend": (ModelConfig, "attention_backend"),
-    "model.cp_comm_type": (ParallelismConfig, "cp_comm_type"),
+    **EXCHANGE,
+    **{path: field for path, field in BOOKKEEPING.items() if path != "checkpoint.load"},
+    **{path: f"logging.{name}" for path, name in RUN_NAMES.values()},
 }
 #: What a recipe always does differently: data is read from packs, or by the class that its packing mode needs.
 _ALWAYS_OURS = re.compile(
@@ -118,7 +105,7 @@ def _with_the_rest(recipe: SFTRecipe, config: Any) -> SFTRecipe:
         value = as_written(wanted)
         if path.startswith("env_vars."):
             fields[f"environment.{path.removeprefix('env_vars.')}"] = value
-        elif path in _FIELDS and _fits(path, value):
+        elif path in _FIELDS and value is not None and _fits(recipe, _FIELDS[path], value):
             fields[_FIELDS[path]] = value
         elif ours is None and isinstance(wanted, dict) and is_representable(without_classes(value)):
             put(overrides, path, without_classes(value))
@@ -130,12 +117,12 @@ def _with_the_rest(recipe: SFTRecipe, config: Any) -> SFTRecipe:
     return recipe.override(fields | ({OVERRIDES: overrides} if overrides else {}))
 
 
-def _fits(path: str, value: Any) -> bool:
+def _fits(recipe: SFTRecipe, field: str, value: Any) -> bool:
     """Say whether a recipe's field takes a value; choices that only the host has are overrides."""
-    if path not in _CHOICES:
-        return value is not None
-    section, name = _CHOICES[path]
-    return value in get_args(get_args(section.model_fields[name].annotation)[0])
+    try:
+        return bool(recipe.override({field: value}))
+    except ConfigError:
+        return False
 
 
 def _undecided(host: HostConfig, config: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:

@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import Any
 
 from bridgepack.bridge.plain import plain_values
-from bridgepack.bridge.writing.host_fields import named_precision
+from bridgepack.bridge.shipped import named_precision
 
 #: A value that is not there.
 MISSING = object()

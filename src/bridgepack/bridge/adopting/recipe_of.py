@@ -9,21 +9,15 @@ from bridgepack import geometry
 from bridgepack.bridge.adopting.recipe_data import data_section, preprocessing_section, tokenizer_section
 from bridgepack.bridge.inherited import has_formats_of
 from bridgepack.bridge.plain import value_at
+from bridgepack.bridge.shipped import named_precision
 from bridgepack.bridge.wiring import SPECS
-from bridgepack.bridge.writing.host_fields import named_precision
+from bridgepack.bridge.wiring.data import TOPOLOGY
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.subject import TEXT_DATASETS
 
 _DIRECT = "DirectHFSFTDatasetConfig"
 _ADAPTERS = {"LoRA": "lora", "VLMLoRA": "lora", "DoRA": "dora"}
-_TOPOLOGY = (
-    "tensor_model_parallel_size",
-    "pipeline_model_parallel_size",
-    "virtual_pipeline_model_parallel_size",
-    "context_parallel_size",
-    "expert_tensor_parallel_size",
-)
 _OPTIMIZER = ("lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")
 
 
@@ -85,7 +79,7 @@ def _packing(config: Any) -> dict[str, Any]:
 
 def _parallelism(config: Any, num_gpus: int | None) -> dict[str, Any]:
     model = config.model
-    return {name: getattr(model, name, None) for name in _TOPOLOGY} | {
+    return {field.partition(".")[2]: value_at(config, path) for path, field in TOPOLOGY.items()} | {
         "expert_model_parallel_size": getattr(model, "expert_model_parallel_size", None) or 1,
         "sequence_parallel": bool(model.sequence_parallel) and model.tensor_model_parallel_size > 1,
         "eval_context_parallel_size": config.dist.eval_context_parallel_size,

@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.bridge.wiring.data import LOSS_SETTINGS, dataset_settings, topology_settings
 from bridgepack.bridge.wiring.schedule import batch_settings, schedule_settings
-from bridgepack.bridge.wiring.settings import SPECS, Packs, Scope, Setting, derived
+from bridgepack.bridge.wiring.settings import OVERRIDES, SPECS, Packs, Scope, Setting, derived
 from bridgepack.bridge.wiring.training import bookkeeping_settings, kernel_settings, optimizer_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
@@ -24,7 +24,6 @@ __all__ = [
     "run_length",
 ]
 
-OVERRIDES = "bridge_overrides"
 #: Deeper than any config of the host; a section that holds itself would be endless.
 _MAX_DEPTH = 12
 _SECTIONS = (

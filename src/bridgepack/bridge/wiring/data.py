@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from bridgepack import geometry
 from bridgepack.bridge.wiring.settings import SPECS, Scope, Setting, derived
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 
-_TOPOLOGY = {
+#: Path of the host -> field of the recipe with the same value.
+TOPOLOGY = {
     f"model.{name}": f"parallelism.{name}"
     for name in (
         "tensor_model_parallel_size",
@@ -19,7 +19,8 @@ _TOPOLOGY = {
         "sequence_parallel",
     )
 }
-_IF_SET = {f"model.{name}": f"parallelism.{name}" for name in ("cp_comm_type", "hierarchical_context_parallel_sizes")}
+#: The same of fields that leave the base as it is where they say nothing.
+EXCHANGE = {f"model.{name}": f"parallelism.{name}" for name in ("cp_comm_type", "hierarchical_context_parallel_sizes")}
 #: Fields of prompt-completion preprocessing that have the same name and meaning in the host.
 _PROMPT_COMPLETION = (
     "prompt_column",
@@ -46,8 +47,8 @@ LOSS_SETTINGS = (
 
 def topology_settings(scope: Scope) -> Iterator[Setting]:
     """Yield how the model is spread over GPUs, and how the loss counts tokens."""
-    yield from scope.said(_TOPOLOGY)
-    yield from scope.said(_IF_SET, if_set=True)
+    yield from scope.said(TOPOLOGY)
+    yield from scope.said(EXCHANGE, if_set=True)
     yield scope.of("dist.eval_context_parallel_size", "parallelism.eval_context_parallel_size")
     if scope.recipe.model is not None and "/" in scope.recipe.model.name:
         yield scope.of("model.hf_model_id", "model.name")
@@ -114,15 +115,8 @@ def _multiple(scope: Scope) -> Setting:
     path, field = f"{SPECS}.pad_seq_to_mult", "packing.pad_seq_to_mult"
     if pinned is not None:
         return Setting(path=path, value=pinned, origin="recipe", field=field)
-    topology = scope.recipe.parallelism
-    value = geometry.pad_seq_to_mult(
-        context_parallel_size=topology.context_parallel_size,
-        tensor_model_parallel_size=topology.tensor_model_parallel_size,
-        sequence_parallel=topology.sequence_parallel,
-        eval_context_parallel_size=topology.eval_context_parallel_size,
-    )
     because = "lcm of 2 x context parallelism and, with sequence parallelism, context x tensor parallelism"
-    return derived(path, value, because, field)
+    return derived(path, scope.recipe.parallelism.multiple, because, field)
 
 
 def _preprocessing(scope: Scope) -> dict[str, Any] | None:

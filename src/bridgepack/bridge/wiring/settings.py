@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 
-SPECS = "dataset.offline_packing_specs"
+OVERRIDES, SPECS = "bridge_overrides", "dataset.offline_packing_specs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +27,11 @@ class Setting:
     origin: Literal["recipe", "default", "derived"]
     field: str = ""  #: field of the recipe that decides it; empty where none does alone
     because: str = ""  #: how it follows, for derived values
+
+    @property
+    def place(self) -> str:
+        """What the user would write to decide it: a field of the recipe, or an override."""
+        return self.field or f"{OVERRIDES}.{self.path}"
 
 
 def derived(path: str, value: Any, because: str, field: str = "") -> Setting:

@@ -15,8 +15,8 @@ _OPTIMIZER = {
     for name in ("min_lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")
 }
 _ADAPTER = {f"peft.{name}": f"method.{name}" for name in ("target_modules", "dim", "alpha", "dropout")}
-#: Setting -> field of a recipe that decides it; where the field is not set, the base does.
-LEFT_TO_BASE: Mapping[str, str] = {
+#: Path of the host -> field of the recipe with the same value, where it says one.
+BOOKKEEPING = {
     "checkpoint.pretrained_checkpoint": "checkpoint.pretrained",
     "checkpoint.save": "checkpoint.folder",
     "checkpoint.load": "checkpoint.folder",
@@ -27,7 +27,7 @@ LEFT_TO_BASE: Mapping[str, str] = {
     "logger.mlflow_experiment": "logging.mlflow_experiment",
 }
 #: Where a tracker is set, what names the run in it -> its field; by default the recipe's name.
-_RUN_NAMES = {
+RUN_NAMES = {
     "wandb_project": ("logger.wandb_exp_name", "wandb_exp_name"),
     "mlflow_experiment": ("logger.mlflow_run_name", "mlflow_run_name"),
 }
@@ -73,8 +73,8 @@ def kernel_settings(scope: Scope) -> Iterator[Setting]:
 def bookkeeping_settings(scope: Scope) -> Iterator[Setting]:
     """Yield checkpoints, logs and environment variables."""
     logging = scope.recipe.logging
-    yield from scope.said(LEFT_TO_BASE, if_set=True)
-    for tracker, (path, name) in _RUN_NAMES.items():
+    yield from scope.said(BOOKKEEPING, if_set=True)
+    for tracker, (path, name) in RUN_NAMES.items():
         if getattr(logging, tracker) is not None:
             given = scope.of(path, f"logging.{name}")
             is_given = given.value is not None

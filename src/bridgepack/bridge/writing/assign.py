@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bridgepack.bridge.plain import field_names, holder_of
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.shipped import PRECISIONS, import_host, named_precision
 from bridgepack.bridge.wiring import OVERRIDES, Setting
-from bridgepack.bridge.writing.host_fields import PRECISIONS, field_of, named_precision
 from bridgepack.bridge.writing.kept import check_is_kept
 from bridgepack.bridge.writing.values import dataclass_in, declared_types, host_value
 from bridgepack.config.errors import nearest_name, shown
@@ -26,7 +25,7 @@ def assign(config: Any, settings: Iterable[Setting]) -> None:
     written = list(settings)
     for setting in written:
         if setting.path == _PRECISION:
-            config.mixed_precision = _precision(setting.value, field_of(setting))
+            config.mixed_precision = _precision(setting.value, setting.place)
         else:
             _write(config, setting)
     for setting in written:
@@ -70,7 +69,7 @@ def _converted(holder: Any, name: str, setting: Setting) -> Any:
     annotation = declared_types(type(holder)).get(name, Any)
     if value is None and setting.origin == "derived":
         return None
-    return host_value(value, annotation, field=field_of(setting))
+    return host_value(value, annotation, field=setting.place)
 
 
 def _section(node: Any, name: str, setting: Setting, above: str) -> Any:
@@ -88,7 +87,7 @@ def _section(node: Any, name: str, setting: Setting, above: str) -> Any:
     setattr(holder, name, found)
     if not isinstance(found, dict) and not dataclasses.is_dataclass(found) and not hasattr(found, "__dict__"):
         raise ConfigError(
-            f"{field_of(setting)} lies below {above}{name}, a plain value, {shown(found)}. Set the value as a whole."
+            f"{setting.place} lies below {above}{name}, a plain value, {shown(found)}. Set the value as a whole."
         )
     return found
 
@@ -100,7 +99,7 @@ def _made(holder: Any, name: str, setting: Setting) -> Any:
         if "dict" in str(annotation).lower():
             return {}
         raise ConfigError(
-            f"{field_of(setting)} lies below {name}, which is null in this {type(holder).__name__}. Set {name} first."
+            f"{setting.place} lies below {name}, which is null in this {type(holder).__name__}. Set {name} first."
         )
     required = [
         field.name
@@ -110,7 +109,7 @@ def _made(holder: Any, name: str, setting: Setting) -> Any:
     leaf = setting.path.rpartition(".")[2]
     if set(required) - {leaf}:
         raise ConfigError(
-            f"{field_of(setting)} lies below {name}, which is null in this {type(holder).__name__} and needs "
+            f"{setting.place} lies below {name}, which is null in this {type(holder).__name__} and needs "
             f"{', '.join(required)}. Take a base recipe that has it."
         )
     return kind(**dict.fromkeys(required, setting.value))
@@ -120,4 +119,4 @@ def _unknown(node: Any, name: str, setting: Setting) -> ConfigError:
     known = sorted(field_names(node))
     nearest = nearest_name(name, known)
     hint = f"Did you mean {nearest}?" if nearest else f"It has: {', '.join(known[:20])}."
-    return ConfigError(f"{field_of(setting)}: {type(node).__name__} has no field {shown(name)}. {hint}")
+    return ConfigError(f"{setting.place}: {type(node).__name__} has no field {shown(name)}. {hint}")

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from bridgepack.bridge.bases import LOADER_FIELDS
 from bridgepack.bridge.shipped import import_host
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -12,8 +13,6 @@ from bridgepack.errors import ConfigError
 from bridgepack.releases import HostRelease
 
 _BUILDERS = "megatron.bridge.data.builders"
-#: How rows are loaded, whatever they hold; kept from the base.
-_LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
 #: Suffix of a file -> script-free builder of `datasets` that reads it.
 _FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv"}
 
@@ -27,7 +26,7 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
         ConfigError: the data cannot be read that way.
     """
     size, mode = recipe.packing.packed_sequence_size, recipe.packing.mode
-    loader = {name: getattr(base, name) for name in _LOADER_FIELDS if hasattr(base, name)}
+    loader = {name: getattr(base, name) for name in LOADER_FIELDS if hasattr(base, name)}
     if mode == "offline":
         specs = _host_class(release.specs_class)(packed_sequence_size=size)
         field = release.specs_path.rpartition(".")[2]

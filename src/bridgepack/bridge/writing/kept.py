@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.bridge.plain import field_names, value_at
+from bridgepack.bridge.shipped import named_precision
 from bridgepack.bridge.wiring import Setting
-from bridgepack.bridge.writing.host_fields import field_of, named_precision
 from bridgepack.config.errors import shown
 from bridgepack.errors import ConfigError
 
@@ -41,7 +41,7 @@ def check_is_kept(config: Any, setting: Setting) -> None:
         ConfigError: naming what to set instead.
     """
     path, value = setting.path, value_at(config, setting.path)
-    found = f"{field_of(setting)} is {shown(setting.value)}"
+    found = f"{setting.place} is {shown(setting.value)}"
     if path in _WORKED_OUT:
         raise ConfigError(f"{found}; the host works it out. Set {_WORKED_OUT[path]} instead.")
     if value and _has_no_effect(config, path):

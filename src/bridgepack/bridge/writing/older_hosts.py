@@ -7,7 +7,6 @@ from typing import Any
 
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.wiring import SPECS, Setting, derived
-from bridgepack.bridge.writing.host_fields import field_of
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.releases import HostRelease, packed_file_name
@@ -104,7 +103,7 @@ def _has_place(setting: Setting, found: dict[str, Setting], release: HostRelease
         and (fallback is None or fallback.value != setting.value)
     ):
         raise ConfigError(
-            f"{field_of(setting)} is {setting.value!r}; megatron-bridge {release.versions} has no place for it: "
+            f"{setting.place} is {setting.value!r}; megatron-bridge {release.versions} has no place for it: "
             f"{instead}. Change it, or upgrade megatron-bridge."
         )
     return False

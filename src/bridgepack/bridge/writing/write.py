@@ -10,12 +10,11 @@ from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.forward_steps import forward_step_of
 from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.plain import plain_values
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.shipped import import_host, named_precision
 from bridgepack.bridge.wiring import Packs, Setting, derived, host_settings
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.bridge.writing.bases import base_config, check_topology
 from bridgepack.bridge.writing.datasets import dataset_config
-from bridgepack.bridge.writing.host_fields import named_precision
 from bridgepack.bridge.writing.older_hosts import look_up_packs, older_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod

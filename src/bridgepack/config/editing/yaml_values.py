@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 _PLAIN = re.compile(r"(?:\.{0,2}/)?[A-Za-z_][\w./+-]*(?: [\w./+(-][\w./+()-]*)*", re.ASCII)
@@ -21,14 +22,20 @@ def flow(value: Any) -> str:
     return _float(value) if isinstance(value, float) else json.dumps(value)
 
 
-def block_lines(key: str, value: Any, step: str) -> Iterator[str]:
-    """Yield the lines of one entry of a block mapping: `key` is as written, `step` what a level is indented by."""
+def block_lines(
+    key: str, value: Any, step: str, *, comments: Mapping[str, str] = MappingProxyType({}), path: str = ""
+) -> Iterator[str]:
+    """Yield the lines of one entry of a block mapping: `key` is as written, `step` what a level is indented by.
+
+    `comments` are of dotted paths; `path` is that of the entry.
+    """
+    comment = f" # {comments[path]}" if path in comments else ""
     if not isinstance(value, Mapping) or not value:
-        yield f"{key}: {flow(value)}"
+        yield f"{key}: {flow(value)}{comment}"
         return
-    yield f"{key}:"
+    yield f"{key}:{comment}"
     for name, item in value.items():
-        for line in block_lines(flow(name), item, step):
+        for line in block_lines(flow(name), item, step, comments=comments, path=f"{path}.{name}"):
             yield step + line
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from bridgepack import geometry
 from bridgepack.config.section import Section
 
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
@@ -97,6 +98,16 @@ class ParallelismConfig(Section):
     def ranks_of_copy(self) -> int:
         """Ranks that share one copy of the model."""
         return self.tensor_model_parallel_size * self.pipeline_model_parallel_size * self.context_parallel_size
+
+    @property
+    def multiple(self) -> int:
+        """What every runtime length of a sequence has to be a multiple of."""
+        return geometry.pad_seq_to_mult(
+            context_parallel_size=self.context_parallel_size,
+            tensor_model_parallel_size=self.tensor_model_parallel_size,
+            sequence_parallel=self.sequence_parallel,
+            eval_context_parallel_size=self.eval_context_parallel_size,
+        )
 
     @model_validator(mode="after")
     def _check_sequence_parallel(self) -> Self:

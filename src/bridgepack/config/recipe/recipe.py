@@ -221,12 +221,7 @@ class SFTRecipe(Document):
 
     def _derived_multiple(self) -> Derived:
         topology = self.parallelism
-        needed = geometry.pad_seq_to_mult(
-            context_parallel_size=topology.context_parallel_size,
-            tensor_model_parallel_size=topology.tensor_model_parallel_size,
-            sequence_parallel=topology.sequence_parallel,
-            eval_context_parallel_size=topology.eval_context_parallel_size,
-        )
+        needed = topology.multiple
         evaluation = topology.eval_context_parallel_size
         terms = (
             f"context_parallel_size {topology.context_parallel_size}"

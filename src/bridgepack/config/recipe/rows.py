@@ -3,7 +3,7 @@
 A file of the catalogue says its models once, and then one row per recipe: task, tokens of a pack, H100s, why the
 topology is what it is, GiB of state on a GPU, and what else sets it apart.
 
-    _1B = Model(module=__name__, stem="small_1b", title="Small 1B", hub_id="org/Small-1B", full="...", lora="...")
+    _1B = Model(module=__name__, stem="small_1b", title="Small 1B", hub_id="org/Small-1B", full_gpus=1, lora_gpus=1)
 
     small_1b_sft_8gpu_h100_bf16_8k_recipe = _1B.row("sft", 8192, 8, SAME_TP_PP, 20, TP=2)
 
@@ -44,8 +44,9 @@ class Model:
     module: str  #: `__name__` of the file that has the rows; its functions are found there again
     stem: str  #: what the names of the recipes begin with
     hub_id: str  #: of the model and its tokenizer
-    full: str  #: base of full SFT: a recipe that Megatron-Bridge ships, or a hub id
-    lora: str  #: base of LoRA
+    #: GPUs in the name of Megatron-Bridge's recipe of full SFT, the base; None where it has none for the model
+    full_gpus: int | None = None
+    lora_gpus: int | None = None  #: the same of LoRA
     title: str = ""  #: name of the model in docstrings, where it is not that on the hub
     lora_targets: tuple[str, ...] = ()  #: linear layers that get an adapter; empty for the host's own choice
     cp_comm_type: str | None = None  #: how context-parallel ranks exchange; None for the host's own choice
@@ -76,7 +77,8 @@ class Model:
         is_full, shares = task == "sft", {_SIZES[short]: size for short, size in sizes.items()}
         mark = f"_{variant}" if variant else ""
         name = f"{self.stem}_{task}_{num_gpus}gpu_h100_bf16{mark}{_SUFFIXES[packed_sequence_size]}_recipe"
-        base = base or (self.full if is_full else self.lora)
+        base_gpus = self.full_gpus if is_full else self.lora_gpus
+        base = base or (f"{self.stem}_{task}_{base_gpus}gpu_h100_bf16_config" if base_gpus else self.hub_id)
         exchange = {"cp_comm_type": self.cp_comm_type} if self.cp_comm_type and "CP" in sizes else {}
         targets = {"target_modules": self.lora_targets} if self.lora_targets else {}
         values = {

@@ -1,10 +1,9 @@
 """Writes a new recipe as YAML with comments."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
-from bridgepack.config.editing.yaml_values import flow
+from bridgepack.config.editing.yaml_values import block_lines
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import YAML_HEADER, written_values
 
@@ -37,8 +36,10 @@ def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
         f"# Made by `bridgepack recipes new`: {origin}.",
         f"# Next: bridgepack build {file} --output {folder}; bridgepack check {file} --artifact {folder}",
     ]
-    values = written_values(recipe, keeps_null=False)
-    return "\n".join([*head, *_lines(values, {**_COMMENTS, **_own_comments(recipe)}, "")]) + "\n"
+    comments = {**_COMMENTS, **_own_comments(recipe)}
+    entries = written_values(recipe, keeps_null=False).items()
+    body = [line for name, item in entries for line in block_lines(name, item, "  ", comments=comments, path=name)]
+    return "\n".join([*head, *body]) + "\n"
 
 
 def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
@@ -57,14 +58,3 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
         "batch.tokens_per_step": f"some {max(round((recipe.batch.tokens_per_step or 0) / size), 1):,} packs",
         "checkpoint.pretrained": weights,
     }
-
-
-def _lines(values: Mapping[str, Any], comments: Mapping[str, str], path: str) -> Iterator[str]:
-    for name, value in values.items():
-        here, indent = f"{path}{name}", "  " * path.count(".")
-        comment = f" # {comments[here]}" if here in comments else ""
-        if isinstance(value, Mapping) and value:
-            yield f"{indent}{flow(name)}:{comment}"
-            yield from _lines(value, comments, f"{here}.")
-        else:
-            yield f"{indent}{flow(name)}: {flow(value)}{comment}"
