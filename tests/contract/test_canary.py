@@ -16,8 +16,7 @@ import pytest
 
 from bridgepack.canary import faults
 from bridgepack.canary.processes import HostProcess
-from bridgepack.canary.records import Layout, RunRequest
-from bridgepack.canary.report_records import CanaryReport
+from bridgepack.canary.records import CanaryReport, Layout, RunRequest
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError
 from tests.support.canaries import build_artifact, canary_recipe, compare, write_inputs

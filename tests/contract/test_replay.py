@@ -30,7 +30,6 @@ from bridgepack.replay.collate import CollateSettings
 from bridgepack.replay.order import FILLER, replay_order
 from bridgepack.replay.rows import trained_runtime_tokens
 from bridgepack.replay.settings import ReplaySettings
-from bridgepack.replay.steps import StepSizes
 from bridgepack.replay.topology import Topology
 from bridgepack.replay.torch_random import torch_permutation
 from tests.support.host_datasets import build_word_tokenizer, host_dataset_config
@@ -449,35 +448,6 @@ def test_older_loaders_hand_neither_seed_nor_drop_last_on(version: str) -> None:
 
     assert len(calls) == 4
     assert not set.union(*calls) & {"seed", "drop_last"}
-
-
-@pytest.mark.full
-def test_batches_grow_as_megatron_core_lets_them() -> None:
-    calculators = _load("calculator", overlay("0.4.2") / "megatron" / "core" / "num_microbatches_calculator.py")
-    rng, num_checked = random.Random(3), 0
-    for _ in range(60):
-        unit, first, increment = rng.choice((1, 2, 4)), rng.randint(1, 4), rng.randint(1, 3)
-        size, num_packs = unit * (first + increment * rng.randint(1, 4)), rng.randint(1, 200)
-        ramp_up = (unit * first, unit * increment, num_packs)
-        calculator = calculators.RampupBatchsizeNumMicroBatchesCalculator(size, 1, unit, False, 1, *ramp_up)
-        topology = Topology(world_size=unit)
-        settings = ReplaySettings(
-            version="0.4.2",
-            num_packs=10,
-            topology=topology,
-            loader="single",
-            micro_batch_size=1,
-            global_batch_size=size,
-            ramp_up=ramp_up,
-        )
-        consumed = 0
-        for step in range(1, 40):
-            calculator.update(consumed, True)
-            assert StepSizes(settings).num_micro_batches(step) == calculator.get()
-            assert StepSizes(replace(settings, resume_step=step - 1)).consumed_before == consumed
-            consumed += calculator.get() * unit
-            num_checked += 1
-    assert num_checked == 60 * 39
 
 
 def test_permutations_are_torch_s() -> None:

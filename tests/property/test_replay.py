@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from bridgepack.errors import ConfigError
 from bridgepack.replay.order import FILLER, PackOrder, replay_order
 from bridgepack.replay.settings import ReplaySettings
-from bridgepack.replay.steps import StepSizes
 from bridgepack.replay.topology import Topology
 
 
@@ -102,31 +101,3 @@ def test_resuming_changes_no_step_since_0_6(run: ReplaySettings, resume_step: in
     assert len(resumed) == 5
     for before, after in zip(whole[resume_step:], resumed, strict=True):
         assert [packs.tolist() for packs in before] == [packs.tolist() for packs in after]
-
-
-@given(
-    st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(1, 60), st.integers(0, 12), st.integers(1, 40)
-)
-@settings(max_examples=80, deadline=None)
-def test_draws_belong_to_one_step(
-    first: int, increment: int, num_increments: int, num_packs: int, resume_step: int, num_steps: int
-) -> None:
-    run = ReplaySettings(
-        version="0.4.2",
-        num_packs=10,
-        topology=Topology(world_size=1),
-        loader="single",
-        micro_batch_size=1,
-        global_batch_size=first + increment * num_increments,
-        ramp_up=(first, increment, num_packs),
-        resume_step=resume_step,
-    )
-    sizes = StepSizes(run)
-    draw = 0
-    for step in range(resume_step + 1, resume_step + 1 + num_steps):
-        assert sizes.draws_of(step) == range(draw, draw + sizes.num_micro_batches(step))
-        for micro_batch in range(sizes.num_micro_batches(step)):
-            assert sizes.step_of_draw(draw) == (step, micro_batch)
-            draw += 1
-    whole = StepSizes(replace(run, resume_step=0))
-    assert sizes.consumed_before == whole.draws_of(resume_step + 1).start

@@ -4,12 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.api import build
-from bridgepack.canary.canary import CanaryOptions
-from bridgepack.canary.comparison import Comparison, Settings
+from bridgepack.canary.comparison import Comparison
 from bridgepack.canary.packs import chosen_packs
 from bridgepack.canary.processes import HostProcess
-from bridgepack.canary.records import HostFacts, Layout, Precision
-from bridgepack.canary.report_records import CanaryReport
+from bridgepack.canary.records import CanaryOptions, CanaryReport, HostFacts, Layout, Precision
 from bridgepack.canary.targets import open_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
@@ -66,7 +64,7 @@ def compare(
     **overrides: Any,
 ) -> CanaryReport:
     """Return what layouts compute, as `run_canary` does; `overrides` change the recipe, dots as `__`."""
-    options = CanaryOptions()
+    options = CanaryOptions(timeout_s=600)
     opened = open_target(
         str(target),
         {path.replace("__", "."): value for path, value in overrides.items()},
@@ -77,8 +75,7 @@ def compare(
     folder.mkdir(parents=True)
     facts = host.open(opened.recipe.model_dump(mode="json", exclude_unset=True), opened.artifact, folder)
     chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
-    settings = Settings(
-        folder=folder, kernel="reference", precisions=precisions, max_tokens=options.max_tokens, timeout_s=600
+    comparison = Comparison(
+        host, facts, opened, chosen, options, folder=folder, kernel="reference", precisions=precisions
     )
-    comparison = Comparison(host, facts, opened, chosen, settings)
     return comparison.report(layouts, fault=fault, keeps_boundaries=keeps_boundaries, notes=[])

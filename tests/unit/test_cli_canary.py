@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridgepack.canary import faults
-from bridgepack.canary.bounds import Bound
 from bridgepack.canary.naming import finding
-from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured, PacksRecord
+from bridgepack.canary.records import Bound, CanaryReport, LayoutRecord, Measured, PacksRecord
 from bridgepack.canary.targets import open_target
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.report.canaries import describe_canary, describe_self_test

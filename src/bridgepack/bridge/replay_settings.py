@@ -130,10 +130,13 @@ class _Values:
 def _of_training(values: _Values, release: HostRelease, num_samples: int) -> dict[str, Any]:
     drops_last = values.value("train.num_epochs") is None and values.flag("dataset.drop_last", default=True)
     ramp_up = values.value("train.rampup_batch_size") if release.ramps_up_batches else None
+    if ramp_up is not None:
+        raise ConfigError(
+            f"train.rampup_batch_size is {ramp_up!r}; allowed: null, as the order of packs is not worked out for "
+            "batches that grow. Set it to null."
+        )
     return {
         "drop_last": drops_last or not release.has_drop_last,
-        "decrease_batch_size_if_needed": values.flag("train.decrease_batch_size_if_needed", default=False),
-        "ramp_up": _three(ramp_up),
         "num_steps": _num_steps(values, num_samples),
     }
 
@@ -204,15 +207,6 @@ def _num_steps(values: _Values, num_samples: int) -> int | None:
     if samples is not None:
         return samples // size
     return values.integer_or_none("train.train_iters")
-
-
-def _three(ramp_up: Any) -> tuple[int, int, int] | None:
-    match ramp_up:
-        case None:
-            return None
-        case [first, increment, num_packs]:
-            return int(first), int(increment), int(num_packs)
-    raise ConfigError(f"train.rampup_batch_size is {ramp_up!r}; allowed: [first batch, increment, packs], or null.")
 
 
 def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bridgepack.canary.records import Precision
+from bridgepack.canary.records import Bound, Precision
 
 _UNIT_ROUNDOFF: Mapping[Precision, float] = {"float32": 2.0**-24, "float64": 2.0**-53, "bfloat16": 2.0**-8}
 _LAMBDA = 8.0
@@ -44,16 +44,6 @@ class Sizes:
     vocab_size: int  #: of the output layer
     longest_sequence: int  #: runtime tokens that one token attends to at most
     num_tokens: int  #: runtime tokens over all packs
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bound:
-    """How far two runs may be apart."""
-
-    precision: Precision  #: what both compute in
-    relative: float  #: largest distance, relative to the measure
-    chain_length: int  #: roundings of the longest chain
-    because: str  #: how it comes about, in one line
 
 
 def chain_length(sizes: Sizes) -> int:

@@ -1,44 +1,20 @@
 """Runs the canary: chooses packs and layouts, and has packed and unpacked steps compared."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bridgepack.canary import faults
-from bridgepack.canary.comparison import Comparison, Settings
+from bridgepack.canary.comparison import Comparison
 from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.canary.packs import ChosenPacks, chosen_packs
 from bridgepack.canary.processes import HostProcess
-from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision
-from bridgepack.canary.report_records import CanaryReport
+from bridgepack.canary.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
 from bridgepack.canary.targets import CanaryTarget, open_target
 from bridgepack.config.load import stated_options
-from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ConfigError
-
-DEFAULT_PACKS = 4
-DEFAULT_MAX_TOKENS = 1024
-DEFAULT_TIMEOUT_S = 300.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CanaryOptions:
-    """What is compared."""
-
-    artifact: Path | None = None  #: packs of a recipe; by default its own
-    overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> value, changes to the recipe
-    tensor: int | None = None  #: tensor-parallel ranks of the only layout; so pipeline and context
-    pipeline: int | None = None  #: pipeline stages
-    context: int | None = None  #: context-parallel ranks
-    num_packs: int = DEFAULT_PACKS  #: packs that are compared
-    max_tokens: int = DEFAULT_MAX_TOKENS  #: most runtime tokens of each
-    fault: str | None = None  #: what is planted; one of `faults.FAULTS`
-    uses_gpu: bool | None = None  #: whether GPUs and TransformerEngine are used; None for where they are there
-    timeout_s: float = DEFAULT_TIMEOUT_S  #: after which a step is ended
-    progress: Progress = field(default_factory=SilentProgress)  #: told how far it is
 
 
 def canary(target: Any, **options: Any) -> CanaryReport:
@@ -101,16 +77,18 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
             facts = host.open(recipe, opened.artifact, folder)
             options.progress.finish()
             kernel = _kernel(facts, options)
-            precisions: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
-            settings = Settings(
+            known: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
+            precisions = known[:num_precisions]
+            yield Comparison(
+                host,
+                facts,
+                opened,
+                chosen,
+                options,
                 folder=folder,
                 kernel=kernel,
                 precisions=precisions[:num_precisions],
-                max_tokens=options.max_tokens,
-                timeout_s=options.timeout_s,
-                progress=options.progress,
             )
-            yield Comparison(host, facts, opened, chosen, settings)
 
 
 def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPacks]:

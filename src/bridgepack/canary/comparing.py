@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bridgepack.canary.bounds import Bound
 from bridgepack.canary.inputs import PackedInput
-from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN, CanaryFinding, finding, named_faults
-from bridgepack.canary.records import FloatArray, Layout, RunOutcome, SeenRank
-from bridgepack.canary.report_records import Measured
+from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN, finding, named_faults
+from bridgepack.canary.records import Bound, CanaryFinding, FloatArray, Layout, Measured, RunOutcome, SeenRank
 from bridgepack.canary.weights import merged
 from bridgepack.replay.collate import predict_batch
 from bridgepack.replay.slicing import slice_row

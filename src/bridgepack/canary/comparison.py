@@ -3,20 +3,31 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 
-from bridgepack.canary.bounds import Bound, Sizes, bound_for
+from bridgepack.canary.bounds import Sizes, bound_for
 from bridgepack.canary.comparing import WholeStep, judged, unpacked_step
 from bridgepack.canary.inputs import PackedInput, packed_input, request_of, write_packed, write_sequences
-from bridgepack.canary.naming import CanaryFinding
 from bridgepack.canary.packs import ChosenPacks
 from bridgepack.canary.processes import HostProcess
-from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision, RunOutcome
-from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured, Outcome, PacksRecord
+from bridgepack.canary.records import (
+    Bound,
+    CanaryFinding,
+    CanaryOptions,
+    CanaryReport,
+    HostFacts,
+    Kernel,
+    Layout,
+    LayoutRecord,
+    Measured,
+    Outcome,
+    PacksRecord,
+    Precision,
+    RunOutcome,
+)
 from bridgepack.canary.targets import CanaryTarget
-from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
 
@@ -27,27 +38,25 @@ _SEEDS = (1, 2, 3, 4, 5)
 _CLEAR_MARGIN = 1e-5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
-    """How steps are run."""
-
-    folder: Path  #: for what they read and leave
-    kernel: Kernel  #: what computes attention
-    precisions: tuple[Precision, ...]  #: what they compute in
-    max_tokens: int  #: most runtime tokens of a pack
-    timeout_s: float  #: after which a step is ended
-    progress: Progress = field(default_factory=SilentProgress)  #: told of every step
-
-
 class Comparison:
     """Some packs, and the unpacked steps that packed ones are compared with."""
 
     def __init__(
-        self, host: HostProcess, facts: HostFacts, target: CanaryTarget, chosen: ChosenPacks, settings: Settings
+        self,
+        host: HostProcess,
+        facts: HostFacts,
+        target: CanaryTarget,
+        chosen: ChosenPacks,
+        options: CanaryOptions,
+        *,
+        folder: Path,
+        kernel: Kernel,
+        precisions: Sequence[Precision],
     ) -> None:
-        """Take what is compared, and the host with the recipe loaded."""
+        """Take what is compared, the host with the recipe loaded, and a folder for what steps read and leave."""
         self.facts = facts
-        self._host, self._target, self._chosen, self._settings = host, target, chosen, settings
+        self._host, self._target, self._chosen, self._options = host, target, chosen, options
+        self._folder, self._kernel, self._precisions = folder, kernel, precisions
         self._num_runs = 0
 
     @property
@@ -58,11 +67,11 @@ class Comparison:
     @property
     def num_devices(self) -> int | None:
         """GPUs that a layout has to fit on; None on CPU, where processes share cores."""
-        return None if self._settings.kernel == "reference" else self.facts.num_gpus
+        return None if self._kernel == "reference" else self.facts.num_gpus
 
     def announce(self, num_layouts: int) -> None:
         """Tell the progress how many steps will come."""
-        self._settings.progress.start("training steps", (num_layouts + 1) * len(self._settings.precisions), "steps")
+        self._options.progress.start("training steps", (num_layouts + 1) * len(self._precisions), "steps")
 
     def report(
         self, layouts: Sequence[Layout], *, fault: str | None, keeps_boundaries: bool, notes: Sequence[str]
@@ -119,12 +128,12 @@ class Comparison:
             longest_sequence=max(lengths),
             num_tokens=sum(lengths),
         )
-        return tuple(bound_for(precision, sizes) for precision in self._settings.precisions)
+        return tuple(bound_for(precision, sizes) for precision in self._precisions)
 
     @cached_property
     def _references(self) -> tuple[int, dict[Precision, WholeStep]]:
         """The seed of the weights, and the unpacked step in each precision."""
-        first, *others = self._settings.precisions
+        first, *others = self._precisions
         found: dict[int, WholeStep] = {}
         for seed in _SEEDS:
             found[seed] = self._reference(first, seed)
@@ -147,7 +156,7 @@ class Comparison:
 
     def _run(self, packs: PackedInput | None, precision: Precision, seed: int) -> RunOutcome:
         self._num_runs += 1
-        folder = self._settings.folder / f"run{self._num_runs}"
+        folder = self._folder / f"run{self._num_runs}"
         if packs is None:
             write_sequences(folder, self._chosen)
         else:
@@ -157,12 +166,12 @@ class Comparison:
             folder,
             packs,
             precision=precision,
-            kernel=self._settings.kernel,
+            kernel=self._kernel,
             seed=seed,
-            timeout_s=self._settings.timeout_s,
+            timeout_s=self._options.timeout_s,
         )
         outcome = self._host.run(request)
-        self._settings.progress.advance(1)
+        self._options.progress.advance(1)
         return outcome
 
     def _layout(self, packs: PackedInput) -> tuple[LayoutRecord, list[CanaryFinding]]:
@@ -180,7 +189,7 @@ class Comparison:
         record = LayoutRecord(
             name=packs.layout.name,
             sequence_parallel=packs.layout.sequence_parallel,
-            kernel=self._settings.kernel,
+            kernel=self._kernel,
             pad_seq_to_mult=packs.settings.pad_seq_to_mult,
             is_laid_out_anew=packs.is_laid_out_anew,
             measured=tuple(measured),
@@ -206,7 +215,7 @@ class Comparison:
         if chosen.num_cut:
             left_out = sum(pack.num_sequences_left_out for pack in chosen.packs)
             notes.append(
-                f"packs are cut to {self._settings.max_tokens:,} tokens, which leaves {left_out} of their last "
+                f"packs are cut to {self._options.max_tokens:,} tokens, which leaves {left_out} of their last "
                 "sequences out; --max-tokens raises it"
             )
         if chosen.num_untrained_eos:
@@ -214,9 +223,9 @@ class Comparison:
                 f"{chosen.num_untrained_eos} tokens that masks ask for follow an EOS token; the packed loader does not "
                 "train them, so the unpacked step does not either"
             )
-        margin = _margin(self._references[1][self._settings.precisions[0]])
+        margin = _margin(self._references[1][self._precisions[0]])
         if margin <= _CLEAR_MARGIN:
-            left = ", ".join(self._settings.precisions[1:])
+            left = ", ".join(self._precisions[1:])
             notes.append(
                 f"experts are chosen by as little as {margin:.1e}, which rounding may turn: {left} is left out; fewer "
                 "packs or --max-tokens make it clearer"

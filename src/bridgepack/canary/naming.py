@@ -1,14 +1,13 @@
 """Names what is wrong with a step: what every rank saw, against what it should have seen."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from bridgepack import geometry
 from bridgepack.canary import faults
 from bridgepack.canary.inputs import PackedInput, multiple_for
-from bridgepack.canary.records import IntArray, RunOutcome, SeenBatch, SeenRank
+from bridgepack.canary.records import CanaryFinding, IntArray, RunOutcome, SeenBatch, SeenRank
 from bridgepack.replay.collate import predict_batch
 from bridgepack.replay.slicing import RankSlices, slice_row
 
@@ -38,17 +37,6 @@ ADVICE: Mapping[str, tuple[tuple[str, ...], str]] = {
     LEAK_IN_ATTENTION: ((), "Use an attention kernel that takes packed rows."),
     UNKNOWN: ((), "Run again with --json for every parameter, and compare layouts to see where it begins."),
 }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CanaryFinding:
-    """What is wrong, by name."""
-
-    name: str  #: one of `ADVICE`
-    layout: str  #: in which it was found
-    message: str  #: what was found, where
-    advice: str  #: what to do
-    rules: tuple[str, ...]  #: codes of the rules that cover it
 
 
 def named_faults(outcome: RunOutcome, packs: PackedInput) -> list[CanaryFinding]:

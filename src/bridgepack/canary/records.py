@@ -1,16 +1,38 @@
-"""What the canary is asked, what it asks of its processes, and what these saw."""
+"""What the canary is asked, what it asks of its processes, what these saw, and what it reports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from bridgepack.data.tasks import Progress, SilentProgress
+from bridgepack.records.results import Result
+
 Precision = Literal["float32", "float64", "bfloat16"]
 Kernel = Literal["reference", "transformer_engine"]
+Outcome = Literal["same", "differs", "could not run"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanaryOptions:
+    """What is compared."""
+
+    artifact: Path | None = None  #: packs of a recipe; by default its own
+    overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> value, changes to the recipe
+    tensor: int | None = None  #: tensor-parallel ranks of the only layout; so pipeline and context
+    pipeline: int | None = None  #: pipeline stages
+    context: int | None = None  #: context-parallel ranks
+    num_packs: int = 4  #: packs that are compared
+    max_tokens: int = 1024  #: most runtime tokens of each
+    fault: str | None = None  #: what is planted; one of `faults.FAULTS`
+    uses_gpu: bool | None = None  #: whether GPUs and TransformerEngine are used; None for where they are there
+    timeout_s: float = 300.0  #: after which a step is ended
+    progress: Progress = field(default_factory=SilentProgress)  #: told how far it is
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,3 +147,88 @@ class RunOutcome:
     def is_complete(self) -> bool:
         """Whether every rank finished."""
         return all(code == 0 for code in self.exit_codes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """How far two runs may be apart."""
+
+    precision: Precision  #: what both compute in
+    relative: float  #: largest distance, relative to the measure
+    chain_length: int  #: roundings of the longest chain
+    because: str  #: how it comes about, in one line
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanaryFinding:
+    """What is wrong, by name."""
+
+    name: str  #: one of `naming.ADVICE`
+    layout: str  #: in which it was found
+    message: str  #: what was found, where
+    advice: str  #: what to do
+    rules: tuple[str, ...]  #: codes of the rules that cover it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PacksRecord:
+    """The packs that were compared."""
+
+    origin: str  #: artifact's folder, or that they were made up
+    split: str  #: of the artifact
+    numbers: tuple[int, ...]  #: of the packs in the split
+    num_sequences: int  #: in them
+    num_tokens: int  #: runtime tokens without alignment padding
+    num_trained: int  #: trained tokens
+    num_cut: int  #: packs that were shortened
+    vocab_size: int  #: of the renumbered tokens
+    fingerprint: str  #: sha256 of what is in them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """How far a layout is from the reference in one precision."""
+
+    precision: str  #: of both
+    bound: float  #: largest relative distance allowed
+    outcome: Outcome  #: within the bound or not, or it did not get that far
+    loss: float | None = None  #: relative distance of the loss
+    gradient: float | None = None  #: largest relative distance of a gradient
+    parameter: str | None = None  #: whose gradient that is
+    sequence: float | None = None  #: largest relative distance of a sequence's loss
+    gradients: Mapping[str, float] = field(default_factory=dict)  #: parameter -> relative distance, the largest first
+    reason: str = ""  #: why it stopped
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayoutRecord:
+    """A layout and what came out."""
+
+    name: str  #: of the layout
+    sequence_parallel: bool  #: activations are split over tensor-parallel ranks
+    kernel: str  #: what computed attention
+    pad_seq_to_mult: int  #: multiple that its packs are laid out with
+    is_laid_out_anew: bool  #: the artifact's boundaries do not fit it, so sequences were padded for it
+    measured: tuple[Measured, ...]  #: in each precision
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanaryReport(Result):
+    """What was compared, and what came out."""
+
+    TABLE: ClassVar = "findings"
+
+    target: str  #: what the user named
+    recipe: str  #: its name
+    outcome: Outcome  #: everything agrees, something differs, or a layout could not run
+    packs: PacksRecord  #: what was compared
+    provider: str  #: class of the model
+    model: Mapping[str, Any]  #: its sizes
+    seed: int  #: of the weights
+    planted: str | None  #: fault that was planted
+    bounds: tuple[Bound, ...]  #: in each precision
+    layouts: tuple[LayoutRecord, ...]  #: one by one
+    findings: tuple[CanaryFinding, ...]  #: what is wrong, by name
+    notes: tuple[str, ...]  #: what the reader should know
+    versions: Mapping[str, str]  #: distribution -> version
+    fingerprint: str  #: sha256 of packs, model, seed, layouts, bounds and versions; the same from run to run

@@ -9,14 +9,15 @@ import dataclasses
 import faulthandler
 import importlib
 import json
+import multiprocessing
 import os
 import pickle
 import signal
 import socket
 import sys
 import time
-import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,6 @@ from bridgepack.errors import BridgepackError
 #: PR_SET_PDEATHSIG of linux/prctl.h: no process outlives the one that started it.
 _SET_DEATH_SIGNAL = 1
 _TAIL_LINES = 12
-_POLL_S = 0.02
-_FAILED = 70
 
 
 def main() -> int:
@@ -66,52 +65,37 @@ def _opened(request: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 def _run(config: Any, request: RunRequest) -> dict[str, Any]:
     """Run a step on as many processes as it has ranks; where one fails, the others are ended."""
-    folder, port, size = Path(request.folder), _free_port(), request.layout.world_size
-    processes = {_forked(config, request, rank, port): rank for rank in range(size)}
-    codes: dict[int, int | None] = {}
-    begun = time.monotonic()
-    while len(codes) < size and time.monotonic() - begun < request.timeout_s and not any(codes.values()):
-        for process, rank in processes.items():
-            if rank not in codes:
-                ended, status = os.waitpid(process, os.WNOHANG)
-                if ended:
-                    codes[rank] = os.waitstatus_to_exitcode(status)
-        time.sleep(_POLL_S)
-    failed = next((rank for rank, code in codes.items() if code), None)
-    is_late = failed is None and len(codes) < size
-    for process, rank in processes.items():
-        if rank not in codes:
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
-            codes[rank] = None
-    tail = [] if failed is None else _last_lines(folder / f"rank{failed}.log")
-    reason = f"it did not end within {request.timeout_s:.0f} s" if is_late else _reason(tail, failed, codes)
-    return {"exit_codes": [codes[rank] for rank in range(size)], "tail": "\n".join(tail), "reason": reason}
+    fork, port = multiprocessing.get_context("fork"), _free_port()
+    ranks = [
+        fork.Process(target=_rank, args=(config, request, rank, port)) for rank in range(request.layout.world_size)
+    ]
+    for process in ranks:
+        process.start()
+    end = time.monotonic() + request.timeout_s
+    while (left := end - time.monotonic()) > 0 and not any(process.exitcode for process in ranks):
+        running = [process.sentinel for process in ranks if process.exitcode is None]
+        if not running:
+            break
+        wait(running, left)
+    codes = [process.exitcode for process in ranks]
+    for process in ranks:
+        process.kill()
+        process.join()
+    failed = next((rank for rank, code in enumerate(codes) if code), None)
+    tail = [] if failed is None else _last_lines(Path(request.folder) / f"rank{failed}.log")
+    reason = _reason(tail, failed, codes)
+    if failed is None and None in codes:
+        reason = f"it did not end within {request.timeout_s:.0f} s"
+    return {"exit_codes": codes, "tail": "\n".join(tail), "reason": reason}
 
 
-def _forked(config: Any, request: RunRequest, rank: int, port: int) -> int:
-    """Return the id of a process that is one rank of the step."""
-    sys.stdout.flush()
-    process = os.fork()
-    if process:
-        return process
-    code = _FAILED
-    try:
-        die_with_parent()
-        target = os.open(Path(request.folder) / f"rank{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(target, 1)
-        os.dup2(target, 2)
-        faulthandler.dump_traceback_later(0.95 * request.timeout_s)
-        code = _rank(config, request, rank, port)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _rank(config: Any, request: RunRequest, rank: int, port: int) -> int:
+def _rank(config: Any, request: RunRequest, rank: int, port: int) -> None:
+    """Be one rank of the step; what it prints goes to a file of its own."""
+    die_with_parent()
+    log = os.open(Path(request.folder) / f"rank{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    faulthandler.dump_traceback_later(0.95 * request.timeout_s)
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": request.layout.world_size, "MASTER_PORT": port}
     os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in own.items()}})
     if request.kernel == "reference":
@@ -126,7 +110,6 @@ def _rank(config: Any, request: RunRequest, rank: int, port: int) -> int:
         step.run()
     finally:
         seen_path(request.folder, rank).write_bytes(pickle.dumps(step.seen()))
-    return 0
 
 
 def _last_lines(path: Path) -> list[str]:
@@ -134,7 +117,7 @@ def _last_lines(path: Path) -> list[str]:
     return [line for line in lines if line.strip()][-_TAIL_LINES:]
 
 
-def _reason(tail: list[str], failed: int | None, codes: Mapping[int, int | None]) -> str:
+def _reason(tail: list[str], failed: int | None, codes: Sequence[int | None]) -> str:
     """Return why a rank failed: its last error, or the signal that ended it."""
     if failed is None:
         return ""

@@ -13,9 +13,8 @@ import numpy as np
 
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
-from bridgepack.replay.samplers import FILLER, Pass, make_sampler
+from bridgepack.replay.samplers import FILLER, make_sampler
 from bridgepack.replay.settings import ReplaySettings
-from bridgepack.replay.steps import StepSizes
 from bridgepack.replay.torch_random import shuffled_epochs
 
 __all__ = ["FILLER", "PackOrder", "Sighting", "replay_order"]
@@ -54,8 +53,13 @@ class PackOrder:
         """Replay `settings`; see `replay_order`."""
         self.settings = settings
         self.topology = settings.topology
-        self._sizes = StepSizes(settings)
-        self._sampler = make_sampler(settings, consumed=self._sizes.consumed_before)
+        num_micro_batches = settings.global_batch_size // settings.packs_per_pass
+        self._draws_per_step = 1 if settings.loader == "batch" else num_micro_batches
+        self._packs_per_step = num_micro_batches * settings.micro_batch_size
+        consumed = settings.consumed_packs
+        if consumed is None:
+            consumed = settings.resume_step * settings.global_batch_size
+        self._sampler = make_sampler(settings, consumed=consumed)
         is_over = settings.num_steps is not None and settings.resume_step >= settings.num_steps
         for rank in range(0 if is_over else self.topology.data_parallel_size):
             self._sampler.pass_at(rank, 0)
@@ -88,16 +92,21 @@ class PackOrder:
     def micro_batches_at(self, step: int, data_parallel_rank: int) -> tuple[IntArray, ...]:
         """Return the same, one array of packs for each micro batch.
 
-        Source: megatron-bridge 0.6.2, data/batch_utils.py (split_batch_into_microbatches), training/train.py.
+        Source: megatron-bridge 0.6.2, data/batch_utils.py (split_batch_into_microbatches), training/train.py;
+        megatron-core 0.19.2, core/num_microbatches_calculator.py (ConstantNumMicroBatchesCalculator).
 
         Raises:
             ConfigError: as `packs_at`.
         """
         self._require_step(step)
-        self.topology.require_data_parallel_rank(data_parallel_rank)
+        if not 0 <= data_parallel_rank < self.topology.data_parallel_size:
+            raise ConfigError(
+                f"data_parallel_rank is {data_parallel_rank}; allowed: 0 to {self.topology.data_parallel_size - 1}. "
+                f"{self.topology.world_size} ranks hold {self.topology.data_parallel_size} copies of the model."
+            )
         draws = [self._sampler.draw(data_parallel_rank, index) for index in self._draws_of(step)]
         if self.settings.loader == "batch":
-            draws = np.array_split(draws[0], self._sizes.num_micro_batches(step))
+            draws = list(draws[0].reshape(-1, self.settings.micro_batch_size))
         if not all(map(len, draws)):
             raise ConfigError(
                 f"dataset.drop_last is false with dataloader_type single; the last packs give data-parallel rank "
@@ -111,12 +120,9 @@ class PackOrder:
         The packs of a rank stand micro batch after micro batch. A last step that fillers fill up is left out.
 
         Raises:
-            ConfigError: as `packs_at`; or the batch grows at first.
+            ConfigError: as `packs_at`.
         """
-        if self.settings.ramp_up is not None:
-            raise ConfigError("train.rampup_batch_size is set; allowed here: null, as the first steps differ in size.")
-        num_packs = self._sizes.num_micro_batches(self.first_step) * self.settings.micro_batch_size
-        tables = []
+        num_packs, tables = self._packs_per_step, []
         for rank in range(self.topology.data_parallel_size):
             table = self._sampler.samples_in(rank, self._sampler.pass_at(rank, 0))
             tables.append(table[: table.size // num_packs * num_packs // table.shape[1]].reshape(-1, num_packs))
@@ -155,27 +161,22 @@ class PackOrder:
                 found = self._sampler.pass_at(rank, index)
                 table = self._sampler.samples_in(rank, found)[: end - found.first_draw]
                 for draw, place in np.argwhere(np.isin(table, samples)).tolist():
-                    is_filler = bool(table[draw, place] == FILLER)
-                    yield self._sighting(found, rank, draw, place, is_filler=is_filler)
+                    step, draw_of_step = divmod(found.first_draw + draw, self._draws_per_step)
+                    # a draw is a micro batch, or with the loader `batch` all of a step
+                    micro_batch, position = divmod(place, self.settings.micro_batch_size)
+                    yield Sighting(
+                        step=self.first_step + step,
+                        data_parallel_rank=rank,
+                        micro_batch=draw_of_step + micro_batch,
+                        position=position,
+                        is_filler=bool(table[draw, place] == FILLER),
+                    )
                 next_draws[rank] = found.next_draw
             next_draws = {rank: index for rank, index in next_draws.items() if index < end}
 
-    def _sighting(self, found: Pass, rank: int, draw: int, place: int, *, is_filler: bool) -> Sighting:
-        index = found.first_draw + draw
-        if self.settings.loader == "batch":
-            step = self.first_step + index
-            micro_batch, position = divmod(place, self.settings.micro_batch_size)
-        else:
-            step, micro_batch = self._sizes.step_of_draw(index)
-            position = place
-        return Sighting(
-            step=step, data_parallel_rank=rank, micro_batch=micro_batch, position=position, is_filler=is_filler
-        )
-
     def _draws_of(self, step: int) -> range:
-        if self.settings.loader == "batch":
-            return range(step - self.first_step, step - self.first_step + 1)
-        return self._sizes.draws_of(step)
+        first = (step - self.first_step) * self._draws_per_step
+        return range(first, first + self._draws_per_step)
 
     def _packs_of(self, samples: IntArray) -> IntArray:
         if self._rows is None:

@@ -47,7 +47,10 @@ class Sampler(ABC):
         self._settings = settings
         self._data_parallel_size = settings.topology.data_parallel_size
         self._permutation = lru_cache(maxsize=_NUM_CACHED_EPOCHS)(torch_permutation)
-        self._samples = lru_cache(maxsize=2 * self._data_parallel_size)(self._own_samples)
+        # without what other ranks draw beside it in memory
+        self._samples = lru_cache(maxsize=2 * self._data_parallel_size)(
+            lambda rank, found: np.ascontiguousarray(self._samples_of(rank, found))
+        )
         self._consumed = consumed
         self._passes: list[list[Pass]] = [[] for _ in range(self._data_parallel_size)]
 
@@ -77,15 +80,9 @@ class Sampler(ABC):
         if not passes:
             passes.append(self._pass(rank, self._consumed, first_draw=0))
         while passes[-1].next_draw <= index:
-            passes.append(self._next(rank, passes[-1]))
+            last = passes[-1]
+            passes.append(self._pass(rank, self._consumed_after(last), first_draw=last.next_draw))
         return passes[bisect_right(passes, index, key=lambda item: item.first_draw) - 1]
-
-    def _own_samples(self, rank: int, found: Pass) -> IntArray:
-        """Return `_samples_of` without what other ranks draw beside it in memory."""
-        return np.ascontiguousarray(self._samples_of(rank, found))
-
-    def _next(self, rank: int, last: Pass) -> Pass:
-        return self._pass(rank, self._consumed_after(last), first_draw=last.next_draw)
 
     def _pass(self, rank: int, consumed: int, *, first_draw: int) -> Pass:
         num_draws = self._num_draws(rank, consumed)
@@ -121,10 +118,6 @@ class ShuffledBatchSampler(Sampler):
         """Prepare to replay; see `Sampler`."""
         super().__init__(settings, consumed=consumed)
         self._global_batches = lru_cache(maxsize=2)(self._global_batches_of)
-
-    def samples_in(self, rank: int, found: Pass) -> IntArray:
-        """Return every draw of a pass; a view of what all ranks share."""
-        return self._samples_of(rank, found)
 
     def _num_draws(self, rank: int, consumed: int) -> int:
         del rank

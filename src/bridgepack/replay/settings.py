@@ -31,10 +31,6 @@ class ReplaySettings:
     #: `dataset.data_sharding`: each data-parallel rank draws from its own part; for `cyclic`
     data_sharding: bool = True
     max_samples: int | None = None  #: `dataset.max_train_samples`, counted in packs; None for every pack once per epoch
-    decrease_batch_size_if_needed: bool = False  #: a global batch that ranks do not share evenly is made smaller
-    #: `train.rampup_batch_size`: first batch, increment, packs over which it grows; None from megatron-core 0.18 on,
-    #: which ignores it
-    ramp_up: tuple[int, int, int] | None = None
     is_evaluation: bool = False  #: whether this is the loader of evaluation
     num_steps: int | None = None  #: steps of the run, for evaluation: batches; None where the loader decides
     resume_step: int = 0  #: steps that the loaded checkpoint had done; 0 for a run from the start
@@ -78,22 +74,13 @@ class ReplaySettings:
         return self.micro_batch_size * self.topology.data_parallel_size
 
     def _check_batches(self) -> None:
-        unit = self.packs_per_pass
-        is_uneven = self.global_batch_size % unit != 0
-        if is_uneven and (self.loader == "batch" or not self.decrease_batch_size_if_needed):
+        if self.global_batch_size % self.packs_per_pass:
             raise ConfigError(
                 f"train.global_batch_size is {self.global_batch_size}; allowed: multiples of micro_batch_size x "
                 f"data-parallel size, {self.micro_batch_size} x {self.topology.data_parallel_size}."
             )
-        if self.global_batch_size < unit:
-            raise ConfigError(f"train.global_batch_size is {self.global_batch_size}; allowed: at least {unit}.")
         if self.max_samples is not None and self.num_packs == 1 and self.max_samples == 1:
             raise ConfigError(
                 "dataset.max_train_samples is 1 with one pack; the host stops (IndexError, a sample mapping of no "
                 "dimension). Set it to null."
-            )
-        if self.loader == "batch" and self.ramp_up is not None:
-            raise ConfigError(
-                f"train.rampup_batch_size is {list(self.ramp_up)} with dataloader_type batch; the loader always gives "
-                "the full batch, so micro batches hold several packs and the host stops. Set it to null."
             )

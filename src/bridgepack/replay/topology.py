@@ -7,16 +7,6 @@ from bridgepack.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankCoordinates:
-    """Where one process of a run is."""
-
-    tensor: int  #: rank among those that share each layer's weights
-    context: int  #: rank among those that share each sequence
-    data: int  #: data-parallel rank: which copy of the model, so which packs
-    pipeline: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Topology:
     """How the ranks of a run are laid out.
 
@@ -63,43 +53,20 @@ class Topology:
             context_parallel_size=self.context_parallel_size,
         )
 
-    def coordinates_of(self, global_rank: int) -> RankCoordinates:
-        """Return where a global rank is.
+    def data_parallel_rank_of(self, global_rank: int) -> int:
+        """Return which copy of the model a global rank is of, so which packs it is given.
 
-        Example: world 16, TP 2, PP 2, CP 2 -> rank 13 is tensor 1, context 0, data 1, pipeline 1.
+        Example: world 16, TP 2, PP 2, CP 2 -> rank 13 is tensor 1, context 0, data 1, pipeline 1, so 1.
 
         Raises:
             ConfigError: there is no such rank.
         """
         if not 0 <= global_rank < self.world_size:
             raise ConfigError(f"rank is {global_rank}; allowed: 0 to {self.world_size - 1}, the run's ranks.")
-        rest, tensor = divmod(global_rank, self.tensor_model_parallel_size)
-        rest, context = divmod(rest, self.context_parallel_size)
+        rest = global_rank // (self.tensor_model_parallel_size * self.context_parallel_size)
         if self.pipeline_before_data:
-            data, pipeline = divmod(rest, self.pipeline_model_parallel_size)
-        else:
-            pipeline, data = divmod(rest, self.data_parallel_size)
-        return RankCoordinates(tensor=tensor, context=context, data=data, pipeline=pipeline)
-
-    def data_parallel_rank_of(self, global_rank: int) -> int:
-        """Return the data-parallel rank of a global rank.
-
-        Raises:
-            ConfigError: there is no such rank.
-        """
-        return self.coordinates_of(global_rank).data
-
-    def require_data_parallel_rank(self, data_parallel_rank: int) -> None:
-        """Accept a data-parallel rank that there is.
-
-        Raises:
-            ConfigError: there is none.
-        """
-        if not 0 <= data_parallel_rank < self.data_parallel_size:
-            raise ConfigError(
-                f"data_parallel_rank is {data_parallel_rank}; allowed: 0 to {self.data_parallel_size - 1}. "
-                f"{self.world_size} ranks hold {self.data_parallel_size} copies of the model."
-            )
+            return rest // self.pipeline_model_parallel_size
+        return rest % self.data_parallel_size
 
 
 def require_positive(name: str, value: int) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured
+from bridgepack.canary.records import CanaryReport, LayoutRecord, Measured
 from bridgepack.report.text import printable
 
 _MARKS = {"same": "ok", "differs": "DIFFERS", "could not run": "NOT RUN"}

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bridgepack.canary.bounds import Bound
 from bridgepack.canary.comparing import WholeStep, distance, judged, unpacked_step, whole_step
 from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN
-from bridgepack.canary.records import Layout, RunOutcome, SeenBatch, SeenRank
+from bridgepack.canary.records import Bound, Layout, RunOutcome, SeenBatch, SeenRank
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
 

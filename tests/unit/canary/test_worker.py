@@ -13,13 +13,13 @@ from bridgepack.errors import ConfigError
 def test_the_last_error_is_the_reason() -> None:
     tail = ["Traceback (most recent call last):", '  File "step.py", line 1', "RuntimeError: sizes differ", "  ^^^"]
 
-    assert _reason(tail, 2, {0: None, 2: 70}) == "rank 2: RuntimeError: sizes differ"
-    assert _reason(tail, None, {0: 0}) == ""
+    assert _reason(tail, 2, [None, 0, 1]) == "rank 2: RuntimeError: sizes differ"
+    assert _reason(tail, None, [0]) == ""
 
 
 def test_a_rank_that_was_killed_most_often_wanted_memory() -> None:
-    assert _reason([], 1, {1: -9}) == "rank 1 was ended by SIGKILL, most often for want of memory"
-    assert _reason([], 1, {1: -11}) == "rank 1 was ended by SIGSEGV"
+    assert _reason([], 1, [None, -9]) == "rank 1 was ended by SIGKILL, most often for want of memory"
+    assert _reason([], 1, [None, -11]) == "rank 1 was ended by SIGSEGV"
 
 
 def test_last_lines_leave_blanks_out(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def ranks_by_copy(topology: Topology) -> tuple[tuple[int, ...], ...]:
     """Return the global ranks of every data-parallel rank, ascending."""
     copies: list[list[int]] = [[] for _ in range(topology.data_parallel_size)]
     for rank in range(topology.world_size):
-        copies[topology.coordinates_of(rank).data].append(rank)
+        copies[topology.data_parallel_rank_of(rank)].append(rank)
     return tuple(map(tuple, copies))
 
 
@@ -71,9 +71,7 @@ def epoch_of(settings: ReplaySettings, step: int, micro_batch: int = 0) -> int |
     """
     size, total = settings.global_batch_size, settings.num_samples
     is_resumed_earlier = settings.resume_step > 0 and not settings.host.shuffles_batches
-    if settings.max_samples is not None or settings.ramp_up is not None or is_resumed_earlier:
-        return None
-    if settings.consumed_packs is not None or settings.is_evaluation:
+    if settings.max_samples is not None or is_resumed_earlier or settings.is_evaluation:
         return None
     if settings.loader == "single":
         return 1

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
-from typing import Any, Protocol
+from itertools import batched, groupby, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +14,18 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import PlanEntry, entries_of_packs
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.tasks import Progress
-from bridgepack.errors import ArtifactError, BridgepackError, DataError, RowError, StoreError
+from bridgepack.errors import ArtifactError, DataError, RowError, StoreError
 from bridgepack.geometry import aligned_runtime_lengths
-from bridgepack.proof.packs import read_packs, sequence_bounds, shard_index, split_record
+from bridgepack.proof.packs import read_packs, shard_index, split_record
+from bridgepack.proof.sources import SourceRows
 from bridgepack.proof.verify.records import RowDifference
+from bridgepack.proof.verify.stored_rows import StoredRows
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
 from bridgepack.records import Sequence as TokenSequence
 
 _PLAN = "plan"
-#: Stored tokens of the packs that are held at a time.
-_CHUNK_TOKENS = 1 << 24
+#: Stored tokens of the packs that are held at a time, 5 bytes each.
+_CHUNK_TOKENS = 1 << 26
 
 
 @dataclass(kw_only=True, slots=True)
@@ -58,26 +59,15 @@ _Place = tuple[int, int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Expected:
-    """A sequence as the artifact has it; its tokens as a digest."""
+    """A sequence as the artifact has it."""
 
     entry: PlanEntry
-    digest: bytes
+    ids: npt.NDArray[Any]
+    mask: npt.NDArray[Any]
 
 
-class RowGiver(Protocol):
-    """What gives the rows of a split anew: its sources, or a token store."""
-
-    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, TokenSequence | RowError, tuple[Loss, ...]]]:
-        """Yield some rows of an input, one after the other: number, sequence or why there is none, and what it lacks.
-
-        Raises:
-            DataError: the input is gone, or cannot be read.
-            StoreError: its tokens are.
-            TokenizerError: the tokenizer cannot be loaded.
-        """
-
-    def label(self, file_index: int) -> str:
-        """Return what the input is called."""
+#: What gives the rows of a split anew.
+RowGiver = SourceRows | StoredRows
 
 
 class PackDeriver:
@@ -91,6 +81,7 @@ class PackDeriver:
         self._eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
         self._found = DerivedPacks()
         self._unread_packs: set[int] = set()
+        self._seen: set[_Place] = set()
 
     def compare(self, packs: Iterable[int]) -> DerivedPacks:
         """Return how packs differ from what the sources give.
@@ -99,42 +90,50 @@ class PackDeriver:
             TokenizerError: the tokenizer cannot be loaded.
         """
         wanted = sorted(set(packs))
-        expected: dict[_Place, _Expected] = {}
-        for chunk in self._chunks(wanted):
-            self._expect(chunk, expected)
-        self._progress.start(f"Deriving {self._split}", len(expected), "sequences")
-        by_file = groupby(sorted(expected), key=lambda place: place[0])
-        for file_index, places in by_file:
-            self._compare_file(file_index, set(places), expected)
-        self._progress.finish()
+        for chunk in batched(wanted, max(_CHUNK_TOKENS // self._artifact.manifest.packed_sequence_size, 1)):
+            expected = self._expected(chunk)
+            self._progress.start(f"Deriving {self._split}", len(expected), "sequences")
+            for file_index, places in groupby(sorted(expected), key=lambda place: place[0]):
+                self._compare_file(file_index, set(places), expected)
+            self._progress.finish()
         self._found.num_packs = len(set(wanted) - self._unread_packs)
         self._found.num_packs_different = len({item.pack for item in self._found.differences})
         self._found.differences.sort(key=lambda item: (item.pack, -1 if item.sequence is None else item.sequence))
         return self._found
 
-    def _chunks(self, packs: Sequence[int]) -> Iterator[Sequence[int]]:
-        size = max(_CHUNK_TOKENS // self._artifact.manifest.packed_sequence_size, 1)
-        for first in range(0, len(packs), size):
-            yield packs[first : first + size]
-
-    def _expect(self, packs: Sequence[int], found: dict[_Place, _Expected]) -> None:
-        """Add place -> sequence as stored; a pack that is not as its plan says is a difference by itself."""
+    def _expected(self, packs: Sequence[int]) -> dict[_Place, _Expected]:
+        """Return place -> sequence as stored; a pack that is not as its plan says is a difference by itself."""
         entries = entries_of_packs(self._artifact, self._split, packs)
+        found: dict[_Place, _Expected] = {}
         for pack, row in self._stored(packs).items():
             members = entries.get(pack, ())
-            bounds = self._bounds(members)
-            problem = _structure_problem(row, bounds)
-            if problem is not None:
-                column, token, stored, derived = problem
-                self._add(pack, None, column, token, stored, derived)
+            lengths = np.array([entry.runtime_length for entry in members], dtype=np.int64)
+            physical = aligned_runtime_lengths(lengths, self._artifact.manifest.pad_seq_to_mult) + 1
+            bounds = np.concatenate(([0], np.cumsum(physical))).astype(np.int64)
+            self._compare_structure(pack, row, bounds)
             for entry, (start, stop) in zip(members, pairwise(bounds.tolist()), strict=True):
-                key = (entry.file_index, entry.row, entry.first_token)
-                digest = _digest(row.input_ids[start:stop], row.loss_mask[start:stop])
-                if key in found:
-                    if not self._has_repeats or digest != found[key].digest:
-                        self._add(pack, entry, _PLAN, None, f"row {entry.row} once more", "one sequence of each row")
-                    continue
-                found[key] = _Expected(entry=entry, digest=digest)
+                place = (entry.file_index, entry.row, entry.first_token)
+                own = _Expected(entry=entry, ids=row.input_ids[start:stop], mask=row.loss_mask[start:stop])
+                is_again = place in self._seen if not self._has_repeats else place in found
+                if is_again and not (self._has_repeats and _are_equal(own, found[place])):
+                    self._add(pack, entry, _PLAN, None, f"row {entry.row} once more", "one sequence of each row")
+                elif not is_again:
+                    found[place] = own
+                    self._seen.add(place)
+        return found
+
+    def _compare_structure(self, pack: int, row: PackedRow, bounds: npt.NDArray[np.int64]) -> None:
+        """Add a difference where a row's boundaries or lengths are not those of its plan."""
+        starts = row.seq_start_id.astype(np.int64)
+        token = first_difference(starts, bounds[:-1])
+        if token is not None:
+            self._add(pack, None, SEQ_START_ID, token, value_at(starts, token), value_at(bounds[:-1], token))
+            return
+        for column in (INPUT_IDS, LOSS_MASK):
+            num_entries = len(getattr(row, column))
+            if num_entries != bounds[-1]:
+                self._add(pack, None, column, None, f"{num_entries} entries", f"{bounds[-1]} entries")
+                return
 
     def _stored(self, packs: Sequence[int]) -> dict[int, PackedRow]:
         """Return the packs that can be read; each of the others is a difference."""
@@ -148,11 +147,6 @@ class PackDeriver:
             except ArtifactError as error:
                 self._add(pack, None, "", None, str(error), "a row")
         return rows
-
-    def _bounds(self, members: Sequence[PlanEntry]) -> npt.NDArray[np.int64]:
-        lengths = np.array([entry.runtime_length for entry in members], dtype=np.int64)
-        physical = aligned_runtime_lengths(lengths, self._artifact.manifest.pad_seq_to_mult) + 1
-        return np.concatenate(([0], np.cumsum(physical))).astype(np.int64)
 
     def _compare_file(self, file_index: int, left: set[_Place], expected: dict[_Place, _Expected]) -> None:
         if not 0 <= file_index < len(self._inputs):
@@ -186,43 +180,21 @@ class PackDeriver:
             self._add(entry.pack, entry, INPUT_IDS, None, "a sequence", f"none: {derived.reason}: {derived.detail}")
             return
         ids, mask = _as_stored(derived, self._artifact.manifest.pad_seq_to_mult, self._eos_token_id)
-        if derived.runtime_length == entry.runtime_length and _digest(ids, mask) == expected.digest:
-            return
-        try:
-            row = read_packs(self._artifact, self._split, [entry.pack])[entry.pack]
-        except BridgepackError:  # it was read before; whatever happens to the file now, the sequence differs
-            self._add(entry.pack, entry, INPUT_IDS, None, "unreadable", "a sequence")
-            return
-        bounds = self._bounds(entries_of_packs(self._artifact, self._split, [entry.pack])[entry.pack])
-        start, stop = bounds[entry.position : entry.position + 2].tolist()
-        for column, stored, wanted in (
-            (INPUT_IDS, row.input_ids[start:stop], ids),
-            (LOSS_MASK, row.loss_mask[start:stop], mask),
-        ):
+        for column, stored, wanted in ((INPUT_IDS, expected.ids, ids), (LOSS_MASK, expected.mask, mask)):
             token = first_difference(stored, wanted)
             if token is not None:
                 self._add(entry.pack, entry, column, token, value_at(stored, token), value_at(wanted, token))
                 return
-        self._add(entry.pack, entry, _PLAN, None, entry.runtime_length, derived.runtime_length)
+        if derived.runtime_length != entry.runtime_length:
+            self._add(entry.pack, entry, _PLAN, None, entry.runtime_length, derived.runtime_length)
 
-    def _add(
-        self, pack: int, entry: PlanEntry | None, column: str, token: int | None, stored: Any, derived: Any
-    ) -> None:
-        self._found.differences.append(
-            difference_at(
-                self._artifact,
-                self._split,
-                pack,
-                entry,
-                column=column,
-                token=token,
-                in_artifact=stored,
-                from_source=derived,
-            )
-        )
+    def _add(self, pack: int, *found: Any) -> None:
+        self._found.differences.append(difference_at(self._artifact, self._split, pack, *found))
 
 
-def difference_at(artifact: Artifact, split: str, pack: int, entry: PlanEntry | None, **found: Any) -> RowDifference:
+def difference_at(
+    artifact: Artifact, split: str, pack: int, entry: PlanEntry | None, column: str, token: int | None, *values: Any
+) -> RowDifference:
     """Return a difference with where its pack lies and where its sequence came from.
 
     Args:
@@ -230,7 +202,9 @@ def difference_at(artifact: Artifact, split: str, pack: int, entry: PlanEntry | 
         split: of the pack.
         pack: row of the split, from 0; one behind the last counts as the last.
         entry: of the sequence in the plan; None where the pack as a whole differs.
-        found: the other fields of a `RowDifference`.
+        column: as of a `RowDifference`; so is `token`.
+        token: the first that differs.
+        values: what the artifact has there, and what its source gives.
     """
     index, inputs = shard_index(artifact, split), split_record(artifact, split).inputs
     place = index.place_of(min(pack, index.num_packs - 1))
@@ -242,7 +216,10 @@ def difference_at(artifact: Artifact, split: str, pack: int, entry: PlanEntry | 
         sequence=entry.position if entry else None,
         file=inputs[entry.file_index].path if entry and 0 <= entry.file_index < len(inputs) else None,
         row=entry.row if entry else None,
-        **found,
+        column=column,
+        token=token,
+        in_artifact=values[0],
+        from_source=values[1],
     )
 
 
@@ -275,21 +252,5 @@ def _as_stored(
     return ids, mask
 
 
-def _digest(ids: npt.NDArray[Any], mask: npt.NDArray[Any]) -> bytes:
-    """Return a digest of a sequence as stored, whatever types the columns have."""
-    digest = hashlib.blake2b(np.ascontiguousarray(ids, dtype=np.int64).tobytes(), digest_size=16)
-    digest.update(np.ascontiguousarray(mask, dtype=np.int64).tobytes())
-    return digest.digest()
-
-
-def _structure_problem(row: PackedRow, bounds: npt.NDArray[np.int64]) -> tuple[str, int | None, Any, Any] | None:
-    """Return (column, place, found, expected) where a row's boundaries or lengths are not those of its plan."""
-    starts = row.seq_start_id.astype(np.int64)
-    token = first_difference(starts, bounds[:-1])
-    if token is not None:
-        return SEQ_START_ID, token, value_at(starts, token), value_at(bounds[:-1], token)
-    for column, values in ((INPUT_IDS, row.input_ids), (LOSS_MASK, row.loss_mask)):
-        if len(values) != bounds[-1]:
-            return column, None, f"{len(values)} entries", f"{bounds[-1]} entries"
-    assert np.array_equal(sequence_bounds(row), bounds)
-    return None
+def _are_equal(one: _Expected, other: _Expected) -> bool:
+    return np.array_equal(one.ids, other.ids) and np.array_equal(one.mask, other.mask)

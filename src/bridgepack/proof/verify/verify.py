@@ -177,8 +177,7 @@ class _Verification:
 
     def _other_pack(self, split: str, pack: int) -> RowDifference:
         """Return the difference of a pack whose sequences are what they should be, each by itself."""
-        found: dict[str, Any] = {"in_artifact": "a pack", "from_source": "another pack, or none"}
-        return difference_at(self._artifact, split, pack, None, column="", token=None, **found)
+        return difference_at(self._artifact, split, pack, None, "", None, "a pack", "another pack, or none")
 
     def _with_cause(self, item: RowDifference) -> RowDifference:
         reasons = list(self._reasons(item)) or [("artifact changed", self._origin.no_other_cause)]
