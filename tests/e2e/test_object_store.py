@@ -21,6 +21,7 @@ from bridgepack.data.upload import Upload, upload_artifact
 from bridgepack.errors import ArtifactError, ConfigError, DataError
 from tests.support.object_store import running_object_store, s3_client
 from tests.support.small_builds import (
+    Command,
     build,
     chat_row,
     data_bytes,
@@ -193,41 +194,40 @@ def test_msc_urls_are_read(project: Path, chatml_tokenizer: Path) -> None:
 
 
 def test_artifact_is_read_where_it_lies(
-    client: Any, project: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+    client: Any, project: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     client.create_bucket(Bucket="read")
     built = upload_of(recipe_of(str(project / "data"), chatml_tokenizer), "s3://read/packed").output
     monkeypatch.setattr("bridgepack.data.artifact.checking.BYTES_PER_WORKER", 1 << 16)
     here, there = (
-        json.loads(run_cli(project, "check", str(place), "--json", "--workers", "2").stdout)
-        for place in (built, "s3://read/packed")
+        json.loads(command("check", place, "--json", "--workers", "2").output) for place in (built, "s3://read/packed")
     )
     assert {**there, "target": ""} == {**here, "target": ""}
     assert there["summary"]["num_rows"] > 0
-    assert run_cli(project, "check", "s3://read/packed").returncode == 0
+    assert command("check", "s3://read/packed").code == 0
     for arguments in ((), ("--row", "3")):
-        shown = [run_cli(project, "inspect", str(place), *arguments).stdout for place in (built, "s3://read/packed/")]
+        shown = [command("inspect", place, *arguments).output for place in (built, "s3://read/packed/")]
         assert shown[1].replace("s3://read/packed", str(built)) == shown[0] != ""
     for words in (("--step", "1", "--rank", "0", "--world-size", "1"), ("--source", "a.jsonl:7"), ("--pack", "2")):
-        here, there = (run_cli(project, "trace", str(place), *words, "--json") for place in (built, "s3://read/packed"))
-        assert (there.returncode, there.stderr) == (here.returncode, here.stderr) == (0, "")
-        assert there.stdout.replace("s3://read/packed", str(built)) == here.stdout
-    verified = run_cli(project, "verify", "s3://read/packed", "--all", "--json")
-    assert (verified.returncode, json.loads(verified.stdout)["outcome"]) == (0, "same"), verified.stdout
+        here, there = (command("trace", place, *words, "--json") for place in (built, "s3://read/packed"))
+        assert (there.code, there.errors) == (here.code, here.errors) == (0, "")
+        assert there.output.replace("s3://read/packed", str(built)) == here.output
+    verified = command("verify", "s3://read/packed", "--all", "--json")
+    assert (verified.code, json.loads(verified.output)["outcome"]) == (0, "same"), verified.output
 
     (shard,) = (built / "training").glob("*.parquet")
     client.put_object(Bucket="read", Key=f"packed/training/{shard.name}", Body=b"x" * shard.stat().st_size)
     client.put_object(Bucket="read", Key="packed/training/more.parquet", Body=b"x")
-    broken = run_cli(project, "check", "s3://read/packed")
-    assert broken.returncode == 1
-    assert "it is not what the manifest says, and lies in an object store" in broken.stdout
-    assert "training/more.parquet" in broken.stdout
-    refused = run_cli(project, "inspect", "s3://read/packed")
-    assert refused.returncode == 2
-    assert "is not as it was built: " in refused.stderr
+    broken = command("check", "s3://read/packed")
+    assert broken.code == 1
+    assert "it is not what the manifest says, and lies in an object store" in broken.output
+    assert "training/more.parquet" in broken.output
+    refused = command("inspect", "s3://read/packed")
+    assert refused.code == 2
+    assert "is not as it was built: " in refused.errors
 
 
-def test_no_artifact_at_a_url_is_one_message(client: Any, tmp_path: Path) -> None:
+def test_no_artifact_at_a_url_is_one_message(client: Any, command: Command) -> None:
     client.create_bucket(Bucket="empty")
     messages = {
         "s3://nothere/packed": "cannot be read: ",
@@ -235,8 +235,8 @@ def test_no_artifact_at_a_url_is_one_message(client: Any, tmp_path: Path) -> Non
         "ftp://host/packed": "allowed: a path, or a URL with s3",
         "s3://": "Name the bucket",
     }
-    for command, url in [("check", url) for url in messages] + [("inspect", "s3://"), ("verify", "s3://empty/packed")]:
-        refused = run_cli(tmp_path, command, url)
-        assert refused.returncode == 2
-        assert messages[url] in refused.stderr
-        assert refused.stderr.count("\n") == 1
+    for name, url in [("check", url) for url in messages] + [("inspect", "s3://"), ("verify", "s3://empty/packed")]:
+        refused = command(name, url)
+        assert refused.code == 2
+        assert messages[url] in refused.errors
+        assert refused.errors.count("\n") == 1

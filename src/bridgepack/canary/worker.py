@@ -7,6 +7,7 @@ standard output. It ends when standard input does, or the process that started i
 import ctypes
 import dataclasses
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -67,6 +68,7 @@ def _opened(request: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 def _run(config: Any, request: RunRequest) -> dict[str, Any]:
     """Run a step on as many processes as it has ranks; where one fails, the others are ended."""
     folder, port, size = Path(request.folder), _free_port(), request.layout.world_size
+    gc.freeze()  # what ranks share is not looked through again, which would also copy it
     processes = {_forked(config, request, rank, port): rank for rank in range(size)}
     codes: dict[int, int | None] = {}
     begun = time.monotonic()
