@@ -1,5 +1,6 @@
 """Environment and fixtures of every test."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -63,6 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {PROJECT / "tests" / name: place for place, name in enumerate(_LONG_FILES)}
     assert all(path.is_file() for path in places), "a file of _LONG_FILES is gone"
     items.sort(key=lambda item: places.get(item.path, len(places)))
+    gc.freeze()  # thousands of tests and what they import are not looked through again
     for item in items:
         if "reference_data" in getattr(item, "fixturenames", ()):
             item.add_marker("reference_data")

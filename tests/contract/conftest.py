@@ -1,6 +1,6 @@
 """The real megatron-bridge, imported once for all contract tests."""
 
-import importlib
+import gc
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
+from bridgepack.bridge.shipped import import_host
 from tests.support.upstream_recipes import (
     NOT_LOADED,
     RecipeFunction,
@@ -24,7 +25,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     """Yield `megatron.bridge`; the first test that asks waits some 20 seconds for the import."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MEGATRON_CONFIG_LOCK_DIR", str(tmp_path_factory.mktemp("locks")))
-        yield importlib.import_module("megatron.bridge")
+        module: ModuleType = import_host("megatron.bridge")
+        gc.freeze()
+        yield module
 
 
 @pytest.fixture(scope="session")

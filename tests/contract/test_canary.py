@@ -4,12 +4,9 @@ Steps are forked off one process, as importing the host takes longer than they d
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +18,11 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError
 from tests.support.canaries import build_artifact, canary_recipe, compare, write_inputs
 from tests.support.hub_configs import model_configs
+from tests.support.small_builds import Command
 from tests.support.traced_artifacts import restate
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
-PROJECT = Path(__file__).parents[2]
 COMBINED = Layout(context=2, tensor=2, pipeline=2, sequence_parallel=True)
 LAYOUTS = [
     Layout(),
@@ -254,23 +251,15 @@ def test_the_fingerprint_is_the_same_from_run_to_run(
     assert again[0].layouts == again[1].layouts
 
 
-def _run_cli(folder: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from bridgepack.cli import main; main()", "canary", *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HOME": str(folder / "hf")},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+def test_the_command_prints_one_page_and_exits_with_1_for_a_fault(
+    host: HostProcess, artifact: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process with the host is that of the other tests; what it does is the command's."""
+    monkeypatch.setattr("bridgepack.canary.canary.HostProcess", lambda *_, **__: nullcontext(host))
+    finished = command("canary", artifact, "--pipeline", 3, "--packs", 2, "--plant", "boundaries-dropped")
 
-
-def test_the_command_prints_one_page_and_exits_with_1_for_a_fault(work: Path, artifact: Path) -> None:
-    finished = _run_cli(work, artifact, "--pipeline", 3, "--packs", 2, "--plant", "boundaries-dropped")
-
-    assert finished.returncode == 1, finished.stderr
-    lines = finished.stdout.splitlines()
+    assert finished.code == 1, finished.errors
+    lines = finished.output.splitlines()
     assert lines[0].startswith("canary of ")
     assert "boundaries-dropped (BP801, BP890) in PP 3" in lines
     assert any("pipeline stage 2 of 3 got no boundaries" in line for line in lines)

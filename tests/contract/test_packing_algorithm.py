@@ -44,7 +44,7 @@ def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with chat.jsonl, pairs.jsonl and tokenizer."""
     folder = tmp_path_factory.mktemp("conversations")
     chat = folder / "chat.jsonl"
-    write_docstring_conversations(chat, limit=300)
+    write_docstring_conversations(chat, limit=150)
     train_chatml_tokenizer(folder / "tokenizer", iter_texts(chat), vocab_size=600)
     turns = [json.loads(line)["messages"] for line in chat.read_text().splitlines()]
     pairs = [{"prompt": str(messages[0]["content"]), "completion": str(messages[-1]["content"])} for messages in turns]
@@ -185,7 +185,7 @@ def test_prompt_completion(
 @pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
 def test_gsm8k(tmp_path: Path, reference_data: Path, pad_seq_to_mult: int) -> None:
     lines = (reference_data / "data" / "gsm8k_train.jsonl").read_text().splitlines()
-    pairs = [json.loads(line) for line in strided(lines, 8)]
+    pairs = [json.loads(line) for line in strided(lines, 16)]
     rows = [
         {"messages": [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}]}
         for row in pairs

@@ -23,6 +23,7 @@ from bridgepack.data.upload import Upload, upload_artifact
 from bridgepack.errors import ArtifactError, ConfigError, DataError
 from tests.support.object_store import running_object_store, s3_client
 from tests.support.small_builds import (
+    Command,
     build,
     chat_row,
     data_bytes,
@@ -195,70 +196,69 @@ def test_msc_urls_are_read(project: Path, chatml_tokenizer: Path) -> None:
 
 
 def test_artifact_is_read_where_it_lies(
-    client: Any, project: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+    client: Any, project: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     client.create_bucket(Bucket="read")
     recipe = recipe_of(str(project / "data"), chatml_tokenizer)
     built = upload_of(recipe, "s3://read/packed").output
     monkeypatch.setattr("bridgepack.data.artifact.checking.BYTES_PER_WORKER", 1 << 16)
     here, there = (
-        json.loads(run_cli(project, "check", str(place), "--json", "--workers", "2").stdout)
-        for place in (built, "s3://read/packed")
+        json.loads(command("check", place, "--json", "--workers", "2").output) for place in (built, "s3://read/packed")
     )
     assert {**there, "target": ""} == {**here, "target": ""}
     assert there["summary"]["num_rows"] > 0
-    assert run_cli(project, "check", "s3://read/packed").returncode == 0
+    assert command("check", "s3://read/packed").code == 0
     for arguments in ((), ("--row", "3")):
-        shown = [run_cli(project, "inspect", str(place), *arguments).stdout for place in (built, "s3://read/packed/")]
+        shown = [command("inspect", place, *arguments).output for place in (built, "s3://read/packed/")]
         assert shown[1].replace("s3://read/packed", str(built)) == shown[0] != ""
     for words in (("--step", "1", "--rank", "0", "--world-size", "1"), ("--source", "a.jsonl:7"), ("--pack", "2")):
-        here, there = (run_cli(project, "trace", str(place), *words, "--json") for place in (built, "s3://read/packed"))
-        assert (there.returncode, there.stderr) == (here.returncode, here.stderr) == (0, "")
-        assert there.stdout.replace("s3://read/packed", str(built)) == here.stdout
-    verified = run_cli(project, "verify", "s3://read/packed", "--all", "--json")
-    assert (verified.returncode, json.loads(verified.stdout)["outcome"]) == (0, "same"), verified.stdout
-    _assert_compared_judged_and_drawn(project, built, recipe)
+        here, there = (command("trace", place, *words, "--json") for place in (built, "s3://read/packed"))
+        assert (there.code, there.errors) == (here.code, here.errors) == (0, "")
+        assert there.output.replace("s3://read/packed", str(built)) == here.output
+    verified = command("verify", "s3://read/packed", "--all", "--json")
+    assert (verified.code, json.loads(verified.output)["outcome"]) == (0, "same"), verified.output
+    _assert_compared_judged_and_drawn(command, project, built, recipe)
 
     (shard,) = (built / "training").glob("*.parquet")
     client.put_object(Bucket="read", Key=f"packed/training/{shard.name}", Body=b"x" * shard.stat().st_size)
     client.put_object(Bucket="read", Key="packed/training/more.parquet", Body=b"x")
-    broken = run_cli(project, "check", "s3://read/packed")
-    assert broken.returncode == 1
-    assert "it is not what the manifest says, and lies in an object store" in broken.stdout
-    assert "training/more.parquet" in broken.stdout
-    refused = run_cli(project, "inspect", "s3://read/packed")
-    assert refused.returncode == 2
-    assert "is not as it was built: " in refused.stderr
+    broken = command("check", "s3://read/packed")
+    assert broken.code == 1
+    assert "it is not what the manifest says, and lies in an object store" in broken.output
+    assert "training/more.parquet" in broken.output
+    refused = command("inspect", "s3://read/packed")
+    assert refused.code == 2
+    assert "is not as it was built: " in refused.errors
 
 
-def _assert_compared_judged_and_drawn(project: Path, built: Path, recipe: SFTRecipe) -> None:
+def _assert_compared_judged_and_drawn(command: Command, project: Path, built: Path, recipe: SFTRecipe) -> None:
     """A URL answers `diff`, `check --artifact` and `report` as the folder does, from Python as well."""
     url, here = "s3://read/packed", "read/packed"
     shutil.copytree(built, project / here)
-    compared = run_cli(project, "diff", here, url, "--html", "diff.html")
-    assert (compared.returncode, compared.stderr) == (0, "")
-    assert "the same packs" in compared.stdout
+    compared = command("diff", here, url, "--html", "diff.html")
+    assert (compared.code, compared.errors) == (0, "")
+    assert "the same packs" in compared.output
     assert url in (project / "diff.html").read_text()
     write_recipe(project / "recipe.yaml", recipe)
     judged = [
-        json.loads(run_cli(project, "check", "recipe.yaml", "--artifact", place, "--no-files", "--json").stdout)
+        json.loads(command("check", "recipe.yaml", "--artifact", place, "--no-files", "--json").output)
         for place in (here, url)
     ]
     assert judged[0]["summary"]["num_errors"] == judged[1]["summary"]["num_errors"]
     assert [one["code"] for one in judged[0]["findings"]] == [one["code"] for one in judged[1]["findings"]]
     assert bridgepack.check(recipe, artifact=url).num_rows == judged[0]["summary"]["num_rows"] > 0
-    refused = run_cli(project, "report", url)
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "--output is not given; nothing is written to 's3://read/packed'" in refused.stderr
+    refused = command("report", url)
+    assert (refused.code, refused.errors.count("\n")) == (2, 1)
+    assert "--output is not given; nothing is written to 's3://read/packed'" in refused.errors
     pages = []
     for place in (here, url):
-        drawn = run_cli(project, "report", place, "--output", "page.html", "--card", "card.md")
-        assert drawn.returncode == 0, drawn.stderr
+        drawn = command("report", place, "--output", "page.html", "--card", "card.md")
+        assert drawn.code == 0, drawn.errors
         pages.append((project / "page.html").read_text().replace(url, here))
     assert pages[0] == pages[1]
 
 
-def test_no_artifact_at_a_url_is_one_message(client: Any, tmp_path: Path) -> None:
+def test_no_artifact_at_a_url_is_one_message(client: Any, command: Command) -> None:
     client.create_bucket(Bucket="empty")
     messages = {
         "s3://nothere/packed": "cannot be read: ",
@@ -267,8 +267,8 @@ def test_no_artifact_at_a_url_is_one_message(client: Any, tmp_path: Path) -> Non
         "s3://": "Name the bucket",
     }
     others = [("inspect", "s3://"), ("verify", "s3://empty/packed"), ("report", "s3://"), ("diff here", "s3://")]
-    for command, url in [("check", url) for url in messages] + others:
-        refused = run_cli(tmp_path, *command.split(), url)
-        assert refused.returncode == 2
-        assert messages[url] in refused.stderr
-        assert refused.stderr.count("\n") == 1
+    for name, url in [("check", url) for url in messages] + others:
+        refused = command(*name.split(), url)
+        assert refused.code == 2
+        assert messages[url] in refused.errors
+        assert refused.errors.count("\n") == 1

@@ -71,13 +71,17 @@ def test_derivations_agree(judged: dict[str, Judged], family: Family, row: Any, 
 
 @settings(deadline=None, max_examples=60)
 @given(row=rows(), place=st.floats(0, 1, exclude_max=True))
-def test_a_changed_token_is_found(judged: dict[str, Judged], family: Family, row: Any, place: float) -> None:
+def test_a_changed_token_is_found_and_a_shifted_mask_is_named(
+    judged: dict[str, Judged], family: Family, row: Any, place: float
+) -> None:
     pair = judged["assistant"]
     made = pair.encode(row)
-    if isinstance(made, RowError) or (family.name in LOSING and _holds_control_tokens(row)):
+    holds_control_tokens = _holds_control_tokens(row)
+    if isinstance(made, RowError) or (family.name in LOSING and holds_control_tokens):
         return
     token = int(place * len(made.mask))
-    verdict = pair.verdict(row, [bit ^ (index == token) for index, bit in enumerate(made.mask)])
+    changed = [bit ^ (index == token) for index, bit in enumerate(made.mask)]
+    verdict = pair.judge.judge(row, made._replace(mask=changed))
 
     kinds = {finding.kind for finding in verdict.findings}
     if kinds:
@@ -88,18 +92,11 @@ def test_a_changed_token_is_found(judged: dict[str, Judged], family: Family, row
     has_whole_judge = any(verdict.reasons.get(name) == () for name in (PREFIXES, MARKS))
     assert kinds or not (is_solid and has_whole_judge), text
 
-
-@settings(deadline=None, max_examples=60)
-@given(row=rows())
-def test_a_shifted_mask_is_named(judged: dict[str, Judged], family: Family, row: Any) -> None:
-    pair = judged["assistant"]
-    made = pair.encode(row)
-    if isinstance(made, RowError) or not any(made.mask) or _holds_control_tokens(row):
-        return
-    whole = [name for name in (PREFIXES, MARKS) if pair.verdict(row).reasons[name] == ()]
-    for mask in ([*made.mask[1:], 0], [0, *made.mask[:-1]]):
-        if whole and mask != made.mask:
-            assert pair.kinds(row, mask)
+    if any(made.mask) and not holds_control_tokens:
+        reasons = pair.judge.judge(row, made).reasons
+        for mask in ([*made.mask[1:], 0], [0, *made.mask[:-1]]):
+            if mask != made.mask and () in (reasons[PREFIXES], reasons[MARKS]):
+                assert pair.judge.judge(row, made._replace(mask=mask)).findings
 
 
 def _answers_twice(row: Any) -> bool:

@@ -8,6 +8,7 @@ has to end the others by itself. A process that does not end in time is killed, 
 
 import dataclasses
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -25,7 +26,10 @@ from tests.support import sabotage
 from tests.support.train_on_cpu import import_host, run_on_cpu
 
 #: What every process of a run would import for itself; none of it keeps a function of the host that damage replaces.
-_PRELOADED = ("bridgepack.running.train", "bridgepack.data.artifact.checking", "bridgepack.rules.registry")
+_PRELOADED = (
+    *("bridgepack.running.train", "bridgepack.data.artifact.checking", "bridgepack.rules.registry"),
+    *("bridgepack.bridge.writing.write", "bridgepack.planning.balance", "bridgepack.canary.cpu.reference_attention"),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +62,7 @@ def main(requests_path: str, results_path: str) -> None:
     import_host()
     for name in _PRELOADED:
         importlib.import_module(name)
+    gc.freeze()
     requests = [RunRequest(**request) for request in json.loads(Path(requests_path).read_text())]
     results = [dataclasses.asdict(_run(request)) for request in requests]
     Path(results_path).write_text(json.dumps(results))

@@ -3,7 +3,6 @@
 usage: python -m tests.support.older_host_probe REQUEST.json ANSWER.json   in a process that has imported no megatron
 """
 
-import importlib
 import json
 import logging
 import os
@@ -15,9 +14,11 @@ from typing import Any
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.plain import plain_values, value_at
+from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.wiring import Packs, Setting, host_settings
 from bridgepack.bridge.writing.older_hosts import older_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
 from bridgepack.releases import RELEASES, HostRelease, release_of
 from tests.support.hub_configs import offline_hub
 
@@ -50,8 +51,8 @@ def settings_of(case: Mapping[str, Any], bridge_version: str) -> tuple[Setting, 
 
 def _import_error(module: str) -> str | None:
     try:
-        importlib.import_module(module)
-    except ImportError as error:
+        import_host(module)
+    except ConfigError as error:
         return str(error)
     return None
 

@@ -110,9 +110,9 @@ def tiny_recipe(work: Path, model: Model, method: MethodKind) -> SFTRecipe:
 
 
 def main(requests_path: str, results_path: str) -> None:
-    from bridgepack.bridge.import_on_cpu import install_import_hook
+    from tests.support.train_on_cpu import import_host
 
-    install_import_hook()
+    import_host()
     from bridgepack.canary.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
     run_cuda_calls_on_cpu()

@@ -3,7 +3,7 @@
 Usage: torchrun --nproc-per-node 2 tests/support/train_on_cpu.py --recipe FILE --run-folder FOLDER
 """
 
-import importlib
+import gc
 import os
 import sys
 from pathlib import Path
@@ -19,11 +19,12 @@ from tests.support import sabotage  # noqa: E402 (found on that path)
 
 def import_host() -> None:
     """Import everything of megatron-bridge that a run needs, without changing it."""
-    from bridgepack.bridge.import_on_cpu import install_import_hook
+    from bridgepack.bridge import shipped
 
-    install_import_hook()
     for name in ("finetune", "gpt_step", "pretrain", "utils.train_utils"):
-        importlib.import_module(f"megatron.bridge.training.{name}")
+        shipped.import_host(f"megatron.bridge.training.{name}")
+    shipped.import_host("megatron.bridge.recipes")
+    gc.freeze()
 
 
 def run_on_cpu() -> None:

@@ -34,9 +34,9 @@ NUM_LAYERS = 2
 
 def main(requests_path: str, results_path: str) -> None:
     """For each request run pretrain(), then finetune() from its checkpoint."""
-    from bridgepack.bridge.import_on_cpu import install_import_hook
+    from tests.support.train_on_cpu import import_host
 
-    install_import_hook()
+    import_host()
     from bridgepack.canary.cpu.training import run_cuda_calls_on_cpu
 
     run_cuda_calls_on_cpu()

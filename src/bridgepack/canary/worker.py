@@ -7,6 +7,7 @@ standard output. It ends when standard input does, or the process that started i
 import ctypes
 import dataclasses
 import faulthandler
+import gc
 import importlib
 import json
 import multiprocessing
@@ -65,6 +66,7 @@ def _opened(request: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 def _run(config: Any, request: RunRequest) -> dict[str, Any]:
     """Run a step on as many processes as it has ranks; where one fails, the others are ended."""
+    gc.freeze()  # what ranks share is not looked through again, which would also copy it
     fork, port = multiprocessing.get_context("fork"), _free_port()
     ranks = [
         fork.Process(target=_rank, args=(config, request, rank, port)) for rank in range(request.layout.world_size)
