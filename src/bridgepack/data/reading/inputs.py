@@ -16,6 +16,7 @@ from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
 from bridgepack.config.recipe.sources import DEFAULT_SPLIT, DataSource, Source, path_of
 from bridgepack.data.files import hub_or_cache
 from bridgepack.data.reading.decompression import open_stream
+from bridgepack.data.reading.json_rows import names_of
 from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, find_objects, scheme_of
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
@@ -52,8 +53,7 @@ class RowView:
         """
         if self.names and not any(column in row for _, column in self.names):
             wanted = ", ".join(column for _, column in self.names)
-            found = ", ".join(sorted(map(str, row)))[:200] or "no fields"
-            detail = f"none of {wanted}, which columns of its source names; it has: {found}"
+            detail = f"none of {wanted}, which columns of its source names; it has: {names_of(row)}"
             raise RowError(DropReason.MISSING_FIELD, detail)
         left_out = {*self.hidden, *(name for pair in self.names for name in pair)}
         others = {name: value for name, value in row.items() if name not in left_out}

@@ -42,6 +42,11 @@ def read_line(line: bytes, file_index: int, row: int) -> Example | RowError | No
     return _slowly(line, file_index, row)
 
 
+def names_of(columns: Mapping[Any, Any]) -> str:
+    """Return the columns that a row has, for messages."""
+    return ", ".join(sorted(map(str, columns)))[:200] or "no fields"
+
+
 def row_of(value: Any, file_index: int, row: int) -> Example | RowError:
     """Return a value that was read as a row, or why it is none."""
     if not isinstance(value, Mapping):

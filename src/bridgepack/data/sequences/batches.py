@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bridgepack.data.reading.rows import RowRead
-from bridgepack.data.sequences.encoding import Encoder, FlatBatch
+from bridgepack.data.sequences.encoding import Encoder
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason, Example
@@ -84,7 +84,6 @@ class _Pending:
     def encoded(self, encoder: Encoder) -> TokenBatch:
         """Return the sequences of the rows; those without a mask or with fewer than two tokens are drops."""
         flat = encoder.encode(self.rows)
-        row_offsets = np.array(self.row_offsets, dtype=np.int64)
         lengths = np.diff(flat.offsets)
         is_kept = lengths >= 2
         is_kept[list(flat.errors)] = False
@@ -92,28 +91,15 @@ class _Pending:
             too_short = RowError(DropReason.TOO_SHORT, f"{lengths[index]} tokens; next-token loss needs at least 2")
             error = flat.errors.get(index, too_short)
             self.drops.append(RowDrop(self.row_offsets[index], error.reason, error.detail))
-        if not is_kept.all():
-            flat, row_offsets = _only(flat, is_kept), row_offsets[is_kept]
+        is_kept_token = np.repeat(is_kept, lengths)
         return TokenBatch(
-            input_ids=flat.input_ids,
-            loss_mask=flat.loss_mask,
-            offsets=flat.offsets,
-            row_offsets=row_offsets,
-            num_context=flat.num_context,
+            input_ids=flat.input_ids[is_kept_token],
+            loss_mask=flat.loss_mask[is_kept_token],
+            offsets=np.concatenate(([0], np.cumsum(lengths[is_kept]))),
+            row_offsets=np.array(self.row_offsets, dtype=np.int64)[is_kept],
+            num_context=flat.num_context[is_kept],
             drops=tuple(sorted(self.drops)),
             losses=tuple(self.losses),
             num_rows=self.num_rows,
             num_blank_lines=self.num_blank_lines,
         )
-
-
-def _only(flat: FlatBatch, is_kept: Any) -> FlatBatch:
-    """Return the rows that stay."""
-    lengths = np.diff(flat.offsets)
-    tokens = np.repeat(is_kept, lengths)
-    return FlatBatch(
-        input_ids=flat.input_ids[tokens],
-        loss_mask=flat.loss_mask[tokens],
-        offsets=np.concatenate(([0], np.cumsum(lengths[is_kept]))).astype(np.int64),
-        num_context=flat.num_context[is_kept],
-    )

@@ -20,7 +20,7 @@ from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
 from bridgepack.data.sequences.quick_masks import QuickMasks
 from bridgepack.data.sequences.reasoning import ReasoningMasks, has_thoughts
 from bridgepack.data.tokenizers.engines import FlatIds, joined
-from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, DropReason, LostKind, MaskArray
 
@@ -114,14 +114,10 @@ class ChatEncoder:
                     yield Loss(LostKind.TEMPLATE_KWARGS, detail)
 
     def _rendered(self, conversation: Conversation) -> RenderedChat:
-        if not self._is_marked:
-            text = self._tokenizer.render_text(conversation.messages, conversation.tools, conversation.template_kwargs)
-            return RenderedChat(conversation, text, None)
-        text, spans = self._tokenizer.render_marked(
-            conversation.messages, conversation.tools, conversation.template_kwargs
-        )
-        check_is_unicode(text)
-        return RenderedChat(conversation, text, spans)
+        inputs = conversation.messages, conversation.tools, conversation.template_kwargs
+        if self._is_marked:
+            return RenderedChat(conversation, *self._tokenizer.render_marked(*inputs))
+        return RenderedChat(conversation, self._tokenizer.render_text(*inputs), None)
 
     def _mask(self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
         if self._settings.loss_mode == "full":

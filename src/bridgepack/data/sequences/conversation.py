@@ -7,6 +7,7 @@ from typing import Any
 
 from bridgepack.config.recipe.data import OWN_TEMPLATE_VARIABLES
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, ChatPreprocessing
+from bridgepack.data.reading.json_rows import names_of
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
@@ -105,7 +106,7 @@ def _turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> Sequence[
         if has_pair:
             return _pair_as_turns(columns, settings)
         pair = f"{settings.prompt_column} with {settings.completion_column}"
-        raise RowError(DropReason.MISSING_FIELD, f"none of {', '.join(names)}, nor {pair}; it has: {_keys(columns)}")
+        raise RowError(DropReason.MISSING_FIELD, f"none of {', '.join(names)}, nor {pair}; it has: {names_of(columns)}")
     turns = columns[name]
     if not isinstance(turns, Sequence) or isinstance(turns, (str, bytes)):
         raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(turns).__name__}; it must be a list of turns")
@@ -135,9 +136,8 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
     elif "role" in turn and turn.get("tool_calls"):
         name, message = turn["role"], {**turn, "content": None}
     else:
-        raise RowError(
-            DropReason.MISSING_FIELD, f"{where} has neither role and content nor from and value; it has: {_keys(turn)}"
-        )
+        detail = f"{where} has neither role and content nor from and value; it has: {names_of(turn)}"
+        raise RowError(DropReason.MISSING_FIELD, detail)
     if not isinstance(name, str):
         raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is a {type(name).__name__}; it must be text")
     role = role_aliases.get(name.lower()) or _ALIASES.get(name, name)
@@ -278,7 +278,3 @@ def _parsed(text: str, where: str) -> Any:
         raise RowError(DropReason.INVALID_FIELD, f"{where} is not JSON: {error}") from None
     except RecursionError:
         raise RowError(DropReason.INVALID_FIELD, f"{where} is nested too deeply") from None
-
-
-def _keys(columns: Mapping[str, Any]) -> str:
-    return ", ".join(sorted(map(str, columns)))[:200] or "no fields"

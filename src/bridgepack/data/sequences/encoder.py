@@ -11,6 +11,7 @@ from bridgepack.config.recipe.preprocessing import (
     TokenizedPreprocessing,
 )
 from bridgepack.config.recipe.recipe import ResolvedRecipe
+from bridgepack.data.reading.json_rows import names_of
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared
@@ -105,7 +106,7 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
 def _integers(columns: Mapping[str, Any], name: str) -> list[int]:
     values = columns.get(name)
     if values is None:
-        raise RowError(DropReason.MISSING_FIELD, f"{name} is missing; it has: {', '.join(sorted(columns))[:200]}")
+        raise RowError(DropReason.MISSING_FIELD, f"{name} is missing; it has: {names_of(columns)}")
     values = values.tolist() if isinstance(values, np.ndarray) else values
     if not isinstance(values, (list, tuple)) or not all(
         isinstance(value, int) or (isinstance(value, float) and value.is_integer()) for value in values

@@ -70,30 +70,16 @@ class ChatMasks:
     def has_markers_in_text(self, conversation: Conversation) -> bool:
         """Say whether a turn's text holds a marker, so that a scan could take it for the template's."""
         assert self._markers is not None
-        if self._is_plainly_clean(conversation):
-            return False
-        for text in texts_of(conversation):
-            is_suspect = self._marker_texts is None or any(part in text for part in self._marker_texts)
-            if is_suspect and is_unicode(text):  # only rendered text reaches the model, and that is known to be Unicode
-                ids = self._tokenizer.encode(text)
-                if any(find_span(ids, marker) >= 0 for marker in self._markers.all_sequences):
-                    return True
+        texts = texts_of(conversation)
+        if self._marker_texts is not None:
+            whole = "\0".join(texts)
+            if not [part for part in self._marker_texts if part in whole]:
+                return False
+        for text in filter(is_unicode, texts):  # only rendered text reaches the model, and that is known to be Unicode
+            ids = self._tokenizer.encode(text)
+            if any(find_span(ids, marker) >= 0 for marker in self._markers.all_sequences):
+                return True
         return False
-
-    def _is_plainly_clean(self, conversation: Conversation) -> bool:
-        """Say whether every turn is plain text without anything that a marker needs; a quick look."""
-        if self._marker_texts is None or conversation.tools is not None or conversation.template_kwargs:
-            return False
-        for message in conversation.messages:
-            for key, value in message.items():
-                if key == "role":
-                    continue
-                if type(value) is not str:
-                    return False
-                for part in self._marker_texts:
-                    if part in value:
-                        return False
-        return True
 
     def _assistant_mask(
         self,
@@ -158,8 +144,8 @@ class ChatMasks:
 def texts_of(conversation: Conversation) -> list[str]:
     """Return every text inside a conversation's turns, tools and variables; keys and roles do not count."""
     found: list[str] = []
-    turns = [[value for key, value in message.items() if key != "role"] for message in conversation.messages]
-    stack: list[Any] = [turns, conversation.tools, conversation.template_kwargs]
+    said = (value for message in conversation.messages for key, value in message.items() if key != "role")
+    stack: list[Any] = [conversation.tools, conversation.template_kwargs, *said]
     while stack:
         value = stack.pop()
         if isinstance(value, str):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, PromptCompletionPreprocessing
+from bridgepack.data.reading.json_rows import names_of
 from bridgepack.data.sequences.encoding import FlatBatch, Prepared, columns_hint, mask_out
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode
@@ -90,8 +91,7 @@ class PromptCompletionEncoder:
         if not has_names and all(name in columns for name in STANDARD_COLUMNS):
             names = STANDARD_COLUMNS
         if all(columns.get(name) is None for name in names):
-            found = ", ".join(sorted(map(str, columns)))[:200] or "no fields"
-            detail = f"{names[0]} is missing; it has: {found}{columns_hint(columns)}"
+            detail = f"{names[0]} is missing; it has: {names_of(columns)}{columns_hint(columns)}"
             raise RowError(DropReason.MISSING_FIELD, detail)
         return _text(columns, names[0]), _text(columns, names[1])
 
@@ -111,8 +111,7 @@ def _special(tokenizer: ChatTokenizer, name: str, is_wanted: bool) -> list[int]:
 def _text(columns: Mapping[str, Any], name: str) -> str:
     text = columns.get(name)
     if text is None:
-        found = ", ".join(sorted(map(str, columns)))[:200]
-        raise RowError(DropReason.MISSING_FIELD, f"{name} is missing; it has: {found or 'no fields'}")
+        raise RowError(DropReason.MISSING_FIELD, f"{name} is missing; it has: {names_of(columns)}")
     if not isinstance(text, str):
         raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(text).__name__}; it must be text")
     check_is_unicode(text)

@@ -232,10 +232,12 @@ class ChatTokenizer:
         """Return the text and the (first, one past the last) characters of the template's generation blocks.
 
         Raises:
-            RowError: with reason `template_error` when the template refuses the conversation.
+            RowError: as `render_text`.
         """
         with _refusals():
-            return self.template.render_marked(messages, tools, kwargs)
+            text, spans = self.template.render_marked(messages, tools, kwargs)
+        check_is_unicode(text)
+        return text, spans
 
     def identity(self) -> dict[str, Any]:
         """Return what rows depend on: name, template hash, sizes, special ids and the hashes of its files.
