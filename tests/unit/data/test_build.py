@@ -317,7 +317,7 @@ def _interrupting(function: Any) -> Any:
     return run
 
 
-@pytest.mark.parametrize("moment", ["moved", "leaving", "told"])
+@pytest.mark.parametrize("moment", ["leaving", "told"])
 def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
     tmp_path: Path,
     recipe: SFTRecipe,
@@ -325,9 +325,7 @@ def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if moment == "moved":
-        monkeypatch.setattr(staging, "move_into_place", _interrupting(staging.move_into_place))
-    elif moment == "leaving":
+    if moment == "leaving":
         monkeypatch.setattr(build_module.TemporaryDirectory, "__exit__", _interrupting(lambda *_: None))
     else:
         monkeypatch.setattr(building, "describe_build", _interrupting(lambda *_: None))
