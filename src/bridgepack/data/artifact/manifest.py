@@ -80,7 +80,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{path} was changed: it is not what its {_CHECKSUM} says. Copy it again, or build the artifact again."
         )
     try:
-        manifest: Manifest = TypeAdapter(Manifest).validate_python(_tuples(content))
+        manifest: Manifest = TypeAdapter(Manifest).validate_python(content)
         balance = manifest.resolved.get("balance")
         if balance is not None:
             TypeAdapter(BalanceRecord).validate_python(balance.get("value") if isinstance(balance, Mapping) else None)
@@ -102,11 +102,3 @@ def _why_missing(folder: Path) -> str:
         f"{str(folder)!r} has no {MANIFEST_FILE}, so it is no artifact: not built by bridgepack, or a build that did "
         "not finish. Build it with `bridgepack build RECIPE --output FOLDER`."
     )
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_tuples(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _tuples(item) for key, item in value.items()}
-    return value
