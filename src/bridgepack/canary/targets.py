@@ -18,7 +18,6 @@ from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.proof.packs import opened_artifact, read_packs, split_record
-from bridgepack.proof.runs import plain
 from bridgepack.records import TRAIN, PackedRow
 
 #: Where `build` puts artifacts, as NAME-FINGERPRINT.
@@ -76,7 +75,7 @@ def open_target(
                     "give the recipe in its place."
                 )
         folder = Path(text)
-        recipe = SFTRecipe.from_mapping(plain(opened_artifact(folder).manifest.recipe)).override(overrides)
+        recipe = SFTRecipe.from_mapping(opened_artifact(folder).manifest.recipe).override(overrides)
         return _with_artifact(text, recipe, folder, num_packs)
     target = load_target(text, overrides)
     if target.recipe is None:

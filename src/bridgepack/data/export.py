@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import Artifact
@@ -36,6 +36,8 @@ _BATCH_TOKENS = 1 << 18
 class Export(Result):
     """An artifact in the form of another version."""
 
+    DERIVED: ClassVar = ("is_written",)
+
     output: Path  #: its folder
     bridge_version: str  #: of megatron-bridge that it is for
     pack_format: str  #: `parquet`, the artifact as it is, or `npy`
@@ -48,17 +50,10 @@ class Export(Result):
         splits = self.manifest.splits if self.manifest is not None else ()
         return [{"split": split.name, **asdict(split.statistics)} for split in splits]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
-        return {
-            "output": str(self.output),
-            "bridge_version": self.bridge_version,
-            "pack_format": self.pack_format,
-            "source": str(self.source),
-            "source_fingerprint": self.source_fingerprint,
-            "is_written": self.manifest is not None,
-            "manifest": asdict(self.manifest) if self.manifest is not None else None,
-        }
+    @property
+    def is_written(self) -> bool:
+        """Whether it is there; else it is what an export would write."""
+        return self.manifest is not None
 
 
 def plan_export(artifact: Path, output: Path, bridge_version: str) -> Export:

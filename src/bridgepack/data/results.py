@@ -1,7 +1,7 @@
 """What a build is asked for, what it would do, and what it did."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_settings
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import DropReason, Manifest
-from bridgepack.records.results import Result
+from bridgepack.records.results import Result, leaves
 
 #: Changes that a message names.
 _MAX_CHANGES = 3
@@ -62,7 +62,7 @@ class ArtifactPlan:
     def _differences(self, existing: Manifest) -> str:
         """Return what differs in recipe and inputs from an artifact that is there."""
         old, new = (
-            {path: value for path, value in _leaves(recipe) if path != "name"}
+            {path: value for path, value in leaves(recipe) if path != "name"}
             for recipe in (existing.recipe, self.spec.resolved.recipe.model_dump(mode="json"))
         )
         changed = [path for path in new if old.get(path) != new[path]] + sorted(old.keys() - new.keys())
@@ -234,15 +234,6 @@ def build_options(
         ray=ray_settings(ray_address, num_workers) if engine == "ray" else None,
         replaces=replace,
     )
-
-
-def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value) of plain values."""
-    for name, value in section.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _plural(count: int, noun: str) -> str:

@@ -71,7 +71,6 @@ def workplace(plan: ArtifactPlan, store_folder: Path, progress: Progress) -> Ite
     """
     kept = Kept(output=str(plan.output), store=str(store_folder))
     with (
-        _complete_where_in_place(plan),
         kept_on_errors(kept),
         staging.staging(plan.output, f"{plan.spec.fingerprint}-{code_digest()}") as folder,
         opened_store(store_folder) as store,
@@ -87,19 +86,6 @@ def complete_on_interrupt(output: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise BuildInterrupted(f"the artifact is complete at {str(output)!r}") from None
-
-
-@contextmanager
-def _complete_where_in_place(plan: ArtifactPlan) -> Iterator[None]:
-    """Let Ctrl-C say that the artifact of a plan is complete, where it is."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        manifest = staging.existing_manifest(plan.output)
-        if manifest is None or manifest.fingerprint != plan.spec.fingerprint:
-            raise
-        with complete_on_interrupt(plan.output):
-            raise
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import shlex
 import tempfile
 from dataclasses import asdict, dataclass, fields
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import nemo_run as run
@@ -111,7 +112,9 @@ def _script(task: LaunchTask, job: Any) -> TaskScript:
         case _:
             commands = [request.cmd] if hasattr(request, "cmd") else [one.command for one in request.containers]
             title = f"command for {type(executor).__name__}"
-            text = "\n".join([*map(" ".join, commands), "", _settings(executor)])
+            written = Path(executor.job_dir, "launch.sh"), Path(executor.experiment_dir, "torchrun_job.sh")
+            scripts = [path.read_text(encoding="utf-8") for path in written if path.is_file()]
+            text = "\n".join([*map(" ".join, commands), *scripts, "", _settings(executor)])
     return TaskScript(task=task.name, title=title, command=command, depends_on=task.dependencies, text=text)
 
 

@@ -42,7 +42,6 @@ _NO_LAUNCHER: Mapping[str, Any] = NoLauncher(kind="none").model_dump(mode="json"
 _JOB_HANDLE = "slurm_tunnel://nemo_run/{}"
 #: Text that a shell takes as one word; `$` is kept, so that `$HOME` and nemo-run's macros mean what they say.
 _ONE_WORD = re.compile(r"[\w@%+=:,./$~{}^-]*", re.ASCII)
-_SPECIAL = re.compile(r'([\\"`])')
 #: How srun is told the cores of a process.
 _CORES = re.compile(r"--cpus-per-task\b|-c")
 
@@ -147,16 +146,14 @@ def exported(env_vars: Mapping[str, str], environment: Mapping[str, str] | None)
 
 
 def _quoted(value: str, environment: Mapping[str, str] | None, where: str) -> str:
-    pieces = []
-    for index, piece in enumerate(re.split(f"({REFERENCE.pattern})", value)):
-        if index % 2 == 0:
-            pieces.append(_SPECIAL.sub(r"\\\1", piece))
-        elif environment is None:
-            pieces.append(piece)
-        else:
-            resolved: str = resolve_references(piece, environment, where)
-            pieces.append(_SPECIAL.sub(r"\\\1", resolved).replace("$", "\\$"))
-    text = "".join(pieces)
+    def escaped(found: re.Match[str]) -> str:
+        if not REFERENCE.fullmatch(found[0]):
+            return f"\\{found[0]}"
+        if environment is None:
+            return found[0]
+        return re.sub(r'[\\"`$]', r"\\\g<0>", resolve_references(found[0], environment, where))
+
+    text = re.sub(rf'{REFERENCE.pattern}|[\\"`]', escaped, value)
     return text if _ONE_WORD.fullmatch(text) else f'"{text}"'
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.plan import iter_plan_column
+from bridgepack.data.artifact.plan import iter_plan_columns
 from bridgepack.data.build import find_files, planned_build
 from bridgepack.data.files import make_folders
 from bridgepack.data.packing.plan import plan_packs
@@ -75,7 +75,7 @@ def lengths_of(recipe: SFTRecipe, *, artifact: Path | None = None, store: Path |
 
 def _of_artifact(folder: Path) -> Lengths:
     artifact = Artifact(folder)
-    runtime = np.concatenate(list(iter_plan_column(artifact, TRAIN, "runtime_length"))).astype(np.int64)
+    runtime = np.concatenate([part for (part,) in iter_plan_columns(artifact, TRAIN, ("runtime_length",))])
     record = artifact.manifest.split(TRAIN)
     gone = record.drops.get(DropReason.OVER_LONG, 0) if record else 0
     without = f"; {gone:,} rows were too long for its packs and are not among them" if gone else ""

@@ -1,6 +1,5 @@
 """The recipe of an artifact, and the run that a trace asks about: its settings, and the order of packs that follows."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -146,10 +145,5 @@ def recorded_recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTReci
 
 
 def _own_recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTRecipe:
-    recipe = SFTRecipe.from_mapping(plain(artifact.manifest.recipe))
+    recipe = SFTRecipe.from_mapping(artifact.manifest.recipe)
     return recipe.override(overrides) if overrides else recipe
-
-
-def plain(value: Any) -> Any:
-    """Return a manifest's value as recipes take it: its tuples as lists."""
-    return json.loads(json.dumps(value))

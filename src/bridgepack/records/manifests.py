@@ -163,8 +163,9 @@ class Manifest:
     @property
     def balance(self) -> BalanceRecord | None:
         """What the order of the training packs was balanced for; None where it was not."""
-        found = self.resolved.get("balance")
-        return None if found is None else BalanceRecord(**found["value"])
+        if (found := self.resolved.get("balance")) is None:
+            return None
+        return BalanceRecord(**{**found["value"], "windows": tuple(map(tuple, found["value"]["windows"]))})
 
     def split(self, name: str) -> SplitRecord | None:
         """Return the split of that name, or None."""

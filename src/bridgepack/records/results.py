@@ -36,7 +36,7 @@ class Result:
             import pandas
         except ImportError:
             raise ConfigError("to_pandas needs pandas, which is not installed. Run: pip install pandas") from None
-        return pandas.DataFrame([dict(_leaves(_plain(row))) for row in self.table()])
+        return pandas.DataFrame([dict(leaves(_plain(row))) for row in self.table()])
 
     def table(self) -> Iterable[Mapping[str, Any]]:
         """Return the rows of `to_pandas`, as mappings."""
@@ -53,9 +53,10 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _leaves(row: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for name, value in row.items():
+def leaves(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield (dotted path, value); an empty mapping is a value, and so is one with other keys than texts."""
+    for name, value in section.items():
         if isinstance(value, Mapping) and value and all(isinstance(key, str) for key in value):
-            yield from _leaves(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

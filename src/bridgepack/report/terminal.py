@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,7 +52,7 @@ def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
         elif result.replaced_fingerprint is not None:
             head += f" (replaced the artifact {result.replaced_fingerprint[:12]})"
     summary = describe_manifest(result.manifest, result.output)
-    recipe = recipe or SFTRecipe.from_mapping(json.loads(json.dumps(result.manifest.recipe)))
+    recipe = recipe or SFTRecipe.from_mapping(result.manifest.recipe)
     lines = [*_describe_work(result), *_describe_run(result, recipe)]
     return "\n".join([printable(head), "", summary, *map(printable, lines)])
 

@@ -5,11 +5,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.artifact.manifest import MANIFEST_FILE
-from bridgepack.data.build import DEFAULT_FOLDER, build_artifact, planned_build
+from bridgepack.data.build import DEFAULT_FOLDER, build_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
-from bridgepack.errors import ArtifactInUseError, ConfigError
+from bridgepack.errors import ArtifactInUseError
 from bridgepack.planning.balance import balance_for
 from bridgepack.report.terminal import describe_build
 from bridgepack.running.assignment import Assignment, assignment_of, record
@@ -46,38 +44,18 @@ def built(assignment: Assignment) -> BuildResult:
         BridgepackError: the build cannot be done, or the recipe's artifact holds other packs.
     """
     recipe = assignment.recipe
-    output = None if recipe.artifact is None else Path(recipe.artifact)
     artifacts = Path(assignment.artifacts or DEFAULT_FOLDER)
-    if output is not None and (output / MANIFEST_FILE).is_file():
-        _refuse_other_packs(recipe, output)
     is_waiting, balance = False, balance_for(recipe)
     while True:
         try:
             return build_artifact(
-                recipe,
-                output=output,
-                artifacts=artifacts,
-                options=BuildOptions(num_workers=num_cores()),
-                balance=balance,
+                recipe, artifacts=artifacts, options=BuildOptions(num_workers=num_cores()), balance=balance
             )
         except ArtifactInUseError as error:
             if not is_waiting:
                 say(f"waiting: {error}")
             is_waiting = True
             time.sleep(WAIT_S)
-
-
-def _refuse_other_packs(recipe: SFTRecipe, output: Path) -> None:
-    """Make sure that no launch replaces packs that were made from something else."""
-    with planned_build(recipe, output=output, balance=balance_for(recipe)) as plan:
-        found = plan.existing
-        if found is not None and found.fingerprint != plan.spec.fingerprint:
-            raise ConfigError(
-                f"artifact is {str(output)!r}, which holds packs with the fingerprint {found.fingerprint[:12]}; this "
-                f"recipe and its data give {plan.spec.fingerprint[:12]}. A launch replaces no packs: remove `artifact` "
-                "from the recipe for a folder of its own, build there with `bridgepack build`, or launch with "
-                "--skip build to train on these."
-            )
 
 
 if __name__ == "__main__":

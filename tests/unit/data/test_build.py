@@ -277,6 +277,14 @@ def test_default_folder_carries_name_and_fingerprint(
     assert build_module.build_artifact(recipe).was_built_before
 
 
+def test_lists_that_are_the_same_are_no_difference(tmp_path: Path, recipe: SFTRecipe) -> None:
+    listed = with_changes(recipe, {"data__train": [str(tmp_path / "a.jsonl")]})
+    build(listed, tmp_path / "out")
+
+    with pytest.raises(ArtifactError, match=r"\(what differs: packing.seed 1234 -> 7\)"):
+        build_module.build_artifact(with_changes(listed, {"packing__seed": 7}), output=tmp_path / "out")
+
+
 @pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("{}\n" * 900)])
 def test_input_that_changes_during_the_build(tmp_path: Path, recipe: SFTRecipe, change: Any) -> None:
     class Meddler(SilentProgress):
@@ -317,7 +325,7 @@ def _interrupting(function: Any) -> Any:
     return run
 
 
-@pytest.mark.parametrize("moment", ["moved", "leaving", "told"])
+@pytest.mark.parametrize("moment", ["leaving", "told"])
 def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
     tmp_path: Path,
     recipe: SFTRecipe,
@@ -325,9 +333,7 @@ def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if moment == "moved":
-        monkeypatch.setattr(staging, "move_into_place", _interrupting(staging.move_into_place))
-    elif moment == "leaving":
+    if moment == "leaving":
         monkeypatch.setattr(build_module.TemporaryDirectory, "__exit__", _interrupting(lambda *_: None))
     else:
         monkeypatch.setattr(building, "describe_build", _interrupting(lambda *_: None))

@@ -45,8 +45,7 @@ def test_written_manifest_is_read_back(tmp_path: Path) -> None:
 
     found = read_manifest(tmp_path)
 
-    assert replace(found, recipe=MANIFEST.recipe, sha256="") == MANIFEST
-    assert found.recipe == {"name": "små", "data": {"train": ("a.jsonl",)}}
+    assert replace(found, sha256="") == MANIFEST
     assert is_manifest(tmp_path / MANIFEST_FILE)
     assert [entry.name for entry in tmp_path.iterdir()] == [MANIFEST_FILE]
 

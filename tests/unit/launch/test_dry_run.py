@@ -125,7 +125,8 @@ def test_secrets_are_hidden(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) 
     text = describe_dry_run(outcome) + json.dumps(outcome.to_dict())
 
     assert "topsecret" not in text
-    assert "torchrun --nnodes 1 --nproc-per-node 8" in outcome.scripts[0].text
+    assert outcome.scripts[0].text.count("torchrun --nnodes 1 --nproc-per-node 8") == 2  # the command, and its script
+    assert "#!/bin/bash" in outcome.scripts[0].text
     assert "# client_secret: '***'" in outcome.scripts[0].text
 
 

@@ -77,7 +77,7 @@ def test_other_packs_at_the_recipe_s_artifact_stay(
     before = (own / "manifest.json").read_bytes()
 
     assert run(recipe, tmp_path, artifact=str(own), **{"packing.seed": 7}) == 2
-    assert "A launch replaces no packs" in capsys.readouterr().out
+    assert "which holds another artifact" in capsys.readouterr().out
     assert (own / "manifest.json").read_bytes() == before
 
 

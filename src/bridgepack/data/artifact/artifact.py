@@ -6,7 +6,7 @@ from pathlib import Path
 from bridgepack.data.artifact.contents import leaves, refuse_changed, refuse_npy, shard_problem
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.files import refuse_name
-from bridgepack.data.shards.opening import refuse_deadly
+from bridgepack.data.shards.opening import why_not_openable
 from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_row
 from bridgepack.errors import ArtifactError
 from bridgepack.records import PackedRow, RowBatch, ShardRecord
@@ -35,16 +35,13 @@ class Artifact:
             ArtifactError: it is no Parquet file, lies outside the artifact, would end this process, or was changed.
         """
         refuse_npy(self.folder, [shard])
-        problem = None if self._may_be_changed else shard_problem(self.folder, shard)
-        if problem is None and leaves(self.folder, shard.path):
-            problem = "it lies outside the artifact"
-        if problem is not None:
+        path, problem = self.folder / shard.path, shard_problem(self.folder, shard)
+        if problem is not None and (not self._may_be_changed or leaves(self.folder, shard.path)):
             raise ArtifactError(
                 f"{shard.path} of {str(self.folder)!r} was changed: {problem}. Build the artifact again."
             )
-        path = self.folder / shard.path
-        if self._may_be_changed:
-            refuse_deadly(path, shard)
+        for reason in why_not_openable([path] if problem is not None and path.is_file() else []).values():
+            raise ArtifactError(f"{shard.path} cannot be read: {reason}. Build the artifact again.")
         return path
 
     def iter_batches(self, split: str, *, max_tokens: int = 1 << 22) -> Iterator[RowBatch]:

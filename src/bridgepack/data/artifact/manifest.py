@@ -82,7 +82,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{path} was changed: it is not what its {_CHECKSUM} says. Copy it again, or build the artifact again."
         )
     try:
-        manifest: Manifest = TypeAdapter(Manifest).validate_python(_tuples(content))
+        manifest: Manifest = TypeAdapter(Manifest).validate_python(content)
         balance = manifest.resolved.get("balance")
         if balance is not None:
             TypeAdapter(BalanceRecord).validate_python(balance.get("value") if isinstance(balance, Mapping) else None)
@@ -108,11 +108,3 @@ def _why_missing(folder: Path) -> str:
     with suppress(ConfigError):
         why += f" The folder was taken, not the recipe of that name: for this, give {catalogue_target(str(folder))}."
     return why
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_tuples(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _tuples(item) for key, item in value.items()}
-    return value

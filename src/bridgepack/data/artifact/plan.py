@@ -104,16 +104,6 @@ def entries_of_row(artifact: Artifact, split: str, file_indices: Sequence[int], 
     return tuple(sorted(entries, key=lambda entry: entry.first_token))
 
 
-def iter_plan_column(artifact: Artifact, split: str, name: str) -> Iterator[IntArray]:
-    """Yield a column of a split's plan, part after part, in pack order.
-
-    Raises:
-        ArtifactError: it is missing, cannot be read, or holds something else than whole numbers.
-    """
-    for (values,) in iter_plan_columns(artifact, split, (name,)):
-        yield values
-
-
 def iter_plan_columns(artifact: Artifact, split: str, names: Sequence[str]) -> Iterator[tuple[IntArray, ...]]:
     """Yield some columns of a split's plan, part after part, in pack order.
 
@@ -174,22 +164,12 @@ def _entries[Entry: (DroppedRow, LostRow)](
         raise _unreadable(path, error) from None
 
 
-def find_dropped_rows(artifact: Artifact, file: str, row: int) -> tuple[DroppedRow, ...]:
-    """Return what the ledger says of a source row.
-
-    Raises:
-        ArtifactError: a line cannot be read.
-    """
-    return tuple(drop for drop in iter_dropped_rows(artifact, row=row) if drop.file == file and drop.row == row)
-
-
 def _read(artifact: Artifact, split: str, filters: list[tuple[str, str, Any]]) -> list[PlanEntry]:
     path = plan_path(artifact, split)
     if not path.is_file():
         return []
     try:
-        columns = [*PLAN_COLUMNS, *([FIRST_TOKEN] if has_pieces(artifact, split) else [])]
-        table = pq.read_table(arrow_source(path), filters=filters, columns=columns)
+        table = pq.read_table(arrow_source(path), filters=filters)
         for field, column in zip(table.schema, table.columns, strict=True):
             if column.null_count or not (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
                 raise _not_whole(path, field.name)

@@ -40,8 +40,8 @@ def plan_packs(
         order, offsets = best_fit_decreasing(runtime_lengths, packed_sequence_size, cap, seed)
         return PackPlan(sequence_order=order, pack_offsets=offsets, packed_sequence_size=packed_sequence_size)
     if algorithm == "sequential":
-        return _next_fit(runtime_lengths, packed_sequence_size, cap)
-    if algorithm == "first_fit_shuffle":
+        order, bins = np.arange(len(runtime_lengths)), _next_fit(runtime_lengths, packed_sequence_size, cap)
+    elif algorithm == "first_fit_shuffle":
         order, bins = _first_fit_shuffle(runtime_lengths, packed_sequence_size, cap, seed)
     else:
         if algorithm == "equal_cost":
@@ -53,19 +53,15 @@ def plan_packs(
     return _plan(order, bins, packed_sequence_size)
 
 
-def _next_fit(lengths: IntArray, size: int, cap: int) -> PackPlan:
-    """Return packs of neighbours: [5 3 4 9] of size 10 -> [5 3], [4], [9]."""
+def _next_fit(lengths: IntArray, size: int, cap: int) -> IntArray:
+    """Return the bins of neighbours: [5 3 4 9] of size 10 -> [0 0 1 2]."""
     ends = np.cumsum(lengths)
     offsets = [0]
     while offsets[-1] < len(lengths):
         first = offsets[-1]
         limit = size + int(ends[first] - lengths[first])
         offsets.append(min(int(np.searchsorted(ends, limit, side="right")), first + cap))
-    return PackPlan(
-        sequence_order=np.arange(len(lengths)),
-        pack_offsets=np.array(offsets, dtype=np.int64),
-        packed_sequence_size=size,
-    )
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
 def _plan(order: IntArray, bins: IntArray, packed_sequence_size: int) -> PackPlan:

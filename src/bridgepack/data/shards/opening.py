@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bridgepack.data.reading.cloud_path import CloudPath
-from bridgepack.data.reading.inputs import hash_file
-from bridgepack.errors import ArtifactError
-from bridgepack.records import ShardRecord
 
 #: Said of what nobody opens, for a child process has no file of it.
 _NOT_RECORDED = "it is not what the manifest says, and lies in an object store; copy it to this machine to see more"
@@ -54,20 +51,3 @@ def why_not_openable(paths: Sequence[Path]) -> dict[Path, str]:
         reasons[waiting[num_opened]] = f"opening it ends the process with {name}" + (f": {said}" if said else "")
         waiting = waiting[num_opened + 1 :]
     return reasons
-
-
-def is_as_recorded(path: Path, record: ShardRecord) -> bool:
-    """Say whether a file has the size and the sha256 of a shard's record."""
-    return path.stat().st_size == record.num_bytes and hash_file(path) == record.sha256
-
-
-def refuse_deadly(path: Path, record: ShardRecord) -> None:
-    """Make sure that a shard can be opened: it is what its record says, or a child process opened it.
-
-    Raises:
-        ArtifactError: opening it would end this process, without a word of ours.
-    """
-    if not path.is_file() or is_as_recorded(path, record):
-        return
-    for reason in why_not_openable([path]).values():
-        raise ArtifactError(f"{record.path} cannot be read: {reason}. Build the artifact again.")

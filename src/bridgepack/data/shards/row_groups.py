@@ -35,10 +35,13 @@ def iter_row_groups(
     try:
         footer = _footer(path, file_stamp(path))
         with pq.ParquetFile(arrow_source(path), memory_map=True, metadata=footer) as file:
-            for groups in _groups_within(footer, row_groups, max_tokens):
-                for table in _tables(file, groups, max_tokens):
-                    yield batch_of_table(table, name, first_row)
-                    first_row += table.num_rows
+            groups = list(range(footer.num_row_groups) if row_groups is None else row_groups)
+            facts = map(footer.row_group, groups)
+            # The densest row group bounds the batches, which take rows of several.
+            num_rows = min((max_tokens * one.num_rows // max(_tokens_in(one), 1) for one in facts), default=1)
+            for batch in file.iter_batches(max(num_rows, 1), groups, list(ROW_COLUMNS), use_threads=False):
+                yield batch_of_table(pa.Table.from_batches([batch]), name, first_row)
+                first_row += batch.num_rows
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{name} cannot be read from row {first_row}: {one_line(error)}.") from None
 
@@ -143,30 +146,3 @@ def _flat(table: Any, column: str, name: str) -> tuple[Any, Any]:
     if array.null_count or values.null_count:
         raise ArtifactError(f"{name}: column {column} has a null; the host cannot read it.")
     return numpy_array(values), offsets - offsets[0]
-
-
-def _tables(file: Any, groups: list[int], max_tokens: int) -> Iterator[Any]:
-    """Yield the rows of some row groups; of a single one that is too large, piece by piece."""
-    first = file.metadata.row_group(groups[0])
-    if len(groups) > 1 or _tokens_in(first) <= max_tokens:
-        yield file.read_row_groups(groups, columns=list(ROW_COLUMNS), use_threads=False)
-        return
-    num_rows = max(first.num_rows * max_tokens // _tokens_in(first), 1)
-    for batch in file.iter_batches(
-        batch_size=num_rows, row_groups=groups, columns=list(ROW_COLUMNS), use_threads=False
-    ):
-        yield pa.Table.from_batches([batch])
-
-
-def _groups_within(footer: Any, row_groups: range | None, max_tokens: int) -> Iterator[list[int]]:
-    groups: list[int] = []
-    num_tokens = 0
-    for index in row_groups if row_groups is not None else range(footer.num_row_groups):
-        size = _tokens_in(footer.row_group(index))
-        if groups and num_tokens + size > max_tokens:
-            yield groups
-            groups, num_tokens = [], 0
-        groups.append(index)
-        num_tokens += size
-    if groups:
-        yield groups

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +13,6 @@ from bridgepack.records import SPLITS
 
 #: Settings, a range, and its 0-based row -> what the ledger says of it.
 _Task = tuple[FinishSettings, RangePlace, Mapping[int, str]]
-
-
-class _Rows(NamedTuple):
-    """The packed rows of one part of a range, in row order."""
-
-    source: str  #: split that its file is of
-    position: int  #: of the range among those of the source
-    split: str  #: that the rows go to
-    place: RangePlace
-    row_offsets: npt.NDArray[np.int32]  #: shape [num_rows], int32, 0-based row within the range
-    hashes: npt.NDArray[np.uint64]  #: shape [num_rows, 2], uint64, of ids and mask
 
 
 def without_duplicates(
@@ -39,23 +27,24 @@ def without_duplicates(
         DataError: when a worker cannot be kept alive.
     """
     parts = [
-        _rows(source, position, split, result.place, result.parts[split])
+        (source, position, split)
         for split in reversed(SPLITS)
         for source, ranges in results.items()
         for position, result in enumerate(ranges)
         if split in result.parts
     ]
-    starts = np.cumsum([0, *(len(part.row_offsets) for part in parts)])
-    firsts = first_equal(np.concatenate([np.empty((0, 2), dtype=np.uint64), *(part.hashes for part in parts)]))
+    rows = [_rows(results[source][position].parts[split]) for source, position, split in parts]
+    part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(offsets) for offsets, _ in rows])
+    offsets = np.concatenate([np.empty(0, dtype=np.int32), *(offsets for offsets, _ in rows)])
+    firsts = first_equal(np.concatenate([np.empty((0, 2), dtype=np.uint64), *(hashes for _, hashes in rows)]))
     found: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for row in np.flatnonzero(firsts != np.arange(len(firsts))).tolist():
-        (part, at), (kept, kept_at) = (_place(starts, index) for index in (row, int(firsts[row])))
-        offset, first = int(parts[part].row_offsets[at]), int(parts[kept].row_offsets[kept_at])
-        origin = f"{parts[kept].place.label} row {parts[kept].place.first_row + first}"
-        detail = f"tokens and mask are those of {origin}, in {parts[kept].split}"
-        found[parts[part].source, parts[part].position][offset] = detail
+        (source, position, _), (kept, at, split) = parts[part_of[row]], parts[part_of[firsts[row]]]
+        place = results[kept][at].place
+        origin = f"{place.label} row {place.first_row + int(offsets[firsts[row]])}"
+        found[source, position][int(offsets[row])] = f"tokens and mask are those of {origin}, in {split}"
     less = {source: list(ranges) for source, ranges in results.items()}
-    tasks = ((settings[source], less[source][position].place, rows) for (source, position), rows in found.items())
+    tasks = ((settings[source], less[source][position].place, same) for (source, position), same in found.items())
     for (source, position), outcome in zip(found, runner.run(_finish_again, tasks), strict=True):
         less[source][position] = result_of(outcome)
     return less
@@ -77,18 +66,12 @@ def first_equal(hashes: npt.NDArray[np.uint64]) -> IntArray:
     return firsts
 
 
-def _rows(source: str, position: int, split: str, place: RangePlace, part: RangePart) -> _Rows:
-    """Return the rows of a part; one that was split into several sequences once."""
+def _rows(part: RangePart) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
+    """Return (0-based rows within the range, hashes) of a part; a row that was split into several sequences once."""
     assert part.hashes is not None
     row_offsets = part.sequences["row_offset"]
     is_first = np.diff(row_offsets, prepend=-1) != 0
-    return _Rows(source, position, split, place, row_offsets[is_first], part.hashes[is_first])
-
-
-def _place(starts: IntArray, row: int) -> tuple[int, int]:
-    """Return the part that a row is of, and its position there."""
-    part = int(np.searchsorted(starts, row, side="right")) - 1
-    return part, row - int(starts[part])
+    return row_offsets[is_first], part.hashes[is_first]
 
 
 def _finish_again(task: _Task, _: Beat) -> RangeResult:

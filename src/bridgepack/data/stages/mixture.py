@@ -84,22 +84,21 @@ def mixed(
         drops = (drop for drop in split.drops.examples if split.inputs[drop.file_index].source == index)
         return units[members[-1]], next((f"row {drop.row}: {drop.detail}" for drop in drops), "")
 
-    tree = [_node(source, (), members_of) for source in sources]
-    amounts = list(_whole_epochs(tree) if aside[1] else _amounts(tree, mixture.total))
-    counts = _counts(split, amounts, members, units, None if aside[1] else mixture.by)
+    tree = [_node(source, (), members_of, is_whole=aside[1]) for source in sources]
+    amounts = list(_amounts(tree, mixture.total))
+    counts = _counts(split, amounts, members, units, mixture.by)
     records = _records(split, amounts, bounds, counts, units)
     return replace(_taken(split, counts), sources=tuple(records))
 
 
 def _counts(
-    split: TokenizedSplit, amounts: Sequence[_Amount], members: Sequence[IntArray], units: IntArray, unit: str | None
+    split: TokenizedSplit, amounts: Sequence[_Amount], members: Sequence[IntArray], units: IntArray, unit: str
 ) -> IntArray:
-    """Return how often each sequence is used; a source may be left out where there is no unit."""
+    """Return how often each sequence is used; a source may be left out where no setting says how often."""
     counts = np.zeros(split.num_sequences, dtype=np.int64)
     for amount, chosen in zip(amounts, members, strict=True):
         counts[chosen] = _uses(amount, units[chosen])
-        if unit is not None:
-            _refuse_nothing(amount, counts[chosen], unit)
+        _refuse_nothing(amount, counts[chosen], unit)
     if not counts.any():
         raise DataError(
             f"the {split.name} split has no sequence left: what its sources say of their use leaves none of its "
@@ -127,18 +126,23 @@ def _files(split: TokenizedSplit) -> IntArray:
     return files
 
 
-def _node(source: Source, above: tuple[str, ...], members_of: Callable[[Source], tuple[IntArray, str]]) -> _Node:
-    """Return a source with what is in it; `members_of` is asked for each that has rows, in order."""
+def _node(
+    source: Source, above: tuple[str, ...], members_of: Callable[[Source], tuple[IntArray, str]], *, is_whole: bool
+) -> _Node:
+    """Return a source with what is in it; `members_of` is asked for each that has rows, in order.
+
+    `is_whole`: it is used once, whatever is set.
+    """
     name = (*above, label_of(source))
     section = source if isinstance(source, DataSource) else DataSource(path=source)
-    parts = tuple(_node(part, name, members_of) for part in section.sources or ())
+    parts = tuple(_node(part, name, members_of, is_whole=is_whole) for part in section.sources or ())
     units, first_drop = (np.zeros(0, dtype=np.int64), "") if parts else members_of(source)
-    epochs = Fraction(str(section.epochs or 1))
+    epochs = Fraction(1 if is_whole else str(section.epochs or 1))
     return _Node(
-        settings=", ".join(f"{name} {value}" for name, value in amounts_of(section).items()),
+        settings="" if is_whole else ", ".join(f"{name} {value}" for name, value in amounts_of(section).items()),
         name=name,
         parts=parts,
-        weight=None if section.weight is None else Fraction(str(section.weight)),
+        weight=None if is_whole or section.weight is None else Fraction(str(section.weight)),
         epochs=epochs,
         size=epochs * (_natural(parts) if parts else int(units.sum())),
         first_drop=first_drop or next((part.first_drop for part in parts if part.first_drop), ""),
@@ -187,15 +191,6 @@ def _spread(node: _Node, target: Fraction | None, epochs: Fraction) -> Iterator[
     shares = [part.size if weight is None else weight for part, weight in zip(node.parts, weights, strict=True)]
     for part, share in zip(node.parts, shares, strict=True):
         yield from _spread(part, None if target is None else target * share / (sum(shares) or 1), epochs)
-
-
-def _whole_epochs(nodes: Sequence[_Node]) -> Iterator[_Amount]:
-    """Yield one epoch of every source with rows."""
-    for node in nodes:
-        if node.parts:
-            yield from _whole_epochs(node.parts)
-        else:
-            yield _Amount(node=node, target=None, epochs=Fraction(1))
 
 
 def _uses(amount: _Amount, units: IntArray) -> IntArray:

@@ -1,6 +1,5 @@
 """One split from its ranges: plan, shards, provenance and statistics."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -122,14 +121,13 @@ def _counted_inputs(
     split: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult]
 ) -> tuple[InputRecord, ...]:
     """Return the inputs with how many rows each has, and how many of those are duplicates in the split."""
-    num_rows: Counter[int] = Counter()
-    num_duplicates: Counter[int] = Counter()
+    totals = np.zeros((len(inputs), 2), dtype=np.int64)
     for result in results:
-        num_rows[result.place.file_index] += result.num_rows
-        num_duplicates[result.place.file_index] += result.parts[split].drops.counts.get(DropReason.DUPLICATE, 0)
+        num_duplicates = result.parts[split].drops.counts.get(DropReason.DUPLICATE, 0)
+        totals[result.place.file_index] += result.num_rows, num_duplicates
     return tuple(
-        replace(record, num_rows=num_rows[index], num_duplicates=num_duplicates[index])
-        for index, record in enumerate(inputs)
+        replace(record, num_rows=num_rows, num_duplicates=num_duplicates)
+        for record, (num_rows, num_duplicates) in zip(inputs, totals.tolist(), strict=True)
     )
 
 

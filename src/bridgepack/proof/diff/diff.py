@@ -1,6 +1,6 @@
 """Compares two artifacts: sequences, masks, statistics, settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any
@@ -16,6 +16,7 @@ from bridgepack.proof.diff.tables import Matched, SequenceTable, match_sequences
 from bridgepack.proof.packs import opened_artifact
 from bridgepack.records import InputRecord
 from bridgepack.records.manifests import SplitRecord
+from bridgepack.records.results import leaves
 
 DEFAULT_LIMIT = 5
 _SECTIONS = ("format_version", "packed_sequence_size", "pad_seq_to_mult", "tokenizer", "recipe", "resolved", "versions")
@@ -139,21 +140,11 @@ def _numbers(record: SplitRecord | None) -> dict[str, Any]:
 
 
 def _settings(ours: Artifact, theirs: Artifact) -> Iterator[ValueDifference]:
-    flat = [
-        dict(_leaves({name: getattr(artifact.manifest, name) for name in _SECTIONS})) for artifact in (ours, theirs)
-    ]
+    flat = [dict(leaves({name: getattr(artifact.manifest, name) for name in _SECTIONS})) for artifact in (ours, theirs)]
     for name in dict.fromkeys([*flat[0], *flat[1]]):
         before, after = flat[0].get(name), flat[1].get(name)
         if before != after:
             yield ValueDifference(name=name, first=before, second=after)
-
-
-def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, item in value.items():
-        if isinstance(item, Mapping) and item:
-            yield from _leaves(item, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", item
 
 
 def _inputs(ours: Artifact, theirs: Artifact) -> Iterator[ValueDifference]:

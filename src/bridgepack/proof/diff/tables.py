@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.plan import FIRST_TOKEN, has_pieces, iter_plan_column, plan_path
+from bridgepack.data.artifact.plan import FIRST_TOKEN, has_pieces, iter_plan_columns, plan_path
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
@@ -82,7 +82,7 @@ def read_sequence_table(artifact: Artifact, split: str, progress: Progress) -> S
 
 
 def _plan_column(artifact: Artifact, split: str, name: str) -> IntArray:
-    parts = list(iter_plan_column(artifact, split, name))
+    parts = [part for (part,) in iter_plan_columns(artifact, split, (name,))]
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from bridgepack.config.errors import nearest_name
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
-from bridgepack.data.artifact.plan import PlanEntry, entries_of_row, find_dropped_rows, plan_path
+from bridgepack.data.artifact.plan import PlanEntry, entries_of_row, iter_dropped_rows, plan_path
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.packs import shard_index
 from bridgepack.proof.runs import TracedRun
@@ -50,7 +50,7 @@ def trace_source(run: TracedRun, file: str, row: int, *, limit: int) -> SourceTr
         for split in artifact.manifest.splits
         for entry in entries_of_row(artifact, split.name, _indices(artifact, split.name, known), row)
     ]
-    drops = find_dropped_rows(artifact, known, row)
+    drops = tuple(drop for drop in iter_dropped_rows(artifact, row=row) if (drop.file, drop.row) == (known, row))
     return SourceTrace(
         artifact=str(artifact.folder),
         file=known,

@@ -16,7 +16,7 @@ from bridgepack.data.artifact.contents import (
     shard_problem,
     unlisted_files,
 )
-from bridgepack.data.artifact.plan import iter_dropped_rows, iter_plan_column, iter_plan_columns, plan_path
+from bridgepack.data.artifact.plan import iter_dropped_rows, iter_plan_columns, plan_path
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import BridgepackError
 from bridgepack.geometry import IntArray
@@ -117,7 +117,7 @@ def _plan(artifact: Artifact) -> str | None:
         problem = _plan_problem(artifact, split)
         if problem is not None:
             return problem
-        for part in iter_plan_column(artifact, split.name, "runtime_length"):
+        for (part,) in iter_plan_columns(artifact, split.name, ("runtime_length",)):
             num_sequences, num_tokens = num_sequences + len(part), num_tokens + int(part.sum())
         if (num_sequences, num_tokens) != (numbers.num_sequences, numbers.num_tokens):
             return (

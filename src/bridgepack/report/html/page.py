@@ -21,7 +21,7 @@ from bridgepack.planning.lengths import lengths_of
 from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
 from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
 from bridgepack.proof.packs import opened_artifact
-from bridgepack.proof.runs import plain, recorded_recipe
+from bridgepack.proof.runs import recorded_recipe
 from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, SplitRecord, Waiting
 from bridgepack.report.html.charts import Chart, PackBar, length_chart, pack_bars, value_chart
 from bridgepack.report.html.excerpts import Excerpt, excerpts
@@ -201,7 +201,7 @@ def _chosen(lengths: SplitLengths) -> dict[str, int]:
 
 
 def _recipe_text(manifest: Manifest) -> str:
-    recipe = plain(manifest.recipe)
+    recipe = manifest.recipe
     try:
         return recipe_to_yaml(SFTRecipe.from_mapping(recipe))
     except ConfigError:  # of another version of bridgepack; JSON is YAML, too
