@@ -81,8 +81,7 @@ def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
 def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
     """A sequence is longer, in runtime tokens, than the metadata's largest dataset_max_seqlen.
 
-    Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small; wrong results or an
-        illegal memory access.
+    Why: Silent, with pad_cu_seqlens: the attention kernel's max_seqlen is too small: wrong results or a memory fault.
     Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
     Good: dataset_max_seqlen 3, a sequence of 3 runtime tokens.
     Fix: Build again, or take dataset_max_seqlen from the rows: stored length - 1.
@@ -111,8 +110,7 @@ def metadata_min_width_too_large(facts: ArtifactFacts) -> Found:
 def metadata_has_stale_entries(facts: ArtifactFacts) -> Found:
     """The metadata has more entries than the artifact has splits.
 
-    Why: Silent: the host appends an entry per packing run; entries of older packs make max_seqlen too large, which
-        costs time and memory.
+    Why: Silent: the host appends an entry per packing run; old entries enlarge max_seqlen, which costs time and memory.
     Bad: three entries, two splits.
     Good: two entries, two splits.
     Fix: Delete the metadata file together with the packs, and build again.

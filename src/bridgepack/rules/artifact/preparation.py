@@ -57,8 +57,7 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     Why: Silent: the longest answers are missing or end in mid-sentence, and the model learns to be short.
     Bad: 110 rows read, 10 dropped as over_long.
     Good: 101 rows read, 1 dropped as over_long.
-    Fix: Raise packed_sequence_size and max_sequence_length together with the model's seq_length, or set
-        preprocessing.over_long to split.
+    Fix: Raise packed_sequence_size, max_sequence_length and seq_length, or set preprocessing.over_long to split.
     Noticed: never; the host writes a log line.
     """
     yield from _dropped(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
@@ -131,8 +130,7 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Found:
         name, as Kimi K2's does, need ids such as `functions.lookup:0`.
     Bad: a template that renders a call of `lookup` with id `call00001` as `<|tool_call_begin|>call00001`.
     Good: a template that renders it as `<|tool_call_begin|>lookup`.
-    Fix: Put the name into the ids of the calls, or set tokenizer.chat_template to one that writes it. Without
-        tool calls in the data this does not matter.
+    Fix: Put the name into the calls' ids, or set tokenizer.chat_template to one that writes it, if rows have calls.
     Evidence: executed, with a probe conversation at build time.
     """
     if known(facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"):
@@ -157,8 +155,7 @@ def content_lost_in_render(facts: ArtifactFacts) -> Found:
 def thoughts_lost_in_render(facts: ArtifactFacts) -> Found:
     """The chat template leaves out thoughts of answers to the last user turn.
 
-    Why: Silent: rows have thoughts that are never trained. Thoughts of earlier answers do not count; templates leave
-        them out on purpose.
+    Why: Silent: rows have thoughts that are never trained. Those of earlier answers, left out on purpose, do not count.
     Bad: lost_content has 3 for reasoning.
     Good: lost_content is empty.
     Fix: Set tokenizer.chat_template to a template that reads the column, or put thoughts into the content.
@@ -201,8 +198,7 @@ def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
 def row_settings_not_read(facts: ArtifactFacts) -> Found:
     """Rows say which of their answers are not trained, or give variables of the template, and the recipe reads neither.
 
-    Why: Silent: answers with `weight: 0` or `train: false` are trained; text depends on variables that are not there.
-        Megatron-Bridge reads neither.
+    Why: Silent: answers with `weight: 0` or `train: false` are trained, variables are missing; the host reads neither.
     Bad: lost_content has 3 for weight.
     Good: lost_content is empty.
     Fix: Set preprocessing.message_weights to mask, or preprocessing.chat_template_kwargs_column, and build again.
@@ -215,12 +211,10 @@ def row_settings_not_read(facts: ArtifactFacts) -> Found:
 def nothing_of_thoughts_masked(facts: ArtifactFacts) -> Found:
     """The recipe takes the loss off thoughts, and no row's text has a marker of thoughts.
 
-    Why: Silent: either the rows have no thoughts, or the template writes them between markers that are not known, and
-        they are trained.
+    Why: Silent: the rows have no thoughts, or the template writes them between unknown markers, and they are trained.
     Bad: lost_content has 2 for no_reasoning, 2 sequences.
     Good: lost_content has 1 for no_reasoning, 2 sequences.
-    Fix: Set tokenizer.chat_template to a template that writes thoughts between known markers, or
-        preprocessing.reasoning_loss to keep.
+    Fix: Set tokenizer.chat_template to one with known markers of thoughts, or preprocessing.reasoning_loss to keep.
     Evidence: executed, with each row at build time.
     """
     for split in facts.require_manifest().splits:

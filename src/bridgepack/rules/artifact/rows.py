@@ -14,8 +14,7 @@ MAX_SEQUENCES_PER_ROW = 1024
 def row_wider_than_pack(rows: Rows) -> Offenders | None:
     """A row has more runtime tokens than packed_sequence_size.
 
-    Why: Crash, later: the host's collate fails an assertion without a message, in a DataLoader worker, when the row
-        is drawn.
+    Why: Crash, later, when the row is drawn: the collate fails an assertion without a message, in a DataLoader worker.
     Bad: 7 stored tokens in 2 sequences (5 runtime tokens), packed_sequence_size 4.
     Good: 6 stored tokens in 2 sequences (4 runtime tokens), packed_sequence_size 4.
     Fix: Build again with this packed_sequence_size, or raise it together with the model's seq_length.

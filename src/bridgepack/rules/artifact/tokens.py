@@ -109,8 +109,7 @@ def control_token_of_answer_not_trained(rows: Rows) -> Offenders | None:
 def bos_twice(rows: Rows) -> Offenders | None:
     """A sequence begins with two BOS tokens.
 
-    Why: Silent: the model never saw that in pre-training and will not see it at inference. A chat template that writes
-        BOS and a tokenizer that adds it give two.
+    Why: Silent: pre-training and inference have no such thing; a template and a tokenizer that both write BOS give two.
     Bad: input_ids [1, 1, 11, 2], BOS 1.
     Good: input_ids [1, 11, 2], BOS 1.
     Fix: Encode rendered chats without special tokens, or set add_bos to false.

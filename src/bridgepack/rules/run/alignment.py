@@ -253,8 +253,7 @@ def row_width_not_divisible(run: Run) -> Found:
 def row_width_differs_among_experts(run: Run) -> Found:
     """Experts are spread over ranks that gather tokens of equal count, and rows differ in width among the ranks.
 
-    Why: Crash or hang: without pad_to_max_length each data-parallel rank rounds its own rows, and the allgather
-        dispatcher expects one width.
+    Why: Crash or hang: each data-parallel rank rounds its own rows, and the allgather dispatcher expects one width.
     Bad: expert size 8, allgather dispatcher, no pad_to_max_length. Good: pad_to_max_length true.
     Fix: Set dataset_kwargs.pad_to_max_length to true, or use the alltoall dispatcher.
     Source: PSB113; bridge/data/samplers.py:306, core/transformer/moe/token_dispatcher.py

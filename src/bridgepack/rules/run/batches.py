@@ -159,8 +159,7 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
 def last_batch_kept_with_custom_dataset(run: Run) -> Found:
     """The last incomplete batch is kept, and the dataset cannot fill it up.
 
-    Why: Crash at dataset build, unless the rows happen to be a multiple of the batch: only GPTSFTDatasetConfig knows
-        rows that are padding.
+    Why: Crash at dataset build unless the batch divides the rows: only GPTSFTDatasetConfig knows rows that are padding.
     Bad: dataloader_type batch and drop_last false with DirectHFSFTDatasetConfig. Good: drop_last true.
     Fix: Set dataset.drop_last to true.
     """

@@ -16,8 +16,7 @@ from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASE
 def no_recipe_of_the_host(run: Run) -> Found:
     """model.name names no recipe of Megatron-Bridge, no model on the hub and no folder.
 
-    Why: Crash before training, when the packs are long built: no ConfigContainer can be made. Until then rules on the
-        model have nothing to judge.
+    Why: Crash before training, when the packs are built: no ConfigContainer can be made, and no rule judges the model.
     Bad: model.name qwen3_8b_sft_4gpus_h100_bf16. Good: qwen3_8b_sft_4gpu_h100_bf16_config, Qwen/Qwen3-8B, ./weights.
     Fix: Write the name of a recipe, the model's id on the hub with its organisation, or a folder with a slash.
     Evidence: executed with the real 0.6.2. A function of your own, `module.name`, is not judged.

@@ -34,8 +34,7 @@ def _is_checked_by_host(run: Run) -> bool:
 def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
     """Context parallelism is on in fine-tuning and the loss is not computed per token.
 
-    Why: Crash at start: validate() refuses it, because a rank whose share of a pack is all prompt has no token to
-        average over (NaN).
+    Why: Crash at start: validate() refuses it, as a rank whose share of a pack is all prompt averages nothing (NaN).
     Bad: context_parallel_size 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     Evidence: executed with the real 0.6.2; Megatron-LM #1764, NeMo #14488, Bridge #374.
@@ -62,8 +61,7 @@ def average_in_collective_with_context_parallelism(run: Run) -> Found:
 def average_in_collective_with_per_token_loss(run: Run) -> Found:
     """The loss is computed per token and gradients are averaged by the collective.
 
-    Why: Crash at setup, after the weights were loaded: the wrapper for data parallelism refuses it. Without context
-        parallelism validate() lets it pass.
+    Why: Crash at setup, after the weights were loaded; validate() refuses it only with context parallelism.
     Bad: calculate_per_token_loss true, average_in_collective true. Good: average_in_collective false.
     Fix: Set ddp.average_in_collective to false.
     """
@@ -76,8 +74,7 @@ def average_in_collective_with_per_token_loss(run: Run) -> Found:
 def loss_averaged_over_packs(run: Run) -> Found:
     """Rows are packs and the loss is averaged inside each of them before it is averaged over the batch.
 
-    Why: Silent: a pack with ten trained tokens weighs as much as one with four thousand; the curve differs from an
-        unpacked run and from other pack sizes.
+    Why: Silent: a pack with ten trained tokens weighs as much as one with four thousand, so curves depend on pack size.
     Bad: enable_offline_packing true, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     Evidence: read in the source; Bridge #2952, SkyRL #223. Most recipes of the host average over packs.

@@ -125,8 +125,7 @@ def materialized_data_kept(run: Run) -> Found:
     Why: Silent: another dataset, split or hf_validation_proportion has no effect once the files are there. A folder
         that the host chooses itself has the settings in its name.
     Bad: hf_output_root /data/squad with training.jsonl of an earlier run, hf_rewrite false. Good: hf_output_root null.
-    Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite for one run. Where the settings have not
-        changed since, ignore this.
+    Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite for one run. Ignore it if nothing has changed.
     Noticed: never: "Skipping Hugging Face text SFT training preparation - already exists".
     """
     root = run.text_or_none("dataset.hf_output_root")
@@ -178,8 +177,7 @@ def filled_up_batch_with_mean_loss(run: Run) -> Found:
 def training_samples_counted_in_packs(run: Run) -> Found:
     """max_train_samples is set with offline packing, where it counts packs.
 
-    Why: Silent: a number of examples is read as a number of packs; above the packs there are, whole shuffled epochs are
-        appended until it is reached.
+    Why: Silent: it counts packs, not examples; beyond the packs there are, whole shuffled epochs are appended.
     Bad: max_train_samples 10000, 1200 packs. Good: max_train_samples null.
     Fix: Leave max_train_samples out and limit the examples before packing.
     Evidence: executed with the real 0.6.2; the host's GLM-5.2 recipes set it.
@@ -246,8 +244,7 @@ def packs_read_in_file_order(run: Run) -> Found:
 def splits_from_two_artifacts(run: Run) -> Found:
     """Training and validation packs lie in different artifacts.
 
-    Why: Crash at the first evaluation, or silent: both are read with the same size, multiple and tokenizer, and nothing
-        compares how they were made.
+    Why: Crash at the first evaluation, or silent: nothing compares how the two were made, and both are read alike.
     Bad: packed_train_data_path /data/v2/training, packed_val_data_path /data/v1/validation. Good: both in v2.
     Fix: Build both splits at once, or check both artifacts against this run. Noticed: first evaluation, or never.
     """

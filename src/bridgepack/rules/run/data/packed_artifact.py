@@ -207,8 +207,7 @@ def blend_of_packs(run: Run) -> Found:
 def absolute_positions_with_packs(run: Run) -> Found:
     """The model uses position ids, which begin at 0 in each sequence and are 0 in a row's tail.
 
-    Why: Silent: with learned or multimodal positions this is part of what is trained; with plain rotary positions it is
-        not looked at.
+    Why: Silent: learned or multimodal positions are trained so; plain rotary positions are not looked at.
     Bad: position_embedding_type learned_absolute with offline packing. Good: position_embedding_type rope.
     Fix: Nothing, where positions are meant to begin at 0 in each sequence.
     Evidence: executed with the real 0.6.2 collate.

@@ -49,8 +49,7 @@ def input_not_there(run: Run) -> Found:
 def packed_path_of_unknown_kind(run: Run) -> Found:
     """An explicit path to packs is neither .npy nor anything that the host takes for Parquet.
 
-    Why: Crash at construction: must be a .npy file or a packed parquet spec. Set afterwards, it is not checked, and the
-        host finds no packs there.
+    Why: Crash at construction: must be a .npy file or a packed parquet spec. Set afterwards, the host finds no packs.
     Bad: packed_train_data_path /data/packs/*, without extension. Good: /data/packs/*.parquet.
     Fix: Name a Parquet file, a folder of them, or a pattern that ends in .parquet. Noticed: construction of the config.
     """
@@ -164,8 +163,7 @@ def packed_path_with_double_star(run: Run) -> Found:
 def npy_without_metadata(run: Run) -> Found:
     """Packs are .npy, and there is no metadata file for them.
 
-    Why: Crash when the dataset is built: FileNotFoundError. The host opens the metadata of every .npy file, also where
-        pad_cu_seqlens is off.
+    Why: Crash at dataset build: FileNotFoundError; .npy files need their metadata even where pad_cu_seqlens is off.
     Bad: packed_train_data_path /data/training.npy, packed_metadata_path null. Good: packed_metadata_path set.
     Fix: Name the metadata file, or convert the packs to Parquet. Noticed: dataset build.
     """

@@ -69,8 +69,7 @@ def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
 def token_beyond_model_vocabulary(run: Run) -> Found:
     """A token id of the packs lies beyond the model's embedding.
 
-    Why: Silent with tensor parallelism: embedding and logit of the label are zero. Crash without: CUDA device-side
-        assert.
+    Why: Silent with tensor parallelism: embedding and label's logit are zero. Crash without: CUDA device-side assert.
     Bad: model.vocab_size 100, packs with the id 120. Good: model.vocab_size 128.
     Fix: Use packs made with the model's tokenizer.
     Source: PSB311; core/tensor_parallel/layers.py:338, core/tensor_parallel/cross_entropy.py:45
@@ -90,8 +89,7 @@ def token_beyond_model_vocabulary(run: Run) -> Found:
 def packs_of_another_tokenizer(run: Run) -> Found:
     """The packs were made with a tokenizer of another name than the run's.
 
-    Why: Silent: ids mean other tokens, or EOS is another id, and then padding is attended to and trained. The host
-        never compares them.
+    Why: Silent: ids mean other tokens, or EOS is another id and padding is trained; the host never compares them.
     Bad: packs made with Qwen/Qwen3-8B, tokenizer_model meta-llama/Llama-3.2-1B.
     Good: packs made with /models/Llama-3.2-1B.
     Fix: Build the packs with the run's tokenizer, or set tokenizer_model to that of the packs.
@@ -105,8 +103,7 @@ def packs_of_another_tokenizer(run: Run) -> Found:
 def loss_of_packs_differs_from_run(run: Run) -> Found:
     """The run's preprocessing states another loss_mode, or is of another kind, than the packs were made with.
 
-    Why: Silent: the mask in the packs decides; the run's preprocessing is only for the test split, whose loss is
-        another.
+    Why: Silent: the packs' mask decides; the run's preprocessing is only for the test split, whose loss is another.
     Bad: packs with loss_mode assistant, a run with loss_mode full. Good: both assistant.
     Fix: State in the run what the packs hold, or build them again.
     """

@@ -136,8 +136,7 @@ def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
 def in_batch_packing_with_builder_config(run: Run) -> Found:
     """0.6.0 and 0.6.1: the model is a builder-style config, stages form a pipeline, and rows are packed in batch.
 
-    Why: Crash or hang at the first step: the switch for varying lengths is set on the outer config, so pipeline stages
-        exchange tensors of a fixed shape.
+    Why: Crash or hang at the first step: the outer config has the switch, so stages exchange tensors of a fixed shape.
     Bad: megatron-bridge 0.6.1, GPTModelConfig, pipeline size 2, enable_in_batch_packing true. Good: pipeline size 1.
     Fix: Upgrade to 0.6.2. Noticed: first step. Source: PSC207; bridge/training/config.py:1235 of 0.6.1
     """
@@ -197,8 +196,7 @@ def energon_micro_batch_size_differs(run: Run) -> Found:
 def in_batch_packing_with_context_parallel_vision(run: Run) -> Found:
     """Rows are packed in batch with context parallelism for a family that has no positions per packed sequence.
 
-    Why: Crash or silent: only some families work out positions and vision features per packed sequence before context
-        parallelism cuts it.
+    Why: Crash or silent: only some families work out positions and vision features before ranks split a sequence.
     Bad: Kimi-VL, enable_in_batch_packing true, context_parallel_size 2. Good: Qwen2.5-VL.
     Fix: Set context_parallel_size to 1, or do not pack. Noticed: first step, or never.
     """
