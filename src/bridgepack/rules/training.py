@@ -86,8 +86,7 @@ def boundaries_differ_between_ranks(step: StepFacts) -> Found:
 def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
     """All ranks of a replica agree on boundaries which are not those of the packs that are due.
 
-    Why: Silent: sequences are cut or joined, or other packs are read than the artifact and the sampler say, so what
-        was proved about the data does not hold for this run.
+    Why: Silent: sequences are cut or joined, or other packs are read, so what was proved of the data does not hold.
     Bad: pack 7 has 5 sequences, and the step has one of 4096 tokens.
     Good: the step has the boundaries of the packs that the replay names for it.
     Fix: Compare the evidence with `bridgepack inspect ARTIFACT --row PACK`. Another number of packs, seed or order:
@@ -163,8 +162,7 @@ def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
     Why: Silent: the loader skips as many packs of another list: some data is never seen and some twice.
     Bad: 500 steps with artifact 3f2a..., then a resumed job with artifact 91bc...
     Good: the resumed job reads artifact 3f2a... again.
-    Fix: Give the artifact that the run began with. To go on with other data, start a new run: another
-        checkpoint.folder, with checkpoint.pretrained on the last checkpoint.
+    Fix: Give the artifact of the first job, or start a new run in another checkpoint.folder from its last checkpoint.
     Evidence: executed with a resumed run on CPU.
     """
     before, now = resume.before, resume.now

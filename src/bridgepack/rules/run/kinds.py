@@ -108,8 +108,7 @@ def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
 def setting_of_wrong_kind(run: Run) -> Found:
     """A setting holds a value of a kind that it cannot be.
 
-    Why: Crash or silent: the host does not check kinds. A text in place of a number fails in the first comparison; a
-        text in place of a switch counts as on, "false" too.
+    Why: Crash or silent: a text for a number fails in the first comparison; one for a switch counts as on, "false" too.
     Bad: micro_batch_size "1"; enable_offline_packing "false". Good: without quotes.
     Fix: Write numbers and true or false without quotes.
     """

@@ -117,8 +117,7 @@ def validation_loss_weighs_packs(run: Run) -> Found:
 def context_parallelism_without_packing(run: Run) -> Found:
     """Context parallelism is on and rows are not packed.
 
-    Why: Crash in stacks on top of the host: SkyRL and NeMo-RL refuse context parallelism without packing. The host's
-        own fine-tuning accepts it, and splits rows that are mostly padding.
+    Why: Crash in SkyRL and NeMo-RL, which refuse it. The host's fine-tuning splits rows that are mostly padding.
     Bad: context_parallel_size 2, enable_offline_packing false. Good: enable_offline_packing true.
     Fix: Turn packing on. Noticed: assertion of the framework on top. Evidence: SkyRL #274; the host's documentation.
     """

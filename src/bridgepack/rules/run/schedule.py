@@ -186,8 +186,7 @@ def evaluation_steps_missing(run: Run) -> Found:
 def batch_size_ramp_up_with_packing(run: Run) -> Found:
     """The batch grows during training and rows are packs.
 
-    Why: Crash at the first step: the loader always gives the full batch, which is cut into as many pieces as the
-        smaller batch has, so a micro batch holds more than one pack.
+    Why: Crash at the first step: the loader gives the full batch, cut into too few pieces, each of more than one pack.
     Bad: rampup_batch_size [8, 8, 10000], global_batch_size 64, offline packing. Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size.
     Evidence: read in the source; in megatron-core 0.18 and newer the ramp-up is ignored (BP038).

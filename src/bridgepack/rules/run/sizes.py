@@ -72,8 +72,7 @@ def _same_length(run: Run, dataset_length: int) -> tuple[Change, ...]:
 def packs_shorter_than_their_sequences(run: Run) -> Found:
     """The host is to pack sequences that may be longer than a pack.
 
-    Why: Crash while rank 0 packs: a sequence that is longer than packed_sequence_size is a KeyError. Where none is, the
-        run trains on packs shorter than the model was sized for.
+    Why: Crash while rank 0 packs: KeyError for a longer sequence. Else packs are shorter than the model was sized for.
     Bad: seq_length 8192, packed_sequence_size 4096. Good: packed_sequence_size 8192.
     Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size equal. Noticed: dataset build, or never.
     Source: PSB008; bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md

@@ -133,8 +133,7 @@ def padding_switch_not_literally_true(run: Run) -> Found:
 def boundaries_of_sequences_withheld(run: Run) -> Found:
     """The dataset is told not to hand on where sequences begin.
 
-    Why: Silent: every pack becomes one causal sequence, so each sequence attends to those before it. Where packs are
-        still to be made it crashes at dataset build instead.
+    Why: Silent: every pack becomes one causal sequence. Crash at dataset build where packs are still to be made.
     Bad: dataset_kwargs.return_cu_seqlen false. Good: return_cu_seqlen is not set.
     Fix: Remove return_cu_seqlen.
     """

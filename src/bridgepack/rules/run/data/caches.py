@@ -59,8 +59,7 @@ def cached_packs_older_than_data(run: Run) -> Found:
 def cached_packs_older_than_tokenizer(run: Run) -> Found:
     """The host has packs of its own that are older than a file of the tokenizer, and will take them.
 
-    Why: Silent: the key of the packs has the tokenizer's path in it, not its vocabulary, its special tokens or its chat
-        template; the run trains on ids of the old one.
+    Why: Silent: the packs' key has the tokenizer's path, not its content; the run trains on ids of the old one.
     Bad: packs written on Monday, chat_template.jinja on Tuesday. Good: the other way round.
     Fix: Delete the folder of packs that the finding names, or set tokenizer_model_name anew for every tokenizer.
     """
@@ -195,8 +194,7 @@ def training_samples_counted_in_packs(run: Run) -> Found:
 def packs_newer_than_checkpoint(run: Run) -> Found:
     """The run resumes, and its packs were written after the checkpoint.
 
-    Why: Silent: the checkpoint knows how many packs were read, not which; over other packs, or with another batch, the
-        same place holds other data, which is repeated or left out.
+    Why: Silent: the checkpoint knows how many packs were read, not which: data of other packs is repeated or left out.
     Bad: checkpoint.load of Monday, packs of Tuesday. Good: packs of Monday, checkpoint.load of Tuesday.
     Fix: Resume with the packs the checkpoint was trained on, or start anew from pretrained_checkpoint.
     """
@@ -229,8 +227,7 @@ def _pack_files(files: Files, spec: str) -> tuple[str, ...]:
 def packs_read_in_file_order(run: Run) -> Found:
     """This version of the host reads packs in the order of the file, in every epoch.
 
-    Why: Silent: the batch sampler does not shuffle before 0.6. First-fit packing fills the first packs best and leaves
-        the emptiest for the end, so the batches drift over an epoch.
+    Why: Silent: batches are not shuffled before 0.6; first-fit fills the first packs best, so they drift over an epoch.
     Bad: packs made by megatron-bridge 0.5.1, trained with 0.5.1. Good: packs made by bridgepack, in random order.
     Fix: Shuffle rows when packs are written, or use megatron-bridge 0.6. Evidence: history of the host's samplers.py.
     """

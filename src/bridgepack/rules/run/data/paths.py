@@ -96,8 +96,7 @@ def packed_parquet_missing(run: Run) -> Found:
 def metadata_path_is_text(run: Run) -> Found:
     """The host is to pack and to write metadata, and packed_metadata_path is a str, not a pathlib.Path.
 
-    Why: Crash after the packs were written: 'str' object has no attribute 'open'. The next run finds the packs, skips
-        packing, and the metadata is missing for ever.
+    Why: Crash after packing: 'str' object has no attribute 'open'. The next run finds the packs, never any metadata.
     Bad: packed_metadata_path "/data/meta.json", no path to packs. Good: packed_metadata_path Path("/data/meta.json").
     Fix: Give a pathlib.Path, or build the packs before the run and name them. Noticed: dataset build, on rank 0.
     Evidence: executed with the real 0.6.2.
@@ -297,8 +296,7 @@ def raw_data_missing(run: Run) -> Found:
 def metadata_path_left_to_host(run: Run) -> Found:
     """The packs are named and packed_metadata_path is not, so the host makes a folder under dataset_root for it.
 
-    Why: Crash when the dataset is built, where dataset_root may not be written: the folder is made although nothing is
-        written into it. Otherwise an empty folder stays behind.
+    Why: Crash when the dataset is built, where dataset_root may not be written; otherwise an empty folder stays behind.
     Bad: packed_train_data_path set, packed_metadata_path null. Good: packed_metadata_path Path("bridge_metadata.json").
     Fix: Name the metadata file of the packs.
     """

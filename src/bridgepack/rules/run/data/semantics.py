@@ -108,8 +108,7 @@ def legacy_mask(run: Run) -> Found:
 def prompt_glued_to_completion(run: Run) -> Found:
     """The host packs prompts and completions with nothing between them.
 
-    Why: Silent: both are tokenised alone and joined, so the boundary is one that joint tokenisation at inference does
-        not give, and the words run together.
+    Why: Silent: the words run together, at a boundary that joint tokenisation at inference does not give.
     Bad: prompt_template "{prompt}", separator "". Good: separator " ".
     Fix: Set separator to a space, or end prompt_template with a line end.
     """

@@ -54,8 +54,7 @@ def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
 
     Why: Crash at setup: ValueError, model vocab_size cannot be smaller than tokenizer's vocab_size.
     Bad: model.vocab_size 128000, a tokenizer of 128256 ids. Good: model.vocab_size 128256.
-    Fix: Set model.vocab_size to at least the tokenizer's size, and resize the checkpoint's embedding to match; or use
-        the tokenizer of the checkpoint.
+    Fix: Set model.vocab_size to at least the tokenizer's and resize the embedding, or use the checkpoint's tokenizer.
     """
     size = run.integer_or_none("model.vocab_size")
     if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):

@@ -115,8 +115,7 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
 def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     """The full iteration is captured, and packed rows bring a maximum length that is copied to the CPU inside.
 
-    Why: Crash at capture, by reading: the wrapper moves the whole batch to the GPU, and the forward step then copies
-        max_seqlen_q back to the CPU, which CUDA refuses while it captures.
+    Why: Crash at capture, by reading: the forward step copies max_seqlen_q to the CPU, which CUDA refuses in a capture.
     Bad: cuda_graph_impl full_iteration, enable_offline_packing true.
     Good: cuda_graph_impl transformer_engine with [mlp].
     Fix: Capture parts without attention instead, or try two steps on one node first.

@@ -96,8 +96,7 @@ def deferred_packing_of_another_step(run: Run) -> Found:
 def in_batch_packing_of_text_dataset(run: Run) -> Found:
     """enable_in_batch_packing is set on a text dataset, which has no such field.
 
-    Why: Silent: nothing is packed, while validate() asks for larger micro batches and pipelines exchange shapes. Crash
-        where the field is given to the constructor.
+    Why: Silent: nothing is packed, and validate() asks for larger micro batches. Crash where the constructor gets it.
     Bad: GPTSFTDatasetConfig, enable_in_batch_packing true. Good: enable_offline_packing true.
     Fix: Pack offline, or use DirectHFSFTDatasetConfig. Noticed: never, where it is set as an attribute.
     """
@@ -108,8 +107,7 @@ def in_batch_packing_of_text_dataset(run: Run) -> Found:
 def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
     """Experts are spread over ranks, micro batches are packed to varying widths, and tokens go round by allgather.
 
-    Why: Crash or hang: the allgather dispatcher wants the same number of tokens on each rank; the host switches varying
-        lengths on only after megatron-core has checked for this.
+    Why: Crash or hang: allgather wants as many tokens on each rank; the host lets them vary only after core's check.
     Bad: enable_in_batch_packing, expert_model_parallel_size 4, moe_token_dispatcher_type allgather. Good: alltoall.
     Fix: Use the alltoall or the flex dispatcher. Noticed: first step in which widths differ.
     Source: PSC206; bridge/models/transformer_config.py:185, core/transformer/transformer_config.py:2645
@@ -162,8 +160,7 @@ def in_batch_packing_with_expert_overlap(run: Run) -> Found:
 def energon_packing_buffer(run: Run) -> Found:
     """Energon's own packing is asked for, and the host's task encoders cannot do it in this version.
 
-    Why: Crash at dataset build: Energon wants select_samples_to_pack and pack_selected_samples of the task encoder, and
-        none of the three that the config allows has them.
+    Why: Crash at dataset build: no task encoder of the host has select_samples_to_pack and pack_selected_samples.
     Bad: EnergonDatasetConfig packing_buffer_size 100. Good: packing_buffer_size null.
     Fix: Remove packing_buffer_size; pack in batch.
     """
