@@ -80,8 +80,8 @@ def loss_averaged_over_packs(run: Run) -> Found:
     Evidence: read in the source; Bridge #2952, SkyRL #223. Most recipes of the host average over packs.
     """
     if not run.flag(_PER_TOKEN) and not splits_context(run):
-        changes = per_token_loss(run, "every trained token weighs the same")
-        yield wrong(_PER_TOKEN, "false", "true, so that every trained token weighs the same", changes=changes)
+        allowed = "true, so that every trained token weighs the same"
+        yield wrong(_PER_TOKEN, "false", allowed, changes=per_token_loss(run))
 
 
 @rule("BP032", WARNING, "PSB011, PSB810; bridge/training/config.py:1439", when=splits_context)
@@ -109,8 +109,8 @@ def validation_loss_weighs_packs(run: Run) -> Found:
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     """
     if run.evaluates and not run.flag(_PER_TOKEN):
-        changes = per_token_loss(run, "every trained token weighs the same")
-        yield wrong(_PER_TOKEN, "false", "true, where validation losses are to be compared", changes=changes)
+        allowed = "true, where validation losses are to be compared"
+        yield wrong(_PER_TOKEN, "false", allowed, changes=per_token_loss(run))
 
 
 @rule("BP027", ADVICE, "PSB027; docs/bridge-rl-integration.md:190", when=splits_context)

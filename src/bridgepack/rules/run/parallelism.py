@@ -11,12 +11,12 @@ from bridgepack.rules.run.reading import (
     HAS_EXPERTS,
     computes_loss_per_token,
     has_own_dataset,
+    per_token_loss,
     splits_context,
     switches_on,
 )
 
 _PER_TOKEN = "model.calculate_per_token_loss"
-_AVERAGE = "ddp.average_in_collective"
 _LAYERS = "model.mtp_num_layers"
 
 
@@ -81,9 +81,7 @@ def own_dataset_without_per_token_loss(run: Run) -> Found:
     Source: PSB810; bridge/training/config.py:1435-1457
     """
     if not computes_loss_per_token(run):
-        mended = change(_PER_TOKEN, True, "every trained token then weighs the same")
-        mended += change(_AVERAGE, False, "a loss per token must not be averaged again")
-        found = f"false with context parallelism and {run.dataset_kind}"
+        found, mended = f"false with context parallelism and {run.dataset_kind}", per_token_loss(run)
         yield wrong(_PER_TOKEN, found, "true with context parallelism", changes=mended)
 
 
