@@ -129,8 +129,7 @@ def loss_mask_trains_everything(facts: ArtifactFacts) -> Found:
         raise CannotJudgeError("loss_mode is full: everything is meant to be trained")
     for truth in truths:
         if truth.num_fully_trained == truth.num_sequences:
-            found = f"all {truth.num_sequences} sequences train every label"
-            yield wrong(truth.split, found, "prompts with mask 0")
+            yield wrong(truth.split, f"all {truth.num_sequences} sequences train every label", "prompts with mask 0")
 
 
 @artifact_rule("BP334", WARNING, "PSB503")

@@ -102,8 +102,7 @@ def metadata_min_width_too_large(facts: ArtifactFacts) -> Found:
     smallest = min(_values(facts, MIN_WIDTH))
     narrowest = min(truth.min_row_width for truth in facts.require_truths())
     if smallest > narrowest:
-        where = f"{facts.metadata.path} {MIN_WIDTH}"
-        yield wrong(where, str(smallest), f"at most {narrowest}, the narrowest row")
+        yield wrong(f"{facts.metadata.path} {MIN_WIDTH}", str(smallest), f"at most {narrowest}, the narrowest row")
 
 
 @artifact_rule("BP408", WARNING, "PSB408")
@@ -146,8 +145,7 @@ def metadata_pack_size_differs(facts: ArtifactFacts) -> Found:
     size = known(facts.context.packed_sequence_size, "packed_sequence_size")
     for position, entry in enumerate(_entries(facts)):
         if entry.get(PACK_SIZE) != size:
-            where = f"{facts.metadata.path}[{position}].{PACK_SIZE}"
-            yield wrong(where, str(entry.get(PACK_SIZE)), str(size))
+            yield wrong(f"{facts.metadata.path}[{position}].{PACK_SIZE}", str(entry.get(PACK_SIZE)), str(size))
 
 
 @artifact_rule("BP412", WARNING, "PSB411")
@@ -171,8 +169,7 @@ def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
             if _misleads(entries[position], key, actual, is_ours=facts.manifest is not None):
                 where = f"{facts.metadata.path}[{position}].{key}"
                 found = repr(entries[position][key]) if key in entries[position] else "no such key"
-                allowed = f"{actual}, from the rows of {truth.split}"
-                yield wrong(where, found, allowed, group=where)
+                yield wrong(where, found, f"{actual}, from the rows of {truth.split}", group=where)
 
 
 def _expected(truth: SplitTruth, size: int) -> Mapping[str, float]:
@@ -229,5 +226,4 @@ def _values(facts: ArtifactFacts, key: str) -> list[int]:
 def _too_small(facts: ArtifactFacts, key: str, actual: int) -> Found:
     claimed = max(_values(facts, key))
     if claimed < actual:
-        where = f"{facts.metadata.path} {key}"
-        yield wrong(where, str(claimed), f"at least {actual}, from the rows")
+        yield wrong(f"{facts.metadata.path} {key}", str(claimed), f"at least {actual}, from the rows")

@@ -24,8 +24,7 @@ def npy_values_not_lists(facts: ArtifactFacts) -> Found:
     """
     for shard in _npy_shards(facts):
         if shard.layout_error is not None:
-            allowed = "a one-dimensional object array of dicts of lists"
-            yield wrong(shard.path, shard.layout_error, allowed)
+            yield wrong(shard.path, shard.layout_error, "a one-dimensional object array of dicts of lists")
         for key, types in shard.value_types.items():
             yield wrong(f"{shard.path} {key}", f"values of type {', '.join(types)}", "lists")
         for name in shard.forbidden_globals:

@@ -57,8 +57,7 @@ def loss_mask_stored_as_float(facts: ArtifactFacts) -> Found:
     for shard in _readable(facts):
         element = element_of(shard.columns.get(LOSS_MASK, ""))
         if element.endswith(("float", "double")):
-            where = f"{shard.path} column {LOSS_MASK}"
-            yield wrong(where, shard.columns[LOSS_MASK], "a list of int8")
+            yield wrong(f"{shard.path} column {LOSS_MASK}", shard.columns[LOSS_MASK], "a list of int8")
 
 
 @artifact_rule("BP316", WARNING, "PSB316")

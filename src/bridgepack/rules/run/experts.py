@@ -207,7 +207,6 @@ def dispatcher_without_what_is_asked(run: Run) -> Found:
     dispatcher = run.text_or_none(_DISPATCHER)
     overlaps = run.is_on("model.moe_shared_expert_overlap") and run.is_set("model.moe_shared_expert_intermediate_size")
     if overlaps and dispatcher not in ("alltoall", "flex"):
-        found = f"{dispatcher} with moe_shared_expert_overlap true"
-        yield wrong(_DISPATCHER, found, "alltoall or flex", to="alltoall")
+        yield wrong(_DISPATCHER, f"{dispatcher} with moe_shared_expert_overlap true", "alltoall or flex", to="alltoall")
     if dispatcher != "flex" and run.text_or_none(_BACKEND) == "ncclep":
         yield wrong(_DISPATCHER, f"{dispatcher} with ncclep", "flex", to="flex")

@@ -51,8 +51,7 @@ def middle_stages_without_boundaries(run: Run) -> Found:
     num_stages = size * _num_chunks(run) if size > 1 else 1
     if num_stages > 2:
         found = f"{size}, {num_stages} stages with virtual ones, megatron-bridge {run.versions[BRIDGE]}"
-        allowed = "at most 2 stages, or megatron-bridge 0.5.0 and newer"
-        yield wrong("model.pipeline_model_parallel_size", found, allowed)
+        yield wrong("model.pipeline_model_parallel_size", found, "at most 2 stages, or megatron-bridge 0.5.0 and newer")
 
 
 @rule("BP809", WARNING, "PSB809; bridge/training/initialize.py:355", when=PACKS_OFFLINE, noticed="some step")
@@ -203,8 +202,7 @@ def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
             yield wrong(path, "not true with hybridep and CUDA graphs", "true", to=True, because=why)
     elif run.packed_sequence_size % (HYBRID_CHUNK_TOKENS * num_shares(run)):
         found = f"{run.packed_sequence_size} over {num_shares(run)} ranks with hybridep"
-        allowed = f"a multiple of {HYBRID_CHUNK_TOKENS * num_shares(run)}"
-        yield wrong(f"{SPECS}.packed_sequence_size", found, allowed)
+        yield wrong(f"{SPECS}.packed_sequence_size", found, f"a multiple of {HYBRID_CHUNK_TOKENS * num_shares(run)}")
 
 
 @rule("BP803", ERROR, "PSB803; core/transformer/multi_token_prediction.py:238-268", when=IS_PACKED)

@@ -130,8 +130,7 @@ def warmup_said_twice(run: Run) -> Found:
     path = "scheduler.lr_warmup_fraction"
     if run.is_set(path):
         for name in filter(partial(_is_used, run), ("lr_warmup_iters", "lr_warmup_samples")):
-            found = f"{run.value(path)} with {name} {run.value(f'scheduler.{name}')}"
-            yield wrong(path, found, f"null, or {name} 0")
+            yield wrong(path, f"{run.value(path)} with {name} {run.value(f'scheduler.{name}')}", f"null, or {name} 0")
 
 
 @rule("BP631", WARNING, "PSB612; bridge/training/config.py:1660", noticed="a warning at start")

@@ -125,8 +125,7 @@ def padding_switch_not_literally_true(run: Run) -> Found:
         yield wrong(path, repr(value), "true or false", changes=mended if is_meant else ())
     elif beside and value is not True:
         changes = mended if beside is True and value is None else ()
-        found = f"{beside!r} beside dataset_kwargs"
-        yield wrong("dataset.pad_to_max_length", found, f"{path} true", changes=changes)
+        yield wrong("dataset.pad_to_max_length", f"{beside!r} beside dataset_kwargs", f"{path} true", changes=changes)
 
 
 @rule("BP021", ERROR, "PSB021; bridge/data/packing/gpt_sft.py:52,279", when=PACKS_OFFLINE)

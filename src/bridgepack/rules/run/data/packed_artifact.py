@@ -165,8 +165,7 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
     elif run.files is not None and "://" not in metadata and not run.files.exists(metadata):
         yield wrong(METADATA_SETTING, f"{metadata}, no such file", "a file that exists")
     if run.artifact is not None and not run.artifact.metadata.exists:
-        found = "no such file, with pad_cu_seqlens"
-        yield wrong(run.artifact.metadata.path, found, f"a file beside {MANIFEST_FILE}")
+        yield wrong(run.artifact.metadata.path, "no such file, with pad_cu_seqlens", f"a file beside {MANIFEST_FILE}")
 
 
 #: Whole numbers up to here are exact in float32.

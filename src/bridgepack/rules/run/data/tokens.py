@@ -135,8 +135,7 @@ def chat_template_of_packs_differs_from_run(run: Run) -> Found:
         raise CannotJudgeError("the manifest does not name the chat template")
     run_with = hashlib.sha256(template.encode()).hexdigest()
     if run_with != made_with:
-        found = f"sha256 {run_with[:12]}"
-        yield wrong("tokenizer.chat_template", found, f"sha256 {made_with[:12]}, as in the packs")
+        yield wrong("tokenizer.chat_template", f"sha256 {run_with[:12]}", f"sha256 {made_with[:12]}, as in the packs")
 
 
 def _tokenizers(run: Run) -> tuple[str, str]:

@@ -93,8 +93,7 @@ def rows_of_own_dataset_must_be_full(run: Run) -> Found:
     Fix: Append a last boundary at the row's width. Noticed: first step.
     Source: PSB908; core/ssm/gated_delta_net/common.py:448-475
     """
-    found = f"{run.dataset_kind} with gated delta net layers"
-    yield wrong("dataset", found, "rows whose last boundary is their width")
+    yield wrong("dataset", f"{run.dataset_kind} with gated delta net layers", "rows whose last boundary is their width")
 
 
 @rule("BP918", ERROR, when=has_mamba_layers, noticed="when the model is built", evidence="read in megatron-core 0.19.2")
