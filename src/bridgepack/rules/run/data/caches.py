@@ -14,7 +14,9 @@ from bridgepack.rules.run.data.packed_paths import (
     PATH_SETTINGS,
     VALIDATION,
     cached_packs,
+    explicit_paths,
     raw_root,
+    resolved,
     splits_packed_by_host,
 )
 from bridgepack.rules.run.data.supply import num_packs
@@ -201,12 +203,12 @@ def packs_newer_than_checkpoint(run: Run) -> Found:
     folder = run.text_or_none("checkpoint.load") if run.is_stated("checkpoint.load") else None
     if folder is None:
         return
-    packs = run.text_or_none(PATH_SETTINGS[TRAIN])
+    packs = next((path for path in explicit_paths(run) if path.split == TRAIN), None)
     if packs is None:
         raise CannotJudgeError("the host makes the packs, so where they lie is not known")
     files = run.require_files()
     saved = _last_written(files, [f"{folder.rstrip('/')}/{name}" for name in _TRACKERS])
-    written = _last_written(files, _pack_files(files, packs))
+    written = _last_written(files, resolved(packs, files))
     if saved is not None and written is not None and written > saved:
         found = f"a checkpoint {round((written - saved) / 60)} minutes older than the packs"
         yield wrong("checkpoint.load", found, "packs that are older than the checkpoint")
@@ -215,12 +217,6 @@ def packs_newer_than_checkpoint(run: Run) -> Found:
 def _last_written(files: Files, paths: Iterable[str]) -> float | None:
     times = (files.modified_s(path) for path in paths)
     return max((time for time in times if time is not None), default=None)
-
-
-def _pack_files(files: Files, spec: str) -> tuple[str, ...]:
-    if files.is_folder(spec):
-        return tuple(f"{spec.rstrip('/')}/{name}" for name in files.names(spec))
-    return files.matches(spec) if any(sign in spec for sign in "*?") else (spec,)
 
 
 @rule("BP613", ADVICE, "PSB613; bridge/data/samplers.py before 0.6", when=PACKS_OFFLINE, versions={BRIDGE: "<0.6"})
