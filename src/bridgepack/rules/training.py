@@ -86,8 +86,7 @@ def boundaries_differ_between_ranks(step: StepFacts) -> Found:
 def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
     """All ranks of a replica agree on boundaries which are not those of the packs that are due.
 
-    Why: Silent: sequences are cut or joined, or other packs are read than the artifact and the sampler say, so what
-        was proved about the data does not hold for this run.
+    Why: Silent: sequences are cut or joined, or other packs are read, so what was proved of the data does not hold.
     Bad: pack 7 has 5 sequences, and the step has one of 4096 tokens.
     Good: the step has the boundaries of the packs that the replay names for it.
     Fix: Compare the evidence with `bridgepack inspect ARTIFACT --row PACK`. Another number of packs, seed or order:
@@ -139,8 +138,7 @@ def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
 def loss_not_finite(step: StepFacts) -> Found:
     """The loss of a micro batch is not a finite number.
 
-    Why: Silent or crash: weights become NaN; where the host looks, only the last stage stops, and the others wait for
-        it until a timeout.
+    Why: Silent or crash: weights become NaN; where the host looks, only the last stage stops; others wait to time out.
     Bad: the loss of micro batch 3 is nan on the last stage.
     Good: every loss is a finite number.
     Fix: Look at the packs that the evidence names with `bridgepack inspect ARTIFACT --row PACK`; lower optimizer.lr or
@@ -161,12 +159,10 @@ def loss_not_finite(step: StepFacts) -> Found:
 def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
     """A run goes on from a checkpoint with other packs than it began with.
 
-    Why: Silent: the loader skips as many packs as the checkpoint counted, of another list: some data is never seen and
-        some twice.
+    Why: Silent: the loader skips as many packs of another list: some data is never seen and some twice.
     Bad: 500 steps with artifact 3f2a..., then a resumed job with artifact 91bc...
     Good: the resumed job reads artifact 3f2a... again.
-    Fix: Give the artifact that the run began with. To go on with other data, start a new run: another
-        checkpoint.folder, with checkpoint.pretrained on the last checkpoint.
+    Fix: Give the artifact of the first job, or start a new run in another checkpoint.folder from its last checkpoint.
     Evidence: executed with a resumed run on CPU.
     """
     before, now = resume.before, resume.now
@@ -180,12 +176,10 @@ def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
 def resumed_in_another_order(resume: ResumeFacts) -> Found:
     """A run goes on from a checkpoint with settings that put the same packs into another order.
 
-    Why: Silent: the loader shuffles anew and skips as many packs as the checkpoint counted: some data is never seen and
-        some twice in an epoch.
+    Why: Silent: the loader shuffles anew and skips as many packs: some data is never seen and some twice in an epoch.
     Bad: 500 steps with packing.seed 1234, then a resumed job with packing.seed 7.
     Good: the resumed job has the seed and the global batch size of the first.
-    Fix: Set back what differs. To go on with other settings, start a new run: another checkpoint.folder, with
-        checkpoint.pretrained on the last checkpoint.
+    Fix: Set back what differs, or start a new run in another checkpoint.folder from the last checkpoint (pretrained).
     Evidence: read in the source; the order follows from seed, number of packs and global batch size.
     """
     before, now = resume.before, resume.now

@@ -96,8 +96,7 @@ def pack_size_overflows_int32(facts: ArtifactFacts) -> Found:
     """
     size = known(facts.context.packed_sequence_size, "packed_sequence_size")
     if not 1 <= size <= MAX_PACKED_SEQUENCE_SIZE:
-        where = f"{MANIFEST_FILE} packed_sequence_size"
-        yield wrong(where, str(size), f"1 to {MAX_PACKED_SEQUENCE_SIZE}")
+        yield wrong(f"{MANIFEST_FILE} packed_sequence_size", str(size), f"1 to {MAX_PACKED_SEQUENCE_SIZE}")
 
 
 @artifact_rule("BP347", ERROR, "megatron-bridge 0.6.2, data/builders/gpt_sft.py")
@@ -131,8 +130,7 @@ def shard_in_wrong_folder(facts: ArtifactFacts) -> Found:
         for shard in split.shards:
             folder, _, name = shard.path.rpartition("/")
             if folder != split.name or not _FOUND_BY_HOST.fullmatch(name):
-                allowed = f"{split.name}/NAME.parquet or .pq"
-                yield wrong(shard.path, f"listed by {split.name}", allowed)
+                yield wrong(shard.path, f"listed by {split.name}", f"{split.name}/NAME.parquet or .pq")
 
 
 @artifact_rule("BP348", ERROR, "bridgepack manifest")
@@ -190,8 +188,7 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
             repeated = f" - {num_repeated} repeated" if num_repeated else ""
             pieces = f" - {statistics.num_pieces} pieces + {statistics.num_split} split rows"
             what = f"{statistics.num_sequences} sequences{repeated}{pieces if statistics.num_pieces else ''}"
-            allowed = f"{what} + {num_drops} drops"
-            yield wrong(f"{place} num_rows_in", f"{statistics.num_rows_in} rows read", allowed)
+            yield wrong(f"{place} num_rows_in", f"{statistics.num_rows_in} rows read", f"{what} + {num_drops} drops")
 
 
 @artifact_rule("BP351", ERROR, "bridgepack manifest")

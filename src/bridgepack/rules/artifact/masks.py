@@ -119,8 +119,7 @@ def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Found:
 def loss_mask_trains_everything(facts: ArtifactFacts) -> Found:
     """Every sequence of a split trains all its labels, prompts included.
 
-    Why: Silent: a chat template without a `{% generation %}` block gives masks of ones in old versions of the host,
-        and the model learns to write prompts.
+    Why: Silent: old versions of the host give masks of ones without `{% generation %}` blocks, and prompts are learnt.
     Bad: loss_mask [1, 1, 1, 0] in every sequence of 4 stored tokens.
     Good: loss_mask [0, 1, 1, 0] where the first label belongs to the prompt.
     Fix: Mask the prompts, or set preprocessing.loss_mode to full where everything is meant to be trained.
@@ -130,8 +129,7 @@ def loss_mask_trains_everything(facts: ArtifactFacts) -> Found:
         raise CannotJudgeError("loss_mode is full: everything is meant to be trained")
     for truth in truths:
         if truth.num_fully_trained == truth.num_sequences:
-            found = f"all {truth.num_sequences} sequences train every label"
-            yield wrong(truth.split, found, "prompts with mask 0")
+            yield wrong(truth.split, f"all {truth.num_sequences} sequences train every label", "prompts with mask 0")
 
 
 @artifact_rule("BP334", WARNING, "PSB503")

@@ -81,8 +81,7 @@ def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
 def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
     """A sequence is longer, in runtime tokens, than the metadata's largest dataset_max_seqlen.
 
-    Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small; wrong results or an
-        illegal memory access.
+    Why: Silent, with pad_cu_seqlens: the attention kernel's max_seqlen is too small: wrong results or a memory fault.
     Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
     Good: dataset_max_seqlen 3, a sequence of 3 runtime tokens.
     Fix: Build again, or take dataset_max_seqlen from the rows: stored length - 1.
@@ -103,16 +102,14 @@ def metadata_min_width_too_large(facts: ArtifactFacts) -> Found:
     smallest = min(_values(facts, MIN_WIDTH))
     narrowest = min(truth.min_row_width for truth in facts.require_truths())
     if smallest > narrowest:
-        where = f"{facts.metadata.path} {MIN_WIDTH}"
-        yield wrong(where, str(smallest), f"at most {narrowest}, the narrowest row")
+        yield wrong(f"{facts.metadata.path} {MIN_WIDTH}", str(smallest), f"at most {narrowest}, the narrowest row")
 
 
 @artifact_rule("BP408", WARNING, "PSB408")
 def metadata_has_stale_entries(facts: ArtifactFacts) -> Found:
     """The metadata has more entries than the artifact has splits.
 
-    Why: Silent: the host appends an entry per packing run; entries of older packs make max_seqlen too large, which
-        costs time and memory.
+    Why: Silent: the host appends an entry per packing run; old entries enlarge max_seqlen, which costs time and memory.
     Bad: three entries, two splits.
     Good: two entries, two splits.
     Fix: Delete the metadata file together with the packs, and build again.
@@ -148,8 +145,7 @@ def metadata_pack_size_differs(facts: ArtifactFacts) -> Found:
     size = known(facts.context.packed_sequence_size, "packed_sequence_size")
     for position, entry in enumerate(_entries(facts)):
         if entry.get(PACK_SIZE) != size:
-            where = f"{facts.metadata.path}[{position}].{PACK_SIZE}"
-            yield wrong(where, str(entry.get(PACK_SIZE)), str(size))
+            yield wrong(f"{facts.metadata.path}[{position}].{PACK_SIZE}", str(entry.get(PACK_SIZE)), str(size))
 
 
 @artifact_rule("BP412", WARNING, "PSB411")
@@ -173,8 +169,7 @@ def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
             if _misleads(entries[position], key, actual, is_ours=facts.manifest is not None):
                 where = f"{facts.metadata.path}[{position}].{key}"
                 found = repr(entries[position][key]) if key in entries[position] else "no such key"
-                allowed = f"{actual}, from the rows of {truth.split}"
-                yield wrong(where, found, allowed, group=where)
+                yield wrong(where, found, f"{actual}, from the rows of {truth.split}", group=where)
 
 
 def _expected(truth: SplitTruth, size: int) -> Mapping[str, float]:
@@ -231,5 +226,4 @@ def _values(facts: ArtifactFacts, key: str) -> list[int]:
 def _too_small(facts: ArtifactFacts, key: str, actual: int) -> Found:
     claimed = max(_values(facts, key))
     if claimed < actual:
-        where = f"{facts.metadata.path} {key}"
-        yield wrong(where, str(claimed), f"at least {actual}, from the rows")
+        yield wrong(f"{facts.metadata.path} {key}", str(claimed), f"at least {actual}, from the rows")

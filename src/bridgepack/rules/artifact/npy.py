@@ -24,8 +24,7 @@ def npy_values_not_lists(facts: ArtifactFacts) -> Found:
     """
     for shard in _npy_shards(facts):
         if shard.layout_error is not None:
-            allowed = "a one-dimensional object array of dicts of lists"
-            yield wrong(shard.path, shard.layout_error, allowed)
+            yield wrong(shard.path, shard.layout_error, "a one-dimensional object array of dicts of lists")
         for key, types in shard.value_types.items():
             yield wrong(f"{shard.path} {key}", f"values of type {', '.join(types)}", "lists")
         for name in shard.forbidden_globals:
@@ -37,8 +36,7 @@ def npy_values_not_lists(facts: ArtifactFacts) -> Found:
 def npy_pickle_unsafe(facts: ArtifactFacts) -> Found:
     """The pickle in a `.npy` shard asks for more than lists, dicts, numbers and arrays of them.
 
-    Why: Crash at start with 0.6: the host's unpickler refuses it and the process exits with 1. Silent with 0.5 and
-        older: np.load runs whatever code the file names.
+    Why: Crash at start with 0.6, whose unpickler refuses it (exit 1). Silent before: np.load runs the code it names.
     Bad: a pickle that names os.system, or torch.storage._load_from_bytes.
     Good: a pickle of dicts of lists of integers.
     Fix: Do not load the file with numpy or an old host; get the rows from their source again, and write Parquet.
@@ -54,8 +52,7 @@ def npy_pickle_unsafe(facts: ArtifactFacts) -> Found:
 def npy_loaded_whole(facts: ArtifactFacts) -> Found:
     """A `.npy` shard is large.
 
-    Why: Slow, and a crash where memory ends: every rank loads the whole file, as Python lists of some ten times its
-        size, and its DataLoader workers come to copy it.
+    Why: Slow, or a crash for memory: every rank loads the whole file, ten times its size as lists; its workers copy it.
     Bad: training_4096.npy of 4 GiB, on 8 ranks per node.
     Good: the same rows as Parquet.
     Fix: Write the rows as Parquet; the host reads row groups as it needs them.

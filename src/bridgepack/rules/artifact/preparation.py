@@ -6,8 +6,9 @@ from typing import Any
 from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, Drop, DropReason, LostContent, LostKind, SplitRecord
 from bridgepack.rules.engine.context import CannotJudgeError, known, section
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
 
+_PER_ROW = "executed, with each row at build time"
 #: Fewest input rows of which a share of cut rows says something.
 MIN_ROWS = 100
 #: Share of a split's input rows, 0-1, from which cut rows are reported, and above which dropped ones are.
@@ -37,7 +38,7 @@ _CURES: Mapping[str, str] = {
 }
 
 
-@artifact_rule("BP508", WARNING, "PSB508; bridge/data/datasets/utils.py:957", noticed=DATASET_BUILD)
+@artifact_rule("BP508", WARNING, "PSB508; bridge/data/datasets/utils.py:957", noticed=DATASET_BUILD, evidence=READ)
 def many_chats_without_mask(facts: ArtifactFacts) -> Found:
     """More than 1% of a split's rows were dropped because it cannot be told what the assistant wrote.
 
@@ -45,7 +46,6 @@ def many_chats_without_mask(facts: ArtifactFacts) -> Found:
     Bad: 110 rows read, 10 dropped as no_assistant_mask.
     Good: 100 rows read, none dropped.
     Fix: Give the chat template `{% generation %}` blocks, or set preprocessing.assistant_markers.
-    Evidence: read in the source.
     """
     return _dropped(facts, _NO_MASK, DROPPED_FRACTION, "without an assistant mask")
 
@@ -57,15 +57,14 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     Why: Silent: the longest answers are missing or end in mid-sentence, and the model learns to be short.
     Bad: 110 rows read, 10 dropped as over_long.
     Good: 101 rows read, 1 dropped as over_long.
-    Fix: Raise packed_sequence_size and max_sequence_length together with the model's seq_length, or set
-        preprocessing.over_long to split.
+    Fix: Raise packed_sequence_size, max_sequence_length and seq_length, or set preprocessing.over_long to split.
     Noticed: never; the host writes a log line.
     """
     yield from _dropped(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
     yield from _shares(facts, _num_cut_alone, CUT_CHATS_FRACTION, "over-long rows, dropped or cut")
 
 
-@artifact_rule("BP511", WARNING, "PSB511; bridge/data/sft_processing.py:445", noticed="never")
+@artifact_rule("BP511", WARNING, "PSB511; bridge/data/sft_processing.py:445", noticed="never", evidence=READ)
 def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's sequences were cut, and EOS was put after completions that lost their end.
 
@@ -73,7 +72,6 @@ def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
     Bad: 20 of 100 sequences cut, add_eos true, ends_cut_completions true.
     Good: 20 of 100 sequences cut, ends_cut_completions false.
     Fix: Set preprocessing.ends_cut_completions to false, or over_long to drop, and build again.
-    Evidence: read in the source.
     """
     preprocessing = _prompt_completion(facts)
     if preprocessing.get("add_eos") is False or preprocessing.get("ends_cut_completions") is False:
@@ -81,7 +79,7 @@ def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
     return _shares(facts, _num_cut, CUT_FRACTION, "cut sequences end with EOS all the same")
 
 
-@artifact_rule("BP514", WARNING, "PSB514; bridge/data/sft_processing.py:94", noticed="never")
+@artifact_rule("BP514", WARNING, "PSB514; bridge/data/sft_processing.py:94", noticed="never", evidence=READ)
 def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's sequences were cut, first of all the end of the prompt, where the question often is.
 
@@ -89,7 +87,6 @@ def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
     Bad: 20 of 100 sequences cut, truncation_method right.
     Good: 20 of 100 sequences cut, truncation_method left.
     Fix: Set preprocessing.truncation_method to left, or over_long to drop, and build again.
-    Evidence: read in the source.
     """
     if _prompt_completion(facts).get("truncation_method") != "right":
         return ()
@@ -110,7 +107,7 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
     return _dropped(facts, _REFUSED, DROPPED_FRACTION, "that could not be used")
 
 
-@artifact_rule("BP543", ERROR, "bridgepack manifest", noticed="never")
+@artifact_rule("BP543", ERROR, "bridgepack manifest", noticed="never", evidence=READ)
 def most_rows_dropped(facts: ArtifactFacts) -> Found:
     """More than 20% of a split's rows were dropped, for whatever reasons but that they are duplicates.
 
@@ -118,7 +115,6 @@ def most_rows_dropped(facts: ArtifactFacts) -> Found:
     Bad: 4 rows read, 1 dropped as missing_field.
     Good: 4 rows read, none dropped.
     Fix: As the finding says for the most frequent reason; the drop ledger has every row.
-    Evidence: read in the source.
     """
     return _dropped(facts, _FAULTS, MOST_DROPPED_FRACTION, "dropped")
 
@@ -131,15 +127,14 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Found:
         name, as Kimi K2's does, need ids such as `functions.lookup:0`.
     Bad: a template that renders a call of `lookup` with id `call00001` as `<|tool_call_begin|>call00001`.
     Good: a template that renders it as `<|tool_call_begin|>lookup`.
-    Fix: Put the name into the ids of the calls, or set tokenizer.chat_template to one that writes it. Without
-        tool calls in the data this does not matter.
+    Fix: Put the name into the calls' ids, or set tokenizer.chat_template to one that writes it, if rows have calls.
     Evidence: executed, with a probe conversation at build time.
     """
     if known(facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"):
         yield wrong(MANIFEST_FILE, "tokenizer.drops_tool_names is true", "false")
 
 
-@artifact_rule("BP540", ERROR, "megatron-bridge 0.6.2, data/conversation_processing.py", noticed="never")
+@artifact_rule("BP540", ERROR, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def content_lost_in_render(facts: ArtifactFacts) -> Found:
     """The chat template does not write something that rows have, or writes it in a form that nobody meant.
 
@@ -148,26 +143,23 @@ def content_lost_in_render(facts: ArtifactFacts) -> Found:
     Bad: lost_content has 3 for tool_call.
     Good: lost_content is empty.
     Fix: As the finding says; or set preprocessing.on_lost_content to drop, and build again.
-    Evidence: executed, with each row at build time.
     """
     return _lost(facts, [kind for kind in LostKind if kind not in TOLERATED_LOSSES])
 
 
-@artifact_rule("BP541", WARNING, "megatron-bridge 0.6.2, data/conversation_processing.py", noticed="never")
+@artifact_rule("BP541", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def thoughts_lost_in_render(facts: ArtifactFacts) -> Found:
     """The chat template leaves out thoughts of answers to the last user turn.
 
-    Why: Silent: rows have thoughts that are never trained. Thoughts of earlier answers do not count; templates leave
-        them out on purpose.
+    Why: Silent: rows have thoughts that are never trained. Those of earlier answers, left out on purpose, do not count.
     Bad: lost_content has 3 for reasoning.
     Good: lost_content is empty.
     Fix: Set tokenizer.chat_template to a template that reads the column, or put thoughts into the content.
-    Evidence: executed, with each row at build time.
     """
     return _lost(facts, [LostKind.REASONING])
 
 
-@artifact_rule("BP542", WARNING, "megatron-bridge 0.6.2, data/conversation_processing.py", noticed="never")
+@artifact_rule("BP542", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def assistant_text_holds_turns(facts: ArtifactFacts) -> Found:
     """The text of assistant turns holds control tokens of the chat template, which begin and end turns.
 
@@ -175,12 +167,11 @@ def assistant_text_holds_turns(facts: ArtifactFacts) -> Found:
     Bad: lost_content has 3 for injected_turn.
     Good: lost_content is empty.
     Fix: Clean the texts, or set preprocessing.control_tokens to drop, and build again.
-    Evidence: executed, with each row at build time.
     """
     return _lost(facts, [LostKind.INJECTED_TURN])
 
 
-@artifact_rule("BP545", WARNING, "bridgepack manifest", noticed="never")
+@artifact_rule("BP545", WARNING, "bridgepack manifest", noticed="never", evidence=READ)
 def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
     """The chat template writes today's date, and the recipe does not say which day that is.
 
@@ -188,7 +179,6 @@ def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
     Bad: tokenizer.template_date is 2025-06-30 in the manifest and null in its recipe.
     Good: it is 2025-06-30 in both.
     Fix: Set tokenizer.template_date, or the template's own variable for it in tokenizer.chat_template_kwargs.
-    Evidence: read in the source.
     """
     manifest = facts.require_manifest()
     day, given = manifest.tokenizer.get("template_date"), section(manifest.recipe, "tokenizer")
@@ -197,31 +187,26 @@ def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
         yield wrong(MANIFEST_FILE, f"the template writes the day of the build, {day}", "tokenizer.template_date set")
 
 
-@artifact_rule("BP546", WARNING, "megatron-bridge 0.6.2, data/conversation_processing.py", noticed="never")
+@artifact_rule("BP546", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def row_settings_not_read(facts: ArtifactFacts) -> Found:
     """Rows say which of their answers are not trained, or give variables of the template, and the recipe reads neither.
 
-    Why: Silent: answers with `weight: 0` or `train: false` are trained; text depends on variables that are not there.
-        Megatron-Bridge reads neither.
+    Why: Silent: answers with `weight: 0` or `train: false` are trained, variables are missing; the host reads neither.
     Bad: lost_content has 3 for weight.
     Good: lost_content is empty.
     Fix: Set preprocessing.message_weights to mask, or preprocessing.chat_template_kwargs_column, and build again.
-    Evidence: executed, with each row at build time.
     """
     return _lost(facts, [LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS])
 
 
-@artifact_rule("BP547", WARNING, "bridgepack manifest", noticed="never")
+@artifact_rule("BP547", WARNING, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
 def nothing_of_thoughts_masked(facts: ArtifactFacts) -> Found:
     """The recipe takes the loss off thoughts, and no row's text has a marker of thoughts.
 
-    Why: Silent: either the rows have no thoughts, or the template writes them between markers that are not known, and
-        they are trained.
+    Why: Silent: the rows have no thoughts, or the template writes them between unknown markers, and they are trained.
     Bad: lost_content has 2 for no_reasoning, 2 sequences.
     Good: lost_content has 1 for no_reasoning, 2 sequences.
-    Fix: Set tokenizer.chat_template to a template that writes thoughts between known markers, or
-        preprocessing.reasoning_loss to keep.
-    Evidence: executed, with each row at build time.
+    Fix: Set tokenizer.chat_template to one with known markers of thoughts, or preprocessing.reasoning_loss to keep.
     """
     for split in facts.require_manifest().splits:
         if 0 < _num_made(split) <= split.lost_content.get(LostKind.NO_REASONING, 0):

@@ -14,8 +14,7 @@ MAX_SEQUENCES_PER_ROW = 1024
 def row_wider_than_pack(rows: Rows) -> Offenders | None:
     """A row has more runtime tokens than packed_sequence_size.
 
-    Why: Crash, later: the host's collate fails an assertion without a message, in a DataLoader worker, when the row
-        is drawn.
+    Why: Crash, later, when the row is drawn: the collate fails an assertion without a message, in a DataLoader worker.
     Bad: 7 stored tokens in 2 sequences (5 runtime tokens), packed_sequence_size 4.
     Good: 6 stored tokens in 2 sequences (4 runtime tokens), packed_sequence_size 4.
     Fix: Build again with this packed_sequence_size, or raise it together with the model's seq_length.
@@ -32,8 +31,7 @@ def row_wider_than_pack(rows: Rows) -> Offenders | None:
 def sequence_not_aligned(rows: Rows) -> Offenders | None:
     """A sequence's physical runtime length is no multiple of pad_seq_to_mult.
 
-    Why: Crash or silent: context parallelism cuts each sequence into 2 * CP equal parts; unfused RoPE fails at the
-        first step, fused RoPE trains on wrong positions.
+    Why: Crash with unfused RoPE, silent with fused (wrong positions): CP cuts each sequence into 2 * CP equal parts.
     Bad: a sequence of 6 stored tokens (5 runtime), pad_seq_to_mult 4.
     Good: a sequence of 9 stored tokens (8 runtime), the last ones EOS with mask 0, pad_seq_to_mult 4.
     Fix: Build again with the pad_seq_to_mult of the topology; runtime length is stored length - 1.
@@ -53,8 +51,7 @@ def sequence_not_aligned(rows: Rows) -> Offenders | None:
 def token_out_of_vocabulary(rows: Rows) -> Offenders | None:
     """A token id is negative or not in the vocabulary.
 
-    Why: Silent with tensor parallelism: the embedding is zero and so is the label's logit. Crash without: CUDA error,
-        device-side assert triggered.
+    Why: Silent with tensor parallelism: embedding and label's logit are zero. Crash without: CUDA device-side assert.
     Bad: input_ids [11, 100, 2], vocabulary of 100.
     Good: input_ids [11, 99, 2], vocabulary of 100.
     Fix: Tokenise with the tokenizer that the model is trained with, and build again.

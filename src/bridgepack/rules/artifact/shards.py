@@ -57,16 +57,14 @@ def loss_mask_stored_as_float(facts: ArtifactFacts) -> Found:
     for shard in _readable(facts):
         element = element_of(shard.columns.get(LOSS_MASK, ""))
         if element.endswith(("float", "double")):
-            where = f"{shard.path} column {LOSS_MASK}"
-            yield wrong(where, shard.columns[LOSS_MASK], "a list of int8")
+            yield wrong(f"{shard.path} column {LOSS_MASK}", shard.columns[LOSS_MASK], "a list of int8")
 
 
 @artifact_rule("BP316", WARNING, "PSB316")
 def row_group_too_large(facts: ArtifactFacts) -> Found:
     """A row group of several rows holds very many tokens.
 
-    Why: Slow: the host reads a whole row group for each row, keeps one, and its sampler shuffles; with 500 rows of
-        4096 tokens a row takes 18 times as long to read as with 16.
+    Why: Slow: each row costs reading its whole row group: 18 times as long with 500 rows of 4096 tokens as with 16.
     Bad: row groups of 500 rows of 4096 tokens.
     Good: row groups of 16 rows of 4096 tokens.
     Fix: Write row groups of 32k to 64k tokens, or of a single row where rows are longer.
@@ -112,8 +110,7 @@ def too_many_shards(facts: ArtifactFacts) -> Found:
 def shard_missing(facts: ArtifactFacts) -> Found:
     """A shard is not there.
 
-    Why: Silent: a glob or a folder resolves to the shards that are left; a single missing file is packed anew from
-        other data.
+    Why: Silent: a glob or a folder gives the shards that are left; a lone missing file is packed anew from other data.
     Bad: the manifest lists shards 0 and 1, the folder holds shard 0.
     Good: the folder holds both.
     Fix: Copy the artifact again, completely, or build it again.

@@ -38,8 +38,7 @@ def row_without_sequence(rows: Rows) -> Offenders:
 def loss_mask_length_differs(rows: Rows) -> Offenders:
     """loss_mask and input_ids of a row have different lengths.
 
-    Why: Silent: the host pads a short mask at the row's end, so every later sequence trains the wrong labels; a long
-        one crashes.
+    Why: Silent: a short mask is padded at the row's end, so later sequences train wrong labels. Crash for a long one.
     Bad: input_ids [11, 12, 2], loss_mask [1, 0].
     Good: input_ids [11, 12, 2], loss_mask [1, 1, 0].
     Fix: Store one mask element per stored token, and build the artifact again.
@@ -84,8 +83,7 @@ def final_boundary_stored(rows: Rows) -> Offenders:
 def start_outside_row(rows: Rows) -> Offenders:
     """A seq_start_id is negative or beyond the row's end.
 
-    Why: Crash or silent: position ids and inputs get different lengths, which the host compares in the first row of
-        a batch only.
+    Why: Crash or silent: position ids and inputs differ in length, which is compared in a batch's first row only.
     Bad: 7 stored tokens, seq_start_id [0, 9].
     Good: 7 stored tokens, seq_start_id [0, 4].
     Fix: Store starts in stored tokens of the same row and build the artifact again.

@@ -20,8 +20,7 @@ def labels_after_eos_lost(rows: Rows) -> Offenders | None:
     A label after EOS that ends a trained run, such as the newline after a turn's end, is not counted; nor is anything
     where the whole conversation is trained, since there that newline follows every turn.
 
-    Why: Silent: the host clears the mask wherever the input is EOS, so the first token of each further document or
-        answer is never trained and trained-token counts are too high.
+    Why: Silent: the host clears the mask where the input is EOS, so further documents' first tokens are never trained.
     Bad: input_ids [11, 2, 21, 2], loss_mask [1, 1, 1, 0], EOS 2: the label 21 is lost.
     Good: input_ids [11, 2, 21, 2], loss_mask [1, 0, 1, 0], EOS 2, or one sequence per document.
     Fix: Make each document a sequence of its own, or mask the label after an inner EOS: it is not trained anyway.
@@ -109,8 +108,7 @@ def control_token_of_answer_not_trained(rows: Rows) -> Offenders | None:
 def bos_twice(rows: Rows) -> Offenders | None:
     """A sequence begins with two BOS tokens.
 
-    Why: Silent: the model never saw that in pre-training and will not see it at inference. A chat template that writes
-        BOS and a tokenizer that adds it give two.
+    Why: Silent: pre-training and inference have no such thing; a template and a tokenizer that both write BOS give two.
     Bad: input_ids [1, 1, 11, 2], BOS 1.
     Good: input_ids [1, 11, 2], BOS 1.
     Fix: Encode rendered chats without special tokens, or set add_bos to false.

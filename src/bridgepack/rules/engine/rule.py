@@ -42,7 +42,8 @@ class Severity(StrEnum):
 ERROR, WARNING, ADVICE = Severity
 #: What is often said of a rule: when the host notices, and how it is known.
 VALIDATE, FIRST_STEP, DATASET_BUILD = "validate()", "first step", "dataset build"
-EXECUTED, INFERRED = "executed with the real 0.6.2", "read in the source; the effect is inferred"
+EXECUTED, READ = "executed with the real 0.6.2", "read in the source"
+INFERRED = f"{READ}; the effect is inferred"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,7 +162,7 @@ class RunRule(Rule):
 
     check: Callable[[Run], Found]  #: yields violations of a run that it is about
     noticed: str = "never."
-    evidence: str = "read in the source."
+    evidence: str = f"{READ}."
     #: guards, asked in this order, that say whether a run is one of those that it is about
     when: Guard | tuple[Guard, ...] = ()
     #: code of a rule on artifacts that says the same with less at hand; its finding gives way to this one

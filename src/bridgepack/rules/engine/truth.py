@@ -39,7 +39,6 @@ class SplitTruth:
     num_trained_tokens: int = _total(_SUM)  #: ones of the stored mask
     #: labels that the host trains: it clears the mask wherever the input is EOS
     num_effective_tokens: int = _total(_SUM)
-    min_trained_tokens_per_row: int = _total(_MIN)  #: fewest ones of the stored mask in a row
     min_effective_tokens_per_row: int = _total(_MIN)  #: fewest labels of a row that the host trains
     min_runtime_length: int = _total(_MIN)  #: shortest sequence
     max_runtime_length: int = _total(_MAX)  #: longest sequence
@@ -48,13 +47,9 @@ class SplitTruth:
     max_sequences_per_row: int = _total(_MAX)  #: most sequences in a row
     min_row_width: int = _total(_MIN)  #: narrowest row
     max_row_width: int = _total(_MAX)  #: widest row
-    row_width_gcd: int = _total(_GCD)  #: greatest common divisor of the widths of all rows
-    num_full_rows: int = _total(_SUM)  #: rows exactly as wide as packed_sequence_size; 0 where that is not known
-    num_unpadded_rows: int = _total(_SUM)  #: rows without a padded sequence
-    num_end_padded_rows: int = _total(_SUM)  #: rows whose last sequence is padded and no other
     #: rows that, filled up to packed_sequence_size, have cu_seqlens and cu_seqlens_padded that differ in the last entry
-    #: only: full rows that are end-padded, and narrower ones that are unpadded. 0 where packed_sequence_size or EOS is
-    #: not known.
+    #: only: full rows whose last sequence alone is padded, and narrower ones without a padded sequence. 0 where
+    #: packed_sequence_size or EOS is not known.
     num_blind_rows: int = _total(_SUM)
     max_token_id: int = _total(_MAX)  #: largest token id
     max_alignment_tokens: int = _total(_SUM)  #: most padding there can be: untrained EOS ids at the end of sequences
@@ -114,8 +109,6 @@ def _lengths(rows: Rows) -> dict[str, Any]:
         "max_sequences_per_row": rows.sequences_per_row.max(),
         "min_row_width": widths.min(),
         "max_row_width": widths.max(),
-        "row_width_gcd": np.gcd.reduce(widths),
-        "num_full_rows": np.count_nonzero(widths == (rows.context.packed_sequence_size or 0)),
         "max_token_id": max(rows.input_ids.max(), 0),
     }
 
@@ -126,7 +119,6 @@ def _training(rows: Rows) -> dict[str, Any]:
     return {
         "num_trained_tokens": trained.sum(),
         "num_effective_tokens": effective.sum(),
-        "min_trained_tokens_per_row": trained.min(),
         "min_effective_tokens_per_row": effective.min(),
         "num_trained_eos": np.count_nonzero(rows.is_trained[inside - 1]),
     }
@@ -145,24 +137,18 @@ def _alignment(rows: Rows) -> dict[str, Any]:
 
 
 def _boundaries(rows: Rows) -> dict[str, Any]:
-    """Return how many rows have a logical boundary other than the physical one, and where.
+    """Return how many rows have a logical boundary other than the physical one in the last entry only.
 
     Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn): trailing EOS inputs are stripped from each
     sequence for cu_seqlens; the rest of the row is one more sequence of logical length 0.
     """
     eos, size = rows.context.eos_token_id, rows.context.packed_sequence_size
-    if eos is None:
-        return {"num_unpadded_rows": rows.num_rows}
+    if eos is None or not size:
+        return {}
     is_padded = rows.input_ids[rows.sequence_end - 2] == eos
     num_padded = rows.per_row(is_padded.astype(np.int64))
-    is_unpadded = num_padded == 0
     is_end_padded = (num_padded == 1) & is_padded[rows.start_offsets[1:] - 1]
-    is_blind = np.where(rows.row_widths < size, is_unpadded, is_end_padded) if size else np.zeros(1, dtype=np.bool_)
-    return {
-        "num_unpadded_rows": np.count_nonzero(is_unpadded),
-        "num_end_padded_rows": np.count_nonzero(is_end_padded),
-        "num_blind_rows": np.count_nonzero(is_blind),
-    }
+    return {"num_blind_rows": np.count_nonzero(np.where(rows.row_widths < size, num_padded == 0, is_end_padded))}
 
 
 def _count_trained_runs(rows: Rows, truth: SplitTruth) -> None:

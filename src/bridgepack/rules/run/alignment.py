@@ -78,8 +78,7 @@ def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
 def pack_not_divisible_by_context_parallelism(run: Run) -> Found:
     """packed_sequence_size is no multiple of 2 x context_parallel_size, of training or of evaluation.
 
-    Why: Crash at the first step, or silent with fused RoPE: the padding at a row's end is one more sequence, and it
-        does not divide.
+    Why: Crash at the first step, or silent with fused RoPE: a row's padding is one more sequence and does not divide.
     Bad: packed_sequence_size 4098, context_parallel_size 2. Good: packed_sequence_size 4096.
     Fix: Make packed_sequence_size and seq_length a multiple of 2 x CP, and pack again.
     Noticed: never; validate() looks at model.seq_length only.
@@ -106,8 +105,7 @@ def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
 def recipe_derives_multiple_too_early(run: Run) -> Found:
     """The shipped recipe sets pad_seq_to_mult from context_parallel_size before it sets context_parallel_size.
 
-    Why: Silent: as shipped the run is right, without context parallelism. Whoever copies the recipe and raises
-        context_parallel_size in it keeps pad_seq_to_mult 1, and the run breaks.
+    Why: Silent: as shipped it is right; a copy that raises context_parallel_size keeps pad_seq_to_mult 1, and breaks.
     Bad: llama3_8b_sft_config, with `if context_parallel_size > 1` above that line. Good: qwen3_600m_sft_config.
     Fix: State pad_seq_to_mult yourself whenever you set context_parallel_size.
     Evidence: read in the source: 26 functions of llama3, gemma2, gemma3 1b and gpt-oss.
@@ -164,8 +162,7 @@ def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
 def multiple_below_recommendation(run: Run) -> Found:
     """pad_seq_to_mult is enough for context parallelism, but not what the host's documentation recommends.
 
-    Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole sequence-parallel shards. Rows of one
-        fixed width run without it, and shipped recipes do.
+    Why: Slow at most: it keeps single sequences on whole sequence-parallel shards; rows of one width run without.
     Bad: CP 2, TP 4, sequence_parallel, pad_seq_to_mult 4. Good: pad_seq_to_mult 8.
     Fix: Set pad_seq_to_mult to the recommended multiple and pack again, or keep pad_to_max_length.
     Evidence: inferred from the source; shipped moonlight and qwen3 recipes use less.
@@ -206,8 +203,7 @@ def pack_not_divisible_by_its_multiple(run: Run) -> Found:
 def pack_that_no_build_makes(run: Run) -> Found:
     """The recipe's packs are no multiple of its pad_seq_to_mult, and `bridgepack build` refuses it.
 
-    Why: Crash before anything is built: the host would cut the longest sequences to the multiple below, and no pack
-        could be full.
+    Why: Crash before anything is built: longest sequences would be cut to the multiple below, and no pack be full.
     Bad: packed_sequence_size 6000, pad_seq_to_mult 64. Good: packed_sequence_size 5952 or 6016.
     Fix: Make packing.packed_sequence_size a multiple of packing.pad_seq_to_mult.
     """
@@ -219,8 +215,7 @@ def pack_that_no_build_makes(run: Run) -> Found:
 def longest_sequence_one_short(run: Run) -> Found:
     """The host is to pack with pad_seq_to_mult 1, where a sequence may have one token less than seq_length.
 
-    Why: Silent: with multiple 1 the limit counts stored tokens, with a larger one it counts runtime tokens. An example
-        of exactly seq_length runtime tokens is cut or dropped.
+    Why: Silent: with 1 the limit counts stored tokens, else runtime ones: an example of seq_length is cut or dropped.
     Bad: seq_length 4096, pad_seq_to_mult 1: at most 4095 tokens. Good: pad_seq_to_mult 2: at most 4096.
     Fix: Nothing, or build the packs with `bridgepack build`, where the limit is the same for every multiple.
     Evidence: executed with the real 0.6.2; Bridge #4598, #4056.
@@ -253,8 +248,7 @@ def row_width_not_divisible(run: Run) -> Found:
 def row_width_differs_among_experts(run: Run) -> Found:
     """Experts are spread over ranks that gather tokens of equal count, and rows differ in width among the ranks.
 
-    Why: Crash or hang: without pad_to_max_length each data-parallel rank rounds its own rows, and the allgather
-        dispatcher expects one width.
+    Why: Crash or hang: each data-parallel rank rounds its own rows, and the allgather dispatcher expects one width.
     Bad: expert size 8, allgather dispatcher, no pad_to_max_length. Good: pad_to_max_length true.
     Fix: Set dataset_kwargs.pad_to_max_length to true, or use the alltoall dispatcher.
     Source: PSB113; bridge/data/samplers.py:306, core/transformer/moe/token_dispatcher.py

@@ -136,8 +136,7 @@ def packing_needs_much_memory(run: Run) -> Found:
 def tokenizer_workers_need_descriptors(run: Run) -> Found:
     """Several processes tokenise inside the job, which needs more open files than usual limits allow.
 
-    Why: Crash while the dataset is built: "Too many open files" where the hard limit is low; the host raises only the
-        soft one.
+    Why: Crash while the dataset is built: "Too many open files"; the host raises the soft limit, not the hard one.
     Bad: num_tokenizer_workers 32, ulimit -Hn 4096. Good: packs made beforehand, or ulimit -Hn 1048576.
     Fix: Raise the hard limit of open files in the job's script, or build the packs before the job.
     Source: PSC412; bridge/data/packing/offline.py:52-68
@@ -151,8 +150,7 @@ def tokenizer_workers_need_descriptors(run: Run) -> Found:
 def packs_written_without_a_lock(run: Run) -> Found:
     """The job writes packs in place and without a lock under a folder that other jobs may use.
 
-    Why: Crash in a later run: a job killed while it writes leaves half a file that the next takes for finished; two
-        jobs at once write into each other's metadata.
+    Why: Crash in a later run: a killed job leaves half a file, taken for finished; two jobs at once mix their metadata.
     Bad: packs made inside the job under a shared dataset_root. Good: packs made beforehand.
     Fix: Build the packs before the job, and check them. Noticed: dataset build of a later run.
     Source: PSC413; bridge/data/packing/parquet.py:81-110; bridge/data/packing/offline.py:292-309
@@ -200,8 +198,7 @@ def mamba_state_leaks_in_earlier_host(run: Run) -> Found:
 def packs_of_first_releases(run: Run) -> Found:
     """The packs that are named are no .npy files, in a version that reads nothing else.
 
-    Why: Crash where the specs are made: packed training data file must be a .npy file. Set afterwards, while the
-        dataset is built, as 0.3 reads no Parquet.
+    Why: Crash where the specs are made: must be a .npy file; set afterwards, at dataset build: 0.3 reads no Parquet.
     Bad: megatron-bridge 0.3.1, training_4096.idx.parquet. Good: training_4096.npy.
     Fix: Install megatron-bridge 0.6.2, or write .npy packs and name them explicitly.
     Noticed: construction of PackedSequenceSpecs, or dataset build.
@@ -267,8 +264,7 @@ def pack_cache_without_fingerprint(run: Run) -> Found:
 def packing_described_without_size(run: Run) -> Found:
     """Packing is described and its size is not positive, which turns it off before 0.6.
 
-    Why: Silent: the host's default is -1, so PackedSequenceSpecs() trains without packing, and every step reads a
-        fraction of the tokens.
+    Why: Silent: the default is -1, so PackedSequenceSpecs() does not pack, and steps read a fraction of the tokens.
     Bad: PackedSequenceSpecs(packed_sequence_size=-1). Good: PackedSequenceSpecs(packed_sequence_size=4096).
     Fix: Set packed_sequence_size, or packed_sequence_specs to null.
     Source: PSB003, PSB015; megatron-bridge 0.4.2, bridge/training/config.py:1212

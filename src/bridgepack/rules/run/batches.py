@@ -140,8 +140,7 @@ def parallel_size_not_positive(run: Run) -> Found:
 def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
     """A step has fewer micro batches than the pipeline has stages.
 
-    Why: Slow: stages wait for each other; with one micro batch only one stage works at a time. Packing makes this
-        likelier, because it shrinks the number of rows in a batch.
+    Why: Slow: stages wait for each other, the more so with one micro batch; packing leaves fewer rows in a batch.
     Bad: PP 4, 4 copies of the model, micro_batch_size 1, global_batch_size 8. Good: global_batch_size 32.
     Fix: Raise global_batch_size, or lower pipeline parallelism. Evidence: SkyRL #223; inferred from the schedule.
     """
@@ -159,8 +158,7 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
 def last_batch_kept_with_custom_dataset(run: Run) -> Found:
     """The last incomplete batch is kept, and the dataset cannot fill it up.
 
-    Why: Crash at dataset build, unless the rows happen to be a multiple of the batch: only GPTSFTDatasetConfig knows
-        rows that are padding.
+    Why: Crash at dataset build unless the batch divides the rows: only GPTSFTDatasetConfig knows rows that are padding.
     Bad: dataloader_type batch and drop_last false with DirectHFSFTDatasetConfig. Good: drop_last true.
     Fix: Set dataset.drop_last to true.
     """

@@ -55,8 +55,7 @@ def biased_experts_split(run: Run) -> Found:
     """Experts with biases are split over tensor-parallel ranks.
 
     Bad: gpt_oss_20b, tensor_model_parallel_size 2, expert_tensor_parallel_size not set. Good: 1.
-    Fix: Set expert_tensor_parallel_size to 1; where it is not set and expert parallelism is 1, tensor parallelism
-        splits experts as well.
+    Fix: Set expert_tensor_parallel_size to 1; unset, it is tensor parallelism where expert parallelism is 1.
     """
     size = _expert_tensor_parallel_size(run)
     if run.integer_or_none(_EXPERTS) is not None and run.flag("model.add_bias_linear") and size != 1:
@@ -88,8 +87,7 @@ def experts_without_sequence_parallelism(run: Run) -> Found:
 
     Why: Crash at the first step: every layer of experts refuses to train so.
     Bad: experts, tensor_model_parallel_size 2, sequence_parallel false. Good: sequence_parallel true.
-    Fix: Set sequence_parallel to true, or tensor_model_parallel_size to 1; experts are better shared out by
-        expert_model_parallel_size.
+    Fix: Set sequence_parallel to true, or tensor_model_parallel_size to 1 and share experts by expert parallelism.
     """
     if run.tensor_model_parallel_size > 1 and not run.flag("model.sequence_parallel"):
         found = f"false with experts and tensor parallelism {run.tensor_model_parallel_size}"
@@ -209,7 +207,6 @@ def dispatcher_without_what_is_asked(run: Run) -> Found:
     dispatcher = run.text_or_none(_DISPATCHER)
     overlaps = run.is_on("model.moe_shared_expert_overlap") and run.is_set("model.moe_shared_expert_intermediate_size")
     if overlaps and dispatcher not in ("alltoall", "flex"):
-        found = f"{dispatcher} with moe_shared_expert_overlap true"
-        yield wrong(_DISPATCHER, found, "alltoall or flex", to="alltoall")
+        yield wrong(_DISPATCHER, f"{dispatcher} with moe_shared_expert_overlap true", "alltoall or flex", to="alltoall")
     if dispatcher != "flex" and run.text_or_none(_BACKEND) == "ncclep":
         yield wrong(_DISPATCHER, f"{dispatcher} with ncclep", "flex", to="flex")

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import SPECS, Run
@@ -14,8 +16,7 @@ from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASE
 def no_recipe_of_the_host(run: Run) -> Found:
     """model.name names no recipe of Megatron-Bridge, no model on the hub and no folder.
 
-    Why: Crash before training, when the packs are long built: no ConfigContainer can be made. Until then rules on the
-        model have nothing to judge.
+    Why: Crash before training, when the packs are built: no ConfigContainer can be made, and no rule judges the model.
     Bad: model.name qwen3_8b_sft_4gpus_h100_bf16. Good: qwen3_8b_sft_4gpu_h100_bf16_config, Qwen/Qwen3-8B, ./weights.
     Fix: Write the name of a recipe, the model's id on the hub with its organisation, or a folder with a slash.
     Evidence: executed with the real 0.6.2. A function of your own, `module.name`, is not judged.
@@ -69,43 +70,20 @@ KINDS: Mapping[str, Kind] = {
 }
 #: Settings that every class of dataset has. Source: megatron/bridge/data/base.py:28.
 _ANY_DATASET = frozenset({"dataset.dataloader_type", "dataset.num_workers", "dataset.drop_last"})
-_TYPES: Mapping[Kind, tuple[type, ...]] = {
-    Kind.WHOLE: (int,),
-    Kind.NUMBER: (int, float),
-    Kind.SWITCH: (bool,),
-    Kind.TEXT: (str,),
-    Kind.MAPPING: (dict,),
+_TYPES: Mapping[Kind, TypeAdapter[Any]] = {
+    Kind.WHOLE: TypeAdapter(int),
+    Kind.NUMBER: TypeAdapter(float),
+    Kind.SWITCH: TypeAdapter(bool),
+    Kind.TEXT: TypeAdapter(str),
+    Kind.MAPPING: TypeAdapter(Mapping[Any, Any]),
 }
-_WORDS: Mapping[str, bool] = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-def _is_of_kind(value: Any, kind: Kind) -> bool:
-    if value is None or kind is Kind.MAPPING:
-        return value is None or isinstance(value, Mapping)
-    is_number_as_switch = isinstance(value, bool) and kind is not Kind.SWITCH
-    return isinstance(value, _TYPES[kind]) and not is_number_as_switch
-
-
-def _neighbour(value: Any, kind: Kind) -> int | bool | None:
-    """Return the value of the right kind that Python takes for the same, or None: (4096.0, WHOLE) -> 4096."""
-    if kind is Kind.SWITCH and isinstance(value, (int, float)) and value in (0, 1):
-        return bool(value)
-    if kind in (Kind.WHOLE, Kind.NUMBER) and isinstance(value, bool):
-        return int(value)
-    return int(value) if kind is Kind.WHOLE and isinstance(value, float) and value.is_integer() else None
-
-
-def _read(value: Any, kind: Kind) -> int | float | bool | None:
-    """Return what a text says, or None: ("8", WHOLE) -> 8, ("True", SWITCH) -> True."""
-    if not isinstance(value, str):
-        return None
-    if kind is Kind.SWITCH:
-        return _WORDS.get(value.strip().lower())
-    if kind not in (Kind.WHOLE, Kind.NUMBER):
-        return None
+def _meant(value: Any, kind: Kind, *, strict: bool = False) -> Any:
+    """Return a value of the kind that says the same, or None: (4096.0, WHOLE) -> 4096, ("True", SWITCH) -> True."""
     try:
-        return int(value) if kind is Kind.WHOLE else float(value)
-    except ValueError:
+        return _TYPES[kind].validate_python(value, strict=strict)
+    except ValidationError:
         return None
 
 
@@ -115,29 +93,27 @@ def _has_own_dataset(run: Run) -> bool:
     return run.is_stated(path) and run.dataset_kind not in FINETUNING_DATASETS | PRETRAINING_DATASETS
 
 
-def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind]]:
+def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
+    """Yield (path, value, kind, what the value means in its kind or None) of values of another kind."""
     is_own = _has_own_dataset(run)
     for path, kind in KINDS.items():
         if is_own and path.startswith("dataset.") and path not in _ANY_DATASET:
             continue
-        if run.is_stated(path):
-            value = run.value(path)
-            if not _is_of_kind(value, kind):
-                yield path, value, kind
+        value = run.stated(path)
+        if value is not None and _meant(value, kind, strict=True) is None:
+            yield path, value, kind, _meant(value, kind)
 
 
 @rule("BP029", ERROR, "PSB019, PSB020; bridge/training/config.py:1466", noticed="start for numbers, never for switches")
 def setting_of_wrong_kind(run: Run) -> Found:
     """A setting holds a value of a kind that it cannot be.
 
-    Why: Crash or silent: the host does not check kinds. A text in place of a number fails in the first comparison; a
-        text in place of a switch counts as on, "false" too.
+    Why: Crash or silent: a text for a number fails in the first comparison; one for a switch counts as on, "false" too.
     Bad: micro_batch_size "1"; enable_offline_packing "false". Good: without quotes.
     Fix: Write numbers and true or false without quotes.
     """
-    for path, value, kind in _misplaced(run):
-        if _neighbour(value, kind) is None:
-            meant = _read(value, kind)
+    for path, value, kind, meant in _misplaced(run):
+        if meant is None or isinstance(value, str):
             mended = () if meant is None else change(path, meant, f"the setting is {kind}")
             yield wrong(path, repr(value), str(kind), changes=mended)
 
@@ -151,7 +127,6 @@ def setting_of_neighbouring_kind(run: Run) -> Found:
     Bad: enable_offline_packing 1; packed_sequence_size 4096.0. Good: true; 4096.
     Fix: Write the value in its own kind.
     """
-    for path, value, kind in _misplaced(run):
-        meant = _neighbour(value, kind)
-        if meant is not None:
+    for path, value, kind, meant in _misplaced(run):
+        if meant is not None and not isinstance(value, str):
             yield wrong(path, repr(value), str(kind), to=meant, because=f"the setting is {kind}")

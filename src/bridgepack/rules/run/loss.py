@@ -34,8 +34,7 @@ def _is_checked_by_host(run: Run) -> bool:
 def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
     """Context parallelism is on in fine-tuning and the loss is not computed per token.
 
-    Why: Crash at start: validate() refuses it, because a rank whose share of a pack is all prompt has no token to
-        average over (NaN).
+    Why: Crash at start: validate() refuses it, as a rank whose share of a pack is all prompt averages nothing (NaN).
     Bad: context_parallel_size 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     Evidence: executed with the real 0.6.2; Megatron-LM #1764, NeMo #14488, Bridge #374.
@@ -62,8 +61,7 @@ def average_in_collective_with_context_parallelism(run: Run) -> Found:
 def average_in_collective_with_per_token_loss(run: Run) -> Found:
     """The loss is computed per token and gradients are averaged by the collective.
 
-    Why: Crash at setup, after the weights were loaded: the wrapper for data parallelism refuses it. Without context
-        parallelism validate() lets it pass.
+    Why: Crash at setup, after the weights were loaded; validate() refuses it only with context parallelism.
     Bad: calculate_per_token_loss true, average_in_collective true. Good: average_in_collective false.
     Fix: Set ddp.average_in_collective to false.
     """
@@ -76,15 +74,14 @@ def average_in_collective_with_per_token_loss(run: Run) -> Found:
 def loss_averaged_over_packs(run: Run) -> Found:
     """Rows are packs and the loss is averaged inside each of them before it is averaged over the batch.
 
-    Why: Silent: a pack with ten trained tokens weighs as much as one with four thousand; the curve differs from an
-        unpacked run and from other pack sizes.
+    Why: Silent: a pack with ten trained tokens weighs as much as one with four thousand, so curves depend on pack size.
     Bad: enable_offline_packing true, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     Evidence: read in the source; Bridge #2952, SkyRL #223. Most recipes of the host average over packs.
     """
     if not run.flag(_PER_TOKEN) and not splits_context(run):
-        changes = per_token_loss(run, "every trained token weighs the same")
-        yield wrong(_PER_TOKEN, "false", "true, so that every trained token weighs the same", changes=changes)
+        allowed = "true, so that every trained token weighs the same"
+        yield wrong(_PER_TOKEN, "false", allowed, changes=per_token_loss(run))
 
 
 @rule("BP032", WARNING, "PSB011, PSB810; bridge/training/config.py:1439", when=splits_context)
@@ -112,16 +109,15 @@ def validation_loss_weighs_packs(run: Run) -> Found:
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     """
     if run.evaluates and not run.flag(_PER_TOKEN):
-        changes = per_token_loss(run, "every trained token weighs the same")
-        yield wrong(_PER_TOKEN, "false", "true, where validation losses are to be compared", changes=changes)
+        allowed = "true, where validation losses are to be compared"
+        yield wrong(_PER_TOKEN, "false", allowed, changes=per_token_loss(run))
 
 
 @rule("BP027", ADVICE, "PSB027; docs/bridge-rl-integration.md:190", when=splits_context)
 def context_parallelism_without_packing(run: Run) -> Found:
     """Context parallelism is on and rows are not packed.
 
-    Why: Crash in stacks on top of the host: SkyRL and NeMo-RL refuse context parallelism without packing. The host's
-        own fine-tuning accepts it, and splits rows that are mostly padding.
+    Why: Crash in SkyRL and NeMo-RL, which refuse it. The host's fine-tuning splits rows that are mostly padding.
     Bad: context_parallel_size 2, enable_offline_packing false. Good: enable_offline_packing true.
     Fix: Turn packing on. Noticed: assertion of the framework on top. Evidence: SkyRL #274; the host's documentation.
     """

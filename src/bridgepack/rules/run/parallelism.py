@@ -11,12 +11,12 @@ from bridgepack.rules.run.reading import (
     HAS_EXPERTS,
     computes_loss_per_token,
     has_own_dataset,
+    per_token_loss,
     splits_context,
     switches_on,
 )
 
 _PER_TOKEN = "model.calculate_per_token_loss"
-_AVERAGE = "ddp.average_in_collective"
 _LAYERS = "model.mtp_num_layers"
 
 
@@ -51,8 +51,7 @@ def middle_stages_without_boundaries(run: Run) -> Found:
     num_stages = size * _num_chunks(run) if size > 1 else 1
     if num_stages > 2:
         found = f"{size}, {num_stages} stages with virtual ones, megatron-bridge {run.versions[BRIDGE]}"
-        allowed = "at most 2 stages, or megatron-bridge 0.5.0 and newer"
-        yield wrong("model.pipeline_model_parallel_size", found, allowed)
+        yield wrong("model.pipeline_model_parallel_size", found, "at most 2 stages, or megatron-bridge 0.5.0 and newer")
 
 
 @rule("BP809", WARNING, "PSB809; bridge/training/initialize.py:355", when=PACKS_OFFLINE, noticed="some step")
@@ -81,9 +80,7 @@ def own_dataset_without_per_token_loss(run: Run) -> Found:
     Source: PSB810; bridge/training/config.py:1435-1457
     """
     if not computes_loss_per_token(run):
-        mended = change(_PER_TOKEN, True, "every trained token then weighs the same")
-        mended += change(_AVERAGE, False, "a loss per token must not be averaged again")
-        found = f"false with context parallelism and {run.dataset_kind}"
+        found, mended = f"false with context parallelism and {run.dataset_kind}", per_token_loss(run)
         yield wrong(_PER_TOKEN, found, "true with context parallelism", changes=mended)
 
 
@@ -142,8 +139,7 @@ _BALANCING = "model.moe_router_load_balancing_type"
 def expert_overlap_drops_boundaries(run: Run) -> Found:
     """Communication of experts is overlapped with computation, and that path forgets where sequences begin.
 
-    Why: Silent: the overlapped schedule is built without packed_seq_params, so every token attends to all sequences
-        before it in the pack and positions run on; the loss looks plausible.
+    Why: Silent: the schedule has no packed_seq_params: tokens attend to all before them, and the loss looks plausible.
     Bad: overlap_moe_expert_parallel_comm true, packing on. Good: overlap_moe_expert_parallel_comm false.
     Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
     Evidence: read in megatron-bridge 0.6.2; mended after 0.6.2 by Bridge #5470.
@@ -206,8 +202,7 @@ def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
             yield wrong(path, "not true with hybridep and CUDA graphs", "true", to=True, because=why)
     elif run.packed_sequence_size % (HYBRID_CHUNK_TOKENS * num_shares(run)):
         found = f"{run.packed_sequence_size} over {num_shares(run)} ranks with hybridep"
-        allowed = f"a multiple of {HYBRID_CHUNK_TOKENS * num_shares(run)}"
-        yield wrong(f"{SPECS}.packed_sequence_size", found, allowed)
+        yield wrong(f"{SPECS}.packed_sequence_size", found, f"a multiple of {HYBRID_CHUNK_TOKENS * num_shares(run)}")
 
 
 @rule("BP803", ERROR, "PSB803; core/transformer/multi_token_prediction.py:238-268", when=IS_PACKED)
@@ -228,8 +223,7 @@ def prediction_labels_cross_sequences(run: Run) -> Found:
 def prediction_trains_prompts(run: Run) -> Found:
     """Multi-token prediction layers are trained on prompts and padding: they never see the loss mask.
 
-    Why: Silent: the host passes the model no loss mask, so the extra loss counts every token of the row; its
-        documentation calls packed rows with these layers unsupported.
+    Why: Silent: the extra loss counts every token of the row; the host's documentation calls it unsupported if packed.
     Bad: mtp_num_layers 1, packing on. Good: mtp_num_layers not set.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
     Source: PSB804, PSB803; bridge/training/gpt_step.py:432-437; core/transformer/multi_token_prediction.py:825

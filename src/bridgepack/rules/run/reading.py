@@ -59,7 +59,7 @@ def computes_loss_per_token(run: Run) -> bool:
     return (is_known and run.class_name("model") in _PER_TOKEN_BY_CLASS) or run.flag("model.calculate_per_token_loss")
 
 
-def per_token_loss(run: Run, why: str) -> tuple[Change, ...]:
+def per_token_loss(run: Run, why: str = "every trained token weighs the same") -> tuple[Change, ...]:
     """Return the changes that turn the loss per token on, with the collective that goes with it."""
     changes = change("model.calculate_per_token_loss", True, why)
     if run.is_on("ddp.average_in_collective"):

@@ -130,8 +130,7 @@ def warmup_said_twice(run: Run) -> Found:
     path = "scheduler.lr_warmup_fraction"
     if run.is_set(path):
         for name in filter(partial(_is_used, run), ("lr_warmup_iters", "lr_warmup_samples")):
-            found = f"{run.value(path)} with {name} {run.value(f'scheduler.{name}')}"
-            yield wrong(path, found, f"null, or {name} 0")
+            yield wrong(path, f"{run.value(path)} with {name} {run.value(f'scheduler.{name}')}", f"null, or {name} 0")
 
 
 @rule("BP631", WARNING, "PSB612; bridge/training/config.py:1660", noticed="a warning at start")
@@ -186,8 +185,7 @@ def evaluation_steps_missing(run: Run) -> Found:
 def batch_size_ramp_up_with_packing(run: Run) -> Found:
     """The batch grows during training and rows are packs.
 
-    Why: Crash at the first step: the loader always gives the full batch, which is cut into as many pieces as the
-        smaller batch has, so a micro batch holds more than one pack.
+    Why: Crash at the first step: the loader gives the full batch, cut into too few pieces, each of more than one pack.
     Bad: rampup_batch_size [8, 8, 10000], global_batch_size 64, offline packing. Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size.
     Evidence: read in the source; in megatron-core 0.18 and newer the ramp-up is ignored (BP038).

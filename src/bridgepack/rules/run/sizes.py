@@ -72,8 +72,7 @@ def _same_length(run: Run, dataset_length: int) -> tuple[Change, ...]:
 def packs_shorter_than_their_sequences(run: Run) -> Found:
     """The host is to pack sequences that may be longer than a pack.
 
-    Why: Crash while rank 0 packs: a sequence that is longer than packed_sequence_size is a KeyError. Where none is, the
-        run trains on packs shorter than the model was sized for.
+    Why: Crash while rank 0 packs: KeyError for a longer sequence. Else packs are shorter than the model was sized for.
     Bad: seq_length 8192, packed_sequence_size 4096. Good: packed_sequence_size 8192.
     Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size equal. Noticed: dataset build, or never.
     Source: PSB008; bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md
@@ -91,8 +90,7 @@ def packs_wider_than_model(run: Run) -> Found:
         pipeline stages with another loader than `batch`; memory and throughput are estimated too low. Rotary positions
         do not mind, since they begin anew in every sequence.
     Bad: seq_length 4096, packed_sequence_size 8192. Good: seq_length 8192, max_single_sequence_length 4096.
-    Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size, and cap single sequences with
-        max_single_sequence_length.
+    Fix: Set model.seq_length and dataset.seq_length to packed_sequence_size, and max_single_sequence_length to the cap.
     Evidence: read in the source; the host's documentation asks for equal lengths. Before 0.6 seq_length was the cap.
     Source: PSB008; docs/training/packed-sequences.md, bridge/data/batch_utils.py, training/train.py:882
     """
@@ -129,8 +127,7 @@ def _fits_narrow_packs(run: Run, size: int) -> bool:
 def sequence_cap_out_of_range(run: Run) -> Found:
     """The cap on one sequence's length is not positive, or above what a pack can hold.
 
-    Why: Crash where the specs are made, or, where the cap is set afterwards, while packing: a sequence longer than a
-        pack raises KeyError.
+    Why: Crash where the specs are made, or later, while packing: a sequence longer than a pack raises KeyError.
     Bad: packed_sequence_size 4096, max_single_sequence_length 8192. Good: max_single_sequence_length 2048.
     Fix: Lower max_single_sequence_length, or leave it unset; longer sequences are cut to it.
     Noticed: construction of PackedSequenceSpecs.

@@ -125,16 +125,14 @@ def padding_switch_not_literally_true(run: Run) -> Found:
         yield wrong(path, repr(value), "true or false", changes=mended if is_meant else ())
     elif beside and value is not True:
         changes = mended if beside is True and value is None else ()
-        found = f"{beside!r} beside dataset_kwargs"
-        yield wrong("dataset.pad_to_max_length", found, f"{path} true", changes=changes)
+        yield wrong("dataset.pad_to_max_length", f"{beside!r} beside dataset_kwargs", f"{path} true", changes=changes)
 
 
 @rule("BP021", ERROR, "PSB021; bridge/data/packing/gpt_sft.py:52,279", when=PACKS_OFFLINE)
 def boundaries_of_sequences_withheld(run: Run) -> Found:
     """The dataset is told not to hand on where sequences begin.
 
-    Why: Silent: every pack becomes one causal sequence, so each sequence attends to those before it. Where packs are
-        still to be made it crashes at dataset build instead.
+    Why: Silent: every pack becomes one causal sequence. Crash at dataset build where packs are still to be made.
     Bad: dataset_kwargs.return_cu_seqlen false. Good: return_cu_seqlen is not set.
     Fix: Remove return_cu_seqlen.
     """

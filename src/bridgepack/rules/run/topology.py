@@ -203,8 +203,7 @@ def recomputation_half_described(run: Run) -> Found:
     """Activations are to be recomputed, and how is not said, or said for another way.
 
     Bad: recompute_granularity full, recompute_method not set. Good: full, uniform, recompute_num_layers 1.
-    Fix: With full set recompute_method to uniform or block and recompute_num_layers; with selective leave
-        recompute_num_layers out.
+    Fix: With full set recompute_method to uniform or block and recompute_num_layers; with selective leave that out.
     """
     granularity, method = run.stated(_RECOMPUTED), run.stated("model.recompute_method")
     if granularity is None:

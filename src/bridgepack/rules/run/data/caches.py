@@ -14,7 +14,9 @@ from bridgepack.rules.run.data.packed_paths import (
     PATH_SETTINGS,
     VALIDATION,
     cached_packs,
+    explicit_paths,
     raw_root,
+    resolved,
     splits_packed_by_host,
 )
 from bridgepack.rules.run.data.supply import num_packs
@@ -59,8 +61,7 @@ def cached_packs_older_than_data(run: Run) -> Found:
 def cached_packs_older_than_tokenizer(run: Run) -> Found:
     """The host has packs of its own that are older than a file of the tokenizer, and will take them.
 
-    Why: Silent: the key of the packs has the tokenizer's path in it, not its vocabulary, its special tokens or its chat
-        template; the run trains on ids of the old one.
+    Why: Silent: the packs' key has the tokenizer's path, not its content; the run trains on ids of the old one.
     Bad: packs written on Monday, chat_template.jinja on Tuesday. Good: the other way round.
     Fix: Delete the folder of packs that the finding names, or set tokenizer_model_name anew for every tokenizer.
     """
@@ -125,8 +126,7 @@ def materialized_data_kept(run: Run) -> Found:
     Why: Silent: another dataset, split or hf_validation_proportion has no effect once the files are there. A folder
         that the host chooses itself has the settings in its name.
     Bad: hf_output_root /data/squad with training.jsonl of an earlier run, hf_rewrite false. Good: hf_output_root null.
-    Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite for one run. Where the settings have not
-        changed since, ignore this.
+    Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite for one run. Ignore it if nothing has changed.
     Noticed: never: "Skipping Hugging Face text SFT training preparation - already exists".
     """
     root = run.text_or_none("dataset.hf_output_root")
@@ -178,8 +178,7 @@ def filled_up_batch_with_mean_loss(run: Run) -> Found:
 def training_samples_counted_in_packs(run: Run) -> Found:
     """max_train_samples is set with offline packing, where it counts packs.
 
-    Why: Silent: a number of examples is read as a number of packs; above the packs there are, whole shuffled epochs are
-        appended until it is reached.
+    Why: Silent: it counts packs, not examples; beyond the packs there are, whole shuffled epochs are appended.
     Bad: max_train_samples 10000, 1200 packs. Good: max_train_samples null.
     Fix: Leave max_train_samples out and limit the examples before packing.
     Evidence: executed with the real 0.6.2; the host's GLM-5.2 recipes set it.
@@ -197,20 +196,19 @@ def training_samples_counted_in_packs(run: Run) -> Found:
 def packs_newer_than_checkpoint(run: Run) -> Found:
     """The run resumes, and its packs were written after the checkpoint.
 
-    Why: Silent: the checkpoint knows how many packs were read, not which; over other packs, or with another batch, the
-        same place holds other data, which is repeated or left out.
+    Why: Silent: the checkpoint knows how many packs were read, not which: data of other packs is repeated or left out.
     Bad: checkpoint.load of Monday, packs of Tuesday. Good: packs of Monday, checkpoint.load of Tuesday.
     Fix: Resume with the packs the checkpoint was trained on, or start anew from pretrained_checkpoint.
     """
     folder = run.text_or_none("checkpoint.load") if run.is_stated("checkpoint.load") else None
     if folder is None:
         return
-    packs = run.text_or_none(PATH_SETTINGS[TRAIN])
+    packs = next((path for path in explicit_paths(run) if path.split == TRAIN), None)
     if packs is None:
         raise CannotJudgeError("the host makes the packs, so where they lie is not known")
     files = run.require_files()
     saved = _last_written(files, [f"{folder.rstrip('/')}/{name}" for name in _TRACKERS])
-    written = _last_written(files, _pack_files(files, packs))
+    written = _last_written(files, resolved(packs, files))
     if saved is not None and written is not None and written > saved:
         found = f"a checkpoint {round((written - saved) / 60)} minutes older than the packs"
         yield wrong("checkpoint.load", found, "packs that are older than the checkpoint")
@@ -221,18 +219,11 @@ def _last_written(files: Files, paths: Iterable[str]) -> float | None:
     return max((time for time in times if time is not None), default=None)
 
 
-def _pack_files(files: Files, spec: str) -> tuple[str, ...]:
-    if files.is_folder(spec):
-        return tuple(f"{spec.rstrip('/')}/{name}" for name in files.names(spec))
-    return files.matches(spec) if any(sign in spec for sign in "*?") else (spec,)
-
-
 @rule("BP613", ADVICE, "PSB613; bridge/data/samplers.py before 0.6", when=PACKS_OFFLINE, versions={BRIDGE: "<0.6"})
 def packs_read_in_file_order(run: Run) -> Found:
     """This version of the host reads packs in the order of the file, in every epoch.
 
-    Why: Silent: the batch sampler does not shuffle before 0.6. First-fit packing fills the first packs best and leaves
-        the emptiest for the end, so the batches drift over an epoch.
+    Why: Silent: batches are not shuffled before 0.6; first-fit fills the first packs best, so they drift over an epoch.
     Bad: packs made by megatron-bridge 0.5.1, trained with 0.5.1. Good: packs made by bridgepack, in random order.
     Fix: Shuffle rows when packs are written, or use megatron-bridge 0.6. Evidence: history of the host's samplers.py.
     """
@@ -246,8 +237,7 @@ def packs_read_in_file_order(run: Run) -> Found:
 def splits_from_two_artifacts(run: Run) -> Found:
     """Training and validation packs lie in different artifacts.
 
-    Why: Crash at the first evaluation, or silent: both are read with the same size, multiple and tokenizer, and nothing
-        compares how they were made.
+    Why: Crash at the first evaluation, or silent: nothing compares how the two were made, and both are read alike.
     Bad: packed_train_data_path /data/v2/training, packed_val_data_path /data/v1/validation. Good: both in v2.
     Fix: Build both splits at once, or check both artifacts against this run. Noticed: first evaluation, or never.
     """

@@ -27,8 +27,7 @@ _NEMOTRON_SHARD = re.compile(r"shard_\d{6}\.parquet")
 def artifact_sequences_not_divisible(run: Run) -> Found:
     """The artifact's sequences are no multiples of 2 x context_parallel_size, of training or of evaluation.
 
-    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. Nothing compares packs with the run: the
-        multiple stands only in the name of the host's own folder.
+    Why: Crash at the first step with unfused RoPE; silent with fused RoPE: nothing compares packs with the run.
     Bad: sequences of 3 and 2 runtime tokens, context_parallel_size 2. Good: sequences of 4 and 4 runtime tokens.
     Fix: Pack again with pad_seq_to_mult as this run needs it, or lower context_parallel_size.
     Evidence: read in the source; Bridge #4489.
@@ -43,8 +42,7 @@ def artifact_sequences_not_divisible(run: Run) -> Found:
 def packs_prepared_by_nemotron(run: Run) -> Found:
     """The packs are of Nemotron's data preparation, which pads no sequence, and this run needs padded ones.
 
-    Why: Crash or silent, as BP106 and BP421: its sequences are as long as they happen to be, and it writes no metadata;
-        pad_seq_to_mult and pad_cu_seqlens of the run do not reach it.
+    Why: Crash or silent, as BP106 and BP421: it pads no sequence and writes no metadata, whatever the run's settings.
     Bad: packs /out/splits/train/shard_000000.parquet beside /out/runs, context_parallel_size 2. Good: without it.
     Fix: Build the packs with bridgepack from the same rows, or run without what needs padding.
     Source: NVIDIA-NeMo/Nemotron, data_prep; Bridge #5080. Noticed: first step, or never.
@@ -167,8 +165,7 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
     elif run.files is not None and "://" not in metadata and not run.files.exists(metadata):
         yield wrong(METADATA_SETTING, f"{metadata}, no such file", "a file that exists")
     if run.artifact is not None and not run.artifact.metadata.exists:
-        found = "no such file, with pad_cu_seqlens"
-        yield wrong(run.artifact.metadata.path, found, f"a file beside {MANIFEST_FILE}")
+        yield wrong(run.artifact.metadata.path, "no such file, with pad_cu_seqlens", f"a file beside {MANIFEST_FILE}")
 
 
 #: Whole numbers up to here are exact in float32.
@@ -207,8 +204,7 @@ def blend_of_packs(run: Run) -> Found:
 def absolute_positions_with_packs(run: Run) -> Found:
     """The model uses position ids, which begin at 0 in each sequence and are 0 in a row's tail.
 
-    Why: Silent: with learned or multimodal positions this is part of what is trained; with plain rotary positions it is
-        not looked at.
+    Why: Silent: learned or multimodal positions are trained so; plain rotary positions are not looked at.
     Bad: position_embedding_type learned_absolute with offline packing. Good: position_embedding_type rope.
     Fix: Nothing, where positions are meant to begin at 0 in each sequence.
     Evidence: executed with the real 0.6.2 collate.
@@ -235,8 +231,7 @@ def numpy_seeded_by_dataset(run: Run) -> Found:
 def nan_not_looked_for(run: Run) -> Found:
     """Rows are packed and nobody looks for NaN in the loss.
 
-    Why: Silent: the mask is multiplied with the losses, and 0 * NaN is NaN, so one NaN in a row's padding spoils the
-        step. Wrong attention boundaries show up in this way.
+    Why: Silent: 0 * NaN is NaN, so one NaN in a row's padding, as of wrong attention boundaries, spoils the step.
     Bad: rerun_state_machine.check_for_nan_in_loss false. Good: check_for_nan_in_loss true.
     Fix: Set it to true, at least for the first steps; graphs of the full iteration cannot have it.
     Evidence: read in the source; Bridge #2914, #3117.

@@ -49,8 +49,7 @@ def input_not_there(run: Run) -> Found:
 def packed_path_of_unknown_kind(run: Run) -> Found:
     """An explicit path to packs is neither .npy nor anything that the host takes for Parquet.
 
-    Why: Crash at construction: must be a .npy file or a packed parquet spec. Set afterwards, it is not checked, and the
-        host finds no packs there.
+    Why: Crash at construction: must be a .npy file or a packed parquet spec. Set afterwards, the host finds no packs.
     Bad: packed_train_data_path /data/packs/*, without extension. Good: /data/packs/*.parquet.
     Fix: Name a Parquet file, a folder of them, or a pattern that ends in .parquet. Noticed: construction of the config.
     """
@@ -97,8 +96,7 @@ def packed_parquet_missing(run: Run) -> Found:
 def metadata_path_is_text(run: Run) -> Found:
     """The host is to pack and to write metadata, and packed_metadata_path is a str, not a pathlib.Path.
 
-    Why: Crash after the packs were written: 'str' object has no attribute 'open'. The next run finds the packs, skips
-        packing, and the metadata is missing for ever.
+    Why: Crash after packing: 'str' object has no attribute 'open'. The next run finds the packs, never any metadata.
     Bad: packed_metadata_path "/data/meta.json", no path to packs. Good: packed_metadata_path Path("/data/meta.json").
     Fix: Give a pathlib.Path, or build the packs before the run and name them. Noticed: dataset build, on rank 0.
     Evidence: executed with the real 0.6.2.
@@ -164,8 +162,7 @@ def packed_path_with_double_star(run: Run) -> Found:
 def npy_without_metadata(run: Run) -> Found:
     """Packs are .npy, and there is no metadata file for them.
 
-    Why: Crash when the dataset is built: FileNotFoundError. The host opens the metadata of every .npy file, also where
-        pad_cu_seqlens is off.
+    Why: Crash at dataset build: FileNotFoundError; .npy files need their metadata even where pad_cu_seqlens is off.
     Bad: packed_train_data_path /data/training.npy, packed_metadata_path null. Good: packed_metadata_path set.
     Fix: Name the metadata file, or convert the packs to Parquet. Noticed: dataset build.
     """
@@ -299,8 +296,7 @@ def raw_data_missing(run: Run) -> Found:
 def metadata_path_left_to_host(run: Run) -> Found:
     """The packs are named and packed_metadata_path is not, so the host makes a folder under dataset_root for it.
 
-    Why: Crash when the dataset is built, where dataset_root may not be written: the folder is made although nothing is
-        written into it. Otherwise an empty folder stays behind.
+    Why: Crash when the dataset is built, where dataset_root may not be written; otherwise an empty folder stays behind.
     Bad: packed_train_data_path set, packed_metadata_path null. Good: packed_metadata_path Path("bridge_metadata.json").
     Fix: Name the metadata file of the packs.
     """

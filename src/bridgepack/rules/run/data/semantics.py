@@ -52,8 +52,7 @@ _BEGIN_WITH_BOS = ("llama", "gemma", "mistral", "ministral3")
 def stored_mask_ignored(run: Run) -> Found:
     """dataset_kwargs.answer_only_loss is off, so the mask in the packs is not looked at.
 
-    Why: Silent: everything but EOS inputs is trained: prompts, system turns, tool outputs, and the rows that fill up a
-        batch.
+    Why: Silent: everything but EOS inputs is trained: prompts, system turns, tool outputs, rows that fill up a batch.
     Bad: dataset_kwargs {answer_only_loss: false} with offline packing. Good: dataset_kwargs without it.
     Fix: Remove answer_only_loss from dataset_kwargs; to train everything, pack with loss_mode full.
     Noticed: never; `validate()` refuses it only beside an explicit preprocessing.
@@ -97,8 +96,7 @@ def chat_template_in_dataset_kwargs(run: Run) -> Found:
 def legacy_mask(run: Run) -> Found:
     """The host packs rows of a local file and no preprocessing is set, so the mask is guessed from one position.
 
-    Why: Silent: everything after the start of the answer is trained, the first padding token too; truncation is
-        ignored.
+    Why: Silent: everything from the answer's start on is trained, the first padding token too; truncation is ignored.
     Bad: dataset_root set, preprocessing null, no packs named. Good: ChatSFTPreprocessingConfig.
     Fix: Set dataset.preprocessing to what the rows are.
     """
@@ -110,8 +108,7 @@ def legacy_mask(run: Run) -> Found:
 def prompt_glued_to_completion(run: Run) -> Found:
     """The host packs prompts and completions with nothing between them.
 
-    Why: Silent: both are tokenised alone and joined, so the boundary is one that joint tokenisation at inference does
-        not give, and the words run together.
+    Why: Silent: the words run together, at a boundary that joint tokenisation at inference does not give.
     Bad: prompt_template "{prompt}", separator "". Good: separator " ".
     Fix: Set separator to a space, or end prompt_template with a line end.
     """

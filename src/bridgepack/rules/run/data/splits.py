@@ -145,8 +145,7 @@ def _column_problems(values: Mapping[str, object]) -> Found:
         if not isinstance(column, str) or not column.strip():
             yield wrong(f"dataset.preprocessing.{field}", repr(column), "the name of a column")
     if prompt == completion:
-        allowed = "two different columns"
-        yield wrong("dataset.preprocessing.completion_column", repr(completion), allowed)
+        yield wrong("dataset.preprocessing.completion_column", repr(completion), "two different columns")
     template = values.get("prompt_template", "{prompt}")
     if not isinstance(template, str) or _placeholders(template) != {"prompt"}:
         where = "dataset.preprocessing.prompt_template"

@@ -71,8 +71,7 @@ def fewer_packs_than_a_batch(run: Run) -> Found:
 def fewer_validation_packs_than_a_batch(run: Run) -> Found:
     """There are fewer validation packs than one evaluation batch takes.
 
-    Why: Crash at the first evaluation, eval_interval steps into the run: the loader drops incomplete batches and needs
-        a complete one.
+    Why: Crash at the first evaluation, eval_interval steps into the run: the loader drops incomplete batches.
     Bad: 5 validation packs with eval_global_batch_size 8. Good: 16 validation packs with eval_global_batch_size 8.
     Fix: Lower eval_global_batch_size, set eval_iters to 0, or move more examples into validation.
     Evidence: read in the source; Bridge #5239 and #4914 mend it after 0.6.2.
@@ -169,8 +168,7 @@ def batch_of_many_sequences(run: Run) -> Found:
 def packs_run_out(run: Run) -> Found:
     """The loader reads the packs once, and they are fewer than the steps take.
 
-    Why: Crash in mid-run (StopIteration), or on resume (no samples left to consume): the single loader does not begin
-        anew.
+    Why: Crash in mid-run (StopIteration) or on resume (no samples left to consume): the single loader ends.
     Bad: dataloader_type single, 100 packs, 50 steps of 8. Good: dataloader_type batch.
     Fix: Set dataset.dataloader_type to batch, or train fewer steps.
     """

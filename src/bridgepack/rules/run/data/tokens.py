@@ -54,8 +54,7 @@ def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
 
     Why: Crash at setup: ValueError, model vocab_size cannot be smaller than tokenizer's vocab_size.
     Bad: model.vocab_size 128000, a tokenizer of 128256 ids. Good: model.vocab_size 128256.
-    Fix: Set model.vocab_size to at least the tokenizer's size, and resize the checkpoint's embedding to match; or use
-        the tokenizer of the checkpoint.
+    Fix: Set model.vocab_size to at least the tokenizer's and resize the embedding, or use the checkpoint's tokenizer.
     """
     size = run.integer_or_none("model.vocab_size")
     if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
@@ -69,8 +68,7 @@ def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
 def token_beyond_model_vocabulary(run: Run) -> Found:
     """A token id of the packs lies beyond the model's embedding.
 
-    Why: Silent with tensor parallelism: embedding and logit of the label are zero. Crash without: CUDA device-side
-        assert.
+    Why: Silent with tensor parallelism: embedding and label's logit are zero. Crash without: CUDA device-side assert.
     Bad: model.vocab_size 100, packs with the id 120. Good: model.vocab_size 128.
     Fix: Use packs made with the model's tokenizer.
     Source: PSB311; core/tensor_parallel/layers.py:338, core/tensor_parallel/cross_entropy.py:45
@@ -90,8 +88,7 @@ def token_beyond_model_vocabulary(run: Run) -> Found:
 def packs_of_another_tokenizer(run: Run) -> Found:
     """The packs were made with a tokenizer of another name than the run's.
 
-    Why: Silent: ids mean other tokens, or EOS is another id, and then padding is attended to and trained. The host
-        never compares them.
+    Why: Silent: ids mean other tokens, or EOS is another id and padding is trained; the host never compares them.
     Bad: packs made with Qwen/Qwen3-8B, tokenizer_model meta-llama/Llama-3.2-1B.
     Good: packs made with /models/Llama-3.2-1B.
     Fix: Build the packs with the run's tokenizer, or set tokenizer_model to that of the packs.
@@ -105,8 +102,7 @@ def packs_of_another_tokenizer(run: Run) -> Found:
 def loss_of_packs_differs_from_run(run: Run) -> Found:
     """The run's preprocessing states another loss_mode, or is of another kind, than the packs were made with.
 
-    Why: Silent: the mask in the packs decides; the run's preprocessing is only for the test split, whose loss is
-        another.
+    Why: Silent: the packs' mask decides; the run's preprocessing is only for the test split, whose loss is another.
     Bad: packs with loss_mode assistant, a run with loss_mode full. Good: both assistant.
     Fix: State in the run what the packs hold, or build them again.
     """
@@ -139,8 +135,7 @@ def chat_template_of_packs_differs_from_run(run: Run) -> Found:
         raise CannotJudgeError("the manifest does not name the chat template")
     run_with = hashlib.sha256(template.encode()).hexdigest()
     if run_with != made_with:
-        found = f"sha256 {run_with[:12]}"
-        yield wrong("tokenizer.chat_template", found, f"sha256 {made_with[:12]}, as in the packs")
+        yield wrong("tokenizer.chat_template", f"sha256 {run_with[:12]}", f"sha256 {made_with[:12]}, as in the packs")
 
 
 def _tokenizers(run: Run) -> tuple[str, str]:

@@ -85,8 +85,7 @@ def very_short_sequences_with_old_kernels(run: Run) -> Found:
 def core_cannot_split_packed_rows(run: Run) -> Found:
     """This megatron-core is too old to split packed rows over context-parallel ranks.
 
-    Why: Crash at the first step: "THD context-parallel partitioning requires Megatron-Core >= 0.18.0". Versions such as
-        0.18.0rc0 count as older.
+    Why: Crash at the first step: "THD context-parallel partitioning requires Megatron-Core >= 0.18.0", not 0.18.0rc0.
     Bad: megatron-bridge 0.6.2, megatron-core 0.18.0rc0, CP 2, packing on. Good: megatron-core 0.19.2.
     Fix: Install the megatron-core that the host was released with, 0.19.2. Noticed: first step.
     Source: PSB719; bridge/training/utils/packed_seq_utils.py:53-60
@@ -101,8 +100,7 @@ def core_cannot_split_packed_rows(run: Run) -> Found:
 def attention_kernels_older_than_the_host(run: Run) -> Found:
     """Packed rows are split by context parallelism with a TransformerEngine older than the host was tested with.
 
-    Why: Crash or silent: the host's package asks for no version of it, so pip may leave an old one, without the fixes
-        that packed rows with context parallelism need.
+    Why: Crash or silent: the host asks for no version of it, so pip may leave one without fixes that such rows need.
     Bad: megatron-bridge 0.6.2, transformer-engine 2.12.0, CP 2, packing on. Good: transformer-engine 2.17.1.
     Fix: Use the container of the release, or install transformer-engine 2.17.1. Noticed: first step, or never.
     Evidence: metadata of the 0.6.2 package; Bridge #5349. Source: PSB720; megatron-bridge 0.6.2 METADATA

@@ -14,8 +14,7 @@ _DYNAMIC = ("model.dynamic_context_parallel", "model.sequence_packing_scheduler"
 def hybrid_context_parallel(run: Run) -> Found:
     """hybrid_context_parallel is on, and no dataset of the host feeds its schedule.
 
-    Why: Crash at the first step: the schedule looks for sub-samples that the host's loaders do not give. With pipeline
-        parallelism the switch is silently without effect.
+    Why: Crash at the first step: the loaders give no sub-samples. With pipeline parallelism the switch does nothing.
     Bad: model.hybrid_context_parallel true. Good: model.hybrid_context_parallel false.
     Fix: Set model.hybrid_context_parallel to false. Noticed: first step.
     """
@@ -55,8 +54,7 @@ def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
 def evaluation_context_parallel_without_groups(run: Run) -> Found:
     """Evaluation has a context parallelism of its own, and process groups that cannot be exchanged for it.
 
-    Why: Silent: the host builds no groups for evaluation by itself. It counts batches for eval_context_parallel_size
-        and evaluates with the context parallelism of training.
+    Why: Silent: the host builds no groups for it: batches count for it, but evaluation has training's parallelism.
     Bad: context_parallel_size 2, eval_context_parallel_size 4, no decentralized groups. Good: eval size null.
     Fix: Remove eval_context_parallel_size, or set use_decentralized_pg and give the evaluation its own groups, as the
         host's example on decentralized groups does.

@@ -68,8 +68,7 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
 def layer_graphs_around_packed_attention(run: Run) -> Found:
     """CUDA graphs of TransformerEngine capture attention, and their replay refuses packed rows.
 
-    Why: Crash at the first replay, after the warm-up steps: "CUDA graph accepts only Tensor inputs." validate() accepts
-        it when pad_cu_seqlens is on.
+    Why: Crash at the first replay: "CUDA graph accepts only Tensor inputs." With pad_cu_seqlens validate() accepts it.
     Bad: cuda_graph_impl transformer_engine with no modules or with attn, packing on. Good: [mlp].
     Fix: Capture modules without attention, or use cuda_graph_impl full_iteration, or none.
     Evidence: read in megatron-core 0.19.2; Megatron-LM #5619, #4359; TransformerEngine #2898.
@@ -116,8 +115,7 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
 def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     """The full iteration is captured, and packed rows bring a maximum length that is copied to the CPU inside.
 
-    Why: Crash at capture, by reading: the wrapper moves the whole batch to the GPU, and the forward step then copies
-        max_seqlen_q back to the CPU, which CUDA refuses while it captures.
+    Why: Crash at capture, by reading: the forward step copies max_seqlen_q to the CPU, which CUDA refuses in a capture.
     Bad: cuda_graph_impl full_iteration, enable_offline_packing true.
     Good: cuda_graph_impl transformer_engine with [mlp].
     Fix: Capture parts without attention instead, or try two steps on one node first.

@@ -93,7 +93,7 @@ def graph_capture(run: Run) -> GraphCapture:
             setting=setting, impl="none", modules=(), scopes=(), path="model.cuda_graph_impl", off="none"
         )
     scopes = tuple(
-        dict.fromkeys((*_entries(run, "model.cuda_graph_modules"), *_entries(run, "model.cuda_graph_scope")))
+        dict.fromkeys((*graph_entries(run, "model.cuda_graph_modules"), *graph_entries(run, "model.cuda_graph_scope")))
     )
     impl = old[flag] if setting == "none" and flag is not None else setting
     if impl == "local" and "full_iteration" in scopes and setting == "local":
@@ -110,10 +110,6 @@ def graph_capture(run: Run) -> GraphCapture:
 
 def graph_entries(run: Run, path: str) -> tuple[str, ...]:
     """Return the entries of one of the two settings, e.g. `("attn", "mlp")`."""
-    return _entries(run, path)
-
-
-def _entries(run: Run, path: str) -> tuple[str, ...]:
     value = run.stated(path)
     items = value if isinstance(value, (list, tuple)) else (value,)
     return tuple(name.rpartition(".")[2] for item in items for name in _names(item))

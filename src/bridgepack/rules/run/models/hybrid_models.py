@@ -42,8 +42,7 @@ def is_older(installed: str, needed: str) -> bool:
 def hybrid_model_not_declared(run: Run) -> Found:
     """Packing is on for a model with Mamba layers that is not declared a hybrid model.
 
-    Why: Silent: without is_hybrid_model no index of sequences is made, and the state of one sequence runs on into the
-        next.
+    Why: Silent: without is_hybrid_model sequences have no index, and the state of one runs on into the next.
     Bad: hybrid_layer_pattern M-M*-, is_hybrid_model false, packing on. Good: is_hybrid_model true.
     Fix: Set model.is_hybrid_model to true. Evidence: read in 0.6.2; Bridge #3474, #3484, #3585.
     Source: PSB905; bridge/training/gpt_step.py:441-451; core/packed_seq_params.py:31-70;
@@ -94,8 +93,7 @@ def rows_of_own_dataset_must_be_full(run: Run) -> Found:
     Fix: Append a last boundary at the row's width. Noticed: first step.
     Source: PSB908; core/ssm/gated_delta_net/common.py:448-475
     """
-    found = f"{run.dataset_kind} with gated delta net layers"
-    yield wrong("dataset", found, "rows whose last boundary is their width")
+    yield wrong("dataset", f"{run.dataset_kind} with gated delta net layers", "rows whose last boundary is their width")
 
 
 @rule("BP918", ERROR, when=has_mamba_layers, noticed="when the model is built", evidence="read in megatron-core 0.19.2")

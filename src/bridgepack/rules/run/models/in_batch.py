@@ -96,8 +96,7 @@ def deferred_packing_of_another_step(run: Run) -> Found:
 def in_batch_packing_of_text_dataset(run: Run) -> Found:
     """enable_in_batch_packing is set on a text dataset, which has no such field.
 
-    Why: Silent: nothing is packed, while validate() asks for larger micro batches and pipelines exchange shapes. Crash
-        where the field is given to the constructor.
+    Why: Silent: nothing is packed, and validate() asks for larger micro batches. Crash where the constructor gets it.
     Bad: GPTSFTDatasetConfig, enable_in_batch_packing true. Good: enable_offline_packing true.
     Fix: Pack offline, or use DirectHFSFTDatasetConfig. Noticed: never, where it is set as an attribute.
     """
@@ -108,8 +107,7 @@ def in_batch_packing_of_text_dataset(run: Run) -> Found:
 def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
     """Experts are spread over ranks, micro batches are packed to varying widths, and tokens go round by allgather.
 
-    Why: Crash or hang: the allgather dispatcher wants the same number of tokens on each rank; the host switches varying
-        lengths on only after megatron-core has checked for this.
+    Why: Crash or hang: allgather wants as many tokens on each rank; the host lets them vary only after core's check.
     Bad: enable_in_batch_packing, expert_model_parallel_size 4, moe_token_dispatcher_type allgather. Good: alltoall.
     Fix: Use the alltoall or the flex dispatcher. Noticed: first step in which widths differ.
     Source: PSC206; bridge/models/transformer_config.py:185, core/transformer/transformer_config.py:2645
@@ -136,8 +134,7 @@ def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
 def in_batch_packing_with_builder_config(run: Run) -> Found:
     """0.6.0 and 0.6.1: the model is a builder-style config, stages form a pipeline, and rows are packed in batch.
 
-    Why: Crash or hang at the first step: the switch for varying lengths is set on the outer config, so pipeline stages
-        exchange tensors of a fixed shape.
+    Why: Crash or hang at the first step: the outer config has the switch, so stages exchange tensors of a fixed shape.
     Bad: megatron-bridge 0.6.1, GPTModelConfig, pipeline size 2, enable_in_batch_packing true. Good: pipeline size 1.
     Fix: Upgrade to 0.6.2. Noticed: first step. Source: PSC207; bridge/training/config.py:1235 of 0.6.1
     """
@@ -163,8 +160,7 @@ def in_batch_packing_with_expert_overlap(run: Run) -> Found:
 def energon_packing_buffer(run: Run) -> Found:
     """Energon's own packing is asked for, and the host's task encoders cannot do it in this version.
 
-    Why: Crash at dataset build: Energon wants select_samples_to_pack and pack_selected_samples of the task encoder, and
-        none of the three that the config allows has them.
+    Why: Crash at dataset build: no task encoder of the host has select_samples_to_pack and pack_selected_samples.
     Bad: EnergonDatasetConfig packing_buffer_size 100. Good: packing_buffer_size null.
     Fix: Remove packing_buffer_size; pack in batch.
     """
@@ -197,8 +193,7 @@ def energon_micro_batch_size_differs(run: Run) -> Found:
 def in_batch_packing_with_context_parallel_vision(run: Run) -> Found:
     """Rows are packed in batch with context parallelism for a family that has no positions per packed sequence.
 
-    Why: Crash or silent: only some families work out positions and vision features per packed sequence before context
-        parallelism cuts it.
+    Why: Crash or silent: only some families work out positions and vision features before ranks split a sequence.
     Bad: Kimi-VL, enable_in_batch_packing true, context_parallel_size 2. Good: Qwen2.5-VL.
     Fix: Set context_parallel_size to 1, or do not pack. Noticed: first step, or never.
     """
