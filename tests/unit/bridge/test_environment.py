@@ -76,20 +76,10 @@ def test_distributions_from_places(tmp_path: Path) -> None:
     }
 
 
-def test_pip_list_in_columns(tmp_path: Path) -> None:
-    text = "Package         Version Editable project location\n--------------- -------\nPyArrow         19.0.1\n"
-    assert environment_from_file(_listing(tmp_path, text)).versions == {"pyarrow": "19.0.1"}
-
-
 def test_json_of_pip_and_uv(tmp_path: Path) -> None:
     rows = [{"name": "Megatron-Core", "version": "0.19.2"}, {"name": "torch", "version": "2.13.0"}, {"name": "x"}, 3]
     environment = environment_from_file(_listing(tmp_path, json.dumps(rows)))
     assert environment.versions == {"megatron-core": "0.19.2", "torch": "2.13.0"}
-
-
-def test_json_of_pip_inspect(tmp_path: Path) -> None:
-    content = {"installed": [{"metadata": {"name": "pyarrow", "version": "19.0.1"}}]}
-    assert environment_from_file(_listing(tmp_path, json.dumps(content))).versions == {"pyarrow": "19.0.1"}
 
 
 def test_json_of_conda(tmp_path: Path) -> None:
