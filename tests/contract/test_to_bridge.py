@@ -314,17 +314,25 @@ def test_user_wins_over_what_is_inherited(host: None) -> None:
 @pytest.mark.parametrize(
     ("model", "parallelism", "message"),
     [
-        (DENSE, {"expert_model_parallel_size": 2}, "allowed: 1, as this GPTModelProvider has no experts"),
-        (DENSE, {"pipeline_model_parallel_size": 3}, "sizes over which 16 layers spread evenly"),
+        (
+            DENSE,
+            {"expert_model_parallel_size": 2},
+            r"expert_model_parallel_size is 2 without experts; allowed: 1 \(BP825\)",
+        ),
+        (
+            DENSE,
+            {"pipeline_model_parallel_size": 3},
+            r"pipeline_model_parallel_size is 16 layers over 3 stages; allowed: sizes",
+        ),
         (
             "gpt_oss_20b_sft_8gpu_h100_bf16_config",
             {"tensor_model_parallel_size": 2, "expert_tensor_parallel_size": 2},
-            "have biases",
+            r"expert_tensor_parallel_size is 2 with add_bias_linear true; allowed: 1 \(BP827\)",
         ),
     ],
 )
 def test_topology_that_the_model_cannot_take(host: None, model: str, parallelism: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=rf"^parallelism\.{message}"):
         to_bridge(recipe_of(model, parallelism=parallelism))
 
 

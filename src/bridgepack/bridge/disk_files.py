@@ -2,6 +2,8 @@
 
 import glob
 import os
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 
@@ -18,10 +20,9 @@ class DiskFiles:
 
     def names(self, folder: str) -> tuple[str, ...]:
         """Return the names in a folder, sorted."""
-        try:
+        with suppress(OSError):
             return tuple(sorted(os.listdir(folder)))  # noqa: PTH208
-        except OSError:
-            return ()
+        return ()
 
     def matches(self, pattern: str) -> tuple[str, ...]:
         """Return the paths that match a shell pattern, sorted."""
@@ -29,30 +30,21 @@ class DiskFiles:
 
     def num_bytes(self, path: str) -> int | None:
         """Return the size of a file."""
-        try:
+        with suppress(OSError):
             return Path(path).stat().st_size if Path(path).is_file() else None
-        except OSError:
-            return None
+        return None
 
     def num_lines(self, path: str, *, at_most: int) -> int | None:
         """Return the number of lines that are not blank, counting no further than `at_most`."""
-        num_lines = 0
-        try:
-            with Path(path).open("rb") as file:
-                for line in file:
-                    num_lines += bool(line.strip())
-                    if num_lines >= at_most:
-                        break
-        except OSError:
-            return None
-        return num_lines
+        with suppress(OSError), Path(path).open("rb") as file:
+            return sum(1 for _ in islice(filter(bytes.strip, file), at_most))
+        return None
 
     def modified_s(self, path: str) -> float | None:
         """Return when a file or folder was last written, in seconds since the epoch."""
-        try:
+        with suppress(OSError):
             return Path(path).stat().st_mtime
-        except OSError:
-            return None
+        return None
 
     def is_writable(self, path: str) -> bool:
         """Say whether a file could be made in that folder, or in the nearest folder above it that exists."""

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -17,12 +16,9 @@ from bridgepack.rules.engine.subject import Environment
 
 #: What `environment_from_file` reads, for messages.
 READABLE = "the output of pip freeze, pip list --format json, uv pip list --format json or conda list --json"
-#: Names under which conda has distributions that are called otherwise elsewhere.
-_CONDA_NAMES: Mapping[str, str] = {"pytorch": "torch"}
-#: Folder of a checkout -> its distribution, where they are called otherwise.
-_CHECKOUTS: Mapping[str, str] = {"megatron-lm": "megatron-core"}
+#: What conda, or the folder of a checkout, calls a distribution -> its name.
+_OTHER_NAMES: Mapping[str, str] = {"pytorch": "torch", "megatron-lm": "megatron-core"}
 
-_COLUMNS = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s+(?P<version>\d\S*)(?:\s+\S+)?$")
 _EGG = re.compile(r"[#&]egg=(?P<name>[A-Za-z0-9._-]+)")
 _EDITABLE_NOTE = re.compile(r"^# Editable .*\((?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s)]+)\)")
 #: What may follow a requirement: a comment, options, a line that goes on.
@@ -76,19 +72,13 @@ def _from_json(text: str) -> tuple[dict[str, str], str | None]:
         content = json.loads(text)
     except (ValueError, RecursionError):
         return {}, None
-    rows = content.get("installed", content.get("packages")) if isinstance(content, dict) else content
-    named = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    pairs = dict(pair for row in named if (pair := _json_pair(row)) is not None)
+    rows = [row for row in content if isinstance(row, dict)] if isinstance(content, list) else []
+    pairs = {_distribution(str(row["name"])): str(row["version"]) for row in rows if {"name", "version"} <= row.keys()}
     return pairs, pairs.pop("python", None)
 
 
-def _json_pair(row: Mapping[str, Any]) -> tuple[str, str] | None:
-    facts = row.get("metadata") if isinstance(row.get("metadata"), Mapping) else row
-    name, version = facts.get("name") if facts else None, facts.get("version") if facts else None
-    if not isinstance(name, str) or not isinstance(version, str) or not name or not version:
-        return None
-    canonical = canonicalize_name(name)
-    return _CONDA_NAMES.get(canonical, canonical), version
+def _distribution(name: str) -> str:
+    return _OTHER_NAMES.get(canonicalize_name(name), canonicalize_name(name))
 
 
 def _from_lines(text: str) -> Iterator[tuple[str, str]]:
@@ -99,7 +89,7 @@ def _from_lines(text: str) -> Iterator[tuple[str, str]]:
         pair = _line_pair(line) if noted is None or not _is_editable(line) else noted
         noted = (note["name"], note["version"]) if note else None
         if pair is not None:
-            yield canonicalize_name(pair[0]), pair[1]
+            yield _distribution(pair[0]), pair[1]
 
 
 def _line_pair(line: str) -> tuple[str, str] | None:
@@ -108,13 +98,11 @@ def _line_pair(line: str) -> tuple[str, str] | None:
         return None
     if _is_editable(line):
         egg = _EGG.search(line)
-        name = egg["name"] if egg else canonicalize_name(re.split(r"[/\\]", line.rstrip("/\\"))[-1])
-        return _CHECKOUTS.get(name, name), _UNKNOWN_VERSION
+        return egg["name"] if egg else re.split(r"[/\\]", line.rstrip("/\\"))[-1], _UNKNOWN_VERSION
     try:
         requirement = Requirement(_BEHIND.split(line)[0])
     except InvalidRequirement:
-        found = _COLUMNS.match(line)
-        return (found["name"], found["version"]) if found else None
+        return None
     if requirement.url:
         return requirement.name, _version_in(requirement.url)
     exact = (one.version for one in requirement.specifier if one.operator in ("==", "==="))

@@ -42,12 +42,6 @@ def test_steps_follow_from_the_packs() -> None:
     assert found["dataset.offline_packing_specs.packed_train_data_path"].value == "packs/training"
 
 
-def test_without_packs_the_host_works_the_steps_out() -> None:
-    found = settings()
-    assert found["train.num_epochs"].value == 1
-    assert found["train.train_iters"].value is None
-
-
 @pytest.mark.parametrize(("slots", "packs_per_step"), [(131072, 32), (4096, 8), (150000, 40)])
 def test_token_slots_become_packs_that_ranks_share_evenly(slots: int, packs_per_step: int) -> None:
     found = settings(batch={"tokens_per_step": slots})

@@ -104,26 +104,16 @@ def test_module_in_the_current_folder(tmp_path: Path, small: SFTRecipe, monkeypa
     ("name", "content", "message"),
     [
         ("a.yaml", "", "is empty; allowed: sections with named fields (name, data, ...)."),
-        ("a.yaml", "# nothing\n", "is empty; allowed: sections"),
         ("a.yaml", "- a\n", "is a list; allowed: sections"),
-        ("a.yaml", "text", "is a str; allowed: sections"),
         ("a.yaml", "a: [1\nb: 2", "is not YAML: "),
-        ("a.yaml", "a:\n\tb: 1", "is not YAML: "),
         ("a.yaml", f"{SMALL_YAML}name: other\n", 'found duplicate key "name"'),
         ("a.yaml", f"{SMALL_YAML}---\n{SMALL_YAML}", "is not YAML: expected a single document"),
         ("a.yaml", f"{SMALL_YAML}when: 2001-13-45\n", "is not YAML: month must be in 1..12. Correct it."),
         ("a.yaml", f"{SMALL_YAML}x: !!int abc\n", "is not YAML: "),
-        ("a.yaml", f"{SMALL_YAML}x: !!bool abc\n", "is not YAML: "),
-        (
-            "a.yaml",
-            f"{SMALL_YAML}x: !!python/object:os.system {{}}\n",
-            "is not YAML: could not determine a constructor",
-        ),
         ("a.yaml", "[" * 400, "is not YAML: "),
         ("a.yaml", "name: \0", "is not YAML: "),
         ("a.yaml", f"{SMALL_YAML}? [a, b]\n: 1\n", "allowed: text as a field's name"),
         ("a.toml", "a =", "is not TOML: Invalid value (at end of document). Correct that line."),
-        ("a.toml", f"{SMALL_TOML}packed_sequence_size = 3\n", "is not TOML: Cannot overwrite a value"),
         ("a.toml", "a = " + "[" * 400, "is not TOML: "),
         ("a.toml", "", "4 fields are wrong:"),
         ("a.py", "", "say which function: "),
@@ -162,13 +152,11 @@ def test_folder(tmp_path: Path, name: str) -> None:
     [
         ("smal.yaml", "there is no such file. Did you mean 'small.yaml'?"),
         ("small.tml", "No such file or folder."),
-        ("none.toml", "there is no such file. Check the path."),
         ("none.py", "there is no such file. Check the path."),
         ("small.py:smal_recipe", "there is no 'smal_recipe' in it. Did you mean small_recipe?"),
         ("small.py:other", "there is no 'other' in it. It has: small_recipe."),
         ("small.yaml:small_recipe", "a .yaml file holds no functions. Remove :small_recipe."),
         ("none", f"{FORMS}. No such file or folder."),
-        ("", FORMS),
         (":", FORMS),
         (":function", "there is no module ''."),
         ("none.module:function", "there is no module 'none.module'."),
@@ -190,15 +178,12 @@ def test_target_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("8192", 8192),
         ("true", True),
         ("[a.jsonl, b.jsonl]", ["a.jsonl", "b.jsonl"]),
         ("{dataset: org/name}", {"dataset": "org/name"}),
         ("", None),
-        ("null", None),
         ("a=b", "a=b"),
         ("'8192'", "8192"),
-        ("0.05", 0.05),
     ],
 )
 def test_set_reads_values_as_yaml(text: str, value: Any) -> None:
@@ -215,7 +200,6 @@ def test_set_takes_the_last_of_equal_paths_and_strips_spaces() -> None:
         ("packing.seed", "--set 'packing.seed'; allowed: path=value, e.g. --set packing.packed_sequence_size=8192."),
         ("=1", "--set '=1'; allowed: path=value"),
         ("data.train=[a", "--set data.train is not YAML: "),
-        ("data.train=2001-13-45", "--set data.train is not YAML: month must be in 1..12. Correct it."),
     ],
 )
 def test_set_that_is_no_path_and_value(item: str, message: str) -> None:

@@ -1,6 +1,6 @@
 """Corrects a ConfigContainer, live or as plain values, as the rules propose, until they propose nothing more."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.records import Change, Finding, RunConfig
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.rule import RunRule, Severity
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 
@@ -82,14 +82,15 @@ def rounds_of_changes[T](proposed: Callable[[], Mapping[str, T]]) -> Iterator[Ma
     raise ConfigError(f"the changes of {paths} contradict each other; set them by hand. Nothing was written.")
 
 
-def findings_on(config: Any, *, world_size: int | None = None) -> tuple[Finding, ...]:
-    """Return the errors and warnings about a ConfigContainer, errors first."""
-    return _findings(config_of_container(config, place=type(config).__name__), world_size)
+def findings_on(config: Any, *, world_size: int | None = None, codes: Collection[str] = ()) -> tuple[Finding, ...]:
+    """Return the errors and warnings about a ConfigContainer, errors first; of all rules, or of those with `codes`."""
+    rules = [rule for rule in RUN_RULES if rule.code in codes or not codes]
+    return _findings(config_of_container(config, place=type(config).__name__), world_size, rules)
 
 
-def _findings(config: RunConfig, world_size: int | None) -> tuple[Finding, ...]:
+def _findings(config: RunConfig, world_size: int | None, rules: Sequence[RunRule] = RUN_RULES) -> tuple[Finding, ...]:
     subject = Run(config=config, versions=target_versions(), world_size_given=world_size)
-    found = [one for one in judge_run(subject, RUN_RULES).findings if one.severity != Severity.ADVICE]
+    found = [one for one in judge_run(subject, rules).findings if one.severity != Severity.ADVICE]
     return tuple(sorted(found, key=lambda finding: finding.severity != Severity.ERROR))
 
 

@@ -69,7 +69,11 @@ def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | 
         settings = _in_batch_settings(packed, artifact, world_size)
     made = {item.path: item for item in _write(packed, settings)}
     made |= {item.path: item for item in _write(packed, prediction_settings(packed))}
-    _check_model_takes_packs(findings_on(packed, world_size=world_size))
+    for finding in findings_on(packed, world_size=world_size, codes=_REFUSALS):
+        raise ConfigError(
+            f"{finding.where} is {finding.found}; allowed: {finding.allowed} ({finding.code}). "
+            "Train this model without packing, as its recipes do."
+        )
     for item in correct(packed, world_size=world_size):
         made[item.path] = replace(item, old=made.get(item.path, item).old)
     changes = tuple(item for item in made.values() if item.old != item.value)
@@ -142,12 +146,3 @@ def _batch_of_two(config: Any, world_size: int | None) -> Iterator[Setting]:
             yield derived(path, -(-size // unit) * unit, because)
     if config.validation.eval_micro_batch_size == 1:
         yield derived("validation.eval_micro_batch_size", 2, "as in training")
-
-
-def _check_model_takes_packs(findings: tuple[Finding, ...]) -> None:
-    for finding in findings:
-        if finding.code in _REFUSALS:
-            raise ConfigError(
-                f"{finding.where} is {finding.found}; allowed: {finding.allowed} ({finding.code}). "
-                "Train this model without packing, as its recipes do."
-            )

@@ -1,8 +1,7 @@
-"""The ConfigContainer that a recipe starts from, and the topologies that it cannot take."""
+"""The ConfigContainer that a recipe starts from."""
 
 from typing import Any
 
-from bridgepack.bridge.inherited import has_biased_experts
 from bridgepack.bridge.shipped import import_host, is_shipped_model, load_shipped
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -52,45 +51,3 @@ def _provider(model: ModelConfig) -> Any:
             f"{reason}. Allowed: a folder, or an id in the Hugging Face cache or on the hub, of a model that "
             "AutoBridge knows. Fetch its config.json, or name a recipe of Megatron-Bridge."
         ) from error
-
-
-def check_topology(config: Any, recipe: SFTRecipe) -> None:
-    """Raise where the topology splits what the model has not or cannot split, which the host says late or not clearly.
-
-    Raises:
-        ConfigError: naming the field.
-    """
-    topology, model = recipe.parallelism, type(config.model).__name__
-    if topology.expert_model_parallel_size > 1 and not getattr(config.model, "num_moe_experts", None):
-        raise ConfigError(
-            f"parallelism.expert_model_parallel_size is {topology.expert_model_parallel_size}; allowed: 1, as this "
-            f"{model} has no experts. Set it to 1."
-        )
-    _check_stages(config.model)
-    if (topology.expert_tensor_parallel_size or 1) > 1 and has_biased_experts(config):
-        raise ConfigError(
-            f"parallelism.expert_tensor_parallel_size is {topology.expert_tensor_parallel_size}; allowed: 1, as the "
-            f"experts of this {model} have biases. Set it to 1."
-        )
-
-
-def _check_stages(model: Any) -> None:
-    """Raise where layers do not spread evenly over pipeline stages.
-
-    Source: megatron/core/transformer/transformer_block.py of 0.19.2, get_num_layers_to_build; the host looks at it when
-    it builds the model.
-    """
-    stages, chunks = model.pipeline_model_parallel_size, model.virtual_pipeline_model_parallel_size or 1
-    is_laid_out = model.pipeline_model_parallel_layout is not None or getattr(model, "is_hybrid_model", False)
-    if stages == 1 or is_laid_out:
-        return
-    uneven = (model.num_layers_in_first_pipeline_stage, model.num_layers_in_last_pipeline_stage)
-    layers = model.num_layers + model.account_for_embedding_in_pipeline_split + model.account_for_loss_in_pipeline_split
-    layers -= sum(size or 0 for size in uneven)
-    middle = stages - sum(size is not None for size in uneven)
-    if layers % max(middle * chunks, 1):
-        raise ConfigError(
-            f"parallelism.pipeline_model_parallel_size is {stages} with {chunks} chunks of layers on each; allowed: "
-            f"sizes over which {model.num_layers} layers spread evenly. Choose one that divides them, or set "
-            "bridge_overrides.model.pipeline_model_parallel_layout."
-        )

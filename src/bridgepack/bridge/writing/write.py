@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.adopting.corrections import correct
+from bridgepack.bridge.adopting.corrections import correct, findings_on
 from bridgepack.bridge.artifact_paths import packs_in
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.forward_steps import forward_step_of
@@ -13,13 +13,16 @@ from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.shipped import import_host, named_precision
 from bridgepack.bridge.wiring import Packs, Setting, derived, host_settings
 from bridgepack.bridge.writing.assign import assign
-from bridgepack.bridge.writing.bases import base_config, check_topology
+from bridgepack.bridge.writing.bases import base_config
 from bridgepack.bridge.writing.datasets import dataset_config
 from bridgepack.bridge.writing.older_hosts import look_up_packs, older_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
+from bridgepack.errors import ConfigError
 from bridgepack.releases import RELEASES, release_of
 
+#: Rules on topologies that split what the model has not or cannot split, which the host says late or not clearly.
+_REFUSALS = frozenset({"BP820", "BP821", "BP825", "BP827"})
 _ADAPTERS = {"lora": ("megatron.bridge.peft.lora", "LoRA"), "dora": ("megatron.bridge.peft.dora", "DoRA")}
 
 
@@ -43,9 +46,11 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
         ConfigError: the base cannot be loaded here, a setting is nothing that the host has, or the model cannot be
             spread over GPUs that way.
     """
-    config = host_config(recipe, artifact=artifact).config
-    check_topology(config, recipe)
-    return config
+    host = host_config(recipe, artifact=artifact)
+    for finding in findings_on(host.config, codes=_REFUSALS):
+        place = next((one.place for one in host.settings if one.path == finding.where), finding.where)
+        raise ConfigError(f"{place} is {finding.found}; allowed: {finding.allowed} ({finding.code}). {finding.fix}")
+    return host.config
 
 
 def forward_step_for(target: Any) -> Any:

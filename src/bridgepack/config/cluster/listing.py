@@ -1,9 +1,8 @@
 """What each kind of executor can be told: fields with types, defaults and meanings, as data."""
 
-import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -16,9 +15,7 @@ from bridgepack.config.cluster.slurm import SlurmJobDetails, Tunnel
 from bridgepack.config.section import meanings_of
 from bridgepack.config.walking import alternatives
 
-_NAMES: Mapping[Any, str] = types.MappingProxyType(
-    {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}
-)
+_NAMES: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,13 +110,11 @@ def _type_in_words(annotation: Any) -> str:
 
     The sections of a union are named by their kinds: `none | torchrun`.
     """
-    if isinstance(annotation, TypeAliasType):
-        return _type_in_words(annotation.__value__)
+    return " | ".join(dict.fromkeys(map(_one_type_in_words, alternatives(annotation))))
+
+
+def _one_type_in_words(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _type_in_words(arguments[0])
-    if origin in {Union, types.UnionType}:
-        return " | ".join(dict.fromkeys(_type_in_words(one) for one in alternatives(annotation)))
     if origin is Literal:
         return " | ".join(str(one) for one in arguments)
     if origin in {tuple, list}:
