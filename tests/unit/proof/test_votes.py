@@ -15,7 +15,6 @@ from bridgepack.proof.masks.votes import (
     token_bounds,
     token_votes,
     tokens_within,
-    window,
     without_tokens,
 )
 
@@ -104,8 +103,3 @@ def test_differences(mask: str, votes: str, expected: Differences) -> None:
 
 def test_what_two_texts_share() -> None:
     assert [common_prefix("abc", "abd"), common_prefix("", "a"), common_prefix("ab", "abc")] == [2, 0, 2]
-
-
-def test_the_tokens_to_show() -> None:
-    assert window([4, 5, 90], 100, margin=2, most=10) == (2, 17)
-    assert window([0], 3, margin=5, most=10) == (0, 3)

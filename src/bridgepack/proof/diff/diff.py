@@ -1,6 +1,6 @@
 """Compares two artifacts: sequences, masks, statistics, settings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any
@@ -54,8 +54,8 @@ def diff_opened(
     return DiffReport(
         first=str(ours.folder),
         second=str(theirs.folder),
-        settings=tuple(_settings(ours, theirs)),
-        inputs=tuple(_inputs(ours, theirs)),
+        settings=tuple(item for item in _values(_settings(ours), _settings(theirs)) if item.first != item.second),
+        inputs=tuple(_inputs(ours, theirs, names)),
         splits=tuple(_split(ours, theirs, name, limit, shown) for name in names),
     )
 
@@ -63,7 +63,7 @@ def diff_opened(
 def _split(ours: Artifact, theirs: Artifact, name: str, limit: int, progress: Progress) -> SplitDiff:
     records = ours.manifest.split(name), theirs.manifest.split(name)
     tables = _table(ours, name, progress), _table(theirs, name, progress)
-    file_ids = matched_files(*(record.inputs if record is not None else () for record in records))
+    file_ids = matched_files(_inputs_of(ours, name), _inputs_of(theirs, name))
     matched = match_sequences(*tables, file_ids)
     reader = DifferenceReader((ours, theirs), name, tables)
     return SplitDiff(
@@ -75,7 +75,7 @@ def _split(ours: Artifact, theirs: Artifact, name: str, limit: int, progress: Pr
         num_lost=len(matched.lost),
         num_gained=len(matched.gained),
         num_repacked=_num_repacked(*tables, matched),
-        statistics=tuple(_statistics(*records)),
+        statistics=tuple(_values(*map(_numbers, records))),
         differences=tuple(reader.differences(matched, limit)),
     )
 
@@ -124,10 +124,9 @@ def _num_repacked(first: SequenceTable, second: SequenceTable, matched: Matched)
     return int(is_elsewhere.sum())
 
 
-def _statistics(first: SplitRecord | None, second: SplitRecord | None) -> Iterator[ValueDifference]:
-    numbers = [_numbers(record) for record in (first, second)]
-    for name in dict.fromkeys([*numbers[0], *numbers[1]]):
-        yield ValueDifference(name=name, first=numbers[0].get(name), second=numbers[1].get(name))
+def _values(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[ValueDifference]:
+    for name in dict.fromkeys([*first, *second]):
+        yield ValueDifference(name=name, first=first.get(name), second=second.get(name))
 
 
 def _numbers(record: SplitRecord | None) -> dict[str, Any]:
@@ -139,29 +138,24 @@ def _numbers(record: SplitRecord | None) -> dict[str, Any]:
     return {**numbers, **dropped, **{f"lost_{kind}": count for kind, count in record.lost_content.items()}}
 
 
-def _settings(ours: Artifact, theirs: Artifact) -> Iterator[ValueDifference]:
-    flat = [dict(leaves({name: getattr(artifact.manifest, name) for name in _SECTIONS})) for artifact in (ours, theirs)]
-    for name in dict.fromkeys([*flat[0], *flat[1]]):
-        before, after = flat[0].get(name), flat[1].get(name)
-        if before != after:
-            yield ValueDifference(name=name, first=before, second=after)
+def _settings(artifact: Artifact) -> dict[str, Any]:
+    return dict(leaves({name: getattr(artifact.manifest, name) for name in _SECTIONS}))
 
 
-def _inputs(ours: Artifact, theirs: Artifact) -> Iterator[ValueDifference]:
+def _inputs(ours: Artifact, theirs: Artifact, names: Iterable[str]) -> Iterator[ValueDifference]:
     """Yield input files whose bytes differ, or that only one artifact was made of."""
-    for name in dict.fromkeys(split.name for artifact in (ours, theirs) for split in artifact.manifest.splits):
-        records = [
-            record.inputs if record is not None else ()
-            for record in (ours.manifest.split(name), theirs.manifest.split(name))
-        ]
-        ids = matched_files(*records)
-        found: dict[int, list[InputRecord | None]] = {}
-        for side, (numbers, members) in enumerate(zip(ids, records, strict=True)):
-            for number, member in zip(numbers.tolist(), members, strict=True):
-                found.setdefault(number, [None, None])[side] = member
-        for before, after in found.values():
-            digests = [item.sha256 if item is not None else None for item in (before, after)]
+    for name in names:
+        records = _inputs_of(ours, name), _inputs_of(theirs, name)
+        first, second = (
+            dict(zip(numbers.tolist(), members, strict=True))
+            for numbers, members in zip(matched_files(*records), records, strict=True)
+        )
+        for number, named in {**first, **second, **first}.items():
+            digests = [side[number].sha256 if number in side else None for side in (first, second)]
             if digests[0] != digests[1]:
-                named = before or after
-                assert named is not None
                 yield ValueDifference(name=f"{name}: {named.path}", first=digests[0], second=digests[1])
+
+
+def _inputs_of(artifact: Artifact, split: str) -> Sequence[InputRecord]:
+    record = artifact.manifest.split(split)
+    return () if record is None else record.inputs

@@ -51,29 +51,31 @@ class DifferenceReader:
         Raises:
             ArtifactError: a shard cannot be read.
         """
-        alone: tuple[tuple[Fate, int, IntArray], ...] = (("lost", 0, matched.lost), ("gained", 1, matched.gained))
-        for fate, side, indices in alone:
-            for index in indices[earliest(self._tables[side], indices, limit)].tolist():
-                yield self._alone(fate, side, index)
-        named: tuple[tuple[Fate, tuple[IntArray, IntArray]], ...] = (
+        found: tuple[tuple[Fate, tuple[IntArray | None, IntArray | None]], ...] = (
+            ("lost", (matched.lost, None)),
+            ("gained", (None, matched.gained)),
             ("retokenized", matched.retokenized),
             ("mask_moved", matched.masks),
             ("moved", matched.moved),
         )
-        for fate, (ours, theirs) in named:
-            chosen = earliest(self._tables[0], ours, limit)
-            for one, other in zip(ours[chosen].tolist(), theirs[chosen].tolist(), strict=True):
-                yield self._pair(fate, one, other)
+        for fate, sides in found:
+            side, indices = next((side, indices) for side, indices in enumerate(sides) if indices is not None)
+            for at in earliest(self._tables[side], indices, limit).tolist():
+                ours, theirs = (None if indices is None else int(indices[at]) for indices in sides)
+                if ours is None or theirs is None:
+                    yield self._alone(fate, side, int(indices[at]))
+                else:
+                    yield self._pair(fate, ours, theirs)
 
     def _alone(self, fate: Fate, side: int, index: int) -> SequenceDifference:
-        ids = self._tokens(side, index).ids
         place = self._place(side, index)
+        own = {item.sha256 for item in self._inputs[side] if item.path == place.file}
         return SequenceDifference(
             fate=fate,
             first=place if side == 0 else None,
             second=place if side == 1 else None,
-            is_same_input=self._has_same_input(place.file, side),
-            text=(self._text(side, ids[:_TOKENS_SHOWN]),),
+            is_same_input=bool(own & {item.sha256 for item in self._inputs[1 - side]}),
+            text=(self._text(side, self._tokens(side, index).ids[:_TOKENS_SHOWN]),),
         )
 
     def _pair(self, fate: Fate, ours: int, theirs: int) -> SequenceDifference:
@@ -85,16 +87,12 @@ class DifferenceReader:
         if fate == "retokenized":
             texts.append(self._text(1, after.ids[shown]))
         moved = np.flatnonzero(before.mask != after.mask) if fate == "mask_moved" else np.empty(0, dtype=np.int64)
-        places = self._place(0, ours), self._place(1, theirs)
-        records = [
-            self._inputs[side][table.files[index]]
-            for side, (table, index) in enumerate(zip(self._tables, (ours, theirs), strict=True))
-        ]
+        files = self._tables[0].files[ours], self._tables[1].files[theirs]
         return SequenceDifference(
             fate=fate,
-            first=places[0],
-            second=places[1],
-            is_same_input=records[0].sha256 == records[1].sha256,
+            first=self._place(0, ours),
+            second=self._place(1, theirs),
+            is_same_input=self._inputs[0][files[0]].sha256 == self._inputs[1][files[1]].sha256,
             token=token,
             text=tuple(texts),
             masks=tuple(self._moved(after, moved)),
@@ -128,11 +126,6 @@ class DifferenceReader:
             position=int(table.positions[index]),
             runtime_length=int(table.lengths[index]),
         )
-
-    def _has_same_input(self, file: str, side: int) -> bool:
-        """Say whether the other artifact was made of the same bytes, too."""
-        own = {item.sha256 for item in self._inputs[side] if item.path == file}
-        return bool(own & {item.sha256 for item in self._inputs[1 - side]})
 
     def _text(self, side: int, ids: npt.NDArray[Any]) -> str:
         if side not in self._tokenizers:

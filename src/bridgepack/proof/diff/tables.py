@@ -206,13 +206,9 @@ def _ranked(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> tuple[IntArray
 
 def _ranks(codes: IntArray) -> IntArray:
     """Return how many equal ones stand before each: [5 3 5] -> [0 0 1]."""
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    is_first = np.ones(len(codes), dtype=bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    places = np.arange(len(codes))
+    _, counts = np.unique(codes, return_counts=True)
     ranks = np.empty(len(codes), dtype=np.int64)
-    ranks[order] = places - np.maximum.accumulate(np.where(is_first, places, 0)) if len(codes) else places
+    ranks[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
     return ranks
 
 

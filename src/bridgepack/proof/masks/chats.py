@@ -22,7 +22,7 @@ from bridgepack.proof.masks.records import RowFinding, RowVerdict
 from bridgepack.proof.masks.rendering import Rendering
 from bridgepack.proof.masks.thoughts import thoughts_of, without_thoughts
 from bridgepack.proof.masks.tokens import TokenCase, TrainedTurn, tokens_differ
-from bridgepack.proof.masks.tool_calls import lost_parts
+from bridgepack.proof.masks.tool_calls import leaves_of, lost_parts
 from bridgepack.proof.masks.votes import (
     TRAINED,
     Derivation,
@@ -31,8 +31,8 @@ from bridgepack.proof.masks.votes import (
     only_last_turn,
     token_votes,
     tokens_within,
+    untrained,
     without_tokens,
-    without_turns,
 )
 from bridgepack.records import MaskArray, TokenArray
 
@@ -101,21 +101,19 @@ class ChatJudge:
         if self._settings.loss_mode == "full":
             return {}
         found = {
-            PREFIXES: chat.by_prefixes(),
+            PREFIXES: derive_from_prefixes(chat.text, chat.roles, chat.renders),
             MARKS: derive_from_marks(chat.text, chat.conversation.messages, chat.words(), self._marks),
         }
         if self._has_blocks:
             turns = _known_turns(chat.roles, found)
             found = {BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks), **found}
-        if chat.untrained_turns:
-            found = {name: without_turns(item, chat.untrained_turns) for name, item in found.items()}
-        if self._settings.loss_mode == "last_turn":
-            found = {name: only_last_turn(item) for name, item in found.items()}
-        if self._settings.reasoning_loss != "keep":
-            found = {
-                name: without_thoughts(item, chat.text, chat.answers, only_empty=self._only_empty)
-                for name, item in found.items()
-            }
+        for name, item in found.items():
+            item = untrained(item, [item.turns[turn] if item.turns else None for turn in chat.untrained_turns])
+            if self._settings.loss_mode == "last_turn":
+                item = only_last_turn(item)
+            if self._settings.reasoning_loss != "keep":
+                item = without_thoughts(item, chat.text, chat.answers, only_empty=self._only_empty)
+            found[name] = item
         return found
 
     def _findings(
@@ -126,7 +124,9 @@ class ChatJudge:
         votes: Mapping[str, VoteArray],
         derivations: Mapping[str, Derivation],
     ) -> Iterator[RowFinding]:
-        turns = _known_turns(chat.roles, derivations or {PREFIXES: chat.by_prefixes()})
+        turns = _known_turns(
+            chat.roles, derivations or {PREFIXES: derive_from_prefixes(chat.text, chat.roles, chat.renders)}
+        )
         thoughts = self._thoughts(chat, derivations.values())
         case = TokenCase(
             input_ids=ids,
@@ -219,22 +219,11 @@ class _Chat:
         turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
         return [turn for turn, index in enumerate(turns) if index in self.conversation.untrained]
 
-    def by_prefixes(self) -> Derivation:
-        """Return what renders of its beginnings say."""
-        return derive_from_prefixes(self.text, self.roles, self.renders)
-
     def words(self) -> Iterator[str]:
         """Yield every text that it brings itself: of messages, calls and tool schemas."""
         turns = [{key: value for key, value in item.items() if key != "role"} for item in self.conversation.messages]
-        stack: list[Any] = [turns, self.conversation.tools, self.conversation.template_kwargs]
-        while stack:
-            value = stack.pop()
-            if isinstance(value, str):
-                yield value
-            elif isinstance(value, Mapping):
-                stack += [*value, *value.values()]
-            elif isinstance(value, (list, tuple)):
-                stack += value
+        leaves = leaves_of([turns, self.conversation.tools, self.conversation.template_kwargs])
+        return (leaf for leaf in leaves if isinstance(leaf, str))
 
     def message_of(self, token: int) -> tuple[int, str] | None:
         """Return the message that a token is of, from 1, and its role, where renders of beginnings tell."""

@@ -6,8 +6,10 @@ in several ways is judged as well. A conversation whose own words hold such a ma
 the words from the template's.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise, product
 from typing import Any
 
@@ -88,7 +90,7 @@ def learn_marks(render: Render) -> LearnedMarks | str:
     answers = [_after(render([*asked, {**_message(ASSISTANT, second), **more}]), first) for more in _ANSWERS]
     begun = [prompt, *answers] if has_prompt else answers
     heads = [gaps[1], gaps[3], *(text for text in begun if text is not None)]
-    shared = without_open_tag(_shared(heads))
+    shared = without_open_tag(reduce(lambda one, other: one[: common_prefix(one, other)], heads))
     opening = _without_beginning(shared, plain)
     closings = _closings(render, middle=gaps[2], tail=gaps[4])
     if not opening.strip():
@@ -99,7 +101,7 @@ def learn_marks(render: Render) -> LearnedMarks | str:
     return LearnedMarks(
         opening=opening,
         closings=closings,
-        doubt=_doubt(shared, prompt, plain),
+        doubt=NO_PROMPT if not has_prompt else "" if shared == prompt else OTHER_PROMPT,
         others=others,
         ends_calls=_ends_calls(render, closings, others),
     )
@@ -115,7 +117,7 @@ def derive_from_marks(
         return silent(text, MARKS_IN_WORDS)
     if not marks.ends_calls and any(message.get("tool_calls") for message in messages):
         return silent(text, CALLS_END_OTHERWISE)
-    openings = list(_places(text, marks.opening))
+    openings = [found.start() for found in re.finditer(re.escape(marks.opening), text)]
     if len(openings) != sum(message["role"] == ASSISTANT for message in messages):
         return silent(text, OTHER_NUMBER)
     votes = no_votes(len(text))
@@ -186,13 +188,6 @@ def _closings(render: Render, *, middle: str, tail: str) -> tuple[str, ...]:
     return middle[: -len(header)], tail
 
 
-def _doubt(shared: str, prompt: str | None, plain: str | None) -> str:
-    """Return why what answers begin with may be more than their header; empty where it is the generation prompt."""
-    if prompt is None or prompt == plain:
-        return NO_PROMPT
-    return "" if shared == prompt else OTHER_PROMPT
-
-
 def _other_openings(render: Render, closings: Sequence[str]) -> Iterator[str]:
     """Yield what stands before the words of turns that follow an answer."""
     answered = [_message(USER, _WORDS[0]), _message(ASSISTANT, _WORDS[1])]
@@ -236,23 +231,8 @@ def _after(text: str | None, word: str) -> str | None:
     return None if text is None or word not in text else text.rpartition(word)[2]
 
 
-def _shared(texts: Sequence[str]) -> str:
-    """Return the beginning that texts have in common."""
-    shared = texts[0]
-    for text in texts[1:]:
-        shared = shared[: common_prefix(shared, text)]
-    return shared
-
-
 def _without_beginning(text: str, beginning: str | None) -> str:
     """Return a text without a beginning that is not all of it: what ends the user's turn is no mark of the next."""
     if beginning is None or not text.startswith(beginning) or not text[len(beginning) :].strip():
         return text
     return text[len(beginning) :]
-
-
-def _places(text: str, part: str) -> Iterator[int]:
-    place = text.find(part)
-    while place >= 0:
-        yield place
-        place = text.find(part, place + len(part))

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from bridgepack.data.sequences.marked_text import REASONING
-from bridgepack.proof.masks.votes import NOT_JUDGED, NOT_TRAINED, TRAINED, Derivation, Span
+from bridgepack.proof.masks.votes import NOT_JUDGED, TRAINED, Derivation, Span, untrained
 from bridgepack.records import THOUGHT_MARKERS
 
 
@@ -27,18 +29,13 @@ def without_thoughts(
         answers: the assistant's messages, in order.
         only_empty: only blocks without a thought are not trained.
     """
-    votes = derivation.votes.copy()
     spans = thoughts_of(derivation.turns, text, answers, only_empty=only_empty)
     if (not derivation.turns or None in derivation.turns) and any(marks[0] in text for marks in THOUGHT_MARKERS):
-        known = [slice(*turn) for turn in derivation.turns if turn is not None]
-        kept = [votes[part].copy() for part in known]
-        votes[votes == TRAINED] = NOT_JUDGED
-        for part, values in zip(known, kept, strict=True):
-            votes[part] = values
-    for first, stop in spans:
-        within = votes[first:stop]
-        within[within == TRAINED] = NOT_TRAINED
-    return replace(derivation, votes=votes)
+        is_unknown = derivation.votes == TRAINED
+        for turn in derivation.turns:
+            is_unknown[slice(*turn or (0, 0))] = False
+        derivation = replace(derivation, votes=np.where(is_unknown, np.int8(NOT_JUDGED), derivation.votes))
+    return untrained(derivation, spans)
 
 
 def thoughts_of(

@@ -1,6 +1,6 @@
 """Compares a row's tokens and mask with votes on its tokens, and words what differs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.records import Kind, RowFinding, RowVerdict
-from bridgepack.proof.masks.votes import TRAINED, Differences, VoteArray, differences, window
+from bridgepack.proof.masks.votes import TRAINED, Differences, VoteArray, differences
 from bridgepack.records import MaskArray, TokenArray
 
 #: Tokens shown around a difference, and most tokens of it that are shown.
@@ -64,15 +64,13 @@ class TokenCase:
         thought = sorted(trained.intersection(self.thoughts.tolist()))
         if thought:
             detail = f"{_tokens(thought)} of thoughts trained, which preprocessing.reasoning_loss is to prevent"
-            place = self.message_of(thought[0])
-            yield self._finding("reasoning-trained", detail, thought, None if place is None else place[0])
+            yield self._finding("reasoning-trained", detail, thought)
         places = sorted(trained.difference(thought))
         if places:
             place = self.message_of(places[0])
             whose = "" if place is None else f"; the first is of the {place[1]} turn"
-            message = None if place is None else place[0]
             detail = f"{_tokens(places)} trained that the assistant does not write{whose}"
-            yield self._finding("other-turn-trained", detail, places, message)
+            yield self._finding("other-turn-trained", detail, places)
 
     def _not_trained(self, missing: set[int]) -> Iterator[RowFinding]:
         """Yield turns without a trained token, turns without their end, and what else is missing."""
@@ -88,25 +86,25 @@ class TokenCase:
             detail = f"what ends {_turns(endless)} not trained"
             yield self._finding("end-of-turn-not-trained", detail, places, endless[0].message)
         if missing:
-            places = sorted(missing)
-            place = self.message_of(places[0])
-            message = None if place is None else place[0]
-            detail = f"{_tokens(places)} not trained that the assistant writes"
-            yield self._finding("answer-not-trained", detail, places, message)
+            detail = f"{_tokens(missing)} not trained that the assistant writes"
+            yield self._finding("answer-not-trained", detail, sorted(missing))
 
     def _finding(self, kind: Kind, detail: str, places: Sequence[int], message: int | None = None) -> RowFinding:
+        """Return a finding in a message, by default that of its first token."""
         against = [name for name, votes in self.votes.items() if _disagrees(self.mask, votes, places)]
-        first, stop = window(places, len(self.input_ids), margin=_MARGIN, most=_MOST_SHOWN)
+        place = self.message_of(places[0])
+        first = max(places[0] - _MARGIN, 0)
+        stop = min(places[-1], places[0] + _MOST_SHOWN) + _MARGIN + 1
         masks = {MASK: self.mask, **{name: self.votes[name] == TRAINED for name in against}}
         return RowFinding(
             kind=kind,
             detail=detail,
             advice=self.advice,
             derivations=tuple(against),
-            message=message,
+            message=place[0] if message is None and place is not None else message,
             token=places[0],
             num_tokens=len(places),
-            texts={name: self._text(mask, first, stop) for name, mask in masks.items()},
+            texts={name: self._text(mask, first, min(stop, len(self.input_ids))) for name, mask in masks.items()},
         )
 
     def _text(self, mask: np.ndarray[tuple[int], np.dtype[np.generic]], first: int, stop: int) -> str:
@@ -149,7 +147,7 @@ def _disagrees(mask: MaskArray, votes: VoteArray, places: Sequence[int]) -> bool
     return bool(((votes[here] >= 0) & (votes[here] != mask[here])).any())
 
 
-def _tokens(places: Sequence[int]) -> str:
+def _tokens(places: Collection[int]) -> str:
     return "1 token" if len(places) == 1 else f"{len(places)} tokens"
 
 

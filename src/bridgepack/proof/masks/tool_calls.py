@@ -41,7 +41,7 @@ def _arguments(arguments: Any) -> Iterator[tuple[str, set[str]]]:
                 yield f"the arguments {arguments!r}", _forms_of_text(arguments)
             return
         arguments = parsed
-    for value in _leaves(arguments):
+    for value in leaves_of(arguments):
         if isinstance(value, str):
             if value.strip():
                 yield json.dumps(value, ensure_ascii=False), _forms_of_text(value)
@@ -49,8 +49,8 @@ def _arguments(arguments: Any) -> Iterator[tuple[str, set[str]]]:
             yield json.dumps(value), {json.dumps(value), str(value)}
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    """Yield the values inside nested lists and objects, and the names of an object's fields."""
+def leaves_of(value: Any) -> Iterator[Any]:
+    """Yield the values inside nested lists and objects, and the names of an object's fields, in no order."""
     stack = [value]
     while stack:
         item = stack.pop()

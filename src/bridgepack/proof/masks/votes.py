@@ -5,7 +5,7 @@ Derivations of a mask, made independently of one another, become votes; a mask t
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -69,37 +69,29 @@ def leave_blanks(votes: VoteArray, text: str, turns: Iterable[Span | None]) -> N
         votes[first:last] = NOT_JUDGED
 
 
-def only_last_turn(derivation: Derivation) -> Derivation:
-    """Return a derivation whose votes for the last turn alone are for training.
+def untrained(derivation: Derivation, spans: Sequence[Span | None], reason: str = "") -> Derivation:
+    """Return a derivation whose votes are against training some spans of characters.
 
-    Where nothing tells the last turn from the others, what is not trained in any mode is all that is judged.
+    Where one of them is not known, which None says, what is not trained in any mode is all that is judged; `reason`
+    says why.
     """
-    votes = derivation.votes.copy()
-    if not (votes == TRAINED).any():
-        return derivation
-    last = derivation.turns[-1] if derivation.turns else None
-    if last is None:
-        votes[votes == TRAINED] = NOT_JUDGED
-        reason = "nothing tells where the last assistant turn begins"
-        return Derivation(votes=votes, turns=derivation.turns, reasons=(*derivation.reasons, reason))
-    before = votes[: last[0]]
-    before[before == TRAINED] = NOT_TRAINED
-    return Derivation(votes=votes, turns=derivation.turns, reasons=derivation.reasons)
-
-
-def without_turns(derivation: Derivation, untrained: Iterable[int]) -> Derivation:
-    """Return a derivation whose votes are against training some of the assistant's turns, counted from 0.
-
-    Where nothing tells one of them from the others, what is not trained in any mode is all that is judged.
-    """
-    votes = derivation.votes.copy()
-    spans = [derivation.turns[turn] if derivation.turns else None for turn in untrained]
+    votes, reasons = derivation.votes.copy(), derivation.reasons
     if None in spans:
         votes[votes == TRAINED] = NOT_JUDGED
+        reasons = (*reasons, *([reason] if reason else []))
     for first, stop in (span for span in spans if span is not None):
         within = votes[first:stop]
         within[within == TRAINED] = NOT_TRAINED
-    return Derivation(votes=votes, turns=derivation.turns, reasons=derivation.reasons)
+    return replace(derivation, votes=votes, reasons=reasons)
+
+
+def only_last_turn(derivation: Derivation) -> Derivation:
+    """Return a derivation whose votes for the last turn alone are for training."""
+    if not (derivation.votes == TRAINED).any():
+        return derivation
+    last = derivation.turns[-1] if derivation.turns else None
+    reason = "nothing tells where the last assistant turn begins"
+    return untrained(derivation, [None if last is None else (0, last[0])], reason)
 
 
 def token_bounds(offsets: Sequence[Span], *, closes_gaps: bool) -> IntArray:
@@ -196,12 +188,3 @@ def without_open_tag(text: str) -> str:
     """Return a text without a tag that it ends in the middle of: "<|bot|><th" -> "<|bot|>"."""
     place = text.rfind("<")
     return text if place < 0 or ">" in text[place:] else text[:place]
-
-
-def window(places: Sequence[int], num_tokens: int, *, margin: int, most: int) -> Span:
-    """Return the tokens to show for some places: so many on both sides, and at most so many behind the first place.
-
-    Example: places [4, 5, 90] of 100, margin 2, most 10 -> (2, 17).
-    """
-    last = min(places[-1], places[0] + most)
-    return max(places[0] - margin, 0), min(last + margin + 1, num_tokens)
