@@ -1,6 +1,6 @@
 """Compares two artifacts: sequences, masks, statistics, settings."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any
