@@ -11,6 +11,7 @@ from bridgepack.data.build import DEFAULT_FOLDER, build_artifact, planned_build
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.errors import ArtifactInUseError, ConfigError
 from bridgepack.planning.balance import balance_for
+from bridgepack.records import BalanceRecord
 from bridgepack.report.terminal import describe_build
 from bridgepack.running.assignment import Assignment, assignment_of, record
 from bridgepack.running.folder import ArtifactPlace
@@ -48,9 +49,9 @@ def built(assignment: Assignment) -> BuildResult:
     recipe = assignment.recipe
     output = None if recipe.artifact is None else Path(recipe.artifact)
     artifacts = Path(assignment.artifacts or DEFAULT_FOLDER)
-    if output is not None and (output / MANIFEST_FILE).is_file():
-        _refuse_other_packs(recipe, output)
     is_waiting, balance = False, balance_for(recipe)
+    if output is not None and (output / MANIFEST_FILE).is_file():
+        _refuse_other_packs(recipe, output, balance)
     while True:
         try:
             return build_artifact(
@@ -67,9 +68,9 @@ def built(assignment: Assignment) -> BuildResult:
             time.sleep(WAIT_S)
 
 
-def _refuse_other_packs(recipe: SFTRecipe, output: Path) -> None:
+def _refuse_other_packs(recipe: SFTRecipe, output: Path, balance: BalanceRecord | None) -> None:
     """Make sure that no launch replaces packs that were made from something else."""
-    with planned_build(recipe, output=output, balance=balance_for(recipe)) as plan:
+    with planned_build(recipe, output=output, balance=balance) as plan:
         found = plan.existing
         if found is not None and found.fingerprint != plan.spec.fingerprint:
             raise ConfigError(
