@@ -42,6 +42,11 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
     wanted = recipe.packing.balance
     if wanted.kind == "none":
         return None
+    if recipe.parallelism.num_gpus is None:
+        raise ConfigError(
+            "parallelism.num_gpus is not set; allowed with packing.balance: the GPUs of the run, as packs are balanced "
+            "for its ranks. Set it, or set packing.balance.kind to none."
+        )
     try:
         settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=TARGET[BRIDGE])
         why_not = _why_not(settings)

@@ -279,12 +279,15 @@ class Search:
         micro_s, num_micro = float(packs_s.mean()), batch // layout.data
         busy_s = micro_s * num_micro
         with_bubbles_s = arithmetic.step_s(micro_s, num_micro)
+        bubbles_s = micro_s * (layout.pipeline - 1)
         step_s = with_bubbles_s + busy_s * max(waiting.ratio(balance) - 1, 0.0)
         parts = {
             "matrices": float(arithmetic.linear_s(work.tokens).mean()) * num_micro,
             "attention": float(arithmetic.attention_s(work.attention).mean()) * num_micro,
-            "exchange": float(arithmetic.exchange_s(work.tokens).mean()) * num_micro,
-            "pipeline": with_bubbles_s - busy_s,
+            # what no pass hides of the gradients' exchange is exchange, too
+            "exchange": float(arithmetic.exchange_s(work.tokens).mean()) * num_micro
+            + (with_bubbles_s - busy_s - bubbles_s),
+            "pipeline": bubbles_s,
             "waiting": step_s - with_bubbles_s,
         }
         return Candidate(
