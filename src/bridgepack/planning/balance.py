@@ -42,13 +42,19 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
     wanted = recipe.packing.balance
     if wanted.kind == "none":
         return None
+    if recipe.parallelism.num_gpus is None:
+        raise ConfigError(
+            "parallelism.num_gpus is not set; allowed with packing.balance: the GPUs of the run, as packs are balanced "
+            "for its ranks. Set it, or set packing.balance.kind to none."
+        )
     try:
         settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=TARGET[BRIDGE])
+        why_not = _why_not(settings)
+        if why_not is not None:
+            raise ConfigError(f"{why_not}. Set packing.balance.kind to none.")
     except ConfigError as error:
-        raise ConfigError(str(error).replace("train.global_batch_size", "batch.global_batch_size")) from None
-    why_not = _why_not(settings)
-    if why_not is not None:
-        raise ConfigError(f"{why_not}. Set packing.balance.kind to none.")
+        text = str(error).replace("train.global_batch_size", "batch.global_batch_size")
+        raise ConfigError(text.replace("dataset.max_", "bridge_overrides.dataset.max_")) from None
     if wanted.kind == "within_batch" and settings.global_batch_size == settings.topology.data_parallel_size:
         raise ConfigError(
             f"packing.balance.kind is within_batch, and each of the {settings.global_batch_size} packs of a step has a "

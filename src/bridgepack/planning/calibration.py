@@ -1,7 +1,6 @@
 """The two constants of the estimate, fitted to the step times that the log of a run has."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +23,6 @@ _LEAST_STEPS, _SLOWEST = 3, 1.5
 _LEAST_SPREAD = 0.02
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Predicted:
-    """Seconds of the slowest rank of each step, with both constants 1; shape [num_steps], float64."""
-
-    linear: FloatArray
-    attention: FloatArray
-    others: FloatArray
-
-
 def calibrated(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Speed:
     """Return the speeds with which the estimate gives the step times of a run of a recipe.
 
@@ -51,9 +41,8 @@ def calibrated(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Spee
     times = _times(log)
     if recipe.parallelism.num_gpus is None:
         raise ConfigError("parallelism.num_gpus is missing; --calibrate needs the GPUs that the log is of. Set it.")
-    found = _predicted(recipe, lengths, gpu, [step for step, _ in times])
-    measured = np.array([seconds for _, seconds in times]) - found.others
-    speed = _fitted(found, measured)
+    linear, attention, others = _predicted(recipe, lengths, gpu, [step for step, _ in times])
+    speed = _fitted(linear, attention, np.array([seconds for _, seconds in times]) - others)
     if not (0 < speed.linear <= 1 and 0 < speed.attention <= 1):
         raise ConfigError(
             f"--calibrate is {str(log)!r}; its steps take {np.median([one for _, one in times]):.2f} s, which would be "
@@ -80,7 +69,8 @@ def _times(log: Path) -> list[tuple[int, float]]:
     return kept
 
 
-def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) -> _Predicted:
+def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) -> FloatArray:
+    """Return seconds of the slowest rank of each step at peak: matrices, attention, others; shape [3, num_steps]."""
     shape, layout = model_shape(recipe), _layout(recipe)
     arithmetic = Arithmetic(
         shape=shape,
@@ -106,8 +96,8 @@ def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) 
         bubbles = 1 + (layout.pipeline - 1) / packs.shape[1]
         gradients = arithmetic.step_s(float(slowest.sum()) / packs.shape[1], packs.shape[1]) - slowest.sum() * bubbles
         parts.append([*(slowest[:2] * bubbles), slowest[2] * bubbles + gradients])
-    table = np.array(parts) if lengths.share == 1 else np.tile(np.mean(parts, axis=0), (len(steps), 1))
-    return _Predicted(linear=table[:, 0], attention=table[:, 1], others=table[:, 2])
+    table: FloatArray = np.array(parts if lengths.share == 1 else [np.mean(parts, axis=0)] * len(steps)).T
+    return table
 
 
 def _layout(recipe: SFTRecipe) -> Layout:
@@ -123,13 +113,13 @@ def _layout(recipe: SFTRecipe) -> Layout:
     )
 
 
-def _fitted(found: _Predicted, measured: FloatArray) -> Speed:
-    share = found.attention / found.linear
+def _fitted(linear: FloatArray, attention: FloatArray, measured: FloatArray) -> Speed:
+    share = attention / linear
     if share.std() > _LEAST_SPREAD * share.mean():
-        factors, *_ = np.linalg.lstsq(np.stack([found.linear, found.attention], axis=1), measured, rcond=None)
+        factors, *_ = np.linalg.lstsq(np.stack([linear, attention], axis=1), measured, rcond=None)
         if (factors >= 1).all():
             return Speed(linear=1 / float(factors[0]), attention=1 / float(factors[1]))
     usual = Speed()
-    expected = found.linear / usual.linear + found.attention / usual.attention
+    expected = linear / usual.linear + attention / usual.attention
     factor = float(measured @ expected / (expected @ expected))
     return Speed(linear=usual.linear / factor, attention=usual.attention / factor) if factor > 0 else Speed(linear=0)

@@ -59,21 +59,20 @@ def _planned(wish: Wish) -> tuple[dict[str, Any], float]:
     return values, best.memory.total_gb
 
 
-def _check_names(wish: Wish, known: Sequence[CatalogueEntry]) -> None:
+def _check_names(wish: Wish, entries: Sequence[CatalogueEntry]) -> None:
     """Accept a model that the catalogue does not have where it can be one, with its tokenizer."""
     is_shipped = any(mark in wish.model for mark in SHIPPED_MARKS) and wish.model.endswith("_config")
     if "/" not in wish.model and not Path(wish.model).is_dir() and not is_shipped:
-        raise ConfigError(f"--model is {shown(wish.model)}; {_allowed_models(wish.model, known)}")
+        ids = sorted({entry.recipe.tokenizer.name_or_path for entry in entries if entry.recipe and entry.recipe.model})
+        names = {name.rpartition("/")[2].lower(): name for name in ids} | {entry.name: entry.name for entry in entries}
+        nearest = nearest_name(wish.model.rpartition("/")[2].lower(), names)
+        raise ConfigError(
+            f"--model is {shown(wish.model)}; allowed: an id on the hub (org/name), a folder, a recipe of "
+            "Megatron-Bridge or of the catalogue. "
+            f"{f'Did you mean {names[nearest]}?' if nearest else 'Use one of these.'}"
+        )
     if is_shipped and wish.tokenizer is None:
         raise ConfigError(
             f"--model is {shown(wish.model)}, which is not in the catalogue; its tokenizer is not known. "
             "Add --tokenizer with its id on the hub."
         )
-
-
-def _allowed_models(model: str, entries: Sequence[CatalogueEntry]) -> str:
-    ids = sorted({entry.recipe.tokenizer.name_or_path for entry in entries if entry.recipe and entry.recipe.model})
-    names = {name.rpartition("/")[2].lower(): name for name in ids} | {entry.name: entry.name for entry in entries}
-    nearest = nearest_name(model.rpartition("/")[2].lower(), names)
-    allowed = "allowed: an id on the hub (org/name), a folder, a recipe of Megatron-Bridge or of the catalogue."
-    return f"{allowed} Did you mean {names[nearest]}?" if nearest else f"{allowed} Use one of these."

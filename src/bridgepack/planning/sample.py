@@ -187,7 +187,7 @@ class Sampler:
 
 
 def projected_packs(packing: PackingConfig, multiple: int, samples: Sequence[tuple[IntArray, float]]) -> int:
-    """Return how many packs sequences come to; exact where each stands for itself alone.
+    """Return how many packs sequences come to; exact where few stand for themselves alone.
 
     A sample is repeated until it has as many sequences as it stands for, or as many as are planned in a moment: few
     sequences fill their packs worse than many.
@@ -200,8 +200,7 @@ def projected_packs(packing: PackingConfig, multiple: int, samples: Sequence[tup
     total = sum(len(lengths) * weight for lengths, weight in samples)
     if not total:
         return 0
-    is_exact = all(weight == 1 for _, weight in samples)
-    scale = 1.0 if is_exact else min(1.0, _MAX_SEQUENCES / total)
+    scale = min(1.0, _MAX_SEQUENCES / total)
     stored = population(samples, scale)
     plan = plan_packs(
         aligned_runtime_lengths(stored - 1, multiple),

@@ -163,14 +163,9 @@ class Search:
                 "packing.max_sequence_length, or the largest packs that are compared. "
                 "Set preprocessing.over_long to truncate or split."
             )
-        least = min(
-            (
-                self._memory(layout, min(sizes)).total_gb
-                for layout in self._layouts()
-                if min(sizes) % self._multiple(layout) == 0
-            ),
-            default=float("inf"),
-        )
+        smallest = min(sizes)
+        aligned = [layout for layout in self._layouts() if smallest % self._multiple(layout) == 0]
+        least = min((self._memory(layout, smallest).total_gb for layout in aligned), default=math.inf)
         if least <= self.gpu.budget_gb:
             return (
                 f"--gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these GPUs "
@@ -178,7 +173,7 @@ class Search:
             )
         return (
             f"--gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB of "
-            f"each {self.gpu.name} by estimate, in the best layout at packs of {min(sizes):,} tokens; allowed: at most "
+            f"each {self.gpu.name} by estimate, in the best layout at packs of {smallest:,} tokens; allowed: at most "
             f"{self.gpu.budget_gb:.0f} GB. Use more GPUs, larger ones, or method.kind lora."
         )
 
@@ -284,12 +279,15 @@ class Search:
         micro_s, num_micro = float(packs_s.mean()), batch // layout.data
         busy_s = micro_s * num_micro
         with_bubbles_s = arithmetic.step_s(micro_s, num_micro)
+        bubbles_s = micro_s * (layout.pipeline - 1)
         step_s = with_bubbles_s + busy_s * max(waiting.ratio(balance) - 1, 0.0)
         parts = {
             "matrices": float(arithmetic.linear_s(work.tokens).mean()) * num_micro,
             "attention": float(arithmetic.attention_s(work.attention).mean()) * num_micro,
-            "exchange": float(arithmetic.exchange_s(work.tokens).mean()) * num_micro,
-            "pipeline": with_bubbles_s - busy_s,
+            # what no pass hides of the gradients' exchange is exchange, too
+            "exchange": float(arithmetic.exchange_s(work.tokens).mean()) * num_micro
+            + (with_bubbles_s - busy_s - bubbles_s),
+            "pipeline": bubbles_s,
             "waiting": step_s - with_bubbles_s,
         }
         return Candidate(

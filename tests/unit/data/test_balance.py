@@ -6,46 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts.bench.balance import RUN, costs_of, mixture
 
 from bridgepack.data.packing.balance import balanced, balanced_order, pack_costs, reordered, slots_of, straggler_ratios
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.errors import ConfigError
-from bridgepack.geometry import IntArray
-from bridgepack.records import BalanceRecord, PackPlan
-
-RANKS = 32
-
-
-BALANCE = BalanceRecord(
-    kind="within_batch",
-    window_batches=1,
-    seed=5,
-    token_cost=51_000,
-    windows=(),
-    matches_micro_batches=False,
-    version="0.6.2",
-    loader="batch",
-    loader_seed=1234,
-    data_sharding=True,
-    data_parallel_size=RANKS,
-    global_batch_size=4 * RANKS,
-)
-
-
-def mixture(size: int, num_sequences: int = 300_000) -> IntArray:
-    """Return lengths of 93 % chats, 6 % long sequences and 1 % of half a pack to a whole one."""
-    rng = np.random.default_rng(0)
-    kind = rng.random(num_sequences)
-    chats, long = (np.exp(rng.normal(np.log(middle), 0.9, num_sequences)) for middle in (600, 8000))
-    whole = rng.integers(size // 2, size + 1, num_sequences)
-    found = np.where(kind < 0.93, chats, np.where(kind < 0.99, long, whole))
-    return np.clip(found.astype(np.int64), 8, size)
-
-
-def costs_of(plan: PackPlan, lengths: IntArray) -> IntArray:
-    ordered = lengths[plan.sequence_order]
-    size = plan.packed_sequence_size
-    return pack_costs(ordered, plan.pack_offsets, token_cost=51_000, packed_sequence_size=size, has_tail=True)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +18,9 @@ def costs_of(plan: PackPlan, lengths: IntArray) -> IntArray:
     [(131_072, 128, 1, 1.03), (32_768, 128, 1, 1.01), (131_072, 32, 16, 1.05), (32_768, 32, 16, 1.02)],
 )
 def test_ranks_cost_the_same(size: int, batch: int, window: int, most: float) -> None:
-    lengths = mixture(size)
+    lengths = mixture(size, 300_000)
     plan = plan_packs(lengths, packed_sequence_size=size)
-    balance = replace(BALANCE, window_batches=window, global_batch_size=batch)
+    balance = replace(RUN, window_batches=window, global_batch_size=batch)
     slots = slots_of(balance, plan.num_packs)
 
     before = straggler_ratios(costs_of(plan, lengths), slots)
@@ -147,4 +112,4 @@ def test_fewer_packs_than_a_step_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"batch.global_batch_size is 128; allowed .* at most the number of packs, 20"
     ):
-        slots_of(BALANCE, 20)
+        slots_of(RUN, 20)

@@ -209,6 +209,7 @@ def test_every_candidate_is_legal_fits_and_is_ranked(model: str, num_gpus: int) 
         assert one.memory.total_gb <= H100.budget_gb
         assert one.global_batch_size % one.layout.data == 0
         assert sum(one.parts.values()) == pytest.approx(1)
+        assert (one.parts["pipeline"] > 0) == (one.layout.pipeline > 1)
     lossless = [one.tokens_per_s for one in plan.candidates if one.lost_fraction <= plan.best.lost_fraction + 0.001]
     assert lossless == sorted(lossless, reverse=True)
     assert len({one.packed_sequence_size for one in plan.candidates}) + len(plan.not_fitting) == 6

@@ -23,8 +23,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from packaging.version import Version
+from scripts.bench.balance import RUN
 
-from bridgepack.records import BalanceRecord, RunConfig, StepRatios, Waiting
+from bridgepack.records import RunConfig, StepRatios, Waiting
 from bridgepack.releases import TARGET
 from bridgepack.rules import Rule
 from bridgepack.rules.engine.context import NO_PACKS
@@ -95,20 +96,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
 
 
 def _waiting(built: Mapping[str, Any] | None, run: Mapping[str, Any], **ratios: float) -> Waiting:
-    of_run = BalanceRecord(
-        kind="within_batch",
-        window_batches=1,
-        seed=1234,
-        token_cost=51_000,
-        windows=(),
-        matches_micro_batches=False,
-        version="0.6.2",
-        loader="batch",
-        loader_seed=1234,
-        data_sharding=True,
-        data_parallel_size=8,
-        global_batch_size=32,
-    )
+    of_run = replace(RUN, data_parallel_size=8, global_batch_size=32)
     kinds = ("as_built", "shuffled", "within_batch", "across_batches")
     found = {kind: StepRatios(mean=ratio, p95=ratio, worst=ratio) for kind in kinds for ratio in [ratios[kind]]}
     return Waiting(
