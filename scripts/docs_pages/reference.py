@@ -2,7 +2,9 @@
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -19,7 +21,7 @@ _TYPE_NAMES = {
     "integer": "integer",
     "number": "number",
     "string": "text",
-    "boolean": "`true`, `false`",
+    "boolean": "boolean",
     "null": "`null`",
 }
 
@@ -27,15 +29,15 @@ _RECIPE_INTRODUCTION = """\
 # Recipe reference
 
 Every field of a recipe. A recipe is a YAML or TOML file, or a Python function that returns an `SFTRecipe`; the names
-are the same in all three. A field is optional unless it says `required`. `--set packing.seed=7` changes one for one
-build. An unknown field or an impossible value is an error that names what is allowed and what to do.
+are the same in all three. A field is optional, and text or a section, unless it says otherwise. `--set packing.seed=7`
+changes one for one build. An unknown field or an impossible value is an error that says what is allowed.
 """
 _CLUSTER_INTRODUCTION = """\
 # Cluster reference
 
-Every field of a cluster file, which is YAML or TOML; [Clusters](clusters.md) has one of each kind. A field is optional
-unless it says `required`. `--cluster-set executor.nodes=4` changes one for one launch. `bridgepack launch
---list-executors` prints the same, and the fields of the classes that `kind: nemo_run` can name.
+Every field of a cluster file, which is YAML or TOML; [Clusters](clusters.md) has one of each kind. A field is optional,
+and text or a section, unless it says otherwise. `--cluster-set executor.nodes=4` changes one for one launch.
+`bridgepack launch --list-executors` prints the same, and the fields of the classes that `kind: nemo_run` can name.
 """
 _COMMANDS_INTRODUCTION = """\
 # Commands
@@ -84,10 +86,29 @@ def _schema_page(introduction: str, schema: Mapping[str, Any]) -> str:
     return page_of(blocks)
 
 
+#: What click adds of a number that has a least value.
+_BOUND = re.compile(r"  \[x>=\d\]$")
+
+
 def commands_page(command: click.Group) -> str:
     """Return the page of every command: usage, what it does, arguments and options."""
     context = click.Context(command, info_name=command.name, **command.context_settings)
-    return page_of([_COMMANDS_INTRODUCTION, *_command_sections(command, context)])
+    sections = list(_command_sections(command, context))
+    told = Counter(option for _, options in sections for option in options)
+    most = {option.partition(": ")[0]: option for option, _ in reversed(told.most_common())}
+    shared = [option for option, number in told.items() if number > 1 and option in most.values()]
+    listed = "\n".join(f"- {option}" for option in shared)
+    return page_of(
+        [_COMMANDS_INTRODUCTION, f"## Options of several commands\n\n{listed}"]
+        + [f"{head}\n\n{_options_of(options, shared)}".rstrip() for head, options in sections]
+    )
+
+
+def _options_of(options: Sequence[str], shared: Collection[str]) -> str:
+    """Return the options of a command; of those of several commands the names alone."""
+    names = [option.partition(": ")[0].strip("`").partition(" ")[0] for option in options if option in shared]
+    lines = [f"- {option}" for option in options if option not in shared]
+    return "\n".join([*lines, f"- Also `{'`, `'.join(names)}`."] if names else lines)
 
 
 def _prose(text: str) -> str:
@@ -144,20 +165,22 @@ def _field_list(definition: Mapping[str, Any], path: str, told: dict[tuple[str, 
         facts, meaning = _facts(field, name in required), _prose(field["description"])
         key = (path.partition(" of kind ")[0], name, meaning)
         if key in told:
-            repeated.append(f"`{name}`" if told[key] == facts else f"`{name}` ({facts})")
+            repeated.append(f"`{name}`" if told[key] == facts or not facts else f"`{name}` ({facts})")
             continue
         told[key] = facts
-        lines.append(f"- **`{name}`** ({facts}). {meaning}")
+        lines.append(f"- **`{name}`**{f' ({facts})' if facts else ''}. {meaning}")
     return "\n".join([*lines, f"- As above: {', '.join(repeated)}."] if repeated else lines)
 
 
 def _facts(field: Mapping[str, Any], is_required: bool) -> str:
-    """Return a field's type and default: `integer ≥ 1; default 4`, `text; required`, `text` of an optional one."""
+    """Return a field's type and default: `integer ≥ 1; default 4`, `text; required`, nothing of an optional text."""
     kind = _type(field).removesuffix(f" or {_TYPE_NAMES['null']}")
     if is_required:
         return f"{kind}; required"
     default = _default(field)
-    return f"{kind}; default {default}" if default else kind
+    if default:
+        return f"{kind}; default {default}"
+    return "" if kind in ("section", _TYPE_NAMES["string"]) else kind
 
 
 def _default(field: Mapping[str, Any]) -> str:
@@ -215,8 +238,8 @@ def _number(bound: Any) -> Any:
     return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
 
 
-def _command_sections(group: click.Group, context: click.Context) -> Iterator[str]:
-    """Yield the section of every command; a group's own comes before those of its commands."""
+def _command_sections(group: click.Group, context: click.Context) -> Iterator[tuple[str, list[str]]]:
+    """Yield the section of every command and its options; a group's own comes before those of its commands."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
@@ -225,10 +248,10 @@ def _command_sections(group: click.Group, context: click.Context) -> Iterator[st
             yield from _command_sections(command, click.Context(command, info_name=name, parent=context))
 
 
-def _command_section(command: click.Command, parent: click.Context) -> str:
+def _command_section(command: click.Command, parent: click.Context) -> tuple[str, list[str]]:
     context = click.Context(command, info_name=command.name, parent=parent)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
     told = [record for record in records if record and record[1] and "--help" not in record[0]]
-    options = "\n".join(f"- `{name}`: {literal(meaning)}" for name, meaning in told)
-    return f"## {context.command_path}\n\n```text\n{usage}\n```\n\n{_prose(command.help or '')}\n\n{options}"
+    options = [f"`{name}`: {literal(_BOUND.sub('', meaning))}" for name, meaning in told]
+    return f"## {context.command_path}\n\n```text\n{usage}\n```\n\n{_prose(command.help or '')}", options

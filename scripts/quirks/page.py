@@ -111,4 +111,7 @@ def _lines(cells: Mapping[str, Mapping[str, Cell]]) -> Iterator[str]:
     yield f"| row | {' | '.join(cells)} |"
     yield "|---" * (len(cells) + 1) + "|"
     for quirk in QUIRKS:
-        yield f"| {quirk.what} | {' | '.join(column[quirk.what].text for column in cells.values())} |"
+        texts = [column[quirk.what].text for column in cells.values()]
+        if len(set(texts)) == 1 and texts[0] != "✓":
+            texts = [f"all: {texts[0]}"] + [""] * (len(texts) - 1)
+        yield f"| {quirk.what} | {' | '.join(texts)} |"

@@ -1,7 +1,7 @@
 """Recipes for people and programs: the catalogue as a table, and a recipe with where each of its values comes from."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +60,18 @@ class ResolvedView:
         return {
             "name": self.recipe.name,
             "packs": {"num_packs": dict(self.num_packs), "because": self.packs},
-            "fields": [{"field": one.field, "value": one.value, "origin": one.origin} for one in self.fields],
+            "fields": [asdict(one) for one in self.fields],
             "derived": [{"name": name, **item, "origin": "derived"} for name, item in self.derived.items()],
-            "settings": [_setting_to_dict(setting) for setting in self.settings],
+            "settings": [
+                {
+                    "path": one.path,
+                    "value": _plain(one.value),
+                    "origin": one.origin,
+                    "field": one.field or None,
+                    "because": one.because or None,
+                }
+                for one in self.settings
+            ],
         }
 
 
@@ -123,14 +132,25 @@ def resolved_view(recipe: SFTRecipe, *, artifact: Path | None = None) -> Resolve
 
 def describe_resolved(view: ResolvedView) -> str:
     """Return a recipe with every value, for a terminal."""
-    lines = [f"{view.recipe.name}", f"packs: {_counts(view.num_packs)}{view.packs}", "", "fields of the recipe:"]
+    counts = "".join(f"{count:,} {split}, " for split, count in view.num_packs.items())
+    counts = f"{counts.removesuffix(', ')}; " if counts else ""
+    lines = [view.recipe.name, f"packs: {counts}{view.packs}", "", "fields of the recipe:"]
     lines += _aligned([(one.field, flow(one.value), one.origin) for one in view.fields])
     lines += ["", "derived:"]
     lines += _aligned(
         [(name, flow(item["value"]), f"derived: {item['because']}") for name, item in view.derived.items()]
     )
     lines += ["", "set in Megatron-Bridge:"]
-    lines += _aligned([(one.path, _shown(one.value), _origin(one)) for one in view.settings])
+    lines += _aligned(
+        [
+            (
+                one.path,
+                flow(_plain(one.value)),
+                f"{one.origin}: {one.because if one.origin == 'derived' else one.field}",
+            )
+            for one in view.settings
+        ]
+    )
     return "\n".join(lines)
 
 
@@ -220,31 +240,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value if value is None or isinstance(value, str | int | float) else str(value)
-
-
-def _setting_to_dict(setting: Setting) -> dict[str, Any]:
-    return {
-        "path": setting.path,
-        "value": _plain(setting.value),
-        "origin": setting.origin,
-        "field": setting.field or None,
-        "because": setting.because or None,
-    }
-
-
-def _origin(setting: Setting) -> str:
-    if setting.origin == "derived":
-        return f"derived: {setting.because}"
-    return f"{setting.origin}: {setting.field}"
-
-
-def _shown(value: Any) -> str:
-    return flow(_plain(value))
-
-
-def _counts(num_packs: Mapping[str, int]) -> str:
-    counts = ", ".join(f"{count:,} {split}" for split, count in num_packs.items())
-    return f"{counts}; " if counts else ""
 
 
 def _aligned(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:

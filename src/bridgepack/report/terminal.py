@@ -140,9 +140,11 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
     numbers = split.statistics
     num_dropped = sum(split.drops.values())
     lines = {
-        "rows in": f"{numbers.num_rows_in:,}{_blank(numbers.num_blank_lines)}",
-        "sequences packed": f"{numbers.num_sequences:,}{_truncated(numbers.num_truncated)}"
-        f"{_repeated(numbers.num_repeated)}{_split(numbers)}",
+        "rows in": f"{numbers.num_rows_in:,}" + _if_any(numbers.num_blank_lines, " (and {} blank lines)"),
+        "sequences packed": f"{numbers.num_sequences:,}"
+        + _if_any(numbers.num_truncated, ", of which {} truncated")
+        + _if_any(numbers.num_repeated, ", {} of them repeated")
+        + _split(numbers),
         "rows dropped": f"{num_dropped:,}",
         "packs": f"{numbers.num_packs:,}, {numbers.sequences_per_pack:.1f} sequences per pack"
         f" (most {numbers.max_sequences_per_pack})",
@@ -307,22 +309,10 @@ def _alignment_fraction(manifest: Manifest, split: SplitRecord) -> float:
     return split.statistics.num_alignment_tokens / capacity if capacity else 0.0
 
 
-def _blank(count: int) -> str:
-    return f" (and {count:,} blank lines)" if count else ""
-
-
-def _repeated(count: int) -> str:
-    return f", {count:,} of them repeated" if count else ""
-
-
-def _truncated(count: int) -> str:
-    return f", of which {count:,} truncated" if count else ""
+def _if_any(count: int, text: str) -> str:
+    return text.format(f"{count:,}") if count else ""
 
 
 def _split(numbers: SplitStatistics) -> str:
-    if not numbers.num_split:
-        return ""
-    left_out = f"; {numbers.num_untrained_pieces:,} more, of which nothing is trained, left out"
-    return f", of which {numbers.num_pieces:,} are pieces of {numbers.num_split:,} split rows" + (
-        left_out if numbers.num_untrained_pieces else ""
-    )
+    left_out = _if_any(numbers.num_untrained_pieces, "; {} more, of which nothing is trained, left out")
+    return _if_any(numbers.num_split, f", of which {numbers.num_pieces:,} are pieces of {{}} split rows{left_out}")

@@ -1,6 +1,5 @@
 """The dataset card of an artifact: Markdown below the YAML that a hub and `datasets` read."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,13 @@ def dataset_card(folder: Path, manifest: Manifest | None) -> str:
 
 def _metadata(manifest: Manifest) -> dict[str, Any]:
     splits = [_split(split) for split in manifest.splits]
+    folders = [split.name for split in manifest.splits]
+    files = [
+        {"split": split["name"], "path": f"{folder}/*.parquet"} for split, folder in zip(splits, folders, strict=True)
+    ]
     return {
         "tags": ["sft", "packed", "megatron-bridge", "bridgepack"],
-        "configs": [{"config_name": "default", "data_files": [_files(split) for split in manifest.splits]}],
+        "configs": [{"config_name": "default", "data_files": files}],
         "dataset_info": {
             "features": [
                 {"name": INPUT_IDS, "list": "int32"},
@@ -44,14 +47,6 @@ def _metadata(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _name(split: SplitRecord) -> str:
-    return "train" if split.name == TRAIN else split.name
-
-
-def _files(split: SplitRecord) -> Mapping[str, str]:
-    return {"split": _name(split), "path": f"{split.name}/*.parquet"}
-
-
 def _split(split: SplitRecord) -> dict[str, Any]:
     numbers = split.statistics
     stored = numbers.num_tokens + numbers.num_alignment_tokens + numbers.num_sequences
@@ -59,4 +54,5 @@ def _split(split: SplitRecord) -> dict[str, Any]:
     num_bytes += (
         numbers.num_sequences * _ITEM_BYTES[SEQ_START_ID] + len(_ITEM_BYTES) * _OFFSET_BYTES * numbers.num_packs
     )
-    return {"name": _name(split), "num_bytes": num_bytes, "num_examples": numbers.num_packs}
+    name = "train" if split.name == TRAIN else split.name
+    return {"name": name, "num_bytes": num_bytes, "num_examples": numbers.num_packs}
