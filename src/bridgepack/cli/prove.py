@@ -197,7 +197,7 @@ def diff(first: Path, second: Path, limit: int | None, html: Path | None, as_jso
 @click.option("--limit", type=Count(minimum=0), help="Most findings that are shown; all are counted [10].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def masks(is_whole_process: bool | None, target: str, **arguments: Any) -> int:
+def masks(is_whole_process: bool | None, /, target: str, **arguments: Any) -> int:
     """Compare the loss masks of TARGET with independent derivations.
 
     Exit 1 when any disagrees.
