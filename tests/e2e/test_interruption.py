@@ -109,7 +109,7 @@ def test_killed_builds_go_on_and_end_in_the_same_bytes(
     """Kills builds again and again, from the first moment to the last; BRIDGEPACK_KILLS says how often."""
     _, expected, duration_s = reference
     moments = random.Random(0)
-    num_kills = int(os.environ.get("BRIDGEPACK_KILLS", "12"))
+    num_kills = int(os.environ.get("BRIDGEPACK_KILLS", "8"))
     num_killed = 0
     while num_killed < num_kills:
         process = project.start(1 + num_killed % 2)

@@ -15,6 +15,7 @@ from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.data.repack import plan_repack, repack_artifact
+from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.errors import BridgepackError
 from bridgepack.planning.balance import balance_of_repack, waiting_in
 from bridgepack.proof.runs import recorded_recipe
@@ -57,7 +58,15 @@ def repack(
 @click.option("--split", type=click.Choice(["training", "validation"]), default="training", show_default=True)
 @click.option("--limit", type=Count(), help="Draw only the first sequences of the pack [all].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def inspect(artifact: Path | str, row: int | None, split: str, limit: int | None, as_json: bool) -> int:
+@click.pass_obj
+def inspect(
+    is_whole_process: bool | None,
+    artifact: Path | str,
+    row: int | None,
+    split: str,
+    limit: int | None,
+    as_json: bool,
+) -> int:
     """Show what ARTIFACT holds, or one pack with its text.
 
     ARTIFACT is a folder, or the URL of one in an object store. Without --row: statistics and lengths. With it: one
@@ -65,6 +74,8 @@ def inspect(artifact: Path | str, row: int | None, split: str, limit: int | None
     """
     opened = Artifact(artifact_place(artifact))
     if row is not None:
+        if is_whole_process:
+            import_transformers()  # before anything imports it with the frameworks, which takes seconds
         view = view_pack(opened, split, row)
         print_json(view.to_dict()) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
         return CLEAN

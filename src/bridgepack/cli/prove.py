@@ -10,6 +10,7 @@ from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, ov
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.reading.cloud_path import artifact_place
+from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.proof.diff.diff import DEFAULT_LIMIT as SHOWN_SEQUENCES
 from bridgepack.proof.diff.diff import diff_artifacts
 from bridgepack.proof.masks.masks import DEFAULT_LIMIT as SHOWN_FINDINGS
@@ -197,7 +198,8 @@ def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | 
 @set_option
 @click.option("--limit", type=Count(minimum=0), help="Most findings that are shown; all are counted [10].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def masks(target: str, **arguments: Any) -> int:
+@click.pass_obj
+def masks(is_whole_process: bool | None, /, target: str, **arguments: Any) -> int:
     """Compare the loss masks of TARGET with independent derivations.
 
     Exit 1 when any disagrees.
@@ -209,6 +211,8 @@ def masks(target: str, **arguments: Any) -> int:
     for name in ("sample", "seed"):
         if arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")
+    if is_whole_process and Path(target).is_dir():
+        import_transformers()  # before anything imports it with the frameworks, which takes seconds
     with TerminalProgress() as progress:
         options = MaskOptions(
             num_rows=None if arguments["is_all"] else arguments["sample"] or SAMPLED_ROWS,
