@@ -41,7 +41,7 @@ def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
         together = 1 << min(max(part.num_rows // _BATCHES, 1), _BATCH_ROWS).bit_length() - 1
         yield from _columnar_rows(file, part, together)
     else:
-        yield from _parsed(io.BytesIO(_content(file, part)), file, part)
+        yield from _parsed(io.BytesIO(lines_of(file, part)), file, part)
 
 
 def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]:
@@ -55,7 +55,7 @@ def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]
     elif is_table(file):
         yield from ([item] for item in _columnar_rows(file, part, 1))
     else:
-        for offset, line in enumerate(io.BytesIO(_content(file, part))):
+        for offset, line in enumerate(io.BytesIO(lines_of(file, part))):
             yield _parsed([line], file, replace(part, first_row=part.first_row + offset))
 
 
@@ -85,8 +85,12 @@ def _first_rows(file: InputFile, index: int, max_row_bytes: int) -> Iterator[Row
         return
 
 
-def _content(file: InputFile, part: InputRange) -> bytes:
-    """Return the lines of a range; what is read is what the range was named after."""
+def lines_of(file: InputFile, part: InputRange) -> bytes:
+    """Return the lines of a range; what is read is what the range was named after.
+
+    Raises:
+        DataError: when the file cannot be read, or has changed since the ranges were made.
+    """
     content = part.payload
     if content is None:
         with open_stream(file.path, None) as stream:

@@ -12,6 +12,7 @@ from bridgepack.data.reading.decompression import expansion, open_stream
 from bridgepack.data.reading.inputs import PARQUET, InputFile
 from bridgepack.data.reading.lines import iter_line_blocks, skip_line
 from bridgepack.data.reading.ranges import InputRange, group_sizes, is_streamed, is_table, iter_ranges
+from bridgepack.data.reading.rows import lines_of
 
 #: Windows of a file, at most, and how large each is: bytes of lines, or rows of a table and about how many bytes.
 MAX_WINDOWS, _WINDOW_BYTES, _WINDOW_ROWS, _TABLE_BYTES = 64, 1 << 16, 128, 1 << 20
@@ -68,12 +69,7 @@ def _pieces(file: InputFile, part: InputRange) -> Iterator[Window]:
     if part.is_oversized:
         yield Window(part=part, size=part.stop - part.start)
         return
-    lines = part.payload
-    if lines is None:
-        with open_stream(file.path, None) as stream:
-            stream.seek(part.start)
-            lines = stream.read(part.stop - part.start)
-    position, row = 0, part.first_row
+    lines, position, row = lines_of(file, part), 0, part.first_row
     while position < len(lines):
         end = lines.find(b"\n", position + _WINDOW_BYTES) + 1 or len(lines)
         yield _window(part.file_index, row, lines[position:end], part.start + position)

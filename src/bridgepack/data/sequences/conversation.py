@@ -128,7 +128,9 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
     where = f"turn {index + 1}"
     if not isinstance(turn, Mapping):
         raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(turn).__name__}; it must be an object")
-    turn = {key: value for key, value in turn.items() if key in _NULLABLE or not _is_fill_in(key, value)}
+    # As `datasets` and pyarrow write turns, a field may only stand there because another turn has it.
+    fill_ins = [key for key, value in turn.items() if value is None or (key == "tool_calls" and value == [])]
+    turn = {key: value for key, value in turn.items() if key in _NULLABLE or key not in fill_ins}
     if "role" in turn and "content" in turn:
         name, message = turn["role"], dict(turn)
     elif "from" in turn and "value" in turn:
@@ -148,11 +150,6 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
     _check_content(message["content"], f"{where}: content")
     message["role"] = role
     return message
-
-
-def _is_fill_in(key: str, value: Any) -> bool:
-    """Say whether a field only stands there because another turn has it, as `datasets` and pyarrow write turns."""
-    return value is None or (key == "tool_calls" and value == [])
 
 
 def _untrained(turns: Sequence[Any], messages: Sequence[Mapping[str, Any]], *, refuses_others: bool) -> frozenset[int]:

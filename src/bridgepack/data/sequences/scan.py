@@ -59,8 +59,7 @@ def scan_turns(
     turn = np.flatnonzero(starts.is_assistant)
     text = starts.text[turn]
     count = np.bincount(text, minlength=num_texts)
-    find_ends = _last_ends if markers.joins_starts else _ends
-    first, after, num_ends = find_ends(ids, markers, starts.content[turn], _limits(starts, offsets)[turn])
+    first, after, num_ends = _ends(ids, markers, starts.content[turn], _limits(starts, offsets)[turn])
     is_ambiguous = np.bincount(text[num_ends > 1], minlength=num_texts) > 0
     has_turn = np.bincount(text[num_ends == 1], minlength=num_texts) > 0
     is_found = (count == num_assistant_turns) & (count > 0) & ~is_ambiguous & has_turn
@@ -140,35 +139,21 @@ def _limits(starts: _Starts, offsets: IntArray) -> IntArray:
 def _ends(
     ids: TokenArray, markers: TurnMarkers, content: IntArray, limit: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return for each turn where its end marker is, where that ends, and at how many places (2 for more) one is."""
-    first = np.full(len(content), -1, dtype=np.int64)
+    """Return for each turn where its end marker is, where that ends, and at how many places (2 for more) one is.
+
+    Where starts are joined, that is the last one, at one place; 2 where there is none.
+    """
+    end = np.full(len(content), -1, dtype=np.int64)
     after = np.full(len(content), -1, dtype=np.int64)
     num_ends = np.zeros(len(content), dtype=np.int64)
     for marker in markers.ends:
-        found = find_all(ids, marker)
-        start = np.searchsorted(found, content, side="left")
-        num = np.searchsorted(found, limit - len(marker), side="right") - start
-        has_one = num == 1
-        place = found[np.minimum(start, len(found) - 1)] if len(found) else first
-        is_new, is_other = has_one & (first < 0), has_one & (first >= 0) & (first != place)
-        num_ends[is_new] += 1
-        num_ends[is_other | (num > 1)] += 2
-        first[is_new], after[is_new] = place[is_new], place[is_new] + len(marker)
-    return first, after, np.minimum(num_ends, 2)
-
-
-def _last_ends(
-    ids: TokenArray, markers: TurnMarkers, content: IntArray, limit: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Return for each turn where its last end marker is, where that ends, and 1; 2 where there is none."""
-    last = np.full(len(content), -1, dtype=np.int64)
-    after = np.full(len(content), -1, dtype=np.int64)
-    for marker in markers.ends:
         found = np.concatenate(([-1], find_all(ids, marker)))
-        place = found[np.searchsorted(found, limit - len(marker), side="right") - 1]
-        is_later = (place >= content) & (place > last)
-        last[is_later], after[is_later] = place[is_later], place[is_later] + len(marker)
-    return last, after, np.where(last >= 0, 1, 2)
+        stop = np.searchsorted(found, limit - len(marker), side="right")
+        num, place = stop - np.searchsorted(found, content, side="left"), found[stop - 1]
+        num_ends += np.where((num == 1) & (place == end), 0, np.maximum(num, 0))
+        is_new = (num > 0) & (place > end if markers.joins_starts else end < 0)
+        end[is_new], after[is_new] = place[is_new], place[is_new] + len(marker)
+    return end, after, np.where(end >= 0, 1, 2) if markers.joins_starts else np.minimum(num_ends, 2)
 
 
 def _spans_to_mask(starts: IntArray, stops: IntArray, num_tokens: int) -> MaskArray:

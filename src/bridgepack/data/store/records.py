@@ -54,7 +54,8 @@ def write_build_record(
         "output": str(place),
         "ranges": {
             source: [
-                [store.name_of(item.place.token_file), item.place.file_index, item.place.first_row] for item in ranges
+                [str(item.place.token_file.relative_to(store.folder)), item.place.file_index, item.place.first_row]
+                for item in ranges
             ]
             for source, ranges in results.items()
         },

@@ -45,10 +45,6 @@ class TokenStore:
         key = range_key(tokenization, part.sha256, view)
         return self.folder / TOKENIZATIONS / tokenization / key[:2] / f"{key}{TOKEN_SUFFIX}"
 
-    def name_of(self, path: Path) -> str:
-        """Return a token file's name in the store, for records."""
-        return str(path.relative_to(self.folder))
-
     def path_of(self, name: str) -> Path:
         """Return the path of a name in a record.
 

@@ -75,9 +75,8 @@ def use_engine(tokenizer: ChatTokenizer, wanted: str, num_input_bytes: int) -> E
     """
     if wanted == REFERENCE or tokenizer.backend is None or (wanted == "auto" and num_input_bytes < MIN_INPUT_BYTES):
         return EngineReport(REFERENCE)
-    reasons, reference = [], reference_engine(tokenizer.backend)
+    reasons, reference, content = [], reference_engine(tokenizer.backend), tokenizer.backend.to_str().encode()
     for name in FAST_ENGINES if wanted == "auto" else (wanted,):
-        content = tokenizer.encoding_json()
         try:
             engine = _loaded_late(name, content) if name == _STARTS_THREADS else load_engine(name, content)
             if _are_equal(engine, reference, probe_texts(tokenizer)):

@@ -66,10 +66,6 @@ class ChatTokenizer:
         else:
             self.engine = reference_engine(self.backend)
 
-    def encoding_json(self) -> bytes:
-        """Return a tokenizer.json that gives the ids that the backend gives; only where there is a backend."""
-        return str(self.backend.to_str()).encode()
-
     @property
     def eos_token_id(self) -> int:
         """Id of the end-of-sequence token, which also pads sequences to their multiple."""
