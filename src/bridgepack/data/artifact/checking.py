@@ -168,19 +168,16 @@ class ArtifactOnDisk:
         return {split.name: tuple(shard.path for shard in split.shards) for split in self.manifest.splits}
 
     @cached_property
+    def _outside(self) -> frozenset[str]:
+        """Shards that a manifest finds outside the artifact, which are not opened."""
+        listed = self._shards.values() if self.manifest is not None else ()
+        return frozenset(name for names in listed for name in names if leaves(self.folder, name))
+
+    @cached_property
     def _parquet_names(self) -> list[str]:
         """The Parquet shards that are there."""
         names = [name for names in self._shards.values() for name in names if name not in self._outside]
         return [name for name in names if not _is_npy(name) and (self.folder / name).is_file()]
-
-    @cached_property
-    def _outside(self) -> Mapping[str, ShardFacts]:
-        """Shard -> its facts, of those that a manifest finds outside the artifact, which are not opened."""
-        names = [name for names in self._shards.values() for name in names] if self.manifest is not None else []
-        problem = "it lies outside the artifact"
-        return {
-            name: ShardFacts(path=name, exists=False, read_error=problem) for name in names if leaves(self.folder, name)
-        }
 
     @cached_property
     def _known_hashes(self) -> Mapping[str, str]:
@@ -195,16 +192,14 @@ class ArtifactOnDisk:
         """Shard -> its facts, of those outside the artifact, and of those that end a process that opens them."""
         splits = self.manifest.splits if self.manifest is not None else ()
         promised = {shard.path: shard.sha256 for split in splits for shard in split.shards}
-        names = {
-            self.folder / name: name
-            for name in self._parquet_names
-            if name not in self._known_hashes or self._known_hashes[name] != promised[name]
-        }
-        deadly = {
-            names[path]: ShardFacts(path=names[path], exists=True, num_bytes=path.stat().st_size, read_error=reason)
-            for path, reason in why_not_openable(list(names)).items()
-        }
-        return {**self._outside, **deadly}
+        known = self._known_hashes
+        names = {self.folder / name: name for name in self._parquet_names if known.get(name, "") != promised.get(name)}
+        problem = "it lies outside the artifact"
+        refused = {name: ShardFacts(path=name, exists=False, read_error=problem) for name in self._outside}
+        for path, reason in why_not_openable(list(names)).items():
+            size = path.stat().st_size
+            refused[names[path]] = ShardFacts(path=names[path], exists=True, num_bytes=size, read_error=reason)
+        return refused
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def iter_npy_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowB
         ArtifactError: the file cannot be read to its end, or a row is no dict of lists of numbers.
     """
     try:
-        rows = [_checked(row, number) for number, row in enumerate(_load_rows(path))]
+        rows = _load_rows(path)
         columns = [_flat(rows, key) for key in ROW_COLUMNS]
     except (_ForbiddenGlobalError, _LayoutError, *_UNREADABLE) as error:
         raise ArtifactError(f"{name} cannot be read from row 0: {one_line(error)}.") from None
@@ -166,7 +166,7 @@ _ALLOWED: Mapping[tuple[str, str], Any] = MappingProxyType(
 )
 
 
-def _load_rows(path: Path) -> list[Any]:
+def _load_rows(path: Path) -> list[Row]:
     with path.open("rb") as stream:
         _check_header(stream)
         array = _RowUnpickler(stream).load()
@@ -174,6 +174,9 @@ def _load_rows(path: Path) -> list[Any]:
         raise _LayoutError(f"its pickle holds {_kind(array)}, no object array")
     if array.shape != (len(array.data),):
         raise _LayoutError(f"an array of shape {array.shape}; the host needs one dimension")
+    for number, row in enumerate(array.data):
+        if not isinstance(row, dict):
+            raise _LayoutError(f"row {number} is {_kind(row)}, no dict")
     return array.data
 
 
@@ -191,17 +194,16 @@ def _check_header(stream: IO[bytes]) -> None:
         raise _LayoutError(f"an array of {dtype}, shape {shape}; the host needs an object array of dicts")
 
 
-def _survey(rows: Sequence[Any]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+def _survey(rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Return (columns that all rows have -> type; column -> what values are that are no lists).
 
     Raises:
-        _LayoutError: a row is no dict, or a value can be read as a list in no way.
+        _LayoutError: a value can be read as a list in no way.
     """
     columns: dict[str, str] = {}
     others: dict[str, tuple[str, ...]] = {}
-    checked = [_checked(row, number) for number, row in enumerate(rows)]
     for key in ROW_COLUMNS:
-        present = [(number, row[key]) for number, row in enumerate(checked) if key in row]
+        present = [(number, row[key]) for number, row in enumerate(rows) if key in row]
         kinds: set[type] = set()
         for number, value in present:
             values = _elements(value, number, key)
@@ -216,12 +218,6 @@ def _survey(rows: Sequence[Any]) -> tuple[dict[str, str], dict[str, tuple[str, .
 def _whole(item: Any) -> type:
     """Return the type of an element of a mask; 1.0 means 1 there."""
     return int if type(item) is float and item.is_integer() else type(item)
-
-
-def _checked(row: Any, number: int) -> Row:
-    if not isinstance(row, dict):
-        raise _LayoutError(f"row {number} is {_kind(row)}, no dict")
-    return row
 
 
 def _elements(value: Any, number: int, key: str) -> Sequence[Any]:

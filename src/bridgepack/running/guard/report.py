@@ -9,7 +9,7 @@ from bridgepack.errors import BridgepackError
 from bridgepack.records import Finding
 from bridgepack.records.guarded import StepFacts
 
-#: Ranks whose facts a record keeps, those with evidence of something wrong first.
+#: Ranks whose facts a record keeps; the findings name those where something is wrong.
 _MAX_RANKS = 64
 
 
