@@ -159,10 +159,12 @@ def loss_not_finite(step: StepFacts) -> Found:
 def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
     """A run goes on from a checkpoint with other packs than it began with.
 
-    Why: Silent: the loader skips as many packs of another list: some data is never seen and some twice.
+    Why: Silent: the loader skips as many packs as the checkpoint counted, of another list: some data is never seen and
+        some twice.
     Bad: 500 steps with artifact 3f2a..., then a resumed job with artifact 91bc...
     Good: the resumed job reads artifact 3f2a... again.
-    Fix: Give the artifact of the first job, or start a new run in another checkpoint.folder from its last checkpoint.
+    Fix: Give the artifact that the run began with. To go on with other data, start a new run: another
+        checkpoint.folder, with checkpoint.pretrained on the last checkpoint.
     Evidence: executed with a resumed run on CPU.
     """
     before, now = resume.before, resume.now
@@ -176,10 +178,12 @@ def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
 def resumed_in_another_order(resume: ResumeFacts) -> Found:
     """A run goes on from a checkpoint with settings that put the same packs into another order.
 
-    Why: Silent: the loader shuffles anew and skips as many packs: some data is never seen and some twice in an epoch.
+    Why: Silent: the loader shuffles anew and skips as many packs as the checkpoint counted: some data is never seen and
+        some twice in an epoch.
     Bad: 500 steps with packing.seed 1234, then a resumed job with packing.seed 7.
     Good: the resumed job has the seed and the global batch size of the first.
-    Fix: Set back what differs, or start a new run in another checkpoint.folder from the last checkpoint (pretrained).
+    Fix: Set back what differs. To go on with other settings, start a new run: another checkpoint.folder, with
+        checkpoint.pretrained on the last checkpoint.
     Evidence: read in the source; the order follows from seed, number of packs and global batch size.
     """
     before, now = resume.before, resume.now

@@ -113,12 +113,6 @@ def test_third_party_packs_with_a_given_context() -> None:
     assert {"BP311", "BP331", "BP335", "BP336"} <= set(report.rules_run)
 
 
-def test_result_does_not_depend_on_the_size_of_batches() -> None:
-    rows = [GOOD, SHORT_MASK, TOO_WIDE, FINAL_BOUNDARY, GOOD, TOO_WIDE]
-    reports = [check({"rows": {"training": rows}}, max_tokens=max_tokens) for max_tokens in (1, 8, 20, 10**6)]
-    assert all(report == reports[0] for report in reports)
-
-
 def test_errors_come_before_warnings() -> None:
     untrained = [[31, 32, 2], [0, 0, 0], [0]]
     report = check({"rows": {"training": [GOOD, untrained, TOO_WIDE]}})

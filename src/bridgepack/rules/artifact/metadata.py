@@ -81,7 +81,8 @@ def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
 def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
     """A sequence is longer, in runtime tokens, than the metadata's largest dataset_max_seqlen.
 
-    Why: Silent, with pad_cu_seqlens: the attention kernel's max_seqlen is too small: wrong results or a memory fault.
+    Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small; wrong results or an
+        illegal memory access.
     Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
     Good: dataset_max_seqlen 3, a sequence of 3 runtime tokens.
     Fix: Build again, or take dataset_max_seqlen from the rows: stored length - 1.

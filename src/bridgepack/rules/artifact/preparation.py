@@ -127,7 +127,8 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Found:
         name, as Kimi K2's does, need ids such as `functions.lookup:0`.
     Bad: a template that renders a call of `lookup` with id `call00001` as `<|tool_call_begin|>call00001`.
     Good: a template that renders it as `<|tool_call_begin|>lookup`.
-    Fix: Put the name into the calls' ids, or set tokenizer.chat_template to one that writes it, if rows have calls.
+    Fix: Put the name into the ids of the calls, or set tokenizer.chat_template to one that writes it. Without tool
+        calls in the data this does not matter.
     Evidence: executed, with a probe conversation at build time.
     """
     if known(facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"):

@@ -31,7 +31,8 @@ def row_wider_than_pack(rows: Rows) -> Offenders | None:
 def sequence_not_aligned(rows: Rows) -> Offenders | None:
     """A sequence's physical runtime length is no multiple of pad_seq_to_mult.
 
-    Why: Crash with unfused RoPE, silent with fused (wrong positions): CP cuts each sequence into 2 * CP equal parts.
+    Why: Crash or silent: context parallelism cuts each sequence into 2 * CP equal parts; unfused RoPE fails at the
+        first step, fused RoPE trains on wrong positions.
     Bad: a sequence of 6 stored tokens (5 runtime), pad_seq_to_mult 4.
     Good: a sequence of 9 stored tokens (8 runtime), the last ones EOS with mask 0, pad_seq_to_mult 4.
     Fix: Build again with the pad_seq_to_mult of the topology; runtime length is stored length - 1.

@@ -20,7 +20,8 @@ def labels_after_eos_lost(rows: Rows) -> Offenders | None:
     A label after EOS that ends a trained run, such as the newline after a turn's end, is not counted; nor is anything
     where the whole conversation is trained, since there that newline follows every turn.
 
-    Why: Silent: the host clears the mask where the input is EOS, so further documents' first tokens are never trained.
+    Why: Silent: the host clears the mask wherever the input is EOS, so the first token of each further document or
+        answer is never trained and trained-token counts are too high.
     Bad: input_ids [11, 2, 21, 2], loss_mask [1, 1, 1, 0], EOS 2: the label 21 is lost.
     Good: input_ids [11, 2, 21, 2], loss_mask [1, 0, 1, 0], EOS 2, or one sequence per document.
     Fix: Make each document a sequence of its own, or mask the label after an inner EOS: it is not trained anyway.

@@ -162,7 +162,8 @@ def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
 def multiple_below_recommendation(run: Run) -> Found:
     """pad_seq_to_mult is enough for context parallelism, but not what the host's documentation recommends.
 
-    Why: Slow at most: it keeps single sequences on whole sequence-parallel shards; rows of one width run without.
+    Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole sequence-parallel shards. Rows of one
+        fixed width run without it, and shipped recipes do.
     Bad: CP 2, TP 4, sequence_parallel, pad_seq_to_mult 4. Good: pad_seq_to_mult 8.
     Fix: Set pad_seq_to_mult to the recommended multiple and pack again, or keep pad_to_max_length.
     Evidence: inferred from the source; shipped moonlight and qwen3 recipes use less.
@@ -203,7 +204,8 @@ def pack_not_divisible_by_its_multiple(run: Run) -> Found:
 def pack_that_no_build_makes(run: Run) -> Found:
     """The recipe's packs are no multiple of its pad_seq_to_mult, and `bridgepack build` refuses it.
 
-    Why: Crash before anything is built: longest sequences would be cut to the multiple below, and no pack be full.
+    Why: Crash before anything is built: the host would cut the longest sequences to the multiple below, and no pack
+        could be full.
     Bad: packed_sequence_size 6000, pad_seq_to_mult 64. Good: packed_sequence_size 5952 or 6016.
     Fix: Make packing.packed_sequence_size a multiple of packing.pad_seq_to_mult.
     """
@@ -215,7 +217,8 @@ def pack_that_no_build_makes(run: Run) -> Found:
 def longest_sequence_one_short(run: Run) -> Found:
     """The host is to pack with pad_seq_to_mult 1, where a sequence may have one token less than seq_length.
 
-    Why: Silent: with 1 the limit counts stored tokens, else runtime ones: an example of seq_length is cut or dropped.
+    Why: Silent: with multiple 1 the limit counts stored tokens, with a larger one it counts runtime tokens. An example
+        of exactly seq_length runtime tokens is cut or dropped.
     Bad: seq_length 4096, pad_seq_to_mult 1: at most 4095 tokens. Good: pad_seq_to_mult 2: at most 4096.
     Fix: Nothing, or build the packs with `bridgepack build`, where the limit is the same for every multiple.
     Evidence: executed with the real 0.6.2; Bridge #4598, #4056.

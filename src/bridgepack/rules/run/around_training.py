@@ -136,7 +136,8 @@ def packing_needs_much_memory(run: Run) -> Found:
 def tokenizer_workers_need_descriptors(run: Run) -> Found:
     """Several processes tokenise inside the job, which needs more open files than usual limits allow.
 
-    Why: Crash while the dataset is built: "Too many open files"; the host raises the soft limit, not the hard one.
+    Why: Crash while the dataset is built: "Too many open files" where the hard limit is low; the host raises only the
+        soft one.
     Bad: num_tokenizer_workers 32, ulimit -Hn 4096. Good: packs made beforehand, or ulimit -Hn 1048576.
     Fix: Raise the hard limit of open files in the job's script, or build the packs before the job.
     Source: PSC412; bridge/data/packing/offline.py:52-68
@@ -198,7 +199,8 @@ def mamba_state_leaks_in_earlier_host(run: Run) -> Found:
 def packs_of_first_releases(run: Run) -> Found:
     """The packs that are named are no .npy files, in a version that reads nothing else.
 
-    Why: Crash where the specs are made: must be a .npy file; set afterwards, at dataset build: 0.3 reads no Parquet.
+    Why: Crash where the specs are made: packed training data file must be a .npy file. Set afterwards, while the
+        dataset is built, as 0.3 reads no Parquet.
     Bad: megatron-bridge 0.3.1, training_4096.idx.parquet. Good: training_4096.npy.
     Fix: Install megatron-bridge 0.6.2, or write .npy packs and name them explicitly.
     Noticed: construction of PackedSequenceSpecs, or dataset build.

@@ -140,7 +140,8 @@ def parallel_size_not_positive(run: Run) -> Found:
 def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
     """A step has fewer micro batches than the pipeline has stages.
 
-    Why: Slow: stages wait for each other, the more so with one micro batch; packing leaves fewer rows in a batch.
+    Why: Slow: stages wait for each other; with one micro batch only one stage works at a time. Packing makes this
+        likelier, because it shrinks the number of rows in a batch.
     Bad: PP 4, 4 copies of the model, micro_batch_size 1, global_batch_size 8. Good: global_batch_size 32.
     Fix: Raise global_batch_size, or lower pipeline parallelism. Evidence: SkyRL #223; inferred from the schedule.
     """

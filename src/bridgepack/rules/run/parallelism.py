@@ -139,7 +139,8 @@ _BALANCING = "model.moe_router_load_balancing_type"
 def expert_overlap_drops_boundaries(run: Run) -> Found:
     """Communication of experts is overlapped with computation, and that path forgets where sequences begin.
 
-    Why: Silent: the schedule has no packed_seq_params: tokens attend to all before them, and the loss looks plausible.
+    Why: Silent: the overlapped schedule is built without packed_seq_params, so every token attends to all sequences
+        before it in the pack and positions run on; the loss looks plausible.
     Bad: overlap_moe_expert_parallel_comm true, packing on. Good: overlap_moe_expert_parallel_comm false.
     Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
     Evidence: read in megatron-bridge 0.6.2; mended after 0.6.2 by Bridge #5470.
@@ -223,7 +224,8 @@ def prediction_labels_cross_sequences(run: Run) -> Found:
 def prediction_trains_prompts(run: Run) -> Found:
     """Multi-token prediction layers are trained on prompts and padding: they never see the loss mask.
 
-    Why: Silent: the extra loss counts every token of the row; the host's documentation calls it unsupported if packed.
+    Why: Silent: the host passes the model no loss mask, so the extra loss counts every token of the row; its
+        documentation calls packed rows with these layers unsupported.
     Bad: mtp_num_layers 1, packing on. Good: mtp_num_layers not set.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
     Source: PSB804, PSB803; bridge/training/gpt_step.py:432-437; core/transformer/multi_token_prediction.py:825

@@ -90,7 +90,8 @@ def packs_wider_than_model(run: Run) -> Found:
         pipeline stages with another loader than `batch`; memory and throughput are estimated too low. Rotary positions
         do not mind, since they begin anew in every sequence.
     Bad: seq_length 4096, packed_sequence_size 8192. Good: seq_length 8192, max_single_sequence_length 4096.
-    Fix: Set model.seq_length and dataset.seq_length to packed_sequence_size, and max_single_sequence_length to the cap.
+    Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size, and cap single sequences with
+        max_single_sequence_length.
     Evidence: read in the source; the host's documentation asks for equal lengths. Before 0.6 seq_length was the cap.
     Source: PSB008; docs/training/packed-sequences.md, bridge/data/batch_utils.py, training/train.py:882
     """

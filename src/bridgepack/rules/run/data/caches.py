@@ -196,7 +196,8 @@ def training_samples_counted_in_packs(run: Run) -> Found:
 def packs_newer_than_checkpoint(run: Run) -> Found:
     """The run resumes, and its packs were written after the checkpoint.
 
-    Why: Silent: the checkpoint knows how many packs were read, not which: data of other packs is repeated or left out.
+    Why: Silent: the checkpoint knows how many packs were read, not which; over other packs, or with another batch, the
+        same place holds other data, which is repeated or left out.
     Bad: checkpoint.load of Monday, packs of Tuesday. Good: packs of Monday, checkpoint.load of Tuesday.
     Fix: Resume with the packs the checkpoint was trained on, or start anew from pretrained_checkpoint.
     """

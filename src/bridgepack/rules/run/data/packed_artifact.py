@@ -27,7 +27,8 @@ _NEMOTRON_SHARD = re.compile(r"shard_\d{6}\.parquet")
 def artifact_sequences_not_divisible(run: Run) -> Found:
     """The artifact's sequences are no multiples of 2 x context_parallel_size, of training or of evaluation.
 
-    Why: Crash at the first step with unfused RoPE; silent with fused RoPE: nothing compares packs with the run.
+    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. Nothing compares packs with the run: the
+        multiple stands only in the name of the host's own folder.
     Bad: sequences of 3 and 2 runtime tokens, context_parallel_size 2. Good: sequences of 4 and 4 runtime tokens.
     Fix: Pack again with pad_seq_to_mult as this run needs it, or lower context_parallel_size.
     Evidence: read in the source; Bridge #4489.
@@ -204,7 +205,8 @@ def blend_of_packs(run: Run) -> Found:
 def absolute_positions_with_packs(run: Run) -> Found:
     """The model uses position ids, which begin at 0 in each sequence and are 0 in a row's tail.
 
-    Why: Silent: learned or multimodal positions are trained so; plain rotary positions are not looked at.
+    Why: Silent: with learned or multimodal positions this is part of what is trained; with plain rotary positions it is
+        not looked at.
     Bad: position_embedding_type learned_absolute with offline packing. Good: position_embedding_type rope.
     Fix: Nothing, where positions are meant to begin at 0 in each sequence.
     Evidence: executed with the real 0.6.2 collate.
@@ -231,7 +233,8 @@ def numpy_seeded_by_dataset(run: Run) -> Found:
 def nan_not_looked_for(run: Run) -> Found:
     """Rows are packed and nobody looks for NaN in the loss.
 
-    Why: Silent: 0 * NaN is NaN, so one NaN in a row's padding, as of wrong attention boundaries, spoils the step.
+    Why: Silent: the mask is multiplied with the losses, and 0 * NaN is NaN, so one NaN in a row's padding spoils the
+        step. Wrong attention boundaries show up in this way.
     Bad: rerun_state_machine.check_for_nan_in_loss false. Good: check_for_nan_in_loss true.
     Fix: Set it to true, at least for the first steps; graphs of the full iteration cannot have it.
     Evidence: read in the source; Bridge #2914, #3117.

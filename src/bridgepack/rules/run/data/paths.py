@@ -296,7 +296,8 @@ def raw_data_missing(run: Run) -> Found:
 def metadata_path_left_to_host(run: Run) -> Found:
     """The packs are named and packed_metadata_path is not, so the host makes a folder under dataset_root for it.
 
-    Why: Crash when the dataset is built, where dataset_root may not be written; otherwise an empty folder stays behind.
+    Why: Crash when the dataset is built, where dataset_root may not be written: the folder is made although nothing is
+        written into it. Otherwise an empty folder stays behind.
     Bad: packed_train_data_path set, packed_metadata_path null. Good: packed_metadata_path Path("bridge_metadata.json").
     Fix: Name the metadata file of the packs.
     """

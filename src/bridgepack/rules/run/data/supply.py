@@ -71,7 +71,8 @@ def fewer_packs_than_a_batch(run: Run) -> Found:
 def fewer_validation_packs_than_a_batch(run: Run) -> Found:
     """There are fewer validation packs than one evaluation batch takes.
 
-    Why: Crash at the first evaluation, eval_interval steps into the run: the loader drops incomplete batches.
+    Why: Crash at the first evaluation, eval_interval steps into the run: the loader drops incomplete batches and needs
+        a complete one.
     Bad: 5 validation packs with eval_global_batch_size 8. Good: 16 validation packs with eval_global_batch_size 8.
     Fix: Lower eval_global_batch_size, set eval_iters to 0, or move more examples into validation.
     Evidence: read in the source; Bridge #5239 and #4914 mend it after 0.6.2.

@@ -85,7 +85,8 @@ def very_short_sequences_with_old_kernels(run: Run) -> Found:
 def core_cannot_split_packed_rows(run: Run) -> Found:
     """This megatron-core is too old to split packed rows over context-parallel ranks.
 
-    Why: Crash at the first step: "THD context-parallel partitioning requires Megatron-Core >= 0.18.0", not 0.18.0rc0.
+    Why: Crash at the first step: "THD context-parallel partitioning requires Megatron-Core >= 0.18.0". Versions such as
+        0.18.0rc0 count as older.
     Bad: megatron-bridge 0.6.2, megatron-core 0.18.0rc0, CP 2, packing on. Good: megatron-core 0.19.2.
     Fix: Install the megatron-core that the host was released with, 0.19.2. Noticed: first step.
     Source: PSB719; bridge/training/utils/packed_seq_utils.py:53-60

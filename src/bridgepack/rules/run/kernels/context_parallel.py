@@ -54,7 +54,8 @@ def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
 def evaluation_context_parallel_without_groups(run: Run) -> Found:
     """Evaluation has a context parallelism of its own, and process groups that cannot be exchanged for it.
 
-    Why: Silent: the host builds no groups for it: batches count for it, but evaluation has training's parallelism.
+    Why: Silent: the host builds no groups for evaluation by itself. It counts batches for eval_context_parallel_size
+        and evaluates with the context parallelism of training.
     Bad: context_parallel_size 2, eval_context_parallel_size 4, no decentralized groups. Good: eval size null.
     Fix: Remove eval_context_parallel_size, or set use_decentralized_pg and give the evaluation its own groups, as the
         host's example on decentralized groups does.

@@ -68,7 +68,8 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
 def layer_graphs_around_packed_attention(run: Run) -> Found:
     """CUDA graphs of TransformerEngine capture attention, and their replay refuses packed rows.
 
-    Why: Crash at the first replay: "CUDA graph accepts only Tensor inputs." With pad_cu_seqlens validate() accepts it.
+    Why: Crash at the first replay, after the warm-up steps: "CUDA graph accepts only Tensor inputs." validate() accepts
+        it when pad_cu_seqlens is on.
     Bad: cuda_graph_impl transformer_engine with no modules or with attn, packing on. Good: [mlp].
     Fix: Capture modules without attention, or use cuda_graph_impl full_iteration, or none.
     Evidence: read in megatron-core 0.19.2; Megatron-LM #5619, #4359; TransformerEngine #2898.

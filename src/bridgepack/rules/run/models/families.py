@@ -71,7 +71,8 @@ def in_batch_packing_refused_by_family(run: Run) -> Found:
 def gemma_2_packed(run: Run) -> Found:
     """Packing is on for Gemma 2, whose attention refuses packed rows.
 
-    Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention." The host's recipes pack it.
+    Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention." The six Gemma-2 recipes
+        that the host ships pack all the same.
     Bad: Gemma 2, enable_offline_packing true. Good: enable_offline_packing false.
     Fix: Switch packing off and raise train.global_batch_size by the packing factor, or take Gemma 3.
     Noticed: first step. Evidence: read in 0.6.2; both attention classes of its provider raise.
@@ -133,7 +134,8 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
 def local_implementation_packed(run: Run) -> Found:
     """Packing is on and the layers are asked for without TransformerEngine.
 
-    Why: Crash at the first step where the layers heed it: own attention refuses packed rows. GPT models do not heed it.
+    Why: Crash at the first step where the layers heed it, as own attention refuses packed rows; GPT models of the host
+        do not heed it and build TransformerEngine's layers all the same.
     Bad: transformer_impl local, packing on. Good: transformer_impl transformer_engine.
     Fix: Set model.transformer_impl to transformer_engine, and train one step on one GPU for Falcon-H1.
     Evidence: read in 0.6.2. The layers of Falcon-H1 are TransformerEngine's with the unfused backend.

@@ -107,7 +107,8 @@ def in_batch_packing_of_text_dataset(run: Run) -> Found:
 def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
     """Experts are spread over ranks, micro batches are packed to varying widths, and tokens go round by allgather.
 
-    Why: Crash or hang: allgather wants as many tokens on each rank; the host lets them vary only after core's check.
+    Why: Crash or hang: the allgather dispatcher wants the same number of tokens on each rank; the host switches varying
+        lengths on only after megatron-core has checked for this.
     Bad: enable_in_batch_packing, expert_model_parallel_size 4, moe_token_dispatcher_type allgather. Good: alltoall.
     Fix: Use the alltoall or the flex dispatcher. Noticed: first step in which widths differ.
     Source: PSC206; bridge/models/transformer_config.py:185, core/transformer/transformer_config.py:2645
@@ -134,7 +135,8 @@ def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
 def in_batch_packing_with_builder_config(run: Run) -> Found:
     """0.6.0 and 0.6.1: the model is a builder-style config, stages form a pipeline, and rows are packed in batch.
 
-    Why: Crash or hang at the first step: the outer config has the switch, so stages exchange tensors of a fixed shape.
+    Why: Crash or hang at the first step: the switch for varying lengths is set on the outer config, so pipeline stages
+        exchange tensors of a fixed shape.
     Bad: megatron-bridge 0.6.1, GPTModelConfig, pipeline size 2, enable_in_batch_packing true. Good: pipeline size 1.
     Fix: Upgrade to 0.6.2. Noticed: first step. Source: PSC207; bridge/training/config.py:1235 of 0.6.1
     """
