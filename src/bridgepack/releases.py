@@ -4,7 +4,7 @@ Source: the wheels of megatron-bridge 0.3.0 to 0.6.2, each compared with the one
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from packaging.specifiers import SpecifierSet
@@ -59,6 +59,7 @@ class HostRelease:
 _SPECS = "dataset.offline_packing_specs"
 _RENAMED_BEFORE_06 = {_SPECS: "dataset.packed_sequence_specs"}
 _RENAMED_BEFORE_05 = {**_RENAMED_BEFORE_06, "model.cuda_graph_modules": "model.cuda_graph_scope"}
+_EVALUATION = ("eval_iters", "eval_interval")
 _ABSENT_BEFORE_06 = {
     "dataset.enable_offline_packing": "packed_sequence_specs alone switches packing on",
     "dataset.preprocessing": "packs that exist are read as they are",
@@ -75,48 +76,36 @@ _ABSENT_BEFORE_05 = {
     "validation.eval_micro_batch_size": "evaluation takes train.micro_batch_size",
 }
 
+_V04 = HostRelease(
+    versions=">=0.4,<0.5",
+    core="0.17.1",
+    engine="2.14.1",
+    renamed=_RENAMED_BEFORE_05,
+    absent=_ABSENT_BEFORE_05,
+    takes_multiple=False,
+    trims_offsets=False,
+    ramps_up_batches=True,
+    checks_supply=False,
+    has_eval_sizes=False,
+)
+_V051 = HostRelease(
+    versions=">=0.5.1,<0.6", core="0.18.0", engine="2.16.0", renamed=_RENAMED_BEFORE_06, absent=_ABSENT_BEFORE_06
+)
+
 RELEASES: tuple[HostRelease, ...] = (
-    HostRelease(
+    replace(
+        _V04,
         versions=">=0.3,<0.4",
         core="0.16.1",
         engine="2.12.0",
         pack_format="npy",
         reader_class="megatron.bridge.data.datasets.sft.GPTSFTPackedDataset",
-        renamed={
-            **_RENAMED_BEFORE_05,
-            "validation.eval_iters": "train.eval_iters",
-            "validation.eval_interval": "train.eval_interval",
-        },
-        absent=_ABSENT_BEFORE_05,
-        trims_offsets=False,
-        ramps_up_batches=True,
-        checks_supply=False,
-        has_eval_sizes=False,
+        renamed={**_RENAMED_BEFORE_05, **{f"validation.{name}": f"train.{name}" for name in _EVALUATION}},
+        takes_multiple=True,
     ),
-    HostRelease(
-        versions=">=0.4,<0.5",
-        core="0.17.1",
-        engine="2.14.1",
-        renamed=_RENAMED_BEFORE_05,
-        absent=_ABSENT_BEFORE_05,
-        takes_multiple=False,
-        trims_offsets=False,
-        ramps_up_batches=True,
-        checks_supply=False,
-        has_eval_sizes=False,
-    ),
-    HostRelease(
-        versions=">=0.5,<0.5.1",
-        core="0.18.0",
-        engine="2.16.0",
-        renamed=_RENAMED_BEFORE_06,
-        absent=_ABSENT_BEFORE_06,
-        takes_multiple=False,
-        trims_offsets=False,
-    ),
-    HostRelease(
-        versions=">=0.5.1,<0.6", core="0.18.0", engine="2.16.0", renamed=_RENAMED_BEFORE_06, absent=_ABSENT_BEFORE_06
-    ),
+    _V04,
+    replace(_V051, versions=">=0.5,<0.5.1", takes_multiple=False, trims_offsets=False),
+    _V051,
     HostRelease(
         versions=">=0.6",
         specs_class="megatron.bridge.data.packing.PackedSequenceSpecs",

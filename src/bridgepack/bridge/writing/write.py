@@ -10,17 +10,19 @@ from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.forward_steps import forward_step_of
 from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.plain import plain_values
-from bridgepack.bridge.shipped import import_host, named_precision
+from bridgepack.bridge.shipped import import_host, is_shipped_model, load_shipped, named_precision
 from bridgepack.bridge.wiring import Packs, Setting, derived, host_settings
 from bridgepack.bridge.writing.assign import assign
-from bridgepack.bridge.writing.bases import base_config
 from bridgepack.bridge.writing.datasets import dataset_config
 from bridgepack.bridge.writing.older_hosts import look_up_packs, older_settings
+from bridgepack.config.errors import shown
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.training import AdapterMethod
+from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
 from bridgepack.errors import ConfigError
 from bridgepack.releases import RELEASES, release_of
 
+#: What AutoBridge raises where a model cannot be read or is of no family that it knows.
+_MODEL_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, ImportError, AttributeError)
 #: Rules on topologies that split what the model has not or cannot split, which the host says late or not clearly.
 _REFUSALS = frozenset({"BP820", "BP821", "BP825", "BP827"})
 _ADAPTERS = {"lora": ("megatron.bridge.peft.lora", "LoRA"), "dora": ("megatron.bridge.peft.dora", "DoRA")}
@@ -74,7 +76,7 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
     Raises:
         ConfigError: the base cannot be loaded here, or a setting is nothing that the host has.
     """
-    config = base_config(recipe)
+    config = _base_config(recipe)
     release = release_of(import_host("megatron.bridge").__version__)
     recipe, packs = _with_packs(recipe, artifact)
     is_older = release is not RELEASES[-1]
@@ -96,6 +98,47 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
     ):
         settings[change.path] = derived(change.path, change.value, change.why)
     return HostConfig(config=config, settings=tuple(settings.values()))
+
+
+def _base_config(recipe: SFTRecipe) -> Any:
+    """Return a new ConfigContainer to write settings into: a shipped recipe's, or the host's common one with a model.
+
+    Raises:
+        ConfigError: the recipe names no model, or one that cannot be loaded here.
+    """
+    if recipe.model is None:
+        raise ConfigError(
+            "model is missing; a ConfigContainer needs one. Set model.name to a recipe of Megatron-Bridge or to an id "
+            "on the Hugging Face hub."
+        )
+    if is_shipped_model(recipe.model):
+        config = load_shipped(recipe.model.name)
+        if type(config.model).__module__.startswith("megatron.bridge.diffusion"):
+            raise ConfigError(
+                f"model.name is {shown(recipe.model.name)}, a {type(config.model).__name__}, which makes images or "
+                "video; allowed: language models. Use another recipe."
+            )
+        return config
+    common = import_host("megatron.bridge.recipes.common")
+    config = common._peft_common() if isinstance(recipe.method, AdapterMethod) else common._sft_common()
+    config.model = _provider(recipe.model)
+    return config
+
+
+def _provider(model: ModelConfig) -> Any:
+    options: dict[str, Any] = {"trust_remote_code": True} if model.trust_remote_code else {}
+    if model.revision is not None:
+        options["revision"] = model.revision
+    bridge = import_host("megatron.bridge").AutoBridge
+    try:
+        return bridge.from_hf_pretrained(model.name, **options).to_megatron_provider(load_weights=False)
+    except _MODEL_ERRORS as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"model.name is {shown(model.name)}, which Megatron-Bridge cannot load here: {type(error).__name__}: "
+            f"{reason}. Allowed: a folder, or an id in the Hugging Face cache or on the hub, of a model that "
+            "AutoBridge knows. Fetch its config.json, or name a recipe of Megatron-Bridge."
+        ) from error
 
 
 def _with_packs(recipe: SFTRecipe, artifact: str | Path | None) -> tuple[SFTRecipe, Packs | None]:
