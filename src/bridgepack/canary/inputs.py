@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from bridgepack import geometry
 from bridgepack.canary import faults
-from bridgepack.canary.packs import ChosenPacks, laid_out
+from bridgepack.canary.packs import ChosenPacks, laid_out, lengths_of
 from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision, RunRequest
 from bridgepack.canary.rows import METADATA_FILE, PACKS_FOLDER, SEQUENCES_FILE
 from bridgepack.records import PackedRow
@@ -61,7 +61,7 @@ def packed_input(
     With `keeps_boundaries` packs are taken as they are even where their lengths do not fit.
     """
     needed = multiple_for(layout)
-    fits = all((pack.runtime_lengths % needed == 0).all() for pack in chosen.packs)
+    fits = all((lengths_of(pack.row) % needed == 0).all() for pack in chosen.packs)
     is_anew = not fits and not keeps_boundaries
     intended = tuple(
         laid_out(pack.sequences, needed, chosen.eos_token_id) if is_anew else pack.row for pack in chosen.packs
@@ -71,17 +71,23 @@ def packed_input(
         own = _own_entries(entries, intended, multiple=needed if is_anew else 1)
     pads_offsets = facts.pad_cu_seqlens or fault == faults.MAX_SEQLEN_TOO_SMALL
     settings = CollateSettings(
-        packed_sequence_size=_width(intended, needed),
+        # what the longest row needs, so that every rank can share it
+        packed_sequence_size=geometry.ceil_to_multiple(
+            max(len(row.input_ids) - len(row.seq_start_id) for row in intended), math.lcm(needed, _WIDTH_MULTIPLE)
+        ),
         pad_seq_to_mult=max(pad_seq_to_mult, needed) if is_anew else pad_seq_to_mult,
         eos_token_id=chosen.eos_token_id,
         pad_to_max_length=facts.pad_to_max_length or pads_offsets,
         pad_cu_seqlens=pads_offsets,
         metadata=CollateMetadata.from_entries(own) if pads_offsets else None,
     )
+    rows = intended
+    if fault == faults.WRONG_MULTIPLE:  # as they are laid out without context parallelism
+        rows = tuple(_shortened(laid_out(pack.sequences, 1, chosen.eos_token_id), needed) for pack in chosen.packs)
     return PackedInput(
         layout=layout,
         numbers=tuple(pack.number for pack in chosen.packs),
-        rows=_misaligned(chosen, needed) if fault == faults.WRONG_MULTIPLE else intended,
+        rows=rows,
         intended=intended,
         settings=settings,
         is_laid_out_anew=is_anew,
@@ -146,21 +152,10 @@ def request_of(
     )
 
 
-def _width(rows: Sequence[PackedRow], multiple: int) -> int:
-    """Return the runtime tokens that the longest row needs, which every rank can share."""
-    longest = max(len(row.input_ids) - len(row.seq_start_id) for row in rows)
-    return geometry.ceil_to_multiple(longest, math.lcm(multiple, _WIDTH_MULTIPLE))
-
-
-def _misaligned(chosen: ChosenPacks, multiple: int) -> tuple[PackedRow, ...]:
-    """Return packs as they are laid out without context parallelism, none of which fits a multiple."""
-    return tuple(_shortened(laid_out(pack.sequences, 1, chosen.eos_token_id), multiple) for pack in chosen.packs)
-
-
 def _shortened(row: PackedRow, multiple: int) -> PackedRow:
     """Return a pack of which one sequence at least has a length that is no multiple; the last one loses a token."""
-    bounds = geometry.seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
-    if ((np.diff(bounds) - 1) % multiple).any() or len(row.input_ids) - bounds[-2] < 3:
+    lengths = lengths_of(row)
+    if (lengths % multiple).any() or lengths[-1] < 2:
         return row
     mask = row.loss_mask[:-1].copy()
     mask[-1] = 0
@@ -184,9 +179,6 @@ def _own_entries(
 
 def _halved(entries: Sequence[dict[str, Any]], rows: Sequence[PackedRow]) -> tuple[dict[str, Any], ...]:
     """Return metadata that says half of the longest sequence, and that no pack has a tail."""
-    longest = max(
-        int(geometry.runtime_segment_lengths(row.seq_start_id.astype(np.int64), len(row.input_ids)).max())
-        for row in rows
-    )
+    longest = max(int(lengths_of(row).max()) for row in rows)
     wrong = {"dataset_max_seqlen": max(longest // 2, 1), "min_packed_seqlen": 2**31 - 1}
     return tuple({**entry, **wrong} for entry in entries)

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from bridgepack import geometry
 from bridgepack.canary import faults
 from bridgepack.canary.inputs import PackedInput, multiple_for
+from bridgepack.canary.packs import lengths_of
 from bridgepack.canary.records import CanaryFinding, IntArray, RunOutcome, SeenBatch, SeenRank
 from bridgepack.replay.collate import predict_batch
 from bridgepack.replay.slicing import RankSlices, slice_row
@@ -60,7 +60,7 @@ def _faults(outcome: RunOutcome, packs: PackedInput, needed: int) -> Iterator[tu
     misfit = _misfit(packs, needed)
     if misfit:
         yield faults.WRONG_MULTIPLE, misfit
-    counts = _trained_counts(packs)
+    counts = [int(predict_batch([row], packs.settings).loss_mask.sum()) for row in packs.intended]
     if any(not rank.calculate_per_token_loss for rank in outcome.ranks) and len(set(counts)) > 1:
         yield (
             faults.LOSS_PER_RANK,
@@ -82,17 +82,13 @@ def _faults(outcome: RunOutcome, packs: PackedInput, needed: int) -> Iterator[tu
 def _misfit(packs: PackedInput, needed: int) -> str | None:
     """Return the first sequence whose length does not fit the layout, in words; None where all fit."""
     for pack, row in enumerate(packs.rows):
-        lengths = geometry.runtime_segment_lengths(row.seq_start_id.astype(np.int64), len(row.input_ids))
+        lengths = lengths_of(row)
         wrong = np.flatnonzero(lengths % needed)
         if len(wrong):
             what = f"2 x CP = {needed}" if needed == 2 * packs.layout.context else f"{needed}"
             length, place = lengths[wrong[0]], f"sequence {wrong[0]} of pack {packs.numbers[pack]}"
             return f"the length {length} of {place} is not a multiple of {what}, so ranks cannot share it evenly"
     return None
-
-
-def _trained_counts(packs: PackedInput) -> list[int]:
-    return [int(predict_batch([row], packs.settings).loss_mask.sum()) for row in packs.intended]
 
 
 def _boundary_faults(

@@ -39,11 +39,6 @@ class Pack:
     num_sequences_left_out: int = 0  #: sequences that were left out because the pack is long
     is_cut: bool = False  #: its only sequence that is left was cut
 
-    @property
-    def runtime_lengths(self) -> IntArray:
-        """Physical runtime length of each sequence, int64."""
-        return geometry.runtime_segment_lengths(self.row.seq_start_id.astype(np.int64), len(self.row.input_ids))
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChosenPacks:
@@ -64,6 +59,11 @@ class ChosenPacks:
     def num_cut(self) -> int:
         """Packs that were shortened."""
         return sum(bool(pack.num_sequences_left_out or pack.is_cut) for pack in self.packs)
+
+
+def lengths_of(row: PackedRow) -> IntArray:
+    """Return the physical runtime length of each sequence of a pack; shape [num_sequences], int64."""
+    return geometry.runtime_segment_lengths(row.seq_start_id.astype(np.int64), len(row.input_ids))
 
 
 def choice_of(num_sequences: IntArray, longest: IntArray, num_packs: int) -> list[int]:

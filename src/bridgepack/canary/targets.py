@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from bridgepack.bridge.targets import load_target
-from bridgepack.canary.packs import TokenSequence, choice_of, laid_out
+from bridgepack.canary.packs import TokenSequence, choice_of, laid_out, lengths_of
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.proof.packs import opened_artifact, read_packs, split_record
 from bridgepack.records import TRAIN, PackedRow
 
@@ -121,7 +120,7 @@ def _with_artifact(place: str, recipe: SFTRecipe, folder: Path, num_packs: int) 
     rows = read_packs(opened, TRAIN, numbers.tolist())
     for number, row in rows.items():
         _refuse_malformed(folder, number, row)
-    lengths = [_lengths(rows[int(number)]) for number in numbers]
+    lengths = [lengths_of(rows[int(number)]) for number in numbers]
     chosen = choice_of(np.array([len(one) for one in lengths]), np.array([one.max() for one in lengths]), num_packs)
     return CanaryTarget(
         place=place,
@@ -150,17 +149,13 @@ def _refuse_malformed(folder: Path, number: int, row: PackedRow) -> None:
     )
 
 
-def _lengths(row: PackedRow) -> Any:
-    return runtime_segment_lengths(row.seq_start_id.astype(np.int64), len(row.input_ids))
-
-
 def _made_up(place: str, recipe: SFTRecipe, num_packs: int, max_tokens: int) -> CanaryTarget:
     """Return packs of random tokens, laid out as the recipe would."""
     rng = np.random.default_rng(_MADE_UP_SEED)
     size = min(recipe.packing.packed_sequence_size, max_tokens)
     multiple = int(recipe.resolve().pad_seq_to_mult.value)
     rows = {number: _made_up_row(rng, size, multiple) for number in range(num_packs)}
-    lengths = [_lengths(row) for row in rows.values()]
+    lengths = [lengths_of(row) for row in rows.values()]
     entry = {
         "max_samples_per_bin": max(len(one) for one in lengths),
         "dataset_max_seqlen": max(int(one.max()) for one in lengths),

@@ -75,6 +75,10 @@ def tokenizer_identity(recipe: SFTRecipe) -> dict[str, Any]:
     return load_tokenizer(recipe.tokenizer).identity()
 
 
+#: Number of a row, from 1; its sequence, or why there is none; and what its text lacks.
+GivenRow = tuple[int, Sequence | RowError, tuple[Loss, ...]]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceRows:
     """Gives the rows of a split from its input files."""
@@ -83,10 +87,8 @@ class SourceRows:
     names: tuple[str, ...]  #: of the inputs, as the manifest has them
     files: tuple[InputFile | None, ...]  #: the inputs as they are now; None where one is gone
 
-    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, Sequence | RowError, tuple[Loss, ...]]]:
-        """Yield some rows of an input, one after the other: number, sequence or why there is none, and what it lacks.
-
-        A row that is not there gives nothing.
+    def rows(self, file_index: int, rows: set[int]) -> Iterator[GivenRow]:
+        """Yield some rows of an input, one after the other; a row that is not there gives nothing.
 
         Raises:
             DataError: the input is gone, or cannot be read.

@@ -132,7 +132,9 @@ def predict_batch(rows: Sequence[PackedRow], settings: CollateSettings) -> HostB
         raise ArtifactError("rows is empty; a batch has at least one row. Give the rows of one batch.")
     runtime_rows = [_runtime_row(row, index, settings) for index, row in enumerate(rows)]
     token_count = np.array([len(row.tokens) for row in runtime_rows], dtype=np.int64)
-    width = _batch_width(int(token_count.max()), settings)
+    width = settings.packed_sequence_size
+    if not settings.pad_to_max_length:
+        width = min(width, geometry.ceil_to_multiple(int(token_count.max()), settings.pad_seq_length_to_mult))
     tokens = _table([row.tokens for row in runtime_rows], width, settings.eos_token_id)
     loss_mask = _table([row.loss_mask for row in runtime_rows], width, 0)
     loss_mask[tokens == settings.eos_token_id] = 0
@@ -203,13 +205,6 @@ def _content_lengths(tokens: IntArray, offsets: IntArray, eos_token_id: int) -> 
     content_ends = np.where(tokens != eos_token_id, np.arange(1, len(tokens) + 1), 0)
     last_content_end = np.concatenate(([0], np.maximum.accumulate(content_ends)))
     return np.maximum(last_content_end[offsets[1:]] - offsets[:-1], 0)
-
-
-def _batch_width(widest_row_tokens: int, settings: CollateSettings) -> int:
-    if settings.pad_to_max_length:
-        return settings.packed_sequence_size
-    rounded = geometry.ceil_to_multiple(widest_row_tokens, settings.pad_seq_length_to_mult)
-    return min(settings.packed_sequence_size, rounded)
 
 
 def _offset_tables(

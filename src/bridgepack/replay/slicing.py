@@ -50,7 +50,8 @@ def thd_positions(cu_seqlens: npt.ArrayLike, num_tokens: int, context_parallel_s
         ConfigError: no rank, or not two offsets.
     """
     offsets = np.asarray(cu_seqlens, dtype=np.int64).reshape(-1)
-    _require_ranks(context_parallel_size)
+    if context_parallel_size < 1:
+        raise ConfigError(f"context_parallel_size is {context_parallel_size}; allowed: whole numbers from 1.")
     if len(offsets) < 2:
         raise ConfigError(f"cu_seqlens has {len(offsets)} entries; allowed: at least 2, the ends of one sequence.")
     # C++ divides towards 0; // would take -1 to -1.
@@ -100,8 +101,3 @@ def _bisected(tokens: IntArray, shares: IntArray) -> IntArray:
         left = np.where(is_open & is_before, middle + 1, left)
         right = np.where(is_open & ~is_before, middle, right)
     return left - 1
-
-
-def _require_ranks(context_parallel_size: int) -> None:
-    if context_parallel_size < 1:
-        raise ConfigError(f"context_parallel_size is {context_parallel_size}; allowed: whole numbers from 1.")

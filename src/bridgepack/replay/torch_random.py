@@ -24,7 +24,9 @@ def torch_permutation(size: int, seed: int) -> IntArray:
     """
     if size >= MAX_PERMUTATION:
         raise ConfigError(f"num_packs is {size}; allowed: below {MAX_PERMUTATION}, where a replay ends.")
-    draws = _mt19937(seed).random_raw(max(size - 1, 0)).astype(np.int64)
+    generator = np.random.MT19937()  # with the state of `init_genrand(seed)`
+    generator.state = np.random.RandomState(seed % _SEED_BITS).get_state(legacy=False)  # type: ignore[assignment]
+    draws = generator.random_raw(max(size - 1, 0)).astype(np.int64)
     places = np.arange(size - 1) + draws % np.arange(size, 1, -1) if size > 1 else draws
     order = list(range(size))
     for index, place in enumerate(places.tolist()):
@@ -46,10 +48,3 @@ def shuffled_epochs(num_rows: int, num_samples: int, seed: int) -> IntArray:
     for epoch in epochs:
         random.shuffle(epoch)
     return epochs.reshape(-1)[:num_samples]
-
-
-def _mt19937(seed: int) -> np.random.MT19937:
-    """Return the generator whose state is that of `init_genrand(seed)`."""
-    generator = np.random.MT19937()
-    generator.state = np.random.RandomState(seed % _SEED_BITS).get_state(legacy=False)  # type: ignore[assignment]
-    return generator

@@ -49,18 +49,6 @@ def test_sizes_that_are_asked_for() -> None:
     assert asked_layout(2, None, 4) == Layout(tensor=2, context=4)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ((None, 4, None), r"--pipeline is 4; .* allowed: 1, 2, 3, 6\."),
-        ((2, 3, 4), r"24 processes; allowed: at most 16\."),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(sizes: tuple[int | None, ...], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        asked_layout(*sizes)
-
-
 def test_heads_and_gpus_have_to_suffice() -> None:
     with pytest.raises(ConfigError, match=r"--tensor is 3; .* allowed: 1, 2, 4\."):
         require_fit(Layout(tensor=3), FACTS, None)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bridgepack.canary.packs import choice_of, chosen_packs, laid_out, sequences_of
+from bridgepack.canary.packs import choice_of, chosen_packs, laid_out, lengths_of, sequences_of
 from bridgepack.records import PackedRow
 
 EOS = 2
@@ -65,7 +65,7 @@ def test_long_packs_lose_their_last_sequences(max_tokens: int, lengths: list[int
 
     (pack,) = chosen_packs({0: row}, eos_token_id=EOS, max_tokens=max_tokens).packs
 
-    assert pack.runtime_lengths.tolist() == lengths
+    assert lengths_of(pack.row).tolist() == lengths
     assert (pack.num_sequences_left_out, pack.is_cut) == (left_out, is_cut)
     assert pack.row.loss_mask[-1] == 0
     assert len(pack.row.loss_mask) == len(pack.row.input_ids)

@@ -331,11 +331,6 @@ def test_scratch_has_to_be_there_and_have_room(artifact: Path) -> None:
         _verified(artifact, None, scratch=artifact.parent / "nowhere")
 
 
-def test_packs_of_another_tool_are_refused(artifact: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"has no manifest\.json"):
-        _verified(artifact / "training")
-
-
 @pytest.mark.parametrize(
     ("name", "values"),
     [

@@ -12,7 +12,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.proof.diff.records import DiffReport, SplitDiff, ValueDifference
 from bridgepack.proof.diff.sequences import DifferenceReader
-from bridgepack.proof.diff.tables import Matched, SequenceTable, match_sequences, read_sequence_table
+from bridgepack.proof.diff.tables import SequenceTable, match_sequences, read_sequence_table
 from bridgepack.proof.packs import opened_artifact
 from bridgepack.records import InputRecord
 from bridgepack.records.manifests import SplitRecord
@@ -65,6 +65,8 @@ def _split(ours: Artifact, theirs: Artifact, name: str, limit: int, progress: Pr
     tables = _table(ours, name, progress), _table(theirs, name, progress)
     file_ids = matched_files(_inputs_of(ours, name), _inputs_of(theirs, name))
     matched = match_sequences(*tables, file_ids)
+    (first, second), (one, other) = tables, matched.unchanged
+    is_elsewhere = (first.packs[one] != second.packs[other]) | (first.positions[one] != second.positions[other])
     reader = DifferenceReader((ours, theirs), name, tables)
     return SplitDiff(
         name=name,
@@ -74,7 +76,7 @@ def _split(ours: Artifact, theirs: Artifact, name: str, limit: int, progress: Pr
         num_retokenized=len(matched.retokenized[0]),
         num_lost=len(matched.lost),
         num_gained=len(matched.gained),
-        num_repacked=_num_repacked(*tables, matched),
+        num_repacked=int(is_elsewhere.sum()),
         statistics=tuple(_values(*map(_numbers, records))),
         differences=tuple(reader.differences(matched, limit)),
     )
@@ -116,12 +118,6 @@ def matched_files(
     fresh = iter(range(len(first), len(first) + len(second)))
     theirs = [partners[index] if index in partners else next(fresh) for index in range(len(second))]
     return np.arange(len(first), dtype=np.int32), np.array(theirs, dtype=np.int32)
-
-
-def _num_repacked(first: SequenceTable, second: SequenceTable, matched: Matched) -> int:
-    ours, theirs = matched.unchanged
-    is_elsewhere = (first.packs[ours] != second.packs[theirs]) | (first.positions[ours] != second.positions[theirs])
-    return int(is_elsewhere.sum())
 
 
 def _values(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[ValueDifference]:

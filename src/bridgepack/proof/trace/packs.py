@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.plan import PlanEntry, entries_of_packs
+from bridgepack.data.artifact.plan import entries_of_packs
 from bridgepack.geometry import IntArray
 from bridgepack.proof.packs import read_packs, sequence_bounds, shard_index, split_record, trained_of
 from bridgepack.proof.trace.records import ContextSlice, TokenRange, TracedPack, TracedSequence, TracedSource
@@ -34,13 +34,13 @@ class PackTracer:
         self._entries = entries_of_packs(artifact, split, wanted)
         self._eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
         self._sources = [item.source for item in self._record.inputs]
-        self._made: dict[int, tuple[TracedSequence, ...]] = {}
+        self._sequences = {pack: self._sequences_of(pack, row) for pack, row in self._rows.items()}
 
     def traced(
         self, pack: int, *, is_filler: bool = False, has_sequences: bool = True, context_parallel_size: int = 1
     ) -> TracedPack:
         """Return one pack."""
-        sequences = self._sequences(pack)
+        sequences = self._sequences[pack]
         place = self._index.place_of(pack)
         return TracedPack(
             pack=pack,
@@ -61,7 +61,7 @@ class PackTracer:
         trained: Counter[int] = Counter()
         for pack in packs:
             entries = self._entries.get(pack, ())
-            for entry, sequence in zip(entries, self._sequences(pack), strict=False):
+            for entry, sequence in zip(entries, self._sequences[pack], strict=False):
                 source = self._sources[entry.file_index] if 0 <= entry.file_index < len(self._sources) else -1
                 rows[source].add((entry.file_index, entry.row))
                 tokens[source] += sequence.runtime_length
@@ -105,20 +105,15 @@ class PackTracer:
             for rank in range(context_parallel_size)
         )
 
-    def _sequences(self, pack: int) -> tuple[TracedSequence, ...]:
-        if pack not in self._made:
-            self._made[pack] = self._sequences_of(self._rows[pack], self._entries.get(pack, ()))
-        return self._made[pack]
-
-    def _sequences_of(self, row: PackedRow, entries: tuple[PlanEntry, ...]) -> tuple[TracedSequence, ...]:
-        known = {entry.position: entry for entry in entries}
+    def _sequences_of(self, pack: int, row: PackedRow) -> tuple[TracedSequence, ...]:
+        known, inputs = {entry.position: entry for entry in self._entries.get(pack, ())}, self._record.inputs
         found = []
         for position, (start, stop) in enumerate(pairwise(sequence_bounds(row).tolist())):
             entry = known.get(position)
             found.append(
                 TracedSequence(
                     position=position,
-                    file=self._file_of(entry),
+                    file=inputs[entry.file_index].path if entry and 0 <= entry.file_index < len(inputs) else None,
                     row=entry.row if entry else None,
                     runtime_length=entry.runtime_length if entry else max(stop - start - 1, 0),
                     num_trained_tokens=trained_of(row, start, stop, self._eos_token_id),
@@ -127,10 +122,6 @@ class PackTracer:
                 )
             )
         return tuple(found)
-
-    def _file_of(self, entry: PlanEntry | None) -> str | None:
-        inputs = self._record.inputs
-        return inputs[entry.file_index].path if entry and 0 <= entry.file_index < len(inputs) else None
 
 
 def token_ranges(positions: IntArray, offsets: IntArray, num_sequences: int) -> tuple[TokenRange, ...]:

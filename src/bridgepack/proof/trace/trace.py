@@ -1,8 +1,8 @@
 """From a step to ranks, packs, sequences, source rows and text; and when a pack is read."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import partial
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
@@ -18,6 +18,8 @@ from bridgepack.replay.settings import ReplaySettings
 
 #: Packs that a message names.
 _PACKS_NAMED = 12
+#: Data-parallel rank -> its micro batches, each the packs in order.
+_Drawn = dict[int, list[list[int]]]
 
 
 def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None, pack: int | None = None) -> StepTrace:
@@ -36,39 +38,48 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
     """
     split_record(run.artifact, split)
     order = run.order(split)
-    wanted = _wanted_ranks(order, rank)
-    drawn = {batch: _drawn(order, batch, wanted) for batch in _batches(run, split, step)}
+    topology = order.topology
+    wanted = range(topology.data_parallel_size) if rank is None else [topology.data_parallel_rank_of(rank)]
+    drawn = {
+        batch: {copy: [part.tolist() for part in order.micro_batches_at(batch, copy)] for copy in wanted}
+        for batch in _batches(run, split, step)
+    }
     _require_pack(run.artifact, split, drawn, step, pack)
     tracer = PackTracer(run.artifact, split, (_real(item, order) for item in _flat(drawn.values())))
-    packs, copies = _reader(tracer, order, is_detailed=rank is not None, pack=pack), ranks_by_copy(order.topology)
-    batches = [
-        TracedBatch(
-            batch=batch,
-            epoch=epoch_of(order.settings, batch),
-            ranks=tuple(
-                TracedRank(
-                    data_parallel_rank=copy,
-                    global_ranks=copies[copy],
-                    micro_batches=tuple(map(packs, parts)),
-                    sources=tracer.sources_of(_real_packs([{copy: parts}])),
-                )
-                for copy, parts in found.items()
-            ),
-            sources=tracer.sources_of(_real_packs([found])),
-        )
-        for batch, found in drawn.items()
-    ]
+
+    traced = partial(_traced, tracer, order, is_detailed=rank is not None, asked=pack)
+    traces = [_batch(tracer, order, batch, found, traced) for batch, found in drawn.items()]
     return StepTrace(
         artifact=str(run.artifact.folder),
         split=split,
         step=step,
         num_steps=run.schedule.num_steps,
-        data_parallel_size=order.topology.data_parallel_size,
-        world_size=order.topology.world_size,
+        data_parallel_size=topology.data_parallel_size,
+        world_size=topology.world_size,
         rank=rank,
-        batches=tuple(batches),
+        batches=tuple(traces),
         view=None if pack is None else view_pack(run.artifact, split, pack),
-        balance=_balance_at(run.artifact.manifest.balance, order.settings, batches[0]) if split == TRAIN else None,
+        balance=_balance_at(run.artifact.manifest.balance, order.settings, traces[0]) if split == TRAIN else None,
+    )
+
+
+def _batch(
+    tracer: PackTracer, order: PackOrder, batch: int, drawn: _Drawn, traced: Callable[[int], TracedPack]
+) -> TracedBatch:
+    ranks = ranks_by_copy(order.topology)
+    return TracedBatch(
+        batch=batch,
+        epoch=epoch_of(order.settings, batch),
+        ranks=tuple(
+            TracedRank(
+                data_parallel_rank=copy,
+                global_ranks=ranks[copy],
+                micro_batches=tuple(tuple(map(traced, part)) for part in parts),
+                sources=tracer.sources_of(_real_packs([{copy: parts}])),
+            )
+            for copy, parts in drawn.items()
+        ),
+        sources=tracer.sources_of(_real_packs([drawn])),
     )
 
 
@@ -106,28 +117,14 @@ def trace_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> PackTrac
     )
 
 
-#: Micro batches of a rank, each the packs in order.
-_Drawn = tuple[tuple[int, ...], ...]
-#: Batch -> data-parallel rank -> what it draws.
-_DrawnBatches = dict[int, dict[int, _Drawn]]
-
-
-def _reader(
-    tracer: PackTracer, order: PackOrder, *, is_detailed: bool, pack: int | None
-) -> Callable[[Iterable[int]], tuple[TracedPack, ...]]:
-    """Return what gives the packs of a micro batch; each is made once."""
-
-    @cache
-    def traced(item: int) -> TracedPack:
-        real = _real(item, order)
-        return tracer.traced(
-            real,
-            is_filler=item == FILLER,
-            has_sequences=is_detailed or real == pack,
-            context_parallel_size=order.topology.context_parallel_size if real == pack else 1,
-        )
-
-    return lambda items: tuple(map(traced, items))
+def _traced(tracer: PackTracer, order: PackOrder, item: int, *, is_detailed: bool, asked: int | None) -> TracedPack:
+    pack = _real(item, order)
+    return tracer.traced(
+        pack,
+        is_filler=item == FILLER,
+        has_sequences=is_detailed or pack == asked,
+        context_parallel_size=order.topology.context_parallel_size if pack == asked else 1,
+    )
 
 
 def _real(item: int, order: PackOrder) -> int:
@@ -154,26 +151,16 @@ def _batches(run: TracedRun, split: str, step: int) -> Sequence[int]:
     )
 
 
-def _wanted_ranks(order: PackOrder, rank: int | None) -> Sequence[int]:
-    if rank is None:
-        return range(order.topology.data_parallel_size)
-    return [order.topology.data_parallel_rank_of(rank)]
-
-
-def _drawn(order: PackOrder, batch: int, ranks: Sequence[int]) -> dict[int, _Drawn]:
-    return {rank: tuple(tuple(part.tolist()) for part in order.micro_batches_at(batch, rank)) for rank in ranks}
-
-
-def _real_packs(batches: Iterable[Mapping[int, _Drawn]]) -> list[int]:
+def _real_packs(batches: Iterable[_Drawn]) -> list[int]:
     """Return the packs that are read for their tokens, as often as they are."""
     return [item for item in _flat(batches) if item != FILLER]
 
 
-def _flat(batches: Iterable[Mapping[int, _Drawn]]) -> list[int]:
+def _flat(batches: Iterable[_Drawn]) -> list[int]:
     return [item for found in batches for micro_batches in found.values() for part in micro_batches for item in part]
 
 
-def _require_pack(artifact: Artifact, split: str, drawn: _DrawnBatches, step: int, pack: int | None) -> None:
+def _require_pack(artifact: Artifact, split: str, drawn: dict[int, _Drawn], step: int, pack: int | None) -> None:
     """Accept a pack that is read at the step."""
     there = sorted(set(_real_packs(drawn.values())))
     if pack is None or pack in there:

@@ -22,10 +22,9 @@ from bridgepack.data.store.token_file import check_token_file, read_token_index,
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import RowError, StoreError
 from bridgepack.proof.packs import split_record
-from bridgepack.proof.sources import finished_sequences
+from bridgepack.proof.sources import GivenRow, finished_sequences
 from bridgepack.proof.verify.ingredients import as_text
 from bridgepack.records import TRAIN
-from bridgepack.records import Sequence as TokenSequence
 from bridgepack.records.fingerprints import TOKENIZER_NAMES
 
 _NO_END = 1 << 62
@@ -40,10 +39,8 @@ class StoredRows:
     ranges: tuple[RangeRecord, ...]
     policy: OverLongPolicy  #: what becomes of sequences in the light of the recipe's sizes
 
-    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, TokenSequence | RowError, tuple[Loss, ...]]]:
-        """Yield some rows of an input, one after the other: number, sequence or why there is none, and what it lacks.
-
-        Every token file that is needed is read whole and compared with its checksums first.
+    def rows(self, file_index: int, rows: set[int]) -> Iterator[GivenRow]:
+        """Yield some rows of an input; every token file that is needed is first compared with its checksums.
 
         Raises:
             StoreError: a token file is gone or broken.
@@ -59,9 +56,7 @@ class StoredRows:
         """Return what the input is called."""
         return f"the stored tokens of {self.names[file_index]}"
 
-    def _rows_of_range(
-        self, path: Path, first_row: int, rows: Sequence[int]
-    ) -> Iterator[tuple[int, TokenSequence | RowError, tuple[Loss, ...]]]:
+    def _rows_of_range(self, path: Path, first_row: int, rows: Sequence[int]) -> Iterator[GivenRow]:
         check_token_file(path)
         index, arrays = read_token_index(path), token_arrays(path)
         places = {int(offset): place for place, offset in enumerate(index.row_offsets)}

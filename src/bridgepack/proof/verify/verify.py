@@ -171,13 +171,11 @@ class _Verification:
                 self.checks.append(self._not_derived(str(error)))
             known = {(item.split, item.pack) for item in total.differences}
             total.differences += [
-                self._other_pack(record.name, pack) for pack in shown if (record.name, pack) not in known
+                difference_at(self._artifact, record.name, pack, None, "", None, "a pack", "another pack, or none")
+                for pack in shown
+                if (record.name, pack) not in known  # its sequences are what they should be, each by itself
             ]
         return total
-
-    def _other_pack(self, split: str, pack: int) -> RowDifference:
-        """Return the difference of a pack whose sequences are what they should be, each by itself."""
-        return difference_at(self._artifact, split, pack, None, "", None, "a pack", "another pack, or none")
 
     def _with_cause(self, item: RowDifference) -> RowDifference:
         reasons = list(self._reasons(item)) or [("artifact changed", self._origin.no_other_cause)]
