@@ -140,6 +140,17 @@ def test_the_rest_of_a_large_streamed_file_is_projected(
     assert num_rows == pytest.approx(len(rows), rel=0.2)  # the codec reads ahead, which counts in so short a beginning
 
 
+def test_a_window_of_wide_rows_has_a_megabyte_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"text": [RANDOM.bytes(150_000).hex() for _ in range(20)]}), path)
+
+    windows = list(
+        sampling.file_windows(InputFile(path=path, label="rows", kind="parquet"), 0, max_row_bytes=1).windows
+    )
+
+    assert [window.part.num_rows for window in windows] == [3] * 6 + [2]
+
+
 def test_every_file_is_looked_at_and_of_many_some(tmp_path: Path, chatml_tokenizer: Path) -> None:
     for index in range(20):
         write_json_lines(tmp_path / "many" / f"{index:02d}.jsonl", ROWS[:10])
