@@ -84,7 +84,7 @@ def build_artifact(
             result = BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
         else:
             if not options.replaces:
-                plan.refuse_replacing()
+                plan.refuse_replacing(options.replacing_advice)
             with workplace(plan, options.store or default_store(plan.output), shown) as place:
                 result = _built(plan, place, options)
         with complete_on_interrupt(result.output):

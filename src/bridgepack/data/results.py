@@ -24,6 +24,9 @@ from bridgepack.records.results import Result, leaves
 
 #: Changes that a message names.
 _MAX_CHANGES = 3
+_REPLACING_ADVICE = (
+    "Choose another output, or add --replace (replace=True in Python), by which it goes once the new one is complete."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +47,11 @@ class ArtifactPlan:
             shard_problem(self.output, shard, hashes=False) for shard in shards
         )
 
-    def refuse_replacing(self) -> None:
+    def refuse_replacing(self, advice: str = "") -> None:
         """Accept an output that holds this very artifact, whole or not, or none.
+
+        Args:
+            advice: what to do instead; by default another output, or to replace it.
 
         Raises:
             ArtifactError: it holds another one, naming what differs.
@@ -55,8 +61,7 @@ class ArtifactPlan:
         raise ArtifactError(
             f"output is {str(self.output)!r}, which holds another artifact: its fingerprint is "
             f"{self.existing.fingerprint[:12]}, and this recipe and its data give {self.spec.fingerprint[:12]} "
-            f"({self._differences(self.existing)}). Choose another output, or add --replace (replace=True in Python), "
-            "by which it goes once the new one is complete."
+            f"({self._differences(self.existing)}). {advice or _REPLACING_ADVICE}"
         )
 
     def _differences(self, existing: Manifest) -> str:
@@ -190,6 +195,7 @@ class BuildOptions:
         ray: the Ray cluster that tasks run on; by default they run in processes of this machine.
         replaces: an artifact of another fingerprint at the output goes once the new one is complete; else it is an
             error.
+        replacing_advice: what that error says to do, where the caller cannot replace it.
     """
 
     store: Path | None = None
@@ -197,6 +203,7 @@ class BuildOptions:
     memory_bytes: int | None = None
     ray: RaySettings | None = None
     replaces: bool = False
+    replacing_advice: str = ""
 
 
 def build_options(

@@ -16,6 +16,10 @@ from bridgepack.running.program import SUCCEEDED, exit_code_of, num_cores, say
 
 #: Seconds between looks whether another build of the same artifact is done.
 WAIT_S = 5.0
+_REPLACING_ADVICE = (
+    "A launch replaces no packs: remove `artifact` from the recipe for a folder of its own, build there with "
+    "`bridgepack build`, or launch with --skip build to train on these."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,12 +49,11 @@ def built(assignment: Assignment) -> BuildResult:
     """
     recipe = assignment.recipe
     artifacts = Path(assignment.artifacts or DEFAULT_FOLDER)
+    options = BuildOptions(num_workers=num_cores(), replacing_advice=_REPLACING_ADVICE)
     is_waiting, balance = False, balance_for(recipe)
     while True:
         try:
-            return build_artifact(
-                recipe, artifacts=artifacts, options=BuildOptions(num_workers=num_cores()), balance=balance
-            )
+            return build_artifact(recipe, artifacts=artifacts, options=options, balance=balance)
         except ArtifactInUseError as error:
             if not is_waiting:
                 say(f"waiting: {error}")

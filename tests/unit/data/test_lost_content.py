@@ -197,6 +197,20 @@ def test_templates_that_write_everything_lose_nothing(
             assert any(message["content"] is None for message in messages)
 
 
+@pytest.mark.parametrize("shows", [True, False])
+def test_what_a_row_s_own_variables_show_or_hide(chatml: ChatTokenizer, shows: bool) -> None:
+    thoughts = "{%- if shows -%}{{- message.reasoning_content | replace('Think', 'Thought') -}}{%- endif -%}"
+    tokenizer = _with_template(chatml, OPENED + "{{- message.content | trim -}}" + thoughts + CLOSED)
+    columns = {"messages": _chat(QUESTION, reasoning_content="Think."), "variables": {"shows": shows}}
+    conversation = ConversationReader(ChatPreprocessing(chat_template_kwargs_column="variables"), {}).read(columns)
+
+    found = LostContentFinder(tokenizer, infer_markers(tokenizer)).find(
+        conversation, tokenizer.render_text(conversation.messages, None, conversation.template_kwargs)
+    )
+
+    assert [loss.kind for loss in found] == ([] if shows else ["reasoning"])
+
+
 @pytest.mark.reference_data
 @pytest.mark.parametrize("name", ["fastchat_dummy_conversation.json", "glaive_toolcall_demo.json", "gsm8k_train.jsonl"])
 @pytest.mark.parametrize("tokenizer", ["qwen3", "deepseek_v3"])

@@ -77,7 +77,10 @@ def test_other_packs_at_the_recipe_s_artifact_stay(
     before = (own / "manifest.json").read_bytes()
 
     assert run(recipe, tmp_path, artifact=str(own), **{"packing.seed": 7}) == 2
-    assert "which holds another artifact" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "which holds another artifact" in said
+    assert "packing.seed 1234 -> 7). A launch replaces no packs: remove `artifact` from the recipe" in said
+    assert "--replace" not in said
     assert (own / "manifest.json").read_bytes() == before
 
 

@@ -5,7 +5,7 @@ rendered once more with a mark behind each text (`marked_text`), which tells, ho
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bridgepack.data.sequences.conversation import Conversation
@@ -97,7 +97,7 @@ class LostContentFinder:
 
     def _losses(self, conversation: Conversation, text: str) -> Iterator[Loss]:
         marked = MarkedChat(conversation, text)
-        render = self._rendered(marked.messages, marked.tools)
+        render = self._rendered(marked.messages, marked.tools, conversation.template_kwargs)
         if render is not None:
             yield from marked.losses(render)
         yield from self._nulls(conversation, text)
@@ -117,15 +117,17 @@ class LostContentFinder:
             {"content": "", **{key: value for key, value in message.items() if value is not None}}
             for message in conversation.messages
         ]
-        render = self._rendered(without, conversation.tools)
+        render = self._rendered(without, conversation.tools, conversation.template_kwargs)
         if render is not None and render.count("None") < text.count("None"):
             role = conversation.messages[nulls[0]]["role"]
             yield Loss(LostKind.NULL_AS_NONE, f"turn {nulls[0] + 1} ({role}): null is written as None")
 
-    def _rendered(self, messages: Messages, tools: list[dict[str, Any]] | None) -> str | None:
+    def _rendered(
+        self, messages: Messages, tools: list[dict[str, Any]] | None, kwargs: Mapping[str, Any]
+    ) -> str | None:
         """Return the render of changed turns; None where the template refuses them, so that nothing can be told."""
         try:
-            return self._render(messages, tools)
+            return self._render(messages, tools, kwargs)
         except RowError:
             return None
 
