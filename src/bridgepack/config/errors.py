@@ -15,6 +15,8 @@ from bridgepack.errors import ConfigError, Problem
 
 _TAG_ERRORS = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _SECTION_ERRORS = frozenset({"model_type", "model_attributes_type", "dict_type"})
+#: Entry of a list; a field that none of its entries can have is told once.
+_INDEX = re.compile(r"\.\d+\.")
 _SOURCE = "a path, a section {path: PATH} or {dataset: ID}, or a list of these"
 _BOUNDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -63,9 +65,11 @@ def config_error(
         place = walk(model, detail["loc"])
         if place.path.startswith(moved[0]):
             place = replace(place, path=moved[1] + place.path.removeprefix(moved[0]))
+        is_unknown = detail["type"] == "extra_forbidden"
+        key = _INDEX.sub(".", place.path) if is_unknown else place.path
         if not _is_echo(detail):
-            found.setdefault(place.path, (place, []))[1].append(detail)
-    lines = {path: _line(place, details, what, option) for path, (place, details) in found.items()}
+            found.setdefault(key, (place, []))[1].append(detail)
+    lines = {place.path: _line(place, details, what, option) for place, details in found.values()}
     listed = f"{len(lines)} fields are wrong:\n" + "\n".join(f"  {line}" for line in lines.values())
     wrong = ConfigError(next(iter(lines.values())) if len(lines) == 1 else listed)
     wrong.problems = tuple(Problem(field=path, message=line) for path, line in lines.items())
@@ -106,7 +110,8 @@ def _line(place: Place, details: list[ErrorDetails], what: str, option: str) -> 
     detail, path, kinds = details[0], place.path, kinds_at(place)
     value, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_field(place, str(detail["loc"][-1]))
+        others = f" Other entries with it: {len(details) - 1}." if len(details) > 1 else ""
+        return _unknown_field(place, str(detail["loc"][-1])) + others
     if kind == "missing":
         return _missing(place, what, option)
     if kind == "value_error":

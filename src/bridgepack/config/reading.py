@@ -21,6 +21,8 @@ from bridgepack.errors import ConfigError, Problem
 
 #: Values of a YAML file, which aliases multiply.
 _MAX_VALUES = 100_000
+#: Of a file whose name is near to a missing one's, looked at for what it holds.
+_BEGINNING_CHARACTERS = 1 << 16
 RECIPE_SUFFIX = "_recipe"
 FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `bridgepack recipes list` has"
 
@@ -83,7 +85,8 @@ def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data
             raise OSError("it is a pipe or a device")
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"{what} is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
+        mark = fields.partition(",")[0] if what != "recipe" else ""
+        raise ConfigError(f"{what} is {str(path)!r}; there is no such file.{_neighbours(path, mark)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{what} is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
     with written_in(path):
@@ -110,11 +113,17 @@ def written_in(path: Path) -> Iterator[None]:
         raise
 
 
-def _neighbours(path: Path) -> str:
-    """Return the file beside a path that may be meant."""
-    files = path.parent.iterdir() if path.parent.is_dir() else ()
-    nearest = nearest_name(path.name, [entry.name for entry in files if entry.is_file()])
+def _neighbours(path: Path, mark: str = "") -> str:
+    """Return the file beside a path that may be meant; of those that hold the text `mark`."""
+    files = [entry for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
+    nearest = nearest_name(path.name, [entry.name for entry in files if not mark or _holds(entry, mark)])
     return f" Did you mean {str(path.parent / nearest)!r}?" if nearest else " Check the path."
+
+
+def _holds(path: Path, mark: str) -> bool:
+    with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+        return mark in file.read(_BEGINNING_CHARACTERS)
+    return False
 
 
 def _parse_yaml(text: str, where: str) -> Any:

@@ -189,6 +189,17 @@ def test_unknown_field_of_a_data_set(value: Any) -> None:
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_unknown_field_of_several_sources_is_told_once(is_nested: bool) -> None:
+    sources = [{"path": name, "wieght": 1} for name in "abc"]
+    message = _message("data.train", [{"sources": sources}] if is_nested else sources)
+
+    place = "data.train.0.sources.0" if is_nested else "data.train.0"
+    assert message.startswith(f"{place}.wieght is not a field; allowed: columns, dataset, epochs,")
+    assert message.endswith("weight. Did you mean weight? Other entries with it: 2.")
+    assert "\n" not in message
+
+
 def test_frozen() -> None:
     recipe = SFTRecipe.from_mapping(VALUES)
 

@@ -45,6 +45,14 @@ def test_good_case_breaks_no_other_rule(rule: RunRule) -> None:
         assert {found.code for found in judgement.findings if found.severity != Severity.ADVICE} <= allowed
 
 
+@pytest.mark.parametrize(("speaks", "silent"), [("BP726", "BP819"), ("BP810", "BP032")])
+def test_one_fault_of_two_rules_gives_one_finding(speaks: str, silent: str) -> None:
+    [cases] = [cases_of(rule, "bad") for rule in RUN_RULES if rule.code == speaks]
+    for case in cases:
+        judgement = judge_run(subject_of(case), [rule for rule in RUN_RULES if rule.code in (speaks, silent)])
+        assert {finding.code for finding in judgement.findings} == {speaks}
+
+
 @each_rule
 def test_changes_mend_the_bad_case(rule: RunRule) -> None:
     for case in cases_of(rule, "bad"):

@@ -120,6 +120,10 @@ _List = Annotated[tuple[Source, ...], Field(min_length=1), BeforeValidator(_refu
 Sources = Annotated[_Path | _Section | _List, Discriminator(_shape)]
 
 
+# so that messages find the fields of a section within a section
+DataSource.model_rebuild()
+
+
 class MixtureConfig(Section):
     """What the weights of sources mean."""
 

@@ -89,13 +89,13 @@ def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
     """Context parallelism is on with a dataset of your own, and the loss is not computed per token.
 
     Why: Silent: validate() asks for the loss per token only with the host's own fine-tuning datasets; with another one
-        a rank without a trained token gives NaN or a wrong average.
+        a rank without a trained token gives NaN or a wrong average. Where rows are packed BP810 says it.
     Bad: my_package.MyProvider, context_parallel_size 2, calculate_per_token_loss false. Good: it is true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false, unless this is pretraining.
     Evidence: read in the source; Megatron-LM #1764.
     """
     known = FINETUNING_DATASETS | PRETRAINING_DATASETS | DIFFUSION_DATASETS
-    if not computes_loss_per_token(run) and run.dataset_kind not in known:
+    if not (computes_loss_per_token(run) or run.is_packed) and run.dataset_kind not in known:
         found = f"false, with {run.dataset_kind} and context parallelism {run.context_parallel_size}"
         yield wrong(_PER_TOKEN, found, "true in fine-tuning")
 

@@ -27,8 +27,8 @@ def heads_not_divided(run: Run) -> Found:
 
     Bad: num_attention_heads 32, tensor_model_parallel_size 3. Good: tensor_model_parallel_size 4.
     Fix: Choose a tensor_model_parallel_size that divides the heads, and that divides the query groups or is a multiple
-        of them. Linear attention (gated_delta_net) needs heads for tensor x context parallelism.
-    Source: core/transformer/transformer_config.py:1323,1339,1374-1383
+        of them. BP726 has the heads of linear attention.
+    Source: core/transformer/transformer_config.py:1323,1339
     """
     tensor, heads = run.tensor_model_parallel_size, run.integer_or_none("model.num_attention_heads")
     if heads is None:
@@ -38,13 +38,6 @@ def heads_not_divided(run: Run) -> Found:
         yield wrong(_TENSOR, f"{tensor} with {heads} attention heads", f"a divisor of {heads}")
     elif groups % tensor and tensor % groups:
         yield wrong(_TENSOR, f"{tensor} with {groups} query groups", f"a divisor or a multiple of {groups}")
-    if run.stated("model.experimental_attention_variant") == "gated_delta_net":
-        share = tensor * run.context_parallel_size
-        for name in ("linear_num_key_heads", "linear_num_value_heads"):
-            number = run.integer(f"model.{name}")
-            if number % share:
-                found = f"{tensor} x context parallelism {run.context_parallel_size} with {name} {number}"
-                yield wrong(_TENSOR, found, f"sizes whose product divides {number}")
 
 
 def _ends(run: Run) -> dict[str, int]:

@@ -117,6 +117,17 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str, text: str | N
     assert "recipe" not in str(caught.value)
 
 
+def test_the_nearest_file_is_one_of_a_cluster(tmp_path: Path) -> None:
+    for name, text in {"slurm_1.yaml": "name: a recipe", "slurm_22.yaml": "executor:\n  kind: local\n"}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"there is no such file\. Did you mean '.*/slurm_22\.yaml'\?$"):
+        load_cluster(str(tmp_path / "slurm_2.yaml"))
+    (tmp_path / "slurm_22.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"there is no such file\. Check the path\.$"):
+        load_cluster(str(tmp_path / "slurm_2.yaml"))
+
+
 @pytest.mark.parametrize(
     ("executor", "num_gpus", "expected"),
     [

@@ -203,7 +203,7 @@ def sparse_attention_without_all_gather(run: Run) -> Found:
         yield wrong(_KIND, found, "allgather with sparse attention", to="allgather", because=why)
 
 
-@rule("BP726", ERROR, when=has_gated_delta_net, noticed="validate()", evidence="read in megatron-core 0.19.2")
+@rule("BP726", ERROR, when=has_gated_delta_net, noticed=VALIDATE, evidence="read in megatron-core 0.19.2")
 def linear_heads_do_not_divide(run: Run) -> Found:
     """Heads of gated delta net layers do not divide by tensor times context parallelism.
 
@@ -217,7 +217,8 @@ def linear_heads_do_not_divide(run: Run) -> Found:
         num_heads = run.integer(f"model.{name}", default=0)
         if num_heads % size:
             found = f"{name} {num_heads}, tensor times context parallelism {size}"
-            yield wrong("model.context_parallel_size", found, f"a product that divides {num_heads}")
+            where = "model.context_parallel_size" if splits_context(run) else "model.tensor_model_parallel_size"
+            yield wrong(where, found, f"a product that divides {num_heads}")
 
 
 @rule("BP728", ERROR, "PSB702; core/transformer/transformer_config.py:2875-2896", noticed=VALIDATE)
