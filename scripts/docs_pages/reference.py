@@ -29,22 +29,25 @@ _RECIPE_INTRODUCTION = """\
 # Recipe reference
 
 Every field of a recipe. A recipe is a YAML or TOML file, or a Python function that returns an `SFTRecipe`; the names
-are the same in all three. A field is optional, and text or a section, unless it says otherwise. `--set packing.seed=7`
-changes one for one build. An unknown field or an impossible value is an error that says what is allowed.
+are the same in all three. A field is optional, text or a section, and a boolean `false`, unless it says otherwise.
+`--set packing.seed=7` changes one for one build. An unknown field or an impossible value is an error that says what is
+allowed.
 """
 _CLUSTER_INTRODUCTION = """\
 # Cluster reference
 
 Every field of a cluster file, which is YAML or TOML; [Clusters](clusters.md) has one of each kind. A field is optional,
-and text or a section, unless it says otherwise. `--cluster-set executor.nodes=4` changes one for one launch.
+text or a section, and a boolean `false`, unless it says otherwise. `--cluster-set executor.nodes=4` changes one for one
+launch.
 `bridgepack launch --list-executors` prints the same, and the fields of the classes that `kind: nemo_run` can name.
 """
 _COMMANDS_INTRODUCTION = """\
 # Commands
 
-Exit codes: 0 clean, 1 findings, 2 could not run, 130 interrupted (143 by SIGTERM, 129 by SIGHUP). With `--json` a
-command prints one JSON document to standard output, errors as `{"error": ...}`. Messages about what went wrong go to
-standard error. Every command has `-h, --help`. What stands in [brackets] holds where an option is not given.
+Exit codes: 0 clean, 1 findings, 2 could not run, 130 interrupted (143 by SIGTERM, 129 by SIGHUP). With `--json`, which
+all but `recipes new` and `recipes schema` have, a command prints one JSON document to standard output, errors as
+`{"error": ...}`. Messages about what went wrong go to standard error. Every command has `-h, --help`. What stands in
+[brackets] holds where an option is not given.
 
 Shells complete commands, recipes, rules and the fields of `--set` after
 `eval "$(_BRIDGEPACK_COMPLETE=bash_source bridgepack)"`; `zsh_source` and `fish_source` are for zsh and fish.
@@ -90,6 +93,10 @@ def _schema_page(introduction: str, schema: Mapping[str, Any]) -> str:
 _BOUND = re.compile(r"  \[x>=\d\]$")
 
 
+#: The option of almost every command, of which the introduction tells.
+_JSON = "`--json`: Print JSON."
+
+
 def commands_page(command: click.Group) -> str:
     """Return the page of every command: usage, what it does, arguments and options."""
     context = click.Context(command, info_name=command.name, **command.context_settings)
@@ -97,7 +104,7 @@ def commands_page(command: click.Group) -> str:
     told = Counter(option for _, options in sections for option in options)
     most = {option.partition(": ")[0]: option for option, _ in reversed(told.most_common())}
     shared = [option for option, number in told.items() if number > 1 and option in most.values()]
-    listed = "\n".join(f"- {option}" for option in shared)
+    listed = "\n".join(f"- {option}" for option in shared if option != _JSON)
     return page_of(
         [_COMMANDS_INTRODUCTION, f"## Options of several commands\n\n{listed}"]
         + [f"{head}\n\n{_options_of(options, shared)}".rstrip() for head, options in sections]
@@ -105,8 +112,9 @@ def commands_page(command: click.Group) -> str:
 
 
 def _options_of(options: Sequence[str], shared: Collection[str]) -> str:
-    """Return the options of a command; of those of several commands the names alone."""
-    names = [option.partition(": ")[0].strip("`").partition(" ")[0] for option in options if option in shared]
+    """Return the options of a command; of those of several commands the names alone, without that of almost all."""
+    shared_here = [option for option in options if option in shared and option != _JSON]
+    names = [option.partition(": ")[0].strip("`").partition(" ")[0] for option in shared_here]
     lines = [f"- {option}" for option in options if option not in shared]
     return "\n".join([*lines, f"- Also `{'`, `'.join(names)}`."] if names else lines)
 
@@ -188,7 +196,7 @@ def _default(field: Mapping[str, Any]) -> str:
     value = field.get("default", {})
     if _references(field) and isinstance(value, dict):
         return f"kind `{value['kind']}`" if "kind" in value else ""
-    return f"`{_shown(value)}`" if value not in ([], {}, "", None) else ""
+    return f"`{_shown(value)}`" if value not in ([], {}, "", None) and value is not False else ""
 
 
 def _shown(value: Any) -> str:

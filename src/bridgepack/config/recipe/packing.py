@@ -46,7 +46,7 @@ class PackingConfig(Section):
         "best_fit_decreasing", "equal_cost", "first_fit_decreasing", "first_fit_shuffle", "sequential"
     ] = "best_fit_decreasing"
     """`first_fit_shuffle` is Megatron-Bridge's own; the decreasing ones need fewer packs. `equal_cost` gives every
-    pack the same attention cost, so that no rank waits for another, at 0.1 % more packs than best fit at most.
+    pack the same attention cost, so that no rank waits for another, at 0.1% more packs than best fit at most.
     `sequential` keeps the order of the rows, within packs and from pack to pack, and needs more."""
     max_sequences_per_pack: PositiveInt | None = None
     """Most sequences in one pack; no cap by default. CUDA graphs and per-sequence costs profit from one."""

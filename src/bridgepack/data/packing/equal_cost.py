@@ -16,7 +16,7 @@ _CLOSING = (0.0, 0.2, 0.6)
 
 
 def equal_cost(lengths: IntArray, size: int, cap: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Return (sequence indices, the pack of each), with at most 0.1 % more packs than best fit, else best fit's own.
+    """Return (sequence indices, the pack of each), with at most 0.1% more packs than best fit, else best fit's own.
 
     The cost of a pack is the sum of its squared lengths, which attention grows with; full packs hold equal numbers of
     tokens anyway. Lengths are runtime, shape [num_sequences].

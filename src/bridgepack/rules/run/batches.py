@@ -205,7 +205,7 @@ def balance_that_build_refuses(run: Run) -> Found:
 
 @rule("BP636", ADVICE, "bridge/training/utils/flop_utils.py, data/samplers.py", noticed="never", evidence=INFERRED)
 def balance_would_gain(run: Run) -> Found:
-    """The slowest rank of a step makes the others wait, and an order of packs is known that saves more than 3 %.
+    """The slowest rank of a step makes the others wait, and an order of packs is known that saves more than 3%.
 
     Why: Slow: attention costs the square of a sequence's length, so packs of one size cost differently, and each step
         takes as long as its dearest rank. An order of packs evens out the first epoch, as the loader shuffles each in

@@ -269,7 +269,7 @@ def packs_poorly_filled(run: Run) -> Found:
     """Rows hold much less than packed_sequence_size, physically.
 
     Why: Slow: attention and matrix products run over the padding at the end of every row.
-    Bad: 1000 rows of 3000 tokens on average, packed_sequence_size 4096: 73 %. Good: 4000 on average: 98 %.
+    Bad: 1000 rows of 3000 tokens on average, packed_sequence_size 4096: 73%. Good: 4000 on average: 98%.
     Fix: Raise packed_sequence_size; 8192 is the host's own first target. Sequences nearly as long as a pack cannot be
         combined in it. Noticed: never; the host logs it when it packs.
     Source: PSB115; bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md
