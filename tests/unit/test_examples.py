@@ -105,13 +105,6 @@ def test_library_without_sources_is_an_error_that_says_what_to_do(tmp_path):
         next(iter_documented_modules(7, tmp_path))
 
 
-def test_a_class_gives_a_conversation_over_its_methods():
-    conversations = list(iter_module_conversations(documented_objects(SOURCE, "shelf")))
-    roles = [[message["role"] for message in row["messages"] if message["role"] != "system"] for row in conversations]
-    assert ["user", "assistant", "user", "assistant"] in roles
-    assert len(conversations) == 5
-
-
 def test_library_conversations_are_well_formed_and_varied():
     num_checked = num_with_tools = num_with_system = num_multi_turn = 0
     for objects in islice(iter_documented_modules(1234), 40):
