@@ -9,7 +9,7 @@ import pytest
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.artifact.manifest import read_manifest
-from bridgepack.data.export import export_artifact, plan_export
+from bridgepack.data.export import export_artifact
 from bridgepack.data.stages import split as splits
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import ROW_COLUMNS
@@ -94,13 +94,6 @@ def test_same_artifact_same_bytes_and_an_export_is_replaced(tmp_path: Path, arti
     export_artifact(artifact, tmp_path / "a", "0.5.1")
     assert not list((tmp_path / "a").rglob("*.npy"))
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_plan_writes_nothing(tmp_path: Path, artifact: Path) -> None:
-    plan = plan_export(artifact, tmp_path / "export", "0.3.1")
-
-    assert (plan.pack_format, plan.manifest, plan.to_dict()["is_written"]) == ("npy", None, False)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("bridge_version", ["0.3.1", "0.5.1"])
