@@ -339,16 +339,6 @@ def test_the_beginning_of_a_code_lists_its_rules(command: Command) -> None:
     assert {rule["code"][:3] for rule in json.loads(command("explain", "BP1", "--json").output)} == {"BP1"}
 
 
-def test_a_missing_cluster_file_is_not_taken_for_a_recipe(command: Command) -> None:
-    Path("recipes.yaml").write_text("executor: {kind: local}")
-
-    assert "Did you mean 'recipes.yaml'?" in command("launch", "recipe.yaml", "--cluster", "recipex.yaml").errors
-    Path("recipes.yaml").unlink()
-    assert (
-        "there is no such file. Check the path." in command("launch", "recipe.yaml", "--cluster", "recipex.yaml").errors
-    )
-
-
 def test_a_store_beside_an_output_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BRIDGEPACK_STORE", raising=False)
     assert command("build", "recipe.yaml", "--output", "packed/mine").code == 0

@@ -9,6 +9,25 @@ import pytest
 from tests.support.small_builds import Command
 from tests.support.traced_artifacts import build_traced, change_shard, restate
 
+RECIPE = """\
+name: wide
+data: {train: rows.jsonl}
+tokenizer: {name_or_path: any}
+packing: {packed_sequence_size: 16}
+parallelism: {num_gpus: 2}
+batch: {global_batch_size: 2}
+"""
+CONFIG = """\
+_target_: megatron.bridge.training.config.ConfigContainer
+train:
+  _target_: megatron.bridge.training.config.TrainingConfig
+  train_iters: 3
+  micro_batch_size: 1
+  global_batch_size: 2
+model: {_target_: megatron.bridge.models.gpt_provider.GPTModelProvider, tensor_model_parallel_size: 2}
+dataset: {_target_: megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig, dataloader_type: batch, seed: 1234}
+"""
+
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> Path:
@@ -43,38 +62,12 @@ def test_trace_of_a_pack_and_of_a_source_row(artifact: Path, command: Command) -
 
 
 def test_trace_of_a_recipe_and_of_a_config(artifact: Path, tmp_path: Path, command: Command) -> None:
-    recipe = {
-        "name": "wide",
-        "data": {"train": "rows.jsonl"},
-        "tokenizer": {"name_or_path": "any"},
-        "packing": {"packed_sequence_size": 16},
-        "parallelism": {"num_gpus": 2},
-        "batch": {"global_batch_size": 2},
-    }
-    (tmp_path / "wide.yaml").write_text(json.dumps(recipe))
+    (tmp_path / "wide.yaml").write_text(RECIPE)
     ran = command("trace", artifact, "--recipe", tmp_path / "wide.yaml", "--step", 3)
     assert ran.code == 0
     assert ran.output.startswith("training step 3 of 3, epoch 1, 2 data-parallel ranks on 2 GPUs")
 
-    config = {
-        "_target_": "megatron.bridge.training.config.ConfigContainer",
-        "train": {
-            "_target_": "megatron.bridge.training.config.TrainingConfig",
-            "train_iters": 3,
-            "micro_batch_size": 1,
-            "global_batch_size": 2,
-        },
-        "model": {
-            "_target_": "megatron.bridge.models.gpt_provider.GPTModelProvider",
-            "tensor_model_parallel_size": 2,
-        },
-        "dataset": {
-            "_target_": "megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig",
-            "dataloader_type": "batch",
-            "seed": 1234,
-        },
-    }
-    (tmp_path / "run.yaml").write_text(json.dumps(config))
+    (tmp_path / "run.yaml").write_text(CONFIG)
     ran = command("trace", artifact, "--recipe", tmp_path / "run.yaml", "--world-size", 4, "--step", 3)
     assert ran.code == 0
     assert "2 data-parallel ranks on 4 GPUs" in ran.output

@@ -74,12 +74,7 @@ def test_show_prints_a_file_that_loads(command: Command, tmp_path: Path) -> None
         assert (ran.code, ran.errors) == (0, "")
         assert ran.output.startswith(f"{header}\n")
         assert load_recipe(file) == load_recipe(NAME, {"packing.seed": 7, "model.recompute": "full"})
-
-
-def test_show_json_is_the_recipe(command: Command) -> None:
-    ran = command("recipes", "show", NAME, "--json")
-
-    assert SFTRecipe.from_mapping(json.loads(ran.output)) == load_recipe(NAME)
+    assert SFTRecipe.from_mapping(json.loads(command("recipes", "show", NAME, "--json").output)) == load_recipe(NAME)
 
 
 def test_show_resolved(command: Command) -> None:
@@ -149,14 +144,6 @@ def test_new_to_another_file(command: Command) -> None:
     assert (recipe.name, recipe.data.train, recipe.method.kind) == ("mine", "rows.jsonl", "lora")
 
 
-def test_new_dry_run_writes_nothing(command: Command, tmp_path: Path) -> None:
-    ran = command(*NEW, "--dry-run")
-
-    assert ran.code == 0
-    assert SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(ran.output)).name == "mine"
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_schema(command: Command) -> None:
     printed = command("recipes", "schema")
     written = command("recipes", "schema", "--output", "schema.json")
@@ -183,8 +170,10 @@ def test_new_asks_in_a_terminal(tmp_path: Path) -> None:
     assert (tmp_path / "qwen3-8b-sft.yaml").read_text().startswith("# yaml-language-server: $schema=")
 
 
-def test_new_names_no_weights_after_the_tokenizer(command: Command) -> None:
+def test_a_dry_run_writes_nothing_and_names_no_weights_after_the_tokenizer(command: Command) -> None:
     arguments = ("--model", "Qwen/Qwen3-8B", "--gpus", 8, "--seq-length", 8192, "--tokenizer", "my/tokenizer")
     text = command("recipes", "new", "mine", *arguments, "--dry-run").output
+    assert SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(text)).name == "mine"
+    assert list(Path().iterdir()) == []
     assert "pretrained: checkpoints/Qwen3-8B " in text
     assert "name_or_path: my/tokenizer" in text

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from bridgepack.errors import DataError, TokenizerError
+from bridgepack.errors import DataError
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.examples.__main__ import main
 from bridgepack.examples.conversations import iter_module_conversations
@@ -198,12 +198,6 @@ def test_training_in_two_processes_gives_the_same_bytes(tokenizer_directory, tmp
     assert names == ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
     for name in names:
         assert (tmp_path / name).read_bytes() == (tokenizer_directory / name).read_bytes()
-
-
-@pytest.mark.parametrize("vocab_size", [0, 258])
-def test_too_small_a_vocabulary_is_an_error(tmp_path, vocab_size):
-    with pytest.raises(TokenizerError, match=f"vocab_size is {vocab_size};.*259 or more"):
-        train_chatml_tokenizer(tmp_path, ["text"], vocab_size=vocab_size)
 
 
 def test_template_renders_system_tools_calls_and_answers(tokenizer):

@@ -193,17 +193,12 @@ def test_what_cannot_be_is_refused(chatml_tokenizer: Path, sources: list[Any], p
     assert problem in str(raised.value)
 
 
-def test_a_source_that_would_give_nothing_is_refused(
+def test_sources_that_give_nothing_and_limits_that_leave_nothing_are_refused(
     tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]
 ) -> None:
-    sources = [{**two[0], "weight": 1000}, {**two[1], "name": "few", "weight": 1}]
+    few = [{**two[0], "weight": 1000}, {**two[1], "name": "few", "weight": 1}]
     with pytest.raises(DataError, match=r"the source 'few' \(weight 1.0\) gives no sequence"):
-        build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
-
-
-def test_an_empty_source_and_limits_that_leave_nothing_are_refused(
-    tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]
-) -> None:
+        build(tokenized_recipe(few, chatml_tokenizer), tmp_path / "out")
     bad = str(write_json_lines(tmp_path / "bad.jsonl", [{"text": "no ids"}]))
     sources = [{"name": "good", "weight": 1, "sources": two}, {"name": "none", "weight": 1, "sources": [bad]}]
     with pytest.raises(DataError, match=r"the source 'none' \(weight 1.0\) has no sequence: .* row 1: "):
