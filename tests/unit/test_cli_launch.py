@@ -32,6 +32,7 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
         (("recipe.yaml",), "--cluster CLUSTER is missing"),
         (("nope.yaml", "--cluster", "local"), "recipe is 'nope.yaml'; there is no such file"),
         (("recipe.yaml", "--cluster", "nope.yaml"), "cluster is 'nope.yaml'; there is no such file"),
+        (("recipe.yaml", "--cluster", "clusters.yaml"), "there is no such file. Did you mean 'cluster.yaml'?"),
         (("recipe.yaml", "--cluster", "empty.yaml"), "cluster 'empty.yaml' is empty"),
         (("recipe.yaml", "--cluster", "."), "cluster is '.'"),
         (("recipe.yaml", "--cluster", ""), "cluster is ''"),

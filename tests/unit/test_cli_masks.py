@@ -74,14 +74,6 @@ def test_masks_as_json(recipe: Path, wrong: str, command: Command) -> None:
     assert report["derivations"][0]["name"] == "generation blocks"
 
 
-def test_no_finding_is_shown_with_limit_0(recipe: Path, wrong: str, command: Command) -> None:
-    ran = command("masks", recipe, "--limit", 0, "--set", wrong)
-    assert ran.code == 1
-    output = ran.output
-    assert "⟦" not in output
-    assert "... and 4 more findings" in output
-
-
 def test_nothing_to_judge(recipe: Path, command: Command) -> None:
     write_json_lines(recipe.parent / "chats.jsonl", [{"messages": []}])
     ran = command("masks", recipe)

@@ -113,14 +113,6 @@ def test_what_cannot_be_written_is_refused(
     assert sorted(map(str, Path().rglob("*"))) == before
 
 
-def test_packs_of_another_tool_get_a_page(artifact: Path, command: Command) -> None:
-    Path("foreign").mkdir()
-    shutil.copy(next(artifact.glob("training/*.parquet")), "foreign/training_16.idx.parquet")
-    for target in ("foreign", "foreign/training_16.idx.parquet", "foreign/*.parquet"):
-        assert command("report", target, "--output", "page.html").code == 0
-        assert "another tool made these packs" in Path("page.html").read_text()
-
-
 def test_card_is_what_datasets_reads(artifact: Path, command: Command, tmp_path: Path) -> None:
     assert command("report", artifact, "--card", artifact / "README.md").code == 0
     text = (artifact / "README.md").read_text()

@@ -37,13 +37,6 @@ def test_repack(folder: Path, command: Command) -> None:
     assert json.loads(output)["was_built_before"] is True
 
 
-def test_repack_that_is_refused(folder: Path, command: Command) -> None:
-    code, output, errors = command("repack", "artifacts/out", "--set", "data.max_row_bytes=7")
-
-    assert (code, output) == (2, "")
-    assert errors.startswith("error: data.max_row_bytes would be changed, which makes other tokens;")
-
-
 def test_store_commands(folder: Path, command: Command) -> None:
     code, output, _ = command("store", "list")
     assert (code, "1 ranges, 50 sequences" in output, "(is there): 1 ranges" in output) == (0, True, True)
@@ -81,6 +74,7 @@ def test_broken_file_is_a_finding_until_it_is_removed(folder: Path, command: Com
         (("repack", "artifacts/out", "--memory", "1K"), "--memory is '1K'; allowed: at least 448M."),
         (("repack", "artifacts/out", "--memory", "lots"), "--memory is 'lots'; allowed: a number with K, M, G or T"),
         (("repack", "nowhere"), "'nowhere' does not exist."),
+        (("repack", "artifacts/out", "--set", "data.max_row_bytes=7"), "would be changed, which makes other tokens;"),
     ],
 )
 def test_mistakes(folder: Path, command: Command, arguments: tuple[str, ...], message: str) -> None:
@@ -90,11 +84,3 @@ def test_mistakes(folder: Path, command: Command, arguments: tuple[str, ...], me
     assert errors.startswith("error: ")
     assert message in errors
     assert errors.count("\n") == 1
-
-
-def test_store_named_by_the_environment(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BRIDGEPACK_STORE", str(folder / "shared"))
-
-    code, _, errors = command("store", "list")
-
-    assert (code, "shared' does not exist" in errors) == (2, True)

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from scripts.docs_pages.screens import PAGES, built, screens
 import bridgepack
 from bridgepack.cli import bridgepack as command_line
 from bridgepack.config.cluster import ClusterConfig
-from bridgepack.config.recipe.packing import PackingConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.section import Section, meanings_of
 from bridgepack.data import build as build_module
@@ -179,6 +178,7 @@ def test_snippets_are_found() -> None:
     assert len(blocks("yaml")) >= 10
     assert len(blocks("python")) >= 10
     assert len(blocks("bash")) >= 6
+    assert len(FORMATS) == 8
 
 
 @pytest.mark.parametrize("block", [block for block in blocks("yaml") if "executor:" not in block.text], ids=_name)
@@ -255,10 +255,6 @@ def test_format_is_read(workplace: Path, tmp_path: Path, heading: str) -> None:
     assert not bridgepack.check(result.output).has_errors
 
 
-def test_formats_are_found() -> None:
-    assert len(FORMATS) == 8
-
-
 def test_ledger_example_has_the_ledger_s_fields(workplace: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(f"[]\n{next(iter(FORMATS.values())).text}")
     tokenizer = {"name_or_path": str(workplace / "quickstart/tokenizer")}
@@ -291,12 +287,6 @@ def test_every_drop_reason_is_explained() -> None:
 def test_names_are_explained(page: str, names: list[str]) -> None:
     assert [name for name in names if f"`{name}`" not in _page(page)] == []
     assert names
-
-
-def test_algorithms_are_those_of_the_recipe() -> None:
-    schema: Mapping[str, Any] = PackingConfig.model_json_schema()["properties"]["algorithm"]
-
-    assert tuple(schema["enum"]) == ALGORITHMS
 
 
 def test_example_finding_is_the_rule_s() -> None:

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from bridgepack.errors import DataError, TokenizerError
+from bridgepack.errors import DataError
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.examples.__main__ import main
 from bridgepack.examples.conversations import iter_module_conversations
@@ -105,13 +105,6 @@ def test_library_without_sources_is_an_error_that_says_what_to_do(tmp_path):
         next(iter_documented_modules(7, tmp_path))
 
 
-def test_a_class_gives_a_conversation_over_its_methods():
-    conversations = list(iter_module_conversations(documented_objects(SOURCE, "shelf")))
-    roles = [[message["role"] for message in row["messages"] if message["role"] != "system"] for row in conversations]
-    assert ["user", "assistant", "user", "assistant"] in roles
-    assert len(conversations) == 5
-
-
 def test_library_conversations_are_well_formed_and_varied():
     num_checked = num_with_tools = num_with_system = num_multi_turn = 0
     for objects in islice(iter_documented_modules(1234), 40):
@@ -205,12 +198,6 @@ def test_training_in_two_processes_gives_the_same_bytes(tokenizer_directory, tmp
     assert names == ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
     for name in names:
         assert (tmp_path / name).read_bytes() == (tokenizer_directory / name).read_bytes()
-
-
-@pytest.mark.parametrize("vocab_size", [0, 258])
-def test_too_small_a_vocabulary_is_an_error(tmp_path, vocab_size):
-    with pytest.raises(TokenizerError, match=f"vocab_size is {vocab_size};.*259 or more"):
-        train_chatml_tokenizer(tmp_path, ["text"], vocab_size=vocab_size)
 
 
 def test_template_renders_system_tools_calls_and_answers(tokenizer):

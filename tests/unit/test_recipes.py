@@ -40,7 +40,7 @@ def test_name_says_what_the_recipe_is(target: str) -> None:
     recipe, matched = load_recipe(target), NAME.fullmatch(function_of(target))
 
     assert matched is not None
-    assert recipe.name == function_of(target)
+    assert recipe.name == function_of(target) == _function(target).__name__ == _function(target).__qualname__
     assert recipe.parallelism.num_gpus == int(matched[2])
     assert recipe.method.kind == ("full" if matched[1] == "sft" else "lora")
     assert recipe.precision.recipe == "bf16_mixed"
@@ -65,13 +65,7 @@ def test_docstring_says_gpus_length_and_topology(target: str) -> None:
         path: getattr(topology, path) for path in SIZES.values() if getattr(topology, path) > 1
     }
     assert re.search(r"\d+ GiB of state per GPU", " ".join(document.split()))
-
-
-@pytest.mark.parametrize("target", TARGETS, ids=function_of)
-def test_sequence_parallel_goes_with_tensor_parallel(target: str) -> None:
-    recipe = load_recipe(target)
     if recipe.packing.mode != "in_batch":
-        topology = recipe.parallelism
         assert topology.sequence_parallel == (topology.tensor_model_parallel_size > 1)
 
 
@@ -88,26 +82,15 @@ def test_recipes_load_without_heavy_libraries() -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
-def test_recipes_load_as_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipes_load_as_modules_and_other_processes_find_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(RECIPES.parent)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
+    name = "qwen3_8b_sft_4gpu_h100_bf16_recipe"
+    assert load_object(f"recipes.qwen3:{name}") == load_recipe(RECIPES / f"qwen3.py:{name}")
 
-    recipe = load_object("recipes.qwen3:qwen3_8b_sft_4gpu_h100_bf16_recipe")
-
-    assert recipe == load_recipe(RECIPES / "qwen3.py:qwen3_8b_sft_4gpu_h100_bf16_recipe")
-
-
-def test_rows_are_functions_that_other_processes_find(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(RECIPES.parent)
-    monkeypatch.setattr(sys, "path", ["", *sys.path])
     function = importlib.import_module("recipes.llama3").llama32_1b_sft_1gpu_h100_bf16_recipe
 
     assert pickle.loads(pickle.dumps(function)) is function  # noqa: S301
-
-
-@pytest.mark.parametrize("target", TARGETS, ids=function_of)
-def test_functions_have_the_names_that_stand_in_the_file(target: str) -> None:
-    assert _function(target).__name__ == _function(target).__qualname__ == function_of(target)
 
 
 def test_recipes_of_one_row_share_nothing() -> None:

@@ -25,12 +25,9 @@ def test_values_survive(name: str, num_values: int) -> None:
         assert (found.dtype, found.tolist()) == (values.dtype, values[part].tolist())
 
 
-def test_nulls_and_texts_are_left_to_arrow() -> None:
+def test_nulls_and_texts() -> None:
     assert np.isnan(numpy_array(pa.array([1, None, 3]))).tolist() == [False, True, False]
     assert numpy_array(pa.array(["a", "b"])).tolist() == ["a", "b"]
-
-
-def test_a_text_survives() -> None:
     assert arrow_text("für 你").equals(pa.array(["für 你"]))
 
 

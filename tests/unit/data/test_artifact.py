@@ -1,6 +1,5 @@
 """Artifacts read back, ours and folders of shards that another tool wrote."""
 
-import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -11,8 +10,6 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.errors import ArtifactError
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
-
-SHARD = "training/shard-00000-of-00001.idx.parquet"
 
 
 @pytest.fixture(scope="module")
@@ -29,47 +26,9 @@ def folder(built: Path, tmp_path: Path) -> Path:
     return shutil.copytree(built, tmp_path / "out")
 
 
-def test_rows_one_by_one_are_the_rows_of_the_batches(built: Path) -> None:
-    artifact = Artifact(built)
-
-    num_checked = 0
-    for split in artifact.manifest.splits:
-        for batch in artifact.iter_batches(split.name, max_tokens=1):
-            for index in range(batch.num_rows):
-                row = artifact.row(split.name, batch.first_row + index)
-                assert row.input_ids.tolist() == batch.row(index).input_ids.tolist()
-                num_checked += 1
-    assert num_checked == sum(split.statistics.num_packs for split in artifact.manifest.splits) > 0
-
-
 def test_split_that_is_not_there(built: Path) -> None:
     with pytest.raises(ArtifactError, match=r"split is 'test'; .* has: training, validation. Choose one of these"):
         list(Artifact(built).iter_batches("test"))
-
-
-def test_facts_of_a_sound_artifact(built: Path) -> None:
-    artifact = ArtifactOnDisk(built)
-
-    (facts,) = artifact.shard_facts("training")
-    assert artifact.split_names == ("training", "validation")
-    assert (facts.path, facts.exists) == (SHARD, True)
-    assert facts.sha256 == hashlib.sha256((built / SHARD).read_bytes()).hexdigest()
-    assert facts.sha256 == artifact.manifest.splits[0].shards[0].sha256  # type: ignore[union-attr]
-    assert artifact.unlisted_files() == ()
-    assert len(artifact.metadata_facts().content) == 2
-
-
-def test_facts_of_a_broken_artifact_raise_nothing(folder: Path) -> None:
-    (folder / SHARD).unlink()
-    (folder / "bridge_metadata.json").write_text("{")
-    (folder / "training" / "stray.parquet").touch()
-    artifact = ArtifactOnDisk(folder)
-
-    assert [facts.exists for facts in artifact.shard_facts("training")] == [False]
-    assert artifact.metadata_facts().read_error
-    assert artifact.unlisted_files() == ("training/stray.parquet",)
-    (folder / "bridge_metadata.json").unlink()
-    assert not artifact.metadata_facts().exists
 
 
 @pytest.mark.parametrize("is_flat", [True, False])

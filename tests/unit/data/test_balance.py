@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripts.bench.balance import RUN, costs_of, mixture
 
-from bridgepack.data.packing.balance import balanced, balanced_order, pack_costs, reordered, slots_of, straggler_ratios
+from bridgepack.data.packing.balance import balanced, balanced_order, pack_costs, slots_of, straggler_ratios
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.errors import ConfigError
 
@@ -96,16 +96,6 @@ def test_costs_by_hand() -> None:
     # half of the layers see 3 tokens back: 25 - (5 - 3)^2 / 2
     windowed = pack_costs(lengths, offsets, windows=((3, 0.5),), has_tail=False, **common)
     assert windowed.tolist() == [80 + 9 + 16 - 0, 80 + 25 - 2]
-
-
-def test_a_plan_keeps_its_packs() -> None:
-    plan = plan_packs(np.array([5, 3, 4, 9, 2]), packed_sequence_size=10)
-    order = np.arange(plan.num_packs)[::-1]
-
-    moved = reordered(plan, order)
-
-    found = [moved.pack(index).tolist() for index in range(plan.num_packs)]
-    assert found == [plan.pack(index).tolist() for index in range(plan.num_packs)][::-1]
 
 
 def test_fewer_packs_than_a_step_are_refused() -> None:

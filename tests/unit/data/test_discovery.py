@@ -4,15 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.errors import ArtifactError
-from bridgepack.rules import CheckContext, check_artifact
 
 BUILDER = "tok_pad_seq_to_mult8_sft_0f1e"
 
@@ -167,45 +163,3 @@ def test_targets_that_hold_nothing(tmp_path: Path, target: str, message: str) ->
 
     with pytest.raises(ArtifactError, match=message):
         ArtifactOnDisk(tmp_path / target)
-
-
-#: Eight rows of two sequences: 8 runtime tokens each, with EOS 2 as padding.
-METADATA = {
-    **{"dataset_max_seqlen": 8, "max_samples_per_bin": 2, "pack_size": 16, "min_packed_seqlen": 16},
-    **{"packing_factor": 2.0, "packing_efficiency": 100.0},
-}
-
-
-def _rows(first: int) -> list[dict[str, Any]]:
-    """Return rows as METADATA says."""
-    mask = [*[0, 1, 1, 0, 0, 0, 0, 0, 0], *[0, 1, 1, 1, 1, 1, 1, 1, 0]]
-    return [
-        {"input_ids": [number, 12, 13, *[2] * 6, number, *range(22, 29), 2], "loss_mask": mask, "seq_start_id": [0, 9]}
-        for number in range(first, first + 8)
-    ]
-
-
-@pytest.mark.parametrize("suffix", ["idx.parquet", "npy"])
-@pytest.mark.parametrize("target", [".", "training_16.{suffix}", "*_16.{suffix}"])
-def test_folder_by_hand_is_checked_by_the_hints_of_its_names(tmp_path: Path, suffix: str, target: str) -> None:
-    folder = tmp_path / BUILDER
-    folder.mkdir()
-    for split, first in (("training", 100), ("validation", 200)):
-        path = folder / f"{split}_16.{suffix}"
-        if suffix == "npy":
-            np.save(path, np.array(_rows(first)))
-        else:
-            pq.write_table(pa.Table.from_pylist(_rows(first)), path)
-    (folder / "16_metadata.jsonl").write_text(json.dumps([METADATA, METADATA]))
-    artifact = ArtifactOnDisk(folder / target.format(suffix=suffix))
-
-    report = check_artifact(
-        artifact, context=CheckContext(packed_sequence_size=16, pad_seq_to_mult=8, eos_token_id=2, vocab_size=300)
-    )
-    others = check_artifact(artifact, context=CheckContext(packed_sequence_size=15, pad_seq_to_mult=16))
-
-    assert artifact.name_hints == {"packed_sequence_size": 16, "pad_seq_to_mult": 8}
-    assert report.findings == ()
-    assert report.num_sound_rows == (8 if "training" in target else 16)
-    assert {"BP330", "BP331"} <= {finding.code for finding in others.findings}
-    assert ("BP405" in report.rules_run) == ("training" not in target)

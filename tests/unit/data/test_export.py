@@ -9,7 +9,7 @@ import pytest
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.artifact.manifest import read_manifest
-from bridgepack.data.export import export_artifact, plan_export
+from bridgepack.data.export import export_artifact
 from bridgepack.data.stages import split as splits
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import ROW_COLUMNS
@@ -42,9 +42,17 @@ def test_npy_holds_the_same_rows_one_file_a_split(tmp_path: Path, artifact: Path
 
     result = export_artifact(artifact, output, "0.3.1")
 
-    assert result.pack_format == "npy"
-    assert len(read_manifest(artifact).splits[0].shards) > 1
-    for split in read_manifest(artifact).splits:
+    source, manifest = read_manifest(artifact), read_manifest(output)
+    assert (result.pack_format, result.manifest) == ("npy", manifest)
+    assert manifest.fingerprint != source.fingerprint == result.source_fingerprint
+    assert manifest.resolved["bridge_version"] == {
+        "value": "0.3.1",
+        "because": f"exported from the artifact with fingerprint {source.fingerprint}",
+    }
+    assert [split.statistics for split in manifest.splits] == [split.statistics for split in source.splits]
+    assert not check_artifact(ArtifactOnDisk(output)).has_errors
+    assert len(source.splits[0].shards) > 1
+    for split in source.splits:
         assert [path.name for path in (output / split.name).iterdir()] == [f"{split.name}_{SIZE}.npy"]
         expected = [
             {name: getattr(row, name).tolist() for name in ROW_COLUMNS}
@@ -56,21 +64,6 @@ def test_npy_holds_the_same_rows_one_file_a_split(tmp_path: Path, artifact: Path
         assert len(rows) == split.statistics.num_packs > 0
     for name in ("bridge_metadata.json", "plan/dropped.jsonl", "plan/training.parquet"):
         assert (output / name).read_bytes() == (artifact / name).read_bytes()
-
-
-def test_npy_manifest_is_an_artifact_s_and_says_what_it_was_made_from(tmp_path: Path, artifact: Path) -> None:
-    result = export_artifact(artifact, tmp_path / "export", "0.3.1")
-
-    source, manifest = read_manifest(artifact), read_manifest(tmp_path / "export")
-    assert result.manifest == manifest
-    assert manifest.fingerprint != source.fingerprint == result.source_fingerprint
-    assert manifest.resolved["bridge_version"] == {
-        "value": "0.3.1",
-        "because": f"exported from the artifact with fingerprint {source.fingerprint}",
-    }
-    assert [split.statistics for split in manifest.splits] == [split.statistics for split in source.splits]
-    report = check_artifact(ArtifactOnDisk(tmp_path / "export"))
-    assert not report.has_errors
 
 
 @pytest.mark.parametrize("bridge_version", ["0.4.0", "0.5.1", "0.7.0"])
@@ -94,13 +87,6 @@ def test_same_artifact_same_bytes_and_an_export_is_replaced(tmp_path: Path, arti
     export_artifact(artifact, tmp_path / "a", "0.5.1")
     assert not list((tmp_path / "a").rglob("*.npy"))
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_plan_writes_nothing(tmp_path: Path, artifact: Path) -> None:
-    plan = plan_export(artifact, tmp_path / "export", "0.3.1")
-
-    assert (plan.pack_format, plan.manifest, plan.to_dict()["is_written"]) == ("npy", None, False)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("bridge_version", ["0.3.1", "0.5.1"])

@@ -1,14 +1,11 @@
 """Every row that goes in comes out as a sequence or as a drop with its reason."""
 
-import gzip
 import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from bridgepack.errors import DataError
@@ -20,7 +17,6 @@ from tests.support.small_builds import (
     dropped,
     tokenized_recipe,
     tokenized_row,
-    write_json_lines,
 )
 
 #: (line, why it is dropped; None for a row that is packed). Packs hold 64 tokens.
@@ -195,31 +191,3 @@ def test_nothing_left_says_what_became_of_the_rows(
     with pytest.raises(DataError, match=message):
         built(tmp_path / "a.jsonl")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json", "a.parquet"])
-def test_row_numbers_in_the_ledger_count_from_one_in_every_format(
-    tmp_path: Path, built: Callable[..., SplitRecord], name: str
-) -> None:
-    rows = [tokenized_row(5, 6), {"input_ids": [5]}, tokenized_row(7, 8), {"input_ids": [9]}]
-    path = tmp_path / name
-    if name == "a.parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
-    elif name == "a.json":
-        path.write_text(json.dumps(rows))
-    else:
-        path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-
-    built(path)
-
-    assert dropped(tmp_path / "out") == [(2, "missing_field"), (4, "missing_field")]
-
-
-def test_rows_of_several_files_are_told_apart(tmp_path: Path, built: Callable[..., SplitRecord]) -> None:
-    write_json_lines(tmp_path / "a.jsonl", [tokenized_row(5, 6), {}])
-    write_json_lines(tmp_path / "b.jsonl", [{}, tokenized_row(7, 8), {}])
-
-    split = built(str(tmp_path / "*.jsonl"))
-
-    assert [(record.num_rows, Path(record.path).name) for record in split.inputs] == [(2, "a.jsonl"), (3, "b.jsonl")]
-    assert [(drop.file_index, drop.row) for drop in split.drop_examples] == [(0, 2), (1, 1), (1, 3)]

@@ -68,13 +68,6 @@ def test_former_version_lacks_what_was_added_since_and_has_a_checksum(tmp_path: 
         read_manifest(tmp_path)
 
 
-def test_derived_numbers() -> None:
-    assert MANIFEST.split("training") is SPLIT
-    assert MANIFEST.split("validation") is None
-    assert MANIFEST.fill_fraction(SPLIT) == 12 / 16
-    assert STATISTICS.sequences_per_pack == 1.5
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

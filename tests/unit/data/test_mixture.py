@@ -106,28 +106,6 @@ def test_max_rows_is_shared_with_rows_that_are_set_aside(
     assert validation.statistics.num_repeated == 0
 
 
-def test_epochs_use_sequences_evenly(tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]) -> None:
-    sources = [{**two[0], "epochs": 0.5}, {**two[1], "epochs": 2.5}]
-    split = _split(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
-    uses = _uses(tmp_path / "out")
-    assert Counter(count for (file, _), count in uses.items() if file == 0) == {1: 20}
-    assert Counter(count for (file, _), count in uses.items() if file == 1) == {2: 5, 3: 5}
-    assert (split.statistics.num_sequences, split.statistics.num_repeated) == (45, 15)
-    assert split.drops == {"not_sampled": 20}
-    assert split.sources[0].share_asked is None
-
-
-def test_weights_are_shares_of_tokens_and_repeat_nothing(
-    tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]
-) -> None:
-    sources = [{**two[0], "weight": 1}, {**two[1], "weight": 1}]
-    split = _split(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
-    assert [source.num_tokens for source in split.sources] == [60, 60]
-    assert [source.num_sequences for source in split.sources] == [15, 10]
-    assert [source.share_asked for source in split.sources] == [0.5, 0.5]
-    assert split.statistics.num_repeated == 0
-
-
 def test_a_total_repeats_what_is_short(tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]) -> None:
     sources = [{**two[0], "weight": 3}, {**two[1], "weight": 1}]
     recipe = tokenized_recipe(sources, chatml_tokenizer, data__mixture={"by": "rows", "total": 100})
@@ -215,17 +193,12 @@ def test_what_cannot_be_is_refused(chatml_tokenizer: Path, sources: list[Any], p
     assert problem in str(raised.value)
 
 
-def test_a_source_that_would_give_nothing_is_refused(
+def test_sources_that_give_nothing_and_limits_that_leave_nothing_are_refused(
     tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]
 ) -> None:
-    sources = [{**two[0], "weight": 1000}, {**two[1], "name": "few", "weight": 1}]
+    few = [{**two[0], "weight": 1000}, {**two[1], "name": "few", "weight": 1}]
     with pytest.raises(DataError, match=r"the source 'few' \(weight 1.0\) gives no sequence"):
-        build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
-
-
-def test_an_empty_source_and_limits_that_leave_nothing_are_refused(
-    tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]
-) -> None:
+        build(tokenized_recipe(few, chatml_tokenizer), tmp_path / "out")
     bad = str(write_json_lines(tmp_path / "bad.jsonl", [{"text": "no ids"}]))
     sources = [{"name": "good", "weight": 1, "sources": two}, {"name": "none", "weight": 1, "sources": [bad]}]
     with pytest.raises(DataError, match=r"the source 'none' \(weight 1.0\) has no sequence: .* row 1: "):

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.shards.npy import iter_npy_batches, read_npy_facts
 from bridgepack.data.shards.npy_writing import write_npy_rows
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
@@ -58,17 +57,6 @@ def test_no_name_but_those_of_arrays_is_in_the_pickle(tmp_path: Path) -> None:
     names = {argument for opcode, argument, _ in pickletools.genops(stream) if opcode.name == "GLOBAL"}
 
     assert names == {"numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype"}
-
-
-def test_our_own_reader_gives_the_batch_back(tmp_path: Path) -> None:
-    path = _write(tmp_path / "s.npy", [ROWS[:2], ROWS[2:]])
-
-    (read,) = iter_npy_batches(path, "s.npy", max_tokens=1000)
-
-    facts = read_npy_facts(path, "s.npy", None)
-    assert (facts.num_rows, facts.read_error, facts.value_types) == (3, None, {})
-    for name in ("input_ids", "token_offsets", "loss_mask", "mask_offsets", "seq_start_id", "start_offsets"):
-        np.testing.assert_array_equal(getattr(read, name), getattr(_batch(ROWS), name))
 
 
 def test_a_wrong_number_of_rows_leaves_no_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridgepack.data.artifact.manifest import is_manifest
-from bridgepack.data.files import replaced_when_whole, write_text
+from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.output import (
     move_into_place,
     refuse_foreign_folder,
@@ -32,33 +32,6 @@ def _artifact(folder: Path, content: str = "old") -> Path:
     (folder / "training" / "shard").write_text(content)
     (folder / "manifest.json").write_text(MANIFEST)
     return folder
-
-
-def test_folder_lies_beside_the_output_and_goes_afterwards(tmp_path: Path) -> None:
-    with staging(tmp_path / "deep" / "a") as folder:
-        assert folder == tmp_path / "deep" / ".a.building"
-        (folder / "training").mkdir()
-        (folder / "training" / "shard").write_text("x")
-
-    assert list((tmp_path / "deep").iterdir()) == []
-
-
-def test_what_a_killed_build_left_is_cleared(tmp_path: Path) -> None:
-    left = staging_folder(tmp_path / "a")
-    (left / "tokens" / "training").mkdir(parents=True)
-    (left / "tokens" / "training" / "range").write_text("x")
-    (left / "file").write_text("x")
-    (left / "lock").touch()
-
-    with staging(tmp_path / "a") as folder:
-        assert [entry.name for entry in folder.iterdir()] == ["lock"]
-
-
-def test_second_build_of_the_same_output_is_told(tmp_path: Path) -> None:
-    with staging(tmp_path / "a"), staging(tmp_path / "b"):
-        _assert_refused(tmp_path / "a", "another build is writing to")
-    with staging(tmp_path / "a"):
-        pass
 
 
 def _assert_refused(output: Path, message: str) -> None:
@@ -161,29 +134,6 @@ def test_file_and_current_folder_are_not_replaced(
     for path in (Path(output), Path(output).absolute()):
         with pytest.raises(ArtifactError, match=message):
             refuse_foreign_folder(path)
-
-
-@pytest.mark.parametrize("parent", ["file", "/proc"])
-def test_place_that_cannot_be_written(tmp_path: Path, parent: str) -> None:
-    (tmp_path / "file").touch()
-
-    _assert_refused(tmp_path / parent / "a", r"cannot be written: .*Choose another --output")
-
-
-def test_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    write_text(path, "first")
-
-    def fail() -> None:
-        with replaced_when_whole(path) as temporary:
-            temporary.write_text("half")
-            assert path.read_text() == "first"
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
-    assert path.read_text() == "first"
 
 
 def _leave(output: Path, identity: str, *, with_receipt: bool) -> None:

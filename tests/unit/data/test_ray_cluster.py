@@ -18,42 +18,46 @@ from bridgepack.data.workers.ray_tasks import WorkerSetup, run_task
 from bridgepack.errors import ConfigError
 
 
-def test_an_address_is_a_host_and_a_port_or_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("option", "variable", "address"),
+    [
+        (None, None, None),
+        ("local", None, None),
+        ("auto", None, "auto"),
+        ("10.0.0.1:6379", None, "10.0.0.1:6379"),
+        ("[fd00::1]:6379", None, "[fd00::1]:6379"),
+        (None, "head:6379", "head:6379"),
+        ("local", "head:6379", None),
+    ],
+)
+def test_the_option_or_the_environment_names_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, option: str | None, variable: str | None, address: str | None
+) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert ray_settings(None).address is None
-    assert ray_settings("local").address is None
-    assert ray_settings("auto").address == "auto"
-    assert ray_settings("10.0.0.1:6379", 8) == RaySettings(address="10.0.0.1:6379", num_workers=8)
-    assert ray_settings("[fd00::1]:6379").address == "[fd00::1]:6379"
+    if variable:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    assert ray_settings(option, 8) == RaySettings(address=address, num_workers=8)
 
 
-def test_the_environment_names_a_cluster_unless_the_option_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    assert ray_settings(None).address == "head:6379"
-    assert ray_settings("local").address is None
+def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "head")
-    with pytest.raises(ConfigError, match="RAY_ADDRESS is 'head'; allowed: HOST:PORT, auto, local"):
-        ray_settings(None)
-
-
-def test_addresses_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ConfigError, match="The Ray client is not supported"):
-        ray_settings("ray://head:10001")
-    with pytest.raises(ConfigError, match="Give the address that `ray start --head` prints"):
-        ray_settings("")
-
-
-def test_ray_that_is_missing_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r'pip install -e "\.\[ray\]", or use --engine local'):
-        build_options(engine="ray")
-
-
-def test_options_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ConfigError, match="Add --engine ray"):
-        build_options(engine="local", ray_address="head:6379")
-    with pytest.raises(ConfigError, match="engine is 'spark'; allowed: local, ray"):
-        build_options(engine="spark")
+    num_refused = 0
+    for refuse, message in (
+        (partial(ray_settings, None), "RAY_ADDRESS is 'head'; allowed: HOST:PORT, auto, local"),
+        (partial(ray_settings, "ray://head:10001"), "The Ray client is not supported"),
+        (partial(ray_settings, ""), "Give the address that `ray start --head` prints"),
+        (
+            partial(build_options, engine="ray", ray_address="local"),
+            r'pip install -e "\.\[ray\]", or use --engine local',
+        ),
+        (partial(build_options, engine="local", ray_address="head:6379"), "Add --engine ray"),
+        (partial(build_options, engine="spark"), "engine is 'spark'; allowed: local, ray"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            refuse()
+        num_refused += 1
+    assert num_refused == 6
 
 
 def test_an_address_where_nobody_is_fails_at_once() -> None:

@@ -10,7 +10,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
-from bridgepack.errors import ArtifactError, ConfigError, DataError, StoreError
+from bridgepack.errors import ArtifactError, ConfigError, StoreError
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
 
 ROWS = [tokenized_row(*([10 + index % 200] * (2 + index % 30))) for index in range(300)]
@@ -109,8 +109,3 @@ def test_store_that_knows_nothing_and_folder_that_is_no_artifact(tmp_path: Path,
         _repack(tmp_path / "out", store=tmp_path / "none", packing__seed=4)
     with pytest.raises(ArtifactError, match="does not exist"):
         _repack(tmp_path / "none", packing__seed=4)
-
-
-def test_row_that_is_too_long_stops_it_when_the_recipe_says_so(tmp_path: Path, recipe: SFTRecipe) -> None:
-    with pytest.raises(DataError, match=r"a.jsonl row 16: over_long: 16 runtime tokens; at most 15"):
-        _repack(tmp_path / "out", preprocessing__over_long="error", packing__max_sequence_length=15)

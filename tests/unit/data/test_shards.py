@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts, read_shard_row
-from bridgepack.data.shards.write import rows_per_group, shard_name, write_shard
+from bridgepack.data.shards.write import rows_per_group, write_shard
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
+from tests.support.packed_rows import SCHEMA
 from tests.unit.rules.in_memory_artifact import COLUMNS, row_batch
 
 ROWS = [[*range(10 * row, 10 * row + 1 + row % 4), 2] for row in range(23)]
@@ -37,13 +38,6 @@ def test_row_groups_hold_about_as_many_tokens_whatever_the_size(packed_sequence_
     assert rows_per_group(packed_sequence_size) == rows
 
 
-def test_shards_are_named_so_that_they_sort() -> None:
-    names = [shard_name(index, 12) for index in range(12)]
-
-    assert names[0] == "shard-00000-of-00012.idx.parquet"
-    assert sorted(names) == names
-
-
 def test_columns_are_those_the_host_reads(shard: Path) -> None:
     facts = read_shard_facts(shard, "s", None)
 
@@ -60,6 +54,29 @@ def test_same_rows_give_the_same_bytes(shard: Path) -> None:
     write_shard(again, iter(batches), packed_sequence_size=1 << 14)
 
     assert again.read_bytes() == shard.read_bytes()
+
+
+def test_file_without_rows(tmp_path: Path) -> None:
+    assert write_shard(tmp_path / "s.parquet", iter(()), packed_sequence_size=4096) == 0
+
+    table = pq.read_table(tmp_path / "s.parquet")
+    assert (table.schema, table.num_rows) == (SCHEMA, 0)
+
+
+def test_a_mask_takes_little_room_and_nothing_is_said_twice(tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).integers(2**31, size=4097).tolist()
+    rows = row_batch([[ids, [0, 1] * 2048 + [0], [0, 9]]] * 8)
+    write_shard(tmp_path / "s.parquet", iter([rows]), packed_sequence_size=4096)
+    metadata = pq.ParquetFile(tmp_path / "s.parquet").metadata
+
+    columns = [metadata.row_group(0).column(index) for index in range(3)]
+    assert {(column.compression, column.is_stats_set, column.has_dictionary_page) for column in columns} == {
+        ("ZSTD", False, False)
+    }
+    assert columns[1].total_compressed_size < 8 * 4097 // 4
+    assert columns[2].num_values == 16
+    assert metadata.serialized_size < 900
+    assert metadata.metadata is None
 
 
 def test_single_rows(shard: Path) -> None:
@@ -114,17 +131,6 @@ def test_shard_of_another_shape(tmp_path: Path, columns: dict[str, Any], message
 
     with pytest.raises(ArtifactError, match=message):
         list(iter_row_groups(path, "s", max_tokens=10))
-
-
-def test_large_lists_of_wide_integers_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "s.idx.parquet"
-    lists = {name: pa.array([[1, 0], [2, 0, 0]], pa.large_list(pa.int64())) for name in ("input_ids", "loss_mask")}
-    pq.write_table(pa.table({**lists, "seq_start_id": pa.array([[0], [0]], pa.large_list(pa.uint16()))}), path)
-
-    (batch,) = iter_row_groups(path, "s", max_tokens=10)
-
-    assert batch.input_ids.tolist() == [1, 0, 2, 0, 0]
-    assert batch.row(1).loss_mask.tolist() == [2, 0, 0]
 
 
 @pytest.mark.parametrize("max_tokens", [1, 3, 7, 20, 1000])

@@ -36,6 +36,8 @@ def test_tokens_and_index_come_back(path: Path) -> None:
     assert arrays.input_ids.tolist() == [*A[0], *B[0], *C[0]]
     assert arrays.loss_mask.tolist() == [*A[1], *B[1], *C[1]]
     assert arrays.offsets.tolist() == [0, 4, 7, 9]
+    found = [arrays.sequence(index) for index in (1, 0, 2)]
+    assert [(ids.tolist(), mask.tolist()) for ids, mask in found] == [B, A, C]
     assert index.stored_lengths.tolist() == [4, 3, 2]
     assert index.row_offsets.tolist() == [0, 1, 3]
     assert index.num_trained.tolist() == index.num_learned.tolist() == [2, 2, 1]
@@ -53,12 +55,6 @@ def test_file_without_sequences(tmp_path: Path) -> None:
     assert read_token_index(tmp_path / "a").num_blank_lines == 7
     assert token_arrays(tmp_path / "a").offsets.tolist() == [0]
     check_token_file(tmp_path / "a")
-
-
-def test_a_sequence_is_found_by_its_position(path: Path) -> None:
-    arrays = token_arrays(path)
-    found = [arrays.sequence(index) for index in (1, 0, 2)]
-    assert [(ids.tolist(), mask.tolist()) for ids, mask in found] == [B, A, C]
 
 
 def test_every_changed_byte_and_every_cut_is_seen(path: Path) -> None:

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
-from bridgepack.data.sequences.scan import find_all, scan_turns
+from bridgepack.data.sequences.scan import scan_turns
 from bridgepack.data.tokenizers.engines import joined
 
 #: 1 begins a turn, 2 and 3 say whose; 4 ends one, 5 may follow it.
@@ -85,8 +84,3 @@ def test_only_answer_at_the_end() -> None:
     assert found.is_found.tolist() == [True, True, True]
     assert found.ends_with_only_answer.tolist() == [True, False, False]
     assert found.mask.tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0]
-
-
-@pytest.mark.parametrize(("pattern", "places"), [([1, 2], [0, 2]), ([2, 1, 2], [1]), ([3], []), ([], [])])
-def test_find_all(pattern: list[int], places: list[int]) -> None:
-    assert find_all(np.array([1, 2, 1, 2], dtype=np.int32), pattern).tolist() == places
