@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.plain import field_names, value_at
+from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.wiring import Setting
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.errors import ConfigError
@@ -42,15 +42,6 @@ class Container:
 
 def override(path: str, value: Any) -> Setting:
     return Setting(path=path, value=value, origin="recipe", field=f"bridge_overrides.{path}")
-
-
-def test_setting_is_written() -> None:
-    config = Container(model=Model())
-
-    assign(config, [override("model.cp_comm_type", "a2a"), override("env_vars.NCCL_DEBUG", "WARN")])
-
-    assert config.model == Model(cp_comm_type="a2a")
-    assert config.env_vars == {"NCCL_DEBUG": "WARN"}
 
 
 def test_sections_that_are_none_are_made() -> None:
@@ -104,11 +95,3 @@ def test_value_is_copied() -> None:
     value["a"].append(2)
 
     assert config.dataset_kwargs == {"a": [1]}
-
-
-def test_value_at_a_path_that_leads_nowhere() -> None:
-    config = Container(model=Model())
-
-    assert value_at(config, "comm_overlap.bucket_size") is None
-    assert value_at(config, "model.no_such_field") is None
-    assert field_names(config.model) == {"num_layers", "cp_comm_type"}

@@ -3,24 +3,10 @@
 import pytest
 
 from bridgepack.bridge.recipe import config_of_recipe
-from bridgepack.bridge.shipped import is_shipped_model, shipped_name
+from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.training import ModelConfig
 from tests.support.bridge_recipes import recipe_of
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "qwen3_8b_sft_4gpu_h100_bf16_config",
-        "qwen3_8b_sft_4gpu_h100_bf16",
-        "bridge:qwen3_8b_sft_4gpu_h100_bf16_config",
-        "bridge:qwen3_8b_sft_4gpu_h100_bf16",
-    ],
-)
-def test_name_of_the_function(name: str) -> None:
-    assert shipped_name(name) == "qwen3_8b_sft_4gpu_h100_bf16_config"
-    assert is_shipped_model(ModelConfig(name=name))
 
 
 def test_hub_ids_and_folders_are_no_shipped_recipes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

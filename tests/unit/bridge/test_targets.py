@@ -1,7 +1,6 @@
 """What a check is pointed at is told apart; a recipe and a saved config become settings in the host's paths."""
 
 import dataclasses
-import enum
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -10,7 +9,6 @@ from ruamel.yaml import YAML
 
 from bridgepack.bridge.artifact_paths import paths_of_artifact
 from bridgepack.bridge.locations import line_of
-from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.recipe import recipe_field
 from bridgepack.bridge.targets import load_target
 from bridgepack.errors import ConfigError
@@ -61,19 +59,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class Mode(enum.Enum):
-    FLASH = 1
-
-
 @dataclasses.dataclass
 class Part:
     """One section of a container."""
 
     size: int = 1
-    mode: Mode = Mode.FLASH
-    path: Path = Path("/data")
-    function: Any = len
-    kwargs: dict[str, Any] = dataclasses.field(default_factory=lambda: {"a": (1, 2)})
 
 
 @dataclasses.dataclass
@@ -124,15 +114,6 @@ def test_saved_config(folder: Path) -> None:
     assert specs["packed_metadata_path"] == PurePosixPath()  # what the host itself reads back
 
 
-def test_live_container() -> None:
-    container = ConfigContainer()
-    container.dataset.pack_sequences_in_batch = True  # type: ignore[attr-defined]
-    target = load_target(container)
-    assert target.kind == "container"
-    assert target.config is not None
-    assert target.config.values["dataset"]["pack_sequences_in_batch"] is True
-
-
 def test_python_function_in_a_file(folder: Path) -> None:
     (folder / "mine.py").write_text(
         "from tests.unit.bridge.test_targets import ConfigContainer\nmy_config = ConfigContainer\n"
@@ -163,14 +144,6 @@ def test_artifact(folder: Path) -> None:
 def test_mistakes(folder: Path, target: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_target(target)
-
-
-def test_plain_values() -> None:
-    values = plain_values(Part())
-    assert values["mode"] == {"_target_": f"{__name__}.Mode", "_name_": "FLASH"}
-    assert values["path"] == Path("/data")
-    assert values["function"] == {"_target_": "builtins.len", "_call_": False}
-    assert values["kwargs"] == {"a": [1, 2]}
 
 
 def test_lines(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from bridgepack.bridge.writing.values import dataclass_in, declared_types, host_value
+from bridgepack.bridge.writing.values import declared_types, host_value
 from bridgepack.errors import ConfigError
 
 
@@ -86,9 +86,3 @@ def test_value_that_does_not_fit(name: str, value: Any, allowed: str) -> None:
 
     assert str(raised.value).startswith(f"bridge_overrides.{name} is {value!r}; allowed: ")
     assert allowed in str(raised.value)
-
-
-def test_the_one_dataclass_of_an_annotation() -> None:
-    assert dataclass_in(TYPES["overlap"]) is Overlap
-    assert dataclass_in(Overlap | Host | None) is None
-    assert dataclass_in(int | None) is None

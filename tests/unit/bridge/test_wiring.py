@@ -54,14 +54,6 @@ def test_the_learning_rate_follows_the_method() -> None:
     assert settings(optimizer={"lr": 2e-5})["optimizer.lr"].origin == "recipe"
 
 
-def test_an_override_wins() -> None:
-    found = settings(bridge_overrides={"train": {"global_batch_size": 8}})
-    assert (found["train.global_batch_size"].value, found["train.global_batch_size"].field) == (
-        8,
-        "bridge_overrides.train.global_batch_size",
-    )
-
-
 def test_an_override_of_a_recipe_keeps_what_was_not_written_unwritten() -> None:
     recipe = SFTRecipe.from_mapping(BASE).override({"cuda_graphs": {"implementation": "full_iteration"}})
     assert recipe.cuda_graphs.implementation == "full_iteration"

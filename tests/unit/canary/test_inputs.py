@@ -51,15 +51,6 @@ def test_each_layout_needs_its_multiple(layout: Layout, multiple: int) -> None:
     assert multiple_for(layout) == multiple
 
 
-def test_packs_that_fit_stay_as_they_are() -> None:
-    packs = _input(Layout())
-
-    assert _lengths(packs) == [3, 6]
-    assert not packs.is_laid_out_anew
-    assert packs.entries == ENTRIES
-    assert packs.settings.packed_sequence_size == 16
-
-
 def test_packs_that_do_not_fit_are_padded_with_their_metadata() -> None:
     packs = _input(Layout(context=2))
 
@@ -67,13 +58,6 @@ def test_packs_that_do_not_fit_are_padded_with_their_metadata() -> None:
     assert packs.is_laid_out_anew
     assert packs.entries == ({"max_samples_per_bin": 2, "dataset_max_seqlen": 8, "min_packed_seqlen": 12},)
     assert packs.settings.pad_seq_to_mult == 4
-
-
-def test_packs_are_kept_where_that_is_asked_for() -> None:
-    packs = _input(Layout(context=2), keeps_boundaries=True)
-
-    assert _lengths(packs) == [3, 6]
-    assert packs.settings.pad_seq_to_mult == 1
 
 
 def test_a_cut_pack_is_emptier_than_the_metadata_says() -> None:
@@ -87,15 +71,6 @@ def test_wrong_metadata_stays_wrong_where_packs_are_padded() -> None:
     stale = ({**ENTRIES[0], "dataset_max_seqlen": 3},)
 
     assert _input(Layout(context=2), entries=stale).entries[0]["dataset_max_seqlen"] == 4
-
-
-def test_planted_metadata_and_lengths_are_wrong() -> None:
-    halved = _input(Layout(), fault=faults.MAX_SEQLEN_TOO_SMALL)
-    misaligned = _input(Layout(context=2), fault=faults.WRONG_MULTIPLE)
-
-    assert halved.entries[0]["dataset_max_seqlen"] == 3
-    assert _lengths(misaligned) == [3, 6]
-    assert [len(row.input_ids) for row in misaligned.intended] == [14]
 
 
 def test_lengths_that_fit_by_chance_are_made_wrong() -> None:

@@ -75,12 +75,6 @@ def _names(packs: PackedInput, *ranks: SeenRank) -> dict[str, str]:
     return {finding.name: finding.message for finding in named_faults(outcome, packs)}
 
 
-def test_nothing_is_named_where_all_is_well() -> None:
-    packs = _packs()
-
-    assert _names(packs, _seen(packs)) == {}
-
-
 def test_context_ranks_get_their_tokens() -> None:
     aligned = laid_out(sequences_of(ROW, EOS), 4, EOS)
     packs = _packs(Layout(context=2), rows=(aligned, OTHER), intended=(aligned, OTHER))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bridgepack.canary.processes import HostProcess
-from bridgepack.canary.worker import _last_lines, _reason
+from bridgepack.canary.worker import _reason
 from bridgepack.errors import ConfigError
 
 
@@ -20,14 +20,6 @@ def test_the_last_error_is_the_reason() -> None:
 def test_a_rank_that_was_killed_most_often_wanted_memory() -> None:
     assert _reason([], 1, [None, -9]) == "rank 1 was ended by SIGKILL, most often for want of memory"
     assert _reason([], 1, [None, -11]) == "rank 1 was ended by SIGSEGV"
-
-
-def test_last_lines_leave_blanks_out(tmp_path: Path) -> None:
-    log = tmp_path / "rank0.log"
-    log.write_text("".join(f"line {index}\n\n" for index in range(40)))
-
-    assert _last_lines(log) == [f"line {index}" for index in range(28, 40)]
-    assert _last_lines(tmp_path / "missing") == []
 
 
 def test_a_host_process_that_ends_is_told_with_its_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import bridgepack
-from bridgepack.checking.options import CheckOptions, checked_given
+from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
@@ -70,10 +70,3 @@ def test_an_environment_by_name() -> None:
 def test_targets_that_are_none(target: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         bridgepack.check(target)
-
-
-def test_given_lists_become_what_rules_read() -> None:
-    assert checked_given({"end_of_turn_ids": [7], "expects_bos": False}) == {
-        "end_of_turn_ids": (7,),
-        "expects_bos": False,
-    }

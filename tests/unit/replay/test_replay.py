@@ -1,6 +1,5 @@
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings
@@ -8,7 +7,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 from bridgepack.replay.evaluation import EvaluationSchedule
-from bridgepack.replay.order import FILLER, PackOrder, replay_order
+from bridgepack.replay.order import PackOrder, replay_order
 from bridgepack.replay.rows import ShardIndex, ShardRow
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
@@ -58,13 +57,6 @@ def test_permutation_refuses_what_torch_draws_otherwise() -> None:
         torch_permutation(214748364, 0)
 
 
-def test_no_global_generator_is_touched() -> None:
-    before = np.random.get_state(legacy=False)["state"]["key"].tolist()
-    _packs(replay_order(_settings(max_samples=7)), 1, 2, 3)
-
-    assert np.random.get_state(legacy=False)["state"]["key"].tolist() == before
-
-
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
@@ -88,13 +80,6 @@ def test_unknown_ranks_are_refused() -> None:
 def test_before_0_6_a_run_resumed_near_the_end_of_an_epoch_waits_forever() -> None:
     with pytest.raises(ConfigError, match=r"0\.5\.1 waits forever with 4 of 5 packs consumed"):
         replay_order(_settings(version="0.5.1", resume_step=2))
-
-
-def test_a_last_batch_is_filled_up() -> None:
-    order = replay_order(_settings(drop_last=False))
-
-    assert _packs(order, 3) == [[[3], [FILLER]]]
-    assert order.filler_pack == 4
 
 
 def test_single_goes_through_the_packs_once() -> None:

@@ -21,34 +21,6 @@ def _raw(rows: list[Row]) -> Rows:
     return rows_of(row_batch(rows), CONTEXT)
 
 
-def test_gaps_and_lengths() -> None:
-    raw = _raw(ROWS)
-    assert raw.row_lengths.tolist() == [7, 3, 5]
-    assert raw.starts.tolist() == [0, 4, 0, 0, 3]
-    assert raw.gaps.tolist() == [4, 3, 3, 3, 2]
-    assert raw.is_last_start.tolist() == [False, True, True, False, True]
-
-
-def test_sequences_in_flat_coordinates() -> None:
-    rows = _raw(ROWS)
-    assert rows.sequence_begin.tolist() == [0, 4, 7, 10, 13]
-    assert rows.sequence_end.tolist() == [4, 7, 10, 13, 15]
-    assert rows.runtime_lengths.tolist() == [3, 2, 2, 2, 1]
-    assert rows.row_widths.tolist() == [5, 2, 3]
-    assert rows.trained_per_sequence.tolist() == [2, 2, 1, 1, 1]
-    assert rows.eos_positions.tolist() == [3, 6, 9, 14]
-
-
-def test_taking_some_rows_is_like_never_having_read_the_others() -> None:
-    taken = _raw(ROWS).only(np.array([True, False, True]))
-    alone = _raw([ROWS[0], ROWS[2]])
-    assert taken.numbers.tolist() == [0, 2]
-    assert taken.input_ids.tolist() == alone.input_ids.tolist()
-    assert taken.stored_mask.tolist() == alone.stored_mask.tolist()
-    assert taken.sequence_begin.tolist() == alone.sequence_begin.tolist()
-    assert taken.sequence_end.tolist() == alone.sequence_end.tolist()
-
-
 def test_offsets_need_not_begin_at_zero() -> None:
     whole = row_batch(ROWS)
     tail = replace(

@@ -39,12 +39,6 @@ def test_offenders_are_counted_and_the_first_ones_named() -> None:
     assert finding.allowed == "at most packed_sequence_size, 16"
 
 
-def test_sequences_are_named_within_their_row() -> None:
-    row = [[11, 12, 2, 21, 22, 2], [0, 1, 0, 0, 1, 1], [0, 3]]
-    report = check({"rows": {"training": [GOOD, row]}})
-    assert [finding.where for finding in report.findings] == [f"{SHARD} row 1, sequence 1"]
-
-
 def test_examples_follow_the_splits_whatever_their_size() -> None:
     other = [[31, 32, 33, 2, 41, 42, 2], [0, 1, 1, 0, 1, 1, 1], [0, 4]]
     bad = [[11, 12, 13, 2], [0, 1, 1, 1], [0]]
@@ -52,14 +46,6 @@ def test_examples_follow_the_splits_whatever_their_size() -> None:
     [finding] = report.findings
     last = "validation/shard-00000-of-00001.idx.parquet row 0, sequence 1"
     assert (finding.num_occurrences, finding.examples) == (2, (f"{SHARD} row 1, sequence 0", last))
-
-
-def test_structurally_broken_rows_are_kept_from_later_rules() -> None:
-    report = check({"rows": {"training": [SHORT_MASK, GOOD, FINAL_BOUNDARY, TOO_WIDE, [[], [], []]]}})
-    assert _codes(report) == ["BP303", "BP305", "BP328", "BP330"]
-    [wide] = [finding for finding in report.findings if finding.code == "BP330"]
-    assert wide.where == f"{SHARD} row 3"
-    assert (report.num_rows, report.num_sound_rows) == (5, 2)
 
 
 def _reasons(report: CheckReport) -> dict[str, str]:

@@ -7,8 +7,6 @@ import pytest
 from bridgepack.rules import CheckReport
 from tests.unit.rules.in_memory_artifact import check
 
-Row = list[list[Any]]
-
 
 def _codes(report: CheckReport) -> set[str]:
     return {finding.code for finding in report.findings}
@@ -65,9 +63,3 @@ def test_full_loss_is_no_finding_where_the_recipe_says_so() -> None:
 )
 def test_what_is_trained(sequences: Any, case: dict[str, Any], expected: set[str]) -> None:
     assert _codes(check(_rows(sequences) | case)) == expected
-
-
-def test_integer_weights_are_reported() -> None:
-    report = check(_rows([([11, 12, 13, 2], [0, 2, 1, 0]), ([11, 12, 13, 2], [0, -1, 1, 0])]))
-    [finding] = [finding for finding in report.findings if finding.code == "BP310"]
-    assert (finding.found, finding.num_occurrences) == ("mask element 2", 2)

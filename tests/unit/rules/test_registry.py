@@ -7,7 +7,7 @@ import pytest
 
 import bridgepack.rules
 from bridgepack.releases import TARGET
-from bridgepack.rules import Rule, find_rule
+from bridgepack.rules import Rule
 from bridgepack.rules.engine.rule import RunRule
 from bridgepack.rules.groups import group_of
 from bridgepack.rules.registry import ALL_RULES
@@ -37,10 +37,3 @@ def test_rule_says_what_why_and_how_to_fix(rule: Rule) -> None:
     assert rule.summary.endswith(".")
     assert all((rule.source, rule.bad, rule.good, rule.fix))
     assert "\n" not in rule.why + rule.bad + rule.good + rule.fix
-
-
-def test_find_rule() -> None:
-    found = find_rule("BP303")
-    assert found is not None
-    assert found.name == "loss-mask-length-differs"
-    assert find_rule("BP999") is None

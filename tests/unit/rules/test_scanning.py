@@ -69,12 +69,6 @@ def test_parts_hold_every_row_group_once(tokens: list[int], part_tokens: int) ->
     assert [part.first_row for part in parts] == [(part.row_groups or range(1)).start for part in parts]
 
 
-def test_rules_are_pickled_by_name() -> None:
-    copy = pickle.loads(pickle.dumps(ARTIFACT_RULES))  # noqa: S301 (our own bytes)
-    assert all(one is other for one, other in zip(copy, ARTIFACT_RULES, strict=True))
-    assert ARTIFACT_RULES
-
-
 @settings(deadline=None, max_examples=40)
 @given(ROWS, ROWS, st.integers(1, 60), st.integers(1, 60), st.integers(1, 4))
 def test_the_cut_never_shows(

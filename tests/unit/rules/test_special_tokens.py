@@ -49,3 +49,13 @@ def test_prompts_and_completions_end_with_eos_whatever_the_template_does() -> No
 
 def test_bos_that_is_eos_is_not_judged() -> None:
     assert "BP531" not in _codes([2, 2, 11, 12, 2], [0, 0, 1, 1, 0], {"bos_token_id": 2})
+
+
+@pytest.mark.parametrize(
+    ("token", "padded_vocab_size", "expected"),
+    [(99, 128, set()), (99, 100, set()), (100, 100, {"BP311"}), (100, 128, {"BP312"}), (127, 128, {"BP312"})],
+)
+def test_vocabulary_padding_begins_at_the_tokenizers_size_and_ends_before_the_models(
+    token: int, padded_vocab_size: int, expected: set[str]
+) -> None:
+    assert _codes([11, token, 13, 2], [0, 1, 1, 0], context={"padded_vocab_size": padded_vocab_size}) == expected

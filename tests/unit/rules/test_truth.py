@@ -48,14 +48,6 @@ def test_most_padding_counts_no_trained_eos_and_fewer_than_the_multiple() -> Non
     assert _truth([all_eos], CONTEXT).max_alignment_tokens == 3
 
 
-def test_hash_does_not_depend_on_the_place() -> None:
-    sequence = [11, 12, 13, 2]
-    alone: Row = [sequence, [0] * 4, [0]]
-    later: Row = [[5, 6, 7, *sequence, 8, 9], [0] * 9, [0, 3, 7]]
-    [expected] = hash_sequences(_sound([alone])).hashes
-    assert hash_sequences(_sound([later, later])).hashes.tolist()[1::3] == [expected, expected]
-
-
 def test_hash_tells_zeros_apart() -> None:
     rows: list[Row] = [[[0, 0], [0, 0], [0]], [[0, 0, 0], [0, 0, 0], [0]], [[0, 1], [0, 0], [0]]]
     assert len(set(hash_sequences(_sound(rows)).hashes.tolist())) == 3
@@ -108,22 +100,10 @@ def test_lengths_and_widths() -> None:
     assert (truth.mean_row_width, truth.max_sequences_per_row, truth.max_token_id) == (17, 2, 17)
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        (FULL_END_PADDED, 1),
-        (FULL_PADDED_INSIDE, 0),
-        (FULL_UNPADDED, 0),
-        (SHORT_UNPADDED, 1),
-        (SHORT_END_PADDED, 0),
-    ],
-)
-def test_rows_whose_boundaries_differ_in_the_last_entry_only(row: Row, expected: int) -> None:
-    assert _truth([row]).num_blind_rows == expected
-
-
 def test_blind_rows_are_those_of_the_reference_formula() -> None:
-    assert _truth(EVERY).num_blind_rows == sum(_is_blind(row, size=8, eos=2) for row in EVERY)
+    blind = [_is_blind(row, size=8, eos=2) for row in EVERY]
+    assert [_truth([row]).num_blind_rows for row in EVERY] == blind
+    assert _truth(EVERY).num_blind_rows == sum(blind) > 0
 
 
 def test_without_eos_no_row_is_blind() -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.running import assignment
-from bridgepack.running.assignment import Assignment, artifact_of, assignment_of, decode, encode, record
+from bridgepack.running.assignment import Assignment, artifact_of, assignment_of, decode, encode
 from bridgepack.running.folder import ArtifactPlace, RunFolder
 
 #: What shells, YAML, JSON and torchx's macros each take for something else.
@@ -132,14 +131,6 @@ def test_settings_that_plugins_add_reach_megatron_bridge(tmp_path: Path) -> None
     }
     with pytest.raises(ConfigError, match="the argument 'nonsense'; allowed: path=value"):
         assignment_of(["--assignment", word, "nonsense"], program="p", description="d")
-
-
-def test_record_leaves_recipe_and_launch(tmp_path: Path) -> None:
-    sent = Assignment(recipe=small(), run_folder=RunFolder(tmp_path / "run"), launch={"git": None})
-    record(sent)
-
-    assert load_recipe(sent.run_folder.path / "recipe.yaml") == sent.recipe
-    assert sent.run_folder.read("launch.json") == {"git": None}
 
 
 def test_artifact_is_what_is_told_then_what_was_built_then_the_recipe_s(tmp_path: Path) -> None:

@@ -59,16 +59,6 @@ def test_command_line_of_people(recipe: SFTRecipe, tmp_path: Path, monkeypatch: 
     assert Path(place.path).parent == tmp_path / "artifacts"
 
 
-def test_artifact_of_the_recipe_is_built_there(recipe: SFTRecipe, tmp_path: Path) -> None:
-    own = str(tmp_path / "own")
-
-    assert run(recipe, tmp_path, artifact=own) == 0
-    assert run(recipe, tmp_path, artifact=own) == 0
-    place = RunFolder(tmp_path / "run").read_artifact()
-    assert place is not None
-    assert place.path == own
-
-
 def test_other_packs_at_the_recipe_s_artifact_stay(
     recipe: SFTRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from bridgepack.records.guarded import GroupSizes, RankEvidence, RankFacts, RankPlace, StepFacts
 from bridgepack.rules.engine.report import findings_of
 from bridgepack.rules.registry import STEP_RULES
-from bridgepack.running.guard.report import Alarm, GuardViolationError, watched_notice
+from bridgepack.running.guard.report import Alarm, watched_notice
 from tests.support.docs_blocks import blocks
 
 
@@ -82,14 +82,6 @@ def test_a_record_is_plain_and_has_the_evidence() -> None:
     assert (record["kind"], record["step"], record["num_ranks"]) == ("guard-violation", 3, 3)
     assert record["findings"][0]["code"] == "BP890"
     assert record["ranks"][1]["evidence"]["host"] == "node7"
-
-
-def test_a_violation_is_an_error_with_the_alarm() -> None:
-    alarm = _alarm()
-    error = GuardViolationError(alarm)
-
-    assert str(error) == alarm.text()
-    assert error.alarm is alarm
 
 
 def test_a_notice_says_what_was_looked_at() -> None:
