@@ -136,7 +136,7 @@ def test_experts_and_not_stages_make_ranks_wait_in_each_micro_batch(
     [
         ({"train": {"global_batch_size": 0}}, "train.global_batch_size is 0"),
         ({"model": {"expert_model_parallel_size": "x"}, "dataset": {"seed": "x"}}, "dataset.seed is 'x'"),
-        ({"train": {"num_epochs": float("inf"), "train_iters": None}}, "infinity"),
+        ({"train": {"num_epochs": float("inf"), "train_iters": None}}, "train.num_epochs is inf; allowed: finite"),
         ({"train": {"global_batch_size": 4096}}, "at most the number of packs"),
         ({"dataset": {"max_train_samples": 4}}, "dataset.max_train_samples is 4"),
     ],
