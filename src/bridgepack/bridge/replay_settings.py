@@ -203,7 +203,10 @@ def _num_steps(values: _Values, num_samples: int) -> int | None:
     size = values.integer("train.global_batch_size")
     require_positive("train.global_batch_size", size)
     if epochs is not None:
-        return math.ceil(epochs * math.ceil(num_samples / size))
+        num_steps = epochs * math.ceil(num_samples / size)
+        if not math.isfinite(num_steps):
+            raise ConfigError(f"train.num_epochs is {epochs}; allowed: finite numbers. Set it to 1.")
+        return math.ceil(num_steps)
     if samples is not None:
         return samples // size
     return values.integer_or_none("train.train_iters")

@@ -218,7 +218,7 @@ def _waiting(loaded: Target, options: CheckOptions, version: str) -> Waiting | s
     try:
         artifact = Artifact(folder, may_be_changed=True)
         return waiting_in(artifact, source, world_size=options.world_size, version=version)
-    except (BridgepackError, ValueError, OverflowError) as error:  # the latter of epochs that are no finite number
+    except BridgepackError as error:
         return str(error)
 
 

@@ -16,7 +16,7 @@ from bridgepack.planning.machines import Gpu
 from bridgepack.planning.shape import model_shape
 
 #: Source: `training_log` of megatron/bridge/training/utils/train_utils.py, 0.6.2.
-_STEP = re.compile(r"iteration\s+(\d+)/\s*\d+ \|.*?elapsed time per iteration \(ms\): ([\d.]+)")
+_STEP = re.compile(r"iteration\s+(\d{1,18})/\s*\d+ \|.*?elapsed time per iteration \(ms\): (\d+(?:\.\d*)?)")
 #: Steps that a fit needs, and how many times the median a step may take: the first ones compile and allocate.
 _LEAST_STEPS, _SLOWEST = 3, 1.5
 #: Spread (standard deviation over mean) of attention's share of the steps from which both constants can be told apart.

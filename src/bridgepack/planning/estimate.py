@@ -176,8 +176,11 @@ class Waiting:
 def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
     """Return how a recipe's ranks wait, over the first steps of the run, as the host reads the packs.
 
-    With expert parallelism the ranks exchange tokens, and so wait, in every micro batch; else once in a step. Packs
-    are balanced as a build balances them, across batches where the recipe says so, else within.
+    With expert parallelism the ranks exchange tokens, and so wait, in every micro batch; else once in a step, for the
+    gradients, with pipeline stages too. Packs are balanced as a build balances them, across batches where the recipe
+    says so, else within.
+
+    Source: megatron/core/pipeline_parallel/schedules.py of 0.19.2 (`no_sync_func`, until the last micro batch).
 
     Args:
         costs: shape [num_packs], float64, of each pack, in any unit.
@@ -195,7 +198,7 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
         slots,
         window_batches=balance.window_batches if balance.kind == "across_batches" else 1,
         seed=balance.seed,
-        matches_micro_batches=waits_often or topology.pipeline_model_parallel_size > 1,
+        matches_micro_batches=waits_often,
     )
     ratios = (straggler_ratios(one, slots, matches_micro_batches=waits_often) for one in (whole, whole[order]))
     straggler, balanced = (float(one.mean()) for one in ratios)

@@ -101,7 +101,7 @@ def model_shape(recipe: SFTRecipe) -> ModelShape:
     overrides = recipe.bridge_overrides.get("model", {})
     try:
         return shape_of({**_settings(recipe), **overrides})
-    except (KeyError, TypeError, ZeroDivisionError, AttributeError) as error:
+    except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError) as error:
         raise ConfigError(
             f"model.name is {shown(recipe.model and recipe.model.name)}; its sizes are not known: {error}. "
             f"Allowed: a model that states {', '.join(_NEEDED)}. Set what is missing in bridge_overrides.model."
@@ -176,10 +176,12 @@ def shape_of(values: Mapping[str, Any]) -> ModelShape:
         ConfigError: its attention has no formula here.
         KeyError: a size is missing.
     """
-    missing = [name for name in _NEEDED if not values.get(name)]
+    missing = [name for name in _NEEDED if type(values.get(name)) is not int or values[name] < 1]
     if missing:
         raise KeyError(", ".join(missing))
-    heads = values["num_attention_heads"]
+    heads, layers = values["num_attention_heads"], tuple(_layers(values))
+    if not layers:
+        raise KeyError("num_layers")
     multiple = values.get("make_vocab_size_divisible_by") or _VOCAB_MULTIPLE
     return ModelShape(
         hidden_size=values["hidden_size"],
@@ -189,7 +191,7 @@ def shape_of(values: Mapping[str, Any]) -> ModelShape:
         has_tied_embeddings=bool(values.get("share_embeddings_and_output_weights")),
         num_experts=values.get("num_moe_experts") or 0,
         longest=values.get("max_position_embeddings"),
-        layers=tuple(_layers(values)),
+        layers=layers,
     )
 
 

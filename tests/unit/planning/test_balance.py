@@ -117,14 +117,18 @@ def test_runs_that_cannot_be_balanced_are_refused(recipe: SFTRecipe, changes: di
         balance_for(with_changes(recipe, {"packing__balance__kind": "within_batch", **changes}))
 
 
-def test_experts_and_stages_make_ranks_wait_in_each_micro_batch(recipe: SFTRecipe) -> None:
-    changes = {"packing__balance__kind": "within_batch", "parallelism__pipeline_model_parallel_size": 2}
-
-    record = balance_for(with_changes(recipe, changes))
+@pytest.mark.parametrize(
+    ("name", "num_ranks", "waits_often"),
+    [("pipeline_model_parallel_size", 2, False), ("expert_model_parallel_size", 4, True)],
+)
+def test_experts_and_not_stages_make_ranks_wait_in_each_micro_batch(
+    recipe: SFTRecipe, name: str, num_ranks: int, waits_often: bool
+) -> None:
+    record = balance_for(with_changes(recipe, {"packing__balance__kind": "within_batch", f"parallelism__{name}": 2}))
 
     assert record is not None
-    assert record.matches_micro_batches
-    assert record.data_parallel_size == 2
+    assert record.matches_micro_batches == waits_often
+    assert record.data_parallel_size == num_ranks
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,7 @@ def test_experts_and_stages_make_ranks_wait_in_each_micro_batch(recipe: SFTRecip
     [
         ({"train": {"global_batch_size": 0}}, "train.global_batch_size is 0"),
         ({"model": {"expert_model_parallel_size": "x"}, "dataset": {"seed": "x"}}, "dataset.seed is 'x'"),
-        ({"train": {"num_epochs": float("inf"), "train_iters": None}}, "infinity"),
+        ({"train": {"num_epochs": float("inf"), "train_iters": None}}, "train.num_epochs is inf; allowed: finite"),
         ({"train": {"global_batch_size": 4096}}, "at most the number of packs"),
         ({"dataset": {"max_train_samples": 4}}, "dataset.max_train_samples is 4"),
     ],

@@ -104,3 +104,12 @@ def test_a_log_of_another_run_is_refused(
 
     with pytest.raises(ConfigError, match=message):
         calibrated(log, _recipe(**parallelism), Lengths(runtime=MIXED, share=1.0, origin=""), H100)
+
+
+def test_what_is_no_number_in_a_log_is_no_step(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    line = " iteration {step}/ 9 | elapsed time per iteration (ms): {time} |\n"
+    log.write_text("".join(line.format(step=step, time=time) for step, time in ((1, ".."), (2, "."), ("9" * 5000, 5))))
+
+    with pytest.raises(ConfigError, match="which has 0 step times; allowed: 3 or more"):
+        calibrated(log, _recipe(num_gpus=16), Lengths(runtime=MIXED, share=1.0, origin=""), H100)

@@ -97,3 +97,18 @@ def test_a_config_that_does_not_tell_is_refused(tmp_path: Path, config: str, mes
 
     with pytest.raises(ConfigError, match=message):
         step_cost(_recipe(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"num_layers": 0},
+        {"hidden_size": "wide"},
+        {"hidden_size": -1},
+        {"moe_layer_freq": [1]},
+        {"window_size": 8, "window_attn_skip_freq": [1]},
+    ],
+)
+def test_sizes_that_no_model_has_are_refused(overrides: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"its sizes are not known: .*Set what is missing in bridge_overrides.model"):
+        step_cost(_recipe("Qwen/Qwen3-8B", **overrides))

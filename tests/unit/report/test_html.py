@@ -214,6 +214,7 @@ def test_page_tells_how_long_ranks_wait_and_what_balance_would_give(tmp_path: Pa
     assert not isinstance(page.plan, str), page.plan
     text, sizes = Outline(page.html()).text, page.plan.of_sizes
     assert "on 2 x h100-80gb, by estimate" in text
+    assert "h100-80gb is assumed" in text
     assert {4096, 131072} < set(sizes)
     assert all(f"{one.tokens_per_s:,.0f}" in text for one in sizes.values() if one)
 
