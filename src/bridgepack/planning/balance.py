@@ -142,7 +142,7 @@ def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost)
         seed=wanted.seed,
         token_cost=cost[0],
         windows=cost[1],
-        matches_micro_batches=has_experts,
+        matches_micro_batches=has_experts or settings.topology.pipeline_model_parallel_size > 1,
         version=settings.version,
         loader=settings.loader,
         loader_seed=settings.seed,

@@ -176,11 +176,8 @@ class Waiting:
 def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
     """Return how a recipe's ranks wait, over the first steps of the run, as the host reads the packs.
 
-    With expert parallelism the ranks exchange tokens, and so wait, in every micro batch; else once in a step, for the
-    gradients, with pipeline stages too. Packs are balanced as a build balances them, across batches where the recipe
-    says so, else within.
-
-    Source: megatron/core/pipeline_parallel/schedules.py of 0.19.2 (`no_sync_func`, until the last micro batch).
+    With pipeline stages or experts they wait in every micro batch, for the next stage or for tokens; else once in a
+    step. Packs are balanced as a build balances them, across batches where the recipe says so, else within.
 
     Args:
         costs: shape [num_packs], float64, of each pack, in any unit.
@@ -190,7 +187,7 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
         ConfigError: the host does not run with it, or its batch grows at first.
     """
     topology, balance = recipe.parallelism, recipe.packing.balance
-    waits_often = topology.expert_model_parallel_size > 1
+    waits_often = topology.expert_model_parallel_size > 1 or topology.pipeline_model_parallel_size > 1
     whole = np.rint(costs / costs.mean() * _UNITS).astype(np.int64)
     slots = replay_order(_settings(recipe, len(costs))).first_pass()[:_MAX_STEPS]
     order = balanced_order(
