@@ -26,6 +26,8 @@ from bridgepack.errors import StoreError
 
 #: Why a file goes.
 UNUSED, OLD, OVER_SIZE, UNFINISHED = "unused", "old", "over_size", "unfinished"
+#: Folder of what earlier versions noted of compressed inputs.
+_OLD_INPUTS = "inputs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,6 +159,7 @@ def prune_store(
             for tokenization in (store.folder / TOKENIZATIONS).glob("*"):
                 if not any(tokenization.glob(f"*/*{TOKEN_SUFFIX}")):
                     shutil.rmtree(tokenization)
+            shutil.rmtree(store.folder / _OLD_INPUTS, ignore_errors=True)
         return Pruned(
             folder=str(store.folder),
             removed=tuple(removed),
