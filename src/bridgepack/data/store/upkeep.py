@@ -156,10 +156,9 @@ def prune_store(
             gone = [record.path for record in iter_build_records(store) if is_unused and not record.is_there]
             for path in [*chosen, *unfinished, *gone]:
                 path.unlink(missing_ok=True)
-            for tokenization in (store.folder / TOKENIZATIONS).glob("*"):
-                if not any(tokenization.glob(f"*/*{TOKEN_SUFFIX}")):
-                    shutil.rmtree(tokenization)
-            shutil.rmtree(store.folder / _OLD_INPUTS, ignore_errors=True)
+            for path in [*(store.folder / TOKENIZATIONS).glob("*"), *store.folder.glob(_OLD_INPUTS)]:
+                if not any(path.glob(f"*/*{TOKEN_SUFFIX}")):
+                    shutil.rmtree(path)
         return Pruned(
             folder=str(store.folder),
             removed=tuple(removed),
