@@ -45,7 +45,7 @@ def list_command(folder: Path | None, as_json: bool) -> int:
 
 @store.command()
 @_store_option
-@click.option("--unused", is_flag=True, help="Tokens and kept rows that no artifact still there is made of.")
+@click.option("--unused", is_flag=True, help="Tokens and kept rows that no artifact still in its place is made of.")
 @click.option("--older-than", type=Age(), help="Tokens that were not used for so long, e.g. 30d.")
 @click.option("--max-size", metavar="SIZE", help="Those not used for longest, until the rest fits, e.g. 100G.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

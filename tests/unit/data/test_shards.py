@@ -146,6 +146,17 @@ def test_every_row_comes_once_in_order_and_large_row_groups_come_in_pieces(tmp_p
     assert max_tokens < 1000 or len(batches) == 1
 
 
+def test_row_groups_without_rows_do_not_cut_batches(tmp_path: Path) -> None:
+    table = pa.table({"input_ids": [[1, 2], [3, 4]], "loss_mask": [[1, 0]] * 2, "seq_start_id": [[0]] * 2})
+    path = tmp_path / "a.parquet"
+    with pq.ParquetWriter(path, table.schema) as writer:
+        for part in (table, table.slice(0, 0), table):
+            writer.write_table(part)
+    assert pq.ParquetFile(path).metadata.num_row_groups == 3
+
+    assert [batch.num_rows for batch in iter_row_groups(path, "a", max_tokens=8)] == [4]
+
+
 def test_a_range_of_row_groups_and_damage_in_one(tmp_path: Path) -> None:
     shard = tmp_path / "a.parquet"
     _write(shard, row_group_size=4)

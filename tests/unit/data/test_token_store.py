@@ -149,10 +149,14 @@ def test_store_is_listed_and_pruned(tmp_path: Path, recipe: SFTRecipe) -> None:
     }
     assert prune_store(store, is_unused=True).removed == ()
 
+    (store / "inputs").mkdir()  # of an earlier version
+    (store / "inputs" / "a.json").write_text("{}")
     shutil.rmtree(tmp_path / "other")
     dry = prune_store(store, is_unused=True, is_dry_run=True)
     assert (len(dry.removed), len(_token_files(store))) == (num_ranges, 2 * num_ranges)
+    assert (store / "inputs").exists()
     assert prune_store(store, is_unused=True).removed == dry.removed
+    assert not (store / "inputs").exists()
     assert [entry.num_ranges for entry in list_store(store).tokenizations] == [num_ranges]
     assert len(list_store(store).artifacts) == 1
 

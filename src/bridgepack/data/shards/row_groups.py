@@ -36,7 +36,7 @@ def iter_row_groups(
         footer = _footer(path, file_stamp(path))
         with pq.ParquetFile(arrow_source(path), memory_map=True, metadata=footer) as file:
             groups = list(range(footer.num_row_groups) if row_groups is None else row_groups)
-            facts = map(footer.row_group, groups)
+            facts = [one for one in map(footer.row_group, groups) if one.num_rows]
             # The densest row group bounds the batches, which take rows of several.
             num_rows = min((max_tokens * one.num_rows // max(_tokens_in(one), 1) for one in facts), default=1)
             for batch in file.iter_batches(max(num_rows, 1), groups, list(ROW_COLUMNS), use_threads=False):

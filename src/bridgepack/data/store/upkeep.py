@@ -26,6 +26,8 @@ from bridgepack.errors import StoreError
 
 #: Why a file goes.
 UNUSED, OLD, OVER_SIZE, UNFINISHED = "unused", "old", "over_size", "unfinished"
+#: Folder of what earlier versions noted of compressed inputs.
+_OLD_INPUTS = "inputs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,9 +156,9 @@ def prune_store(
             gone = [record.path for record in iter_build_records(store) if is_unused and not record.is_there]
             for path in [*chosen, *unfinished, *gone]:
                 path.unlink(missing_ok=True)
-            for tokenization in (store.folder / TOKENIZATIONS).glob("*"):
-                if not any(tokenization.glob(f"*/*{TOKEN_SUFFIX}")):
-                    shutil.rmtree(tokenization)
+            for path in [*(store.folder / TOKENIZATIONS).glob("*"), *store.folder.glob(_OLD_INPUTS)]:
+                if not any(path.glob(f"*/*{TOKEN_SUFFIX}")):
+                    shutil.rmtree(path)
         return Pruned(
             folder=str(store.folder),
             removed=tuple(removed),
