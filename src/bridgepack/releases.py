@@ -31,13 +31,10 @@ class HostRelease:
     #: dotted name of the dataset's config
     dataset_class: str = "megatron.bridge.training.config.FinetuningDatasetConfig"
     specs_path: str = "dataset.packed_sequence_specs"  #: where the specs are in the config, in this release's path
-    #: dotted name of the dataset over packs
-    reader_class: str = "megatron.bridge.data.datasets.packed_parquet.GPTSFTPackedParquetDataset"
     #: path -> path in this release; a path stands for all below it
     renamed: Mapping[str, str] = field(default_factory=dict)
     #: path -> what this release does instead; a path stands for all below it
     absent: Mapping[str, str] = field(default_factory=dict)
-    takes_multiple: bool = True  #: its reader of packs is told `pad_seq_to_mult`, so batches have logical offsets, too
     #: offsets go to TransformerEngine's context-parallel slicing without the -1 that fill rows up
     trims_offsets: bool = True
     pads_both_offsets: bool = False  #: `pad_cu_seqlens` gives logical offsets the same length as the physical ones
@@ -82,7 +79,6 @@ _V04 = HostRelease(
     engine="2.14.1",
     renamed=_RENAMED_BEFORE_05,
     absent=_ABSENT_BEFORE_05,
-    takes_multiple=False,
     trims_offsets=False,
     ramps_up_batches=True,
     checks_supply=False,
@@ -99,19 +95,16 @@ RELEASES: tuple[HostRelease, ...] = (
         core="0.16.1",
         engine="2.12.0",
         pack_format="npy",
-        reader_class="megatron.bridge.data.datasets.sft.GPTSFTPackedDataset",
         renamed={**_RENAMED_BEFORE_05, **{f"validation.{name}": f"train.{name}" for name in _EVALUATION}},
-        takes_multiple=True,
     ),
     _V04,
-    replace(_V051, versions=">=0.5,<0.5.1", takes_multiple=False, trims_offsets=False),
+    replace(_V051, versions=">=0.5,<0.5.1", trims_offsets=False),
     _V051,
     HostRelease(
         versions=">=0.6",
         specs_class="megatron.bridge.data.packing.PackedSequenceSpecs",
         dataset_class="megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig",
         specs_path=_SPECS,
-        reader_class="megatron.bridge.data.packing.parquet.GPTSFTPackedParquetDataset",
         pads_both_offsets=True,
         shuffles_batches=True,
         has_drop_last=True,

@@ -10,6 +10,7 @@ from typing import Any
 
 from bridgepack.bridge.disk_files import DiskFiles
 from bridgepack.bridge.locations import line_of
+from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import config_of_recipe, recipe_field
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.options import CheckOptions as CheckOptions
@@ -256,11 +257,12 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
     config = loaded.config
     if config is None:
         return finding
-    paths = [config.user_path(part.strip()) for part in finding.where.split(",")]
+    paths = [_user_name(part.strip(), loaded, config) for part in finding.where.split(",")]
     changes = tuple(_user_change(change, loaded, config) for change in finding.changes)
     finding = replace(
         finding,
         where=", ".join(dict.fromkeys(paths)),
+        examples=tuple(_user_name(place, loaded, config) for place in finding.examples),
         found=_in_users_paths(finding.found, config),
         allowed=_in_users_paths(finding.allowed, config),
         why=_in_users_paths(finding.why, config),
@@ -271,6 +273,15 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
     if loaded.file is None or paths[0].partition(".")[0] not in sections:
         return finding
     return replace(finding, file=str(loaded.file), line=line_of(loaded.file, paths))
+
+
+def _user_name(path: str, loaded: Target, config: RunConfig) -> str:
+    """Return what a user writes for a setting; an override where a recipe has it from its base and no field for it."""
+    holder, _, name = path.rpartition(".")
+    section = value_at(config.values, holder)
+    is_inherited = path not in config.user_paths and isinstance(section, Mapping) and name in section
+    is_of_base = loaded.kind == "recipe" and is_inherited and not path.startswith("dataset.")
+    return recipe_field(config, path) if is_of_base else config.user_path(path)
 
 
 def _in_users_paths(text: str, config: RunConfig) -> str:

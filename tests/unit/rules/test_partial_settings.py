@@ -89,6 +89,14 @@ def test_fields_that_a_recipe_leaves_out_are_named_as_its_own() -> None:
     assert (finding.where, finding.fix) == ("checkpoint.pretrained", "Set checkpoint.pretrained.")
 
 
+def test_settings_of_the_base_without_a_field_are_named_as_overrides() -> None:
+    overrides = {"model": {"recompute_granularity": "full"}}
+    recipe = SFTRecipe.from_mapping(RECIPE | {"model": {"name": "Qwen/Qwen3-8B"}, "bridge_overrides": overrides})
+    [finding] = check_target(recipe, CheckOptions(select=("BP834",), looks_at_files=False)).findings
+    assert finding.where == "bridge_overrides.model.recompute_method"
+    assert set(finding.examples) == {finding.where, "bridge_overrides.model.recompute_num_layers"}
+
+
 SPECS = "dataset.offline_packing_specs"
 LEFT_OUT = (
     *(f"{SPECS}.pad_seq_to_mult", f"{SPECS}.num_tokenizer_workers", "dataset.dataloader_type", "dataset.drop_last"),
