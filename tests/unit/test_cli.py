@@ -262,7 +262,8 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
     ("arguments", "message"),
     [
         ([], "Usage: "),
-        (["biuld"], "No such command 'biuld'."),
+        (["biuld"], "No such command 'biuld'. Did you mean 'build'? `bridgepack --help` lists"),
+        (["xyz"], "No such command 'xyz'. `bridgepack --help` lists"),
         (["build"], "Missing argument 'RECIPE'."),
         (["build", "recipe.yaml", "--nope"], "No such option"),
         (["build", "recipe.yaml", "--workers", "0"], "Invalid value for '--workers'"),

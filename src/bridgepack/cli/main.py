@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
 
@@ -59,6 +60,20 @@ class _Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(f"bridgepack.cli.{known[cmd_name][0]}"), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return a command's name, the command and its arguments.
+
+        Raises:
+            click.UsageError: there is none of that name; the nearest is named.
+        """
+        if args[0] in COMMANDS | _HIDDEN:
+            return super().resolve_command(ctx, args)
+        nearest = get_close_matches(args[0], COMMANDS, n=1)
+        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
 
     def format_commands(
         self,

@@ -4,6 +4,7 @@ import itertools
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.build import build_artifact
+from bridgepack.records.checks import Finding
 from bridgepack.report.html.charts import length_chart, pack_bars, value_chart
 from bridgepack.report.html.lengths import lengths_of_plan, lengths_of_rows
 from bridgepack.report.html.page import ArtifactPage, artifact_page
@@ -213,10 +215,18 @@ def test_page_tells_how_long_ranks_wait_and_what_balance_would_give(tmp_path: Pa
     assert "balanced across_batches" in page.html()
     assert not isinstance(page.plan, str), page.plan
     text, sizes = Outline(page.html()).text, page.plan.of_sizes
-    assert "on 2 x h100-80gb, by estimate" in text
+    assert "on 2 x h100-80gb, by estimate. Lengths are of all 32 training sequences of packed." in text
     assert "h100-80gb is assumed" in text
     assert {4096, 131072} < set(sizes)
     assert all(f"{one.tokens_per_s:,.0f}" in text for one in sizes.values() if one)
+
+
+def test_verdict_does_not_deny_the_advice_below_it(page: ArtifactPage) -> None:
+    texts = dict.fromkeys(("where", "found", "allowed", "why", "fix"), "-")
+    advice = Finding(code="BP608", name="batch-of-many-sequences", severity="advice", **texts)
+    report = replace(page.report, findings=(advice,))
+    assert "<strong>No errors or warnings</strong>" in replace(page, report=report).html()
+    assert "<strong>No findings</strong>" in replace(page, report=replace(report, findings=())).html()
 
 
 def test_page_says_why_it_is_not_known_how_long_ranks_wait(tmp_path: Path, chatml_tokenizer: Path) -> None:
