@@ -1,7 +1,6 @@
 """scripts/quickstart and its steps, in the environment that runs the tests: nothing is installed, nothing fetched."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -9,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.small_builds import environment
+
 ROOT = Path(__file__).parents[2]
 CLI = [sys.executable, "-c", "from bridgepack.cli import main; main()"]
 
 
-def run(command, *, cwd, **environment):
-    values = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HUB_OFFLINE": "1"}
+def run(command, *, cwd, **changes):
     return subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env={**values, "TOKENIZERS_PARALLELISM": "false", **environment},
+        env=environment(cwd, **changes),
         capture_output=True,
         text=True,
         timeout=300,

@@ -1,18 +1,15 @@
-"""Runs the probe on versions of the host that lie beside the test environment, each in a process of its own."""
+"""Runs the probe on versions of the host that lie beside the test environment, which forks a process for each."""
 
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).parents[2]
-#: Processes at a time; each takes about 0.8 GB and one core.
-_NUM_PROCESSES = 2
 _LIMIT_S = 300
 
 
@@ -35,28 +32,22 @@ def ask(requests: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, di
         requests: version -> what the probe takes.
         folder: for files.
     """
-    with ThreadPoolExecutor(_NUM_PROCESSES) as pool:
-        answers = pool.map(lambda version: _ask_one(requests[version], folder / version), requests)
-        return dict(zip(requests, answers, strict=True))
-
-
-def _ask_one(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    folder.mkdir(parents=True)
-    (folder / "request.json").write_text(json.dumps(request))
-    command = ["-m", "tests.support.older_host_probe", str(folder / "request.json"), str(folder / "answer.json")]
+    folders = {version: folder / version for version in requests}
+    for version, request in requests.items():
+        folders[version].mkdir(parents=True)
+        (folders[version] / "request.json").write_text(json.dumps(request))
     paths = os.pathsep.join(str(Path(path).resolve()) for path in (PROJECT, *filter(None, sys.path)))
     finished = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, "-m", "tests.support.older_host_probe", *map(str, folders.values())],
         cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": paths, "MEGATRON_CONFIG_LOCK_DIR": str(folder)},
+        env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         timeout=_LIMIT_S,
         check=False,
     )
-    assert finished.returncode == 0, f"megatron-bridge {request['bridge_version']}: {finished.stderr[-3000:]}"
-    content: dict[str, Any] = json.loads((folder / "answer.json").read_text())
-    return content
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    return {version: json.loads((place / "answer.json").read_text()) for version, place in folders.items()}
 
 
 def positions_on_rank(offsets: Sequence[int], num_tokens: int, *, context_parallel_size: int, rank: int) -> list[int]:

@@ -2,11 +2,12 @@
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from tests.support.small_builds import environment
 
 _STORE_BYTES = 80 << 20
 #: Ray takes half a minute to notice that a node is gone; here it takes a few seconds.
@@ -55,7 +56,7 @@ def two_ray_nodes(folder: Path) -> Iterator[RayNodes]:
     before = dict(os.environ)
     os.environ |= {
         "RAY_TMPDIR": str(folder),
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYTHONPATH": environment(folder)["PYTHONPATH"],
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }

@@ -18,6 +18,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError, TokenizerError
 from bridgepack.records import Example
 from tests.support.small_builds import (
+    WITHOUT_TORCH,
     build,
     chat_row,
     dropped,
@@ -190,7 +191,7 @@ def test_rows_that_end_workers_are_found_and_dropped(
     write_recipe(tmp_path / "recipe.yaml", recipe)
     site = tmp_path / "poison"
     site.mkdir()
-    (site / "sitecustomize.py").write_text(SITE)
+    (site / "sitecustomize.py").write_text(f"{WITHOUT_TORCH}\nhide_torch()\n{SITE}")
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
 
     arguments = ("--output", "out", "--workers", "2", "--engine", engine)
