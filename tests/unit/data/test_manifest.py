@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, manifest_text, read_manifest, write_manifest
 from bridgepack.errors import ArtifactError
 from bridgepack.records import Drop, DropReason, InputRecord, Manifest, ShardRecord, SplitRecord, SplitStatistics
@@ -108,20 +106,3 @@ def test_manifest_with_a_wrong_value_names_the_place(tmp_path: Path, path: str, 
         place = path.replace("__", ".")
         with pytest.raises(ArtifactError, match=f"manifest.json: {place}: .*Build the artifact again."):
             read_manifest(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("none", "does not exist. Give the folder of an artifact"),
-        ("file", "is a file. Give the folder of an artifact"),
-        ("folder", "has no manifest.json, so it is no artifact: .* `bridgepack build RECIPE --output FOLDER`."),
-    ],
-)
-def test_place_without_a_manifest(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-
-    for opened in (Artifact, ArtifactOnDisk):
-        with pytest.raises(ArtifactError, match=message):
-            opened(tmp_path / name)
