@@ -115,12 +115,6 @@ def test_rows_as_plain_dicts_are_refused_in_one_line(recipe: dict[str, Any], row
         bridgepack.preview({**recipe, "data": {"train": [{"paht": "rows.jsonl"}]}})
 
 
-def test_explain() -> None:
-    assert bridgepack.explain("BP101")["code"] == "BP101"
-    assert {rule["code"][:3] for rule in bridgepack.explain("BP1")} == {"BP1"}
-    assert len(bridgepack.explain()) > len(bridgepack.explain("BP1"))
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

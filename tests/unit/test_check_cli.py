@@ -134,13 +134,6 @@ def test_packs_without_settings(packs: Path, command: Command) -> None:
     assert "--artifact is 'none', and the target 'packs' is an artifact itself." in ran.errors
 
 
-@pytest.mark.parametrize("artifact", ["packs", "packs/training_16.idx.parquet", "packs/train*.parquet"])
-def test_packs_of_another_tool_are_found_where_they_lie(packs: Path, command: Command, artifact: str) -> None:
-    ran = command("check", "mine.yaml", "--artifact", artifact, "--select", "BP20")
-    assert (ran.code, ran.errors) == (0, "")
-    assert "does not state" not in ran.output
-
-
 def test_packs_whose_name_is_not_utf_8_are_one_message(packs: Path, command: Command, tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"bad-\xff")
     (folder / "training").mkdir(parents=True)

@@ -8,7 +8,6 @@ from typing import Any
 import click
 import pytest
 
-import bridgepack
 from bridgepack import __version__
 from bridgepack.cli import bridgepack as bridgepack_command
 from bridgepack.cli.main import COMMANDS as COMMANDS_OF_MODULES
@@ -198,17 +197,6 @@ def test_dry_run_says_what_would_be_done(command: Command) -> None:
     assert '"seed": 7' in other.output
 
 
-def test_check_of_a_sound_artifact_and_of_a_broken_one(command: Command) -> None:
-    assert command("check", "artifact").code == 0
-    shard = next(Path("artifact/training").iterdir())
-    shard.write_bytes(shard.read_bytes()[:-1])
-
-    ran = command("check", "artifact")
-
-    assert (ran.code, ran.errors) == (1, "")
-    assert shard.name in ran.output
-
-
 def test_build_writes_where_the_recipe_says(command: Command) -> None:
     ran = command("build", "recipe.yaml", "--set", "artifact=packed", "--json")
     planned = command("build", "recipe.yaml", "--set", "artifact=packed", "--dry-run")
@@ -269,10 +257,6 @@ def test_inspect(command: Command) -> None:
     assert "a.jsonl row " in pack.output
     assert "⟦" in pack.output
     assert first.output.count("--- sequence ") == 1
-
-
-def test_inspect_from_python_shows_the_first_pack_unless_told(command: Command) -> None:
-    assert bridgepack.inspect("artifact") == bridgepack.inspect("artifact", row=0)
 
 
 def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:

@@ -13,7 +13,7 @@ from bridgepack.canary import faults
 from bridgepack.canary.naming import finding
 from bridgepack.canary.records import Bound, CanaryReport, LayoutRecord, Measured, PacksRecord
 from bridgepack.canary.targets import open_target
-from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.errors import ConfigError
 from bridgepack.report.canaries import describe_canary, describe_self_test
 from tests.support.small_builds import (
     Command,
@@ -149,14 +149,6 @@ def test_made_up_packs_are_the_same_each_time(tmp_path: Path, recipe: Any, monke
         assert not (lengths % 4).any()
 
 
-def test_a_pack_that_is_missing_is_told(artifact: Path) -> None:
-    for shard in (artifact / "training").iterdir():
-        shard.unlink()
-
-    with pytest.raises(ArtifactError, match=r"idx\.parquet: it is missing"):
-        _opened(artifact)
-
-
 REPORT = CanaryReport(
     target="packed",
     recipe="mine",
@@ -192,16 +184,6 @@ REPORT = CanaryReport(
     versions={"torch": "2.13.0"},
     fingerprint="cd",
 )
-
-
-def test_the_page_says_what_was_compared() -> None:
-    text = describe_canary(REPORT)
-
-    assert "training 0, 4 of packed, 1 of them cut" in text
-    assert "3 sequences, 1,200 tokens, 700 trained" in text
-    assert "CP 2                   float32    1.0e-08    2.0e-07          -  ok  (laid out anew, multiple 4)" in text
-    assert "note: something" in text
-    assert text.endswith("torch 2.13.0\nfingerprint cd\nsame: loss and every gradient agree in 1 layout")
 
 
 def test_the_page_names_what_is_wrong() -> None:
@@ -253,8 +235,3 @@ def test_rows_that_are_no_packs_are_refused_before_anything_runs(
     assert code == 2
     assert "so it is no pack. `bridgepack check` lists every such row" in errors
     assert problem in errors
-
-
-def test_an_artifact_is_taken_for_what_it_says_and_that_is_said(artifact: Path) -> None:
-    target = open_target(str(artifact), {}, artifact=None, num_packs=1, max_tokens=64)
-    assert any("bridgepack verify" in note for note in target.notes)

@@ -42,20 +42,6 @@ def test_trace_of_a_pack_and_of_a_source_row(artifact: Path, command: Command) -
     assert "not in the artifact: it is a blank line, which is no row" in ran.output
 
 
-def test_trace_as_json(artifact: Path, command: Command) -> None:
-    ran = command("trace", artifact, "--source", "rows.jsonl:1", "--json")
-    assert ran.code == 0
-    (placement,) = json.loads(ran.output)["placements"]
-    seen = placement["schedule"]["seen"][0]
-
-    ran = command("trace", artifact, "--step", seen["step"], "--rank", seen["global_ranks"][0], "--json")
-    assert ran.code == 0
-    trace = json.loads(ran.output)
-    packs = [pack for part in trace["batches"][0]["ranks"][0]["micro_batches"] for pack in part]
-    assert placement["pack"] in [pack["pack"] for pack in packs]
-    assert 1 in [sequence["row"] for pack in packs for sequence in pack["sequences"]]
-
-
 def test_trace_of_a_recipe_and_of_a_config(artifact: Path, tmp_path: Path, command: Command) -> None:
     recipe = {
         "name": "wide",
@@ -194,12 +180,3 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
         1,
         [],
     )
-
-
-@pytest.mark.parametrize("words", [("trace", "--step", "1"), ("verify",), ("diff", "."), ("diff", "", "")])
-def test_what_is_no_artifact_is_refused(tmp_path: Path, command: Command, words: tuple[str, ...]) -> None:
-    name, *rest = words
-    ran = command(name, tmp_path, *rest)
-    assert ran.code == 2
-
-    assert ran.errors.startswith("error: ")

@@ -67,14 +67,6 @@ def test_docstring_says_gpus_length_and_topology(target: str) -> None:
     assert re.search(r"\d+ GiB of state per GPU", " ".join(document.split()))
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=function_of)
-def test_sequence_parallel_goes_with_tensor_parallel(target: str) -> None:
-    recipe = load_recipe(target)
-    if recipe.packing.mode != "in_batch":
-        topology = recipe.parallelism
-        assert topology.sequence_parallel == (topology.tensor_model_parallel_size > 1)
-
-
 def test_recipes_load_without_heavy_libraries() -> None:
     code = (
         "import sys\n"

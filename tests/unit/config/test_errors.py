@@ -89,14 +89,3 @@ def test_method(method: Any, message: str) -> None:
 )
 def test_sections_of_a_run(values: dict[str, Any], message: str) -> None:
     assert _message(values) == message
-
-
-def test_several_wrong_values_have_a_line_each() -> None:
-    message = _message({"method": {"kind": "lora", "dim": "8"}, "environment": {"A": [], "B": {}}})
-
-    assert message.splitlines() == [
-        "3 fields are wrong:",
-        "  method.dim is '8'; allowed: a whole number, without quotes. Write a number.",
-        "  environment.A is []; allowed: text, a whole number, a number or true or false. Write one of these.",
-        "  environment.B is {}; allowed: text, a whole number, a number or true or false. Write one of these.",
-    ]
