@@ -9,7 +9,6 @@ from typing import Any
 import click
 import pytest
 
-import bridgepack
 from bridgepack import __version__
 from bridgepack.cli import bridgepack as bridgepack_command
 from bridgepack.cli.main import COMMANDS as COMMANDS_OF_MODULES
@@ -240,10 +239,6 @@ def test_inspect(command: Command) -> None:
     assert "a.jsonl row " in pack.output
     assert "⟦" in pack.output
     assert first.output.count("--- sequence ") == 1
-
-
-def test_inspect_from_python_shows_the_first_pack_unless_told(command: Command) -> None:
-    assert bridgepack.inspect("artifact") == bridgepack.inspect("artifact", row=0)
 
 
 def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:

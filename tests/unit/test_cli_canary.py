@@ -150,14 +150,6 @@ def test_made_up_packs_are_the_same_each_time(tmp_path: Path, recipe: Any, monke
         assert not (lengths % 4).any()
 
 
-def test_a_pack_that_is_missing_is_told(artifact: Path) -> None:
-    for shard in (artifact / "training").iterdir():
-        shard.unlink()
-
-    with pytest.raises(ArtifactError, match=r"idx\.parquet: it is missing"):
-        _opened(artifact)
-
-
 REPORT = CanaryReport(
     target="packed",
     recipe="mine",

@@ -127,15 +127,6 @@ def test_new_writes_a_recipe_that_checks_clean(command: Command) -> None:
     assert load_recipe("mine.yaml").name == "mine"
 
 
-def test_new_writes_nothing_over(command: Command) -> None:
-    Path("mine.yaml").write_text("mine\n", encoding="utf-8")
-    ran = command(*NEW)
-
-    assert (ran.code, ran.output) == (2, "")
-    assert ran.errors == "error: 'mine.yaml' is there already; allowed: a new file. Choose another name or --output.\n"
-    assert Path("mine.yaml").read_text(encoding="utf-8") == "mine\n"
-
-
 def test_new_to_another_file(command: Command) -> None:
     ran = command(*NEW, "--output", "sub/other.yaml", "--data", "rows.jsonl", "--method", "lora")
     recipe = load_recipe("sub/other.yaml")

@@ -29,7 +29,6 @@ from bridgepack.cli import bridgepack as command_line
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.section import Section, meanings_of
-from bridgepack.data import build as build_module
 from bridgepack.data.artifact.bridge_metadata import BridgeMetadataEntry
 from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.examples.__main__ import write_examples
@@ -342,10 +341,6 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     assert [url for url in parser.urls if re.match(r"(?:https?:)?//", url)] == []
     assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheets) == []
     assert len(parser.urls) > 0
-
-
-def test_benchmarks_say_from_what_input_there_is_a_second_process() -> None:
-    assert f"for each further {build_module._BYTES_PER_WORKER >> 20} MiB of\n  input" in _page("benchmarks.md")
 
 
 def _num_words(path: Path) -> int:

@@ -171,13 +171,6 @@ def test_iter_texts_reads_contents_calls_and_tools(tmp_path):
     ]
 
 
-def test_tokenizer_is_a_hugging_face_directory(tokenizer):
-    assert (tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token) == ("<|im_end|>", "<|endoftext|>", None)
-    assert tokenizer("<|im_start|>")["input_ids"] == [1]
-    text = "  naïve\n\n\tjar 罐 <|im_end|>\n"
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-
-
 def test_a_newline_is_a_token_of_its_own(tokenizer):
     header = tokenizer("<|im_start|>assistant\n")["input_ids"]
     contents = ["It", "\nIt", "  It", "\n\n\tIt"]

@@ -149,13 +149,6 @@ def test_broken_recipes_are_told_and_the_others_are_there(here: Path) -> None:
         load_recipe("small")
 
 
-def test_recipes_are_loaded_by_name(here: Path) -> None:
-    (here / "mine.py").write_text(RECIPE, encoding="utf-8")
-
-    assert load_recipe("small_recipe") == load_recipe("small") == load_recipe("recipes/mine.py:small_recipe")
-    assert load_recipe("small", {"packing.packed_sequence_size": 32}).packing.packed_sequence_size == 32
-
-
 def test_unknown_names_have_a_hint(here: Path) -> None:
     (here / "mine.py").write_text(RECIPE, encoding="utf-8")
 

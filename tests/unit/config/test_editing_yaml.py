@@ -69,12 +69,6 @@ def test_only_what_is_edited_changes(path: str, value: Any, old: str, new: str) 
     assert _edited(TEXT, (path, value)) == TEXT.replace(old, new, 1)
 
 
-def test_several_edits() -> None:
-    edited = _edited("a: 1", ("b.c", 1), ("b.d", [1]), ("a", 2), ("b.c", None))
-
-    assert edited == "a: 2\nb:\n  c: null\n  d: [1]"
-
-
 @pytest.mark.parametrize(
     ("text", "edit", "expected"),
     [

@@ -29,13 +29,6 @@ def test_first_steps_of_a_job_and_every_so_many(settings: dict[str, Any], first_
     assert _watched(GuardConfig(**settings), first_step=first_step) == expected
 
 
-def test_a_recipe_has_a_guard_and_may_change_it() -> None:
-    recipe = SFTRecipe.from_mapping(SMALL)
-
-    assert recipe.guard == GuardConfig(enabled=True, first_steps=5, every_steps=100)
-    assert recipe.override({"guard.every_steps": 50}).guard.every_steps == 50
-
-
 @pytest.mark.parametrize(
     ("guard", "message"),
     [

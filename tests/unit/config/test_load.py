@@ -60,10 +60,6 @@ def test_file(tmp_path: Path, small: SFTRecipe, name: str, content: str) -> None
     assert load_recipe(str(path), {"packing.seed": 7}).packing.seed == 7
 
 
-def test_recipe_itself(small: SFTRecipe) -> None:
-    assert load_recipe(small) is small
-
-
 @pytest.mark.parametrize("function", ["", ":small_recipe", ":RECIPE"])
 def test_python_file(tmp_path: Path, small: SFTRecipe, function: str) -> None:
     path = tmp_path / "mine.py"
@@ -90,14 +86,6 @@ def test_module(tmp_path: Path, small: SFTRecipe, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
 
     assert load_recipe("small_recipes_package.family:small_recipe") == small
-
-
-def test_module_in_the_current_folder(tmp_path: Path, small: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "small_recipe_module.py").write_text(PYTHON)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    monkeypatch.chdir(tmp_path)
-
-    assert load_recipe("small_recipe_module:small_recipe") == small
 
 
 @pytest.mark.parametrize(

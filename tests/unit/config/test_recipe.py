@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -171,15 +170,6 @@ def test_prompt_template_with_anything_but_prompt_is_refused(template: str) -> N
     assert message.startswith("preprocessing.prompt_template is ")
 
 
-@pytest.mark.parametrize("template", ["{prompt}", "Q: {prompt}\nA:", "{{}} {prompt}", "{prompt} {prompt}"])
-def test_prompt_template_with_prompt_is_kept(template: str) -> None:
-    values = _values("preprocessing", {"kind": "prompt_completion", "prompt_template": template})
-    preprocessing = SFTRecipe.from_mapping(values).preprocessing
-
-    assert isinstance(preprocessing, PromptCompletionPreprocessing)
-    assert preprocessing.prompt_template == template
-
-
 @pytest.mark.parametrize("value", [{"dataset": "a", "splt": "x"}, ["a", {"dataset": "a", "splt": "x"}]])
 def test_unknown_field_of_a_data_set(value: Any) -> None:
     message = _message("data.train", value)
@@ -227,26 +217,6 @@ def test_recipe_that_is_no_mapping(value: Any) -> None:
 def test_field_name_that_is_no_text() -> None:
     with pytest.raises(ConfigError, match="5 is 5; allowed: text as a field's name"):
         SFTRecipe.from_mapping({**VALUES, 5: 1})
-
-
-@pytest.mark.parametrize(
-    ("parallelism", "multiple"),
-    [
-        ({}, 1),
-        ({"context_parallel_size": 2}, 4),
-        ({"tensor_model_parallel_size": 4, "sequence_parallel": True, "context_parallel_size": 2}, 8),
-        ({"context_parallel_size": 2, "eval_context_parallel_size": 3}, 12),
-        ({"pipeline_model_parallel_size": 8, "expert_model_parallel_size": 8}, 1),
-    ],
-)
-def test_multiple_by_hand(parallelism: dict[str, Any], multiple: int) -> None:
-    values = {**VALUES, "packing": {"packed_sequence_size": 96}, "parallelism": parallelism}
-
-    resolved = SFTRecipe.from_mapping(values).resolve()
-
-    assert resolved.pad_seq_to_mult.value == multiple
-    assert resolved.pad_seq_to_mult.because.startswith("lcm over context_parallel_size ")
-    assert resolved.max_sequence_length.value == 96
 
 
 @given(
@@ -414,11 +384,3 @@ def test_another_kind_takes_its_fields_in_any_order(is_kind_first: bool) -> None
 def test_override_that_leads_nowhere_or_is_impossible(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SFTRecipe.from_mapping(VALUES).override(changes)
-
-
-def test_data_set_and_list_survive_json() -> None:
-    values = _values("data.train", ["a.jsonl", {"dataset": "org/name", "split": "train[:10]"}])
-    recipe = SFTRecipe.from_mapping(values)
-
-    assert SFTRecipe.model_validate_json(recipe.model_dump_json()) == recipe
-    assert recipe.override({"name": "other"}).data == recipe.data

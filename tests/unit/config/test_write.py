@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.schema import SCHEMA_URL
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
 from bridgepack.errors import ConfigError
-from tests.support.catalogue import RECIPES, SMALL, catalogue
+from tests.support.catalogue import SMALL
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | texts
@@ -124,17 +123,6 @@ def test_toml_round_trip(recipe: SFTRecipe) -> None:
     again = _from_toml(recipe_to_toml(recipe))
 
     assert again == recipe
-
-
-TARGETS = [*map(str, sorted(RECIPES.glob("*.yaml"))), *catalogue()]
-
-
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: Path(target).name)
-def test_recipes_of_the_catalogue_survive(target: str) -> None:
-    recipe = load_recipe(target)
-
-    assert _from_yaml(recipe_to_yaml(recipe)) == recipe
-    assert _from_toml(recipe_to_toml(recipe)) == recipe
 
 
 @pytest.mark.parametrize(

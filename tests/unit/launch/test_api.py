@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import bridgepack
-from bridgepack.errors import ConfigError
 from tests.support.launches import launch_recipe
 
 pytest.importorskip("nemo_run")
@@ -39,11 +38,6 @@ def test_the_package_is_the_function(tmp_path: Path, chatml_tokenizer: Path, mon
     assert seen["plan"].run_folder.startswith(f"{tmp_path}/w/runs/small_")
     assert seen["plan"].tasks == ("build", "check")
     assert (seen["detach"], seen["follow"]) == (False, True)
-
-
-def test_mistakes_are_those_of_the_command(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cluster is 'nope\.yaml'; there is no such file"):
-        bridgepack.launch(launch_recipe(tmp_path, chatml_tokenizer), "nope.yaml")
 
 
 def test_without_nemo_run_plans_are_made_and_the_rest_says_what_to_install() -> None:

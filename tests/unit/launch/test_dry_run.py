@@ -73,14 +73,6 @@ def test_local_commands_are_those_that_run(recipe: SFTRecipe) -> None:
         assert any(line.startswith("export PATH=") and line.endswith(":$PATH") for line in exports)
 
 
-def test_torchrun_starts_the_training_alone(recipe: SFTRecipe) -> None:
-    texts = {script.task: script.text for script in dry(recipe, {"kind": "torchrun"}).scripts}
-
-    assert "\ntorchrun " not in texts["build"] + texts["check"]
-    assert "\ntorchrun " in texts["train"]
-    assert "--nproc-per-node 8" in texts["train"]
-
-
 def test_slurm_scripts_and_their_order(recipe: SFTRecipe) -> None:
     build, check, train = dry(recipe, SLURM).scripts
 
@@ -95,15 +87,6 @@ def test_slurm_scripts_and_their_order(recipe: SFTRecipe) -> None:
         assert tempfile.gettempdir() + "/bridgepack-" not in script.text
     assert "#SBATCH --nodes=2" in train.text
     assert "gpus-per-node" not in build.text
-
-
-def test_commands_and_settings_of_the_others(recipe: SFTRecipe) -> None:
-    docker = {"kind": "docker", "container_image": "nemo:1", "volumes": ["/shared:/shared"]}
-    text = dry(recipe, docker).scripts[-1].text
-
-    assert text.startswith("torchrun ")
-    assert "# container_image: nemo:1\n" in text
-    assert "# - /shared:/shared\n" in text
 
 
 def test_secrets_are_hidden(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """make_executor: what is derived, what is refused. That every value arrives is in tests/contract/test_executors.py."""
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -110,12 +109,6 @@ def test_nothing_of_the_cluster_changes_and_nothing_is_shared() -> None:
     assert cluster.model_dump() == before
 
 
-def test_nemo_run_can_serialise_and_clone_them() -> None:
-    for kind in ("local", "torchrun", "docker", "slurm", "lepton"):
-        executor = make_executor(ClusterConfig.from_mapping(full_cluster(kind)), "train")
-        assert executor.clone() == executor
-
-
 @pytest.mark.parametrize(
     ("kind", "library", "extra"),
     [
@@ -132,10 +125,3 @@ def test_without_its_library_an_executor_says_what_to_install(kind: str, library
     with pytest.raises(ConfigError, match=rf"pip install 'nemo-run\[{extra}\]'") as caught:
         make_executor(ClusterConfig.from_mapping(full_cluster(kind)), "train")
     assert kind in str(caught.value).lower()
-
-
-def test_environment_is_left_alone() -> None:
-    before = dict(os.environ)
-    make_executor(load_cluster("torchrun"), "train", num_gpus=2)
-
-    assert dict(os.environ) == before

@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,6 @@ if how == "sleep":
     time.sleep(600)
 sys.exit(int(how))
 """
-Submit = Callable[..., LaunchResult]
 
 
 @pytest.fixture
@@ -93,24 +91,6 @@ def began(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.began"))
 
 
-def test_tasks_run_in_order_as_one_experiment(plan: LaunchPlan, home: Path, tmp_path: Path) -> None:
-    told: list[tuple[str, str]] = []
-    result = submit(plan, tasks=small_tasks(plan), listener=lambda task, state: told.append((task, state)))
-
-    assert [(task.name, task.state, task.kind) for task in result.tasks] == [
-        ("build", "succeeded", "local"),
-        ("check", "succeeded", "local"),
-        ("train", "succeeded", "local"),
-    ]
-    assert not result.has_failed
-    assert [task for task, state in told if state == "succeeded"] == ["build", "check", "train"]
-    times = [(tmp_path / f"{name}.began").stat().st_mtime_ns for name in ("build", "check", "train")]
-    assert times == sorted(times)
-    assert os.listdir(home / "experiments" / "small") == [plan.run_name]  # noqa: PTH208
-    assert Path(result.experiment_folder) == home / "experiments" / "small" / plan.run_name
-    assert "this is check" in Path(result.tasks[1].log).read_text()
-
-
 @pytest.mark.parametrize("failing", ["build", "check", "train"])
 def test_a_failed_task_stops_those_after_it(plan: LaunchPlan, tmp_path: Path, failing: str) -> None:
     result = submit(plan, tasks=small_tasks(plan, **{failing: 3}))
@@ -148,12 +128,6 @@ def test_standard_output_stays_clean_and_logging_as_it_was(plan: LaunchPlan, cap
     assert captured.out == ""
     assert [f"this is {name}" in captured.err for name in ("build", "check", "train")] == [True] * 3
     assert (list(root.handlers), root.level) == before
-
-
-def test_logs_are_quiet_without_follow(plan: LaunchPlan, capfd: pytest.CaptureFixture[str]) -> None:
-    submit(plan, tasks=small_tasks(plan))
-
-    assert "this is" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -1,9 +1,8 @@
 """PreflightPlugin without Megatron-Bridge: what it reads, what it refuses, and that nothing is submitted then."""
 
 import pickle
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -198,25 +197,6 @@ def test_an_override_that_removes_a_field_is_refused(recipe_file: Path) -> None:
         add(script("~peft", path="train.py"), PreflightPlugin(target=recipe_file))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: run.Partial(train_anything, config=run.Config(wrong_recipe)),
-        lambda: run.Partial(train_anything, run.Config(wrong_recipe)),
-        lambda: run.Partial(
-            train_anything, recipe=run.Config(SFTRecipe.from_mapping, {**VALUES, "batch": {"micro_batch_size": 2}})
-        ),
-    ],
-)
-def test_recipe_that_an_argument_is_is_judged(make: Callable[[], Any]) -> None:
-    with pytest.raises(LaunchRefusedError, match="BP004"):
-        add(make(), PreflightPlugin())
-
-
-def test_the_plugin_is_the_first_import_of_a_script() -> None:
-    subprocess.run([sys.executable, "-c", "from bridgepack.launch.preflight import PreflightPlugin"], check=True)
-
-
 @dataclass(kw_only=True)
 class Append(run.Plugin):
     """Appends arguments, as the plugins of Megatron-Bridge do."""
@@ -234,17 +214,6 @@ def test_what_plugins_before_have_changed_is_judged(recipe_file: Path) -> None:
         add(task, wrong, ours)
     add(task, ours, wrong)
     assert task.args == []
-
-
-def test_clean_run_is_added_and_told(recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    add(
-        script(path="train.py"),
-        PreflightPlugin(target=recipe_file),
-        executor=slurm(nodes=1, ntasks_per_node=8),
-    )
-    told = capsys.readouterr().out
-    assert f"preflight: {recipe_file}, on 8 GPUs" in told
-    assert "0 errors" in told or "rules run" in told
 
 
 def test_refused_run_carries_its_report_and_crosses_processes(recipe_file: Path) -> None:

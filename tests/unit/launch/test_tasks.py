@@ -58,19 +58,6 @@ def test_each_task_is_a_module_that_is_told_the_same(recipe: SFTRecipe) -> None:
     assert all(task.plugins == () for task in tasks)
 
 
-def test_order_leaves_out_what_is_skipped(recipe: SFTRecipe) -> None:
-    tasks = slurm_tasks(recipe, skip=("check",))
-
-    assert [(task.name, task.dependencies) for task in tasks] == [("build", ()), ("train", ("build",))]
-
-
-def test_nothing_is_written(recipe: SFTRecipe, tmp_path: Path) -> None:
-    before = sorted(tmp_path.rglob("*"))
-    make_tasks(plan_launch(recipe, "torchrun"))
-
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_slurm_starts_a_task_after_the_success_of_the_one_before_and_cancels_it_otherwise(recipe: SFTRecipe) -> None:
     build, check, train = slurm_tasks(recipe, additional_parameters={"mail_type": "END"})
 

@@ -13,7 +13,7 @@ from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.catalogue import CatalogueEntry, catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import MethodKind, Wish, write_new
-from bridgepack.config.starting.nearest import name_words, recipes_of_model
+from bridgepack.config.starting.nearest import recipes_of_model
 from bridgepack.config.write import YAML_HEADER
 from bridgepack.errors import ConfigError
 from bridgepack.planning.new import new_recipe
@@ -141,11 +141,6 @@ def test_what_cannot_be(entries: tuple[CatalogueEntry, ...], changes: dict[str, 
     assert _error(entries, **changes).startswith(message)
 
 
-def test_near_names_are_hinted_at(entries: tuple[CatalogueEntry, ...]) -> None:
-    assert _error(entries, model="Qwen3-9B").endswith("Did you mean Qwen/Qwen3-8B?")
-    assert _error(entries, model="quickstrat").endswith("Did you mean quickstart?")
-
-
 def test_unknown_recipe_of_the_host_needs_a_tokenizer(entries: tuple[CatalogueEntry, ...]) -> None:
     model = "olmoe_7b_sft_8gpu_h100_bf16_config"
     recipe = _new(entries, model=model, tokenizer="allenai/OLMoE-1B-7B-0125", seq_length=4096)
@@ -179,10 +174,6 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
         write_new(tmp_path / "mine.toml", "")
     with pytest.raises(ConfigError, match="it cannot be written"):
         write_new(path / "below.yaml", "")
-
-
-def test_words_of_names() -> None:
-    assert name_words("Qwen/Qwen3-1.7B") == name_words("qwen3_1p7b") == ("qwen3", "1.7b")
 
 
 @pytest.mark.parametrize("method", ["full", "lora"])

@@ -16,8 +16,7 @@ from bridgepack.errors import ConfigError, DataError, StoreError
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.planning.balance import balance_for
 from bridgepack.planning.cost import step_cost
-from bridgepack.planning.estimate import Speed, waiting_of
-from bridgepack.planning.layout import Layout
+from bridgepack.planning.estimate import waiting_of
 from bridgepack.planning.lengths import Lengths, lengths_of, packed
 from bridgepack.planning.machines import gpu_named
 from bridgepack.planning.plan import Plan, plan_recipe
@@ -318,15 +317,6 @@ def test_the_text_has_the_picture_the_table_and_the_reasons() -> None:
     assert "memory of a GPU: weights, gradients and optimiser" in text
 
 
-def test_gpus_have_names() -> None:
-    assert gpu_named("H200").memory_gb == 141
-    assert gpu_named("gb300").per_node == 72
-    with pytest.raises(ConfigError, match=r"--gpu is 'h100-8gb'; allowed: a100-40gb, .* Did you mean h100-80gb"):
-        gpu_named("h100-8gb")
-    with pytest.raises(ConfigError, match="--gpu is 'a100'"):
-        gpu_named("a100")
-
-
 def _source(tmp_path: Path, tokenizer: Path, **changes: Any) -> Path:
     sizes = {"packing__packed_sequence_size": 4096, "batch__global_batch_size": 4, "model": {"name": "Qwen/Qwen3-0.6B"}}
     recipe = tokenized_recipe([str(_rows(tmp_path, 2000))], tokenizer, **{**sizes, **changes})
@@ -386,10 +376,3 @@ def test_what_cannot_be_planned_is_refused(
 
     assert found.code == 2
     assert re.search(message, found.errors)
-
-
-@pytest.mark.parametrize("layout", [Layout(num_gpus=8, tensor=2, context=2), Layout(num_gpus=8)])
-def test_a_layout_says_what_lengths_are_multiples_of(layout: Layout) -> None:
-    assert layout.multiple == (4 if layout.tensor > 1 else 1)
-    assert layout.data == 8 // (layout.tensor * layout.context)
-    assert Speed().linear < 1

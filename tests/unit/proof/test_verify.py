@@ -278,15 +278,6 @@ def test_changed_records_are_found(artifact: Path) -> None:
     assert _outcomes(_verified(artifact, None)) == {"plan": "differs", "other files": "differs"}
 
 
-def test_changed_ledger_of_losses_is_found(artifact: Path) -> None:
-    ledger = artifact / "plan" / "lost_content.jsonl"
-    lost = {"split": "training", "file": "rows.jsonl", "row": 1, "kind": "weight", "detail": "none"}
-    ledger.write_text(ledger.read_text() + json.dumps(lost) + "\n")
-    restate(artifact)
-
-    assert _outcomes(_verified(artifact, None)) == {"other files": "differs"}
-
-
 @pytest.mark.parametrize("origin", ["sources", "store"])
 @pytest.mark.parametrize("change", ["added", "removed"])
 def test_a_sample_compares_what_the_rows_that_it_reads_lack(

@@ -7,7 +7,6 @@ from bridgepack.proof.masks.votes import (
     Derivation,
     Differences,
     Span,
-    common_prefix,
     differences,
     leave_blanks,
     only_last_turn,
@@ -99,7 +98,3 @@ def test_tokens_that_are_never_trained() -> None:
 )
 def test_differences(mask: str, votes: str, expected: Differences) -> None:
     assert differences(_votes(mask), _votes(votes)) == expected
-
-
-def test_what_two_texts_share() -> None:
-    assert [common_prefix("abc", "abd"), common_prefix("", "a"), common_prefix("ab", "abc")] == [2, 0, 2]

@@ -38,12 +38,6 @@ def test_a_failed_task_shows_the_end_of_its_log(tmp_path: Path) -> None:
     ]
 
 
-def test_a_log_that_is_elsewhere_is_named_by_a_command() -> None:
-    text = describe_result(result(TaskResult(name="train", kind="slurm", state="failed", job="7", log="/there/train")))
-
-    assert text.endswith("train: `nemo experiment logs small_1 0` shows its log")
-
-
 def test_a_detached_launch_says_how_to_look_and_cancel() -> None:
     tasks = [
         TaskResult(name=name, kind="slurm", state="submitted", job=job)

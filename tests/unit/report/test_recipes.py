@@ -8,8 +8,7 @@ import pytest
 
 from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.errors import ConfigError
-from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
+from bridgepack.report.recipes import catalogue_table, entry_to_dict, resolved_view, shipped_lines
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
 
 VALUES: dict[str, Any] = {
@@ -99,24 +98,6 @@ def test_packs_of_an_artifact_are_counted(recipe: SFTRecipe, chatml_tokenizer: P
     assert view.num_packs["training"] > 0
     assert _settings(view)["train.train_iters"]["value"] == view.num_packs["training"]
     assert "forecast" not in json.dumps(view.to_dict())
-
-
-def test_artifact_that_is_not_there(recipe: SFTRecipe) -> None:
-    with pytest.raises(ConfigError, match=r"^--artifact is 'none'; there is no such folder"):
-        resolved_view(recipe, artifact=Path("none"))
-
-
-def test_text_has_every_part(recipe: SFTRecipe) -> None:
-    view = resolved_view(recipe)
-    text = describe_resolved(view)
-
-    for heading in ("fields of the recipe:", "derived:", "set in Megatron-Bridge:"):
-        assert f"\n{heading}\n" in text
-    lines = [line.split() for line in text.splitlines()]
-    for setting in view.settings:
-        assert any(words[:1] == [setting.path] for words in lines)
-    assert ["batch.global_batch_size", "8", "recipe"] in lines
-    assert view.settings
 
 
 def test_table_tells_what_cannot_be_loaded(recipe: SFTRecipe) -> None:

@@ -48,6 +48,14 @@ def test_examples_follow_the_splits_whatever_their_size() -> None:
     assert (finding.num_occurrences, finding.examples) == (2, (f"{SHARD} row 1, sequence 0", last))
 
 
+def test_structurally_broken_rows_are_kept_from_later_rules() -> None:
+    report = check({"rows": {"training": [SHORT_MASK, GOOD, FINAL_BOUNDARY, TOO_WIDE, [[], [], []]]}})
+    assert _codes(report) == ["BP303", "BP305", "BP328", "BP330"]
+    [wide] = [finding for finding in report.findings if finding.code == "BP330"]
+    assert wide.where == f"{SHARD} row 3"
+    assert (report.num_rows, report.num_sound_rows) == (5, 2)
+
+
 def _reasons(report: CheckReport) -> dict[str, str]:
     return {skipped.code: skipped.reason for skipped in report.rules_skipped}
 

@@ -13,21 +13,14 @@ from bridgepack.errors import ConfigError
 from bridgepack.running import assignment
 from bridgepack.running.assignment import Assignment, artifact_of, assignment_of, decode, encode
 from bridgepack.running.folder import ArtifactPlace, RunFolder
+from tests.support.catalogue import SMALL
 
 #: What shells, YAML, JSON and torchx's macros each take for something else.
 HOSTILE = "a b/'c' \"d\" $HOME ${img_root} `e` #f: *g\nü\t|>&;\\h"
 
 
 def small(**sections: Any) -> SFTRecipe:
-    return SFTRecipe.from_mapping(
-        {
-            "name": "small",
-            "data": {"train": "rows.jsonl"},
-            "tokenizer": {"name_or_path": "tokenizer"},
-            "packing": {"packed_sequence_size": 64},
-            **sections,
-        }
-    )
+    return SFTRecipe.from_mapping({**SMALL, **sections})
 
 
 def full(folder: Path) -> Assignment:

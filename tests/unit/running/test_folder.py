@@ -8,25 +8,15 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.running.folder import ArtifactPlace, RunFolder
-
-
-def _recipe() -> SFTRecipe:
-    return SFTRecipe.from_mapping(
-        {
-            "name": "mine",
-            "data": {"train": "rows.jsonl"},
-            "tokenizer": {"name_or_path": "tokenizer"},
-            "packing": {"packed_sequence_size": 4096, "seed": 7},
-        }
-    )
+from tests.support.catalogue import SMALL
 
 
 def test_a_recipe_comes_back(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "runs" / "mine")
-    written = folder.write_recipe(_recipe())
+    folder, recipe = RunFolder(tmp_path / "runs" / "mine"), SFTRecipe.from_mapping(SMALL)
+    written = folder.write_recipe(recipe)
 
     assert written == tmp_path / "runs" / "mine" / "recipe.yaml"
-    assert load_recipe(written) == _recipe()
+    assert load_recipe(written) == recipe
 
 
 def test_facts_come_back_and_are_replaced(tmp_path: Path) -> None:
