@@ -13,7 +13,7 @@ from bridgepack.canary import faults
 from bridgepack.canary.naming import finding
 from bridgepack.canary.records import CanaryReport, PacksRecord
 from bridgepack.canary.targets import open_target
-from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.errors import ConfigError
 from bridgepack.report.canaries import describe_self_test
 from tests.support.small_builds import (
     Command,

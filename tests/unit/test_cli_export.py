@@ -1,5 +1,6 @@
 """`bridgepack export`: what it says, its exit codes, and that a dry run writes nothing."""
 
+import json
 from pathlib import Path
 
 import pytest

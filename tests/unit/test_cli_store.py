@@ -84,3 +84,11 @@ def test_mistakes(folder: Path, command: Command, arguments: tuple[str, ...], me
     assert errors.startswith("error: ")
     assert message in errors
     assert errors.count("\n") == 1
+
+
+def test_store_named_by_the_environment(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRIDGEPACK_STORE", str(folder / "shared"))
+
+    code, _, errors = command("store", "list")
+
+    assert (code, "shared' does not exist" in errors) == (2, True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe

@@ -1,5 +1,6 @@
 """Shards as the host's loader wants them, read in batches, and what is said of broken ones."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,16 @@ def test_same_rows_give_the_same_bytes(shard: Path) -> None:
     write_shard(again, iter(batches), packed_sequence_size=1 << 14)
 
     assert again.read_bytes() == shard.read_bytes()
+
+
+def test_wider_integers_give_the_same_bytes(tmp_path: Path) -> None:
+    batch = _batch(*ROWS)
+    names = ("input_ids", "loss_mask", "seq_start_id")
+    wide = replace(batch, **{name: getattr(batch, name).astype(np.int64) for name in names})
+    for name, written in (("expected", batch), ("wide", wide)):
+        write_shard(tmp_path / name, iter([written]), packed_sequence_size=4096)
+
+    assert (tmp_path / "wide").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
 def test_file_without_rows(tmp_path: Path) -> None:
