@@ -96,8 +96,8 @@ def show(
 def new(context: click.Context, /, output: Path | None, dry_run: bool, **wish: Any) -> int:
     """Write a recipe file to start from, with comments.
 
-    It is NAME.yaml, and checks clean once its data is there. In a terminal, what is not given is asked, with what was
-    found as the default.
+    It is NAME.yaml, names the columns of data that is there, and checks clean once it is. In a terminal, what is not
+    given is asked, with what was found as the default.
     """
     missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
     if missing and not sys.stdin.isatty():

@@ -1,6 +1,8 @@
 """The text of a new recipe file: for a model, a number of GPUs and a length, with comments, and clean under `check`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,21 @@ import numpy as np
 
 from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.recipe.data import DataConfig
+from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
 from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_for, recipe_text, values_like
 from bridgepack.config.starting.nearest import recipes_of_model
-from bridgepack.errors import ConfigError
+from bridgepack.data.reading.inputs import find_inputs
+from bridgepack.data.reading.remote import scheme_of
+from bridgepack.data.reading.rows import read_range
+from bridgepack.data.reading.sampling import file_windows
+from bridgepack.data.sequences.encoding import fields_that_read
+from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
 from bridgepack.planning.plan import plan_recipe
 from bridgepack.planning.shape import model_shape
+from bridgepack.records import TRAIN, Example
 
 #: Data that a topology is planned for before any is known: packs of sequences of equal length, as many as a step takes.
 _PER_PACK, _NUM_SEQUENCES = 16, 1 << 12
@@ -30,7 +40,7 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
     Raises:
         ConfigError: the model is not known, or does not fit the GPUs or the length.
     """
-    same = recipes_of_model(entries, wish.model)
+    same, wish = recipes_of_model(entries, wish.model), replace(wish, columns=_columns(wish.data))
     if same:
         values, origin = values_like(same, wish)
     else:
@@ -38,6 +48,20 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
         values, estimated_gb = _planned(wish)
         origin = f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
     return recipe_text(wish, values, origin)
+
+
+def _columns(data: str) -> dict[str, str]:
+    """Return the fields that read the first row of data which is here, where the columns read unasked do not."""
+    if scheme_of(data) is not None:
+        return {}
+    row: Mapping[str, Any] = {}
+    with suppress(DataError):
+        file = find_inputs((data,), "data.train", TRAIN, Path())[0]
+        windows = file_windows(file, 0, max_row_bytes=DataConfig.model_fields["max_row_bytes"].default).windows
+        rows = (item for window in windows for _, item in read_range(file, window.part))
+        row = next((item.columns for item in rows if isinstance(item, Example)), row)
+    is_chat = any(row.get(name) is not None for name in CONVERSATION_COLUMNS)
+    return {} if is_chat or {"prompt", "completion"} <= row.keys() else fields_that_read(row)
 
 
 def _planned(wish: Wish) -> tuple[dict[str, Any], float]:

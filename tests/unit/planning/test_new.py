@@ -209,3 +209,28 @@ def test_a_broken_config_is_refused(tmp_path: Path, entries: tuple[CatalogueEntr
     (tmp_path / "config.json").write_text(text)
 
     assert "config.json" in _error(entries, model=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"question": "2 + 2?", "answer": "4"}, {"prompt_column": "question", "completion_column": "answer"}),
+        ({"dialog": [{"from": "human", "value": "hi"}]}, {"conversation_column": "dialog"}),
+        ({"question": "q", "answer": "a", "messages": [{"role": "user", "content": "q"}]}, {}),
+        ({"prompt": "p", "completion": "c", "question": "q", "answer": "a"}, {}),
+        ({"text": "no turns"}, {}),
+        (None, {}),
+    ],
+)
+def test_columns_are_those_of_the_first_row_that_is_there(
+    entries: tuple[CatalogueEntry, ...], tmp_path: Path, row: dict[str, Any] | None, named: dict[str, str]
+) -> None:
+    data = tmp_path / "data.jsonl"
+    if row is not None:
+        data.write_text(f"{{\n{json.dumps(row)}\n")
+
+    preprocessing = _new(entries, data=str(data)).preprocessing
+
+    usual = {"prompt_column": "prompt", "completion_column": "completion", "conversation_column": None}
+    assert preprocessing.kind == "chat"
+    assert {name: getattr(preprocessing, name) for name in usual} == {**usual, **named}

@@ -98,7 +98,7 @@ def _completed(values: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
     model = wish.model if "/" in wish.model else values["tokenizer"]["name_or_path"]
     weights = model.rstrip("/").rpartition("/")[2].rpartition(":")[2]
     return {
-        "preprocessing": {"kind": "chat", "loss_mode": "assistant", "over_long": "drop"},
+        "preprocessing": {"kind": "chat", "loss_mode": "assistant", "over_long": "drop", **wish.columns},
         "schedule": {"num_epochs": 1},
         "batch": {"tokens_per_step": TOKENS_PER_STEP},
         **values,

@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +33,7 @@ class Wish:
     method: MethodKind | None = None  #: what is trained; None for what the model's name says, else every weight
     data: str = "data/chats.jsonl"  #: training data
     tokenizer: str | None = None  #: id on the hub or folder; None for the model's
+    columns: Mapping[str, str] = field(default_factory=dict)  #: fields of `preprocessing` that name the data's
 
     @property
     def kind(self) -> MethodKind:

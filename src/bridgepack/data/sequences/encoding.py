@@ -16,6 +16,7 @@ _KNOWN_PAIRS = (
     *(("question", "answer"), ("instruction", "output"), ("instruction", "response")),
     *(("input", "output"), ("query", "response")),
 )
+_TURNS = "conversation_column"
 
 
 class Loss(NamedTuple):
@@ -92,13 +93,24 @@ def encode_examples(encoder: Encoder, examples: Sequence[Example]) -> list[Encod
 
 def columns_hint(columns: Mapping[str, Any]) -> str:
     """Return what would read a row that lacks the recipe's columns: `; set ...`, or nothing where that is not plain."""
+    fields = fields_that_read(columns)
+    if "prompt_column" in fields:
+        return "; set preprocessing." + " and ".join(f"{name} to {column}" for name, column in fields.items())
+    return f"; set preprocessing.kind to chat, and conversation_column to {fields[_TURNS]}" if fields else ""
+
+
+def fields_that_read(columns: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of `preprocessing` of kind chat that name the columns of such a row; none where none is plain.
+
+    {"question": "2 + 2?", "answer": "4"} -> {"prompt_column": "question", "completion_column": "answer"}
+    """
     for prompt, completion in _KNOWN_PAIRS:
         if isinstance(columns.get(prompt), str) and isinstance(columns.get(completion), str):
-            return f"; set preprocessing.prompt_column to {prompt} and completion_column to {completion}"
+            return {"prompt_column": prompt, "completion_column": completion}
     for name, turns in columns.items():
         if isinstance(turns, list) and turns and all(map(_is_turn, turns)):
-            return f"; set preprocessing.kind to chat, and conversation_column to {name}"
-    return ""
+            return {_TURNS: name}
+    return {}
 
 
 def _is_turn(value: Any) -> bool:
