@@ -140,7 +140,7 @@ def existing_store(folder: Path) -> TokenStore:
         StoreError: when there is none, or it is of another version.
     """
     if not (folder / _STORE_FILE).is_file():
-        what = "is no token store" if folder.is_dir() else "does not exist"
+        what = "is no token store" if folder.exists() else "does not exist"
         raise StoreError(f"{str(folder)!r} {what}. Name the folder with --store or in {STORE_VARIABLE}.")
     _check_version(folder)
     return TokenStore(folder=folder.absolute())
