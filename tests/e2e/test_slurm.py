@@ -286,6 +286,7 @@ def test_an_array_trains_one_job_after_the_other_and_its_last_job_decides(site: 
 
     assert (code, states(result)) == (0, {"train": "succeeded"}), errors
     number = jobs(result)["train"]
+    wait_until(lambda: all(site.slurm.states(f"{number}_0", f"{number}_1")), "accounting knows both jobs")
     assert site.slurm.states(f"{number}_0", f"{number}_1") == ["FAILED", "COMPLETED"]
     times = [site.slurm.job(f"{number}_{index}") for index in range(2)]
     assert times[0]["EndTime"] <= times[1]["StartTime"]
