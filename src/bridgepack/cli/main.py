@@ -2,7 +2,6 @@
 
 import sys
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
 
@@ -71,8 +70,10 @@ class _Commands(click.Group):
         """
         if args[0] in COMMANDS | _HIDDEN:
             return super().resolve_command(ctx, args)
-        nearest = get_close_matches(args[0], COMMANDS, n=1)
-        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        from bridgepack.config.errors import nearest_name  # slow to import
+
+        nearest = nearest_name(args[0], COMMANDS)
+        hint = f" Did you mean {nearest!r}?" if nearest else ""
         raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
 
     def format_commands(
