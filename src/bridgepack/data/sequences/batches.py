@@ -91,7 +91,7 @@ class _Pending:
             too_short = RowError(DropReason.TOO_SHORT, f"{lengths[index]} tokens; next-token loss needs at least 2")
             error = flat.errors.get(index, too_short)
             self.drops.append(RowDrop(self.row_offsets[index], error.reason, error.detail))
-        is_kept_token = np.repeat(is_kept, lengths)
+        is_kept_token = slice(None) if is_kept.all() else np.repeat(is_kept, lengths)
         return TokenBatch(
             input_ids=flat.input_ids[is_kept_token],
             loss_mask=flat.loss_mask[is_kept_token],

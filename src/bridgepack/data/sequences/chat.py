@@ -98,13 +98,13 @@ class ChatEncoder:
         conversation = chat.conversation
         if self._settings.reasoning_loss == "mask" and not has_thoughts(chat.text):
             yield Loss(LostKind.NO_REASONING, "no marker of thoughts is in the text, so reasoning_loss masks nothing")
-        turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
-        trained = {"assistant": turns, "last_turn": turns[-1:], "full": []}[self._settings.loss_mode]
-        turn = min(conversation.overruled.intersection(trained), default=None)
-        if turn is not None:
-            yield Loss(
-                LostKind.WEIGHT, f"turn {turn + 1} (assistant) has another weight than 1, and is trained as any other"
-            )
+        if conversation.overruled:
+            turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
+            trained = {"assistant": turns, "last_turn": turns[-1:], "full": []}[self._settings.loss_mode]
+            turn = min(conversation.overruled.intersection(trained), default=None)
+            if turn is not None:
+                detail = f"turn {turn + 1} (assistant) has another weight than 1, and is trained as any other"
+                yield Loss(LostKind.WEIGHT, detail)
         if self._settings.chat_template_kwargs_column is None and columns.get(TEMPLATE_KWARGS_COLUMN) is not None:
             with suppress(RowError):
                 given = template_kwargs(columns, TEMPLATE_KWARGS_COLUMN)

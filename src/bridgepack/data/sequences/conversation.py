@@ -33,6 +33,7 @@ class Conversation:
     template_kwargs: Mapping[str, Any]  #: further variables for the template, where the row has some
     untrained: frozenset[int] = frozenset()  #: positions of the assistant's messages that the row says not to train
     overruled: frozenset[int] = frozenset()  #: those with another weight than 1, where the recipe reads none
+    is_plain: bool = False  #: its messages have a role and a text and nothing else, and there are no tools or variables
 
 
 class ConversationReader:
@@ -50,25 +51,30 @@ class ConversationReader:
         Raises:
             RowError: naming what is missing, empty, of the wrong type, or an unknown role.
         """
-        turns = _turns(columns, self._settings)
-        if self._are_messages(turns):
+        turns, system = _turns(columns, self._settings), columns.get("system")
+        are_messages = self._are_messages(turns)
+        is_plain = are_messages and not system and all(len(turn) == _PLAIN_FIELDS for turn in turns)
+        if are_messages:
             messages = list(turns)
         else:
             messages = [_message(turn, index, self._role_aliases) for index, turn in enumerate(turns)]
-        reads_weights = self._settings.message_weights == "mask"
-        untrained = _untrained(turns, messages, refuses_others=reads_weights)
-        messages = [self._mended(message, f"turn {index}") for index, message in enumerate(messages, 1)]
-        system = columns.get("system")
+        reads_weights, untrained = self._settings.message_weights == "mask", frozenset[int]()
+        if not is_plain:  # most are, so that it is quick
+            untrained = _untrained(turns, messages, refuses_others=reads_weights)
+            messages = [self._mended(message, f"turn {index}") for index, message in enumerate(messages, 1)]
         if system and not any(message["role"] == "system" for message in messages):
             _check_content(system, "system")
             messages.insert(0, self._mended({"role": "system", "content": system}, "system"))
             untrained = frozenset(index + 1 for index in untrained)
+        tools = _tools(columns, self._settings)
+        kwargs = template_kwargs(columns, self._settings.chat_template_kwargs_column)
         return Conversation(
             messages=messages,
-            tools=_tools(columns, self._settings),
-            template_kwargs=template_kwargs(columns, self._settings.chat_template_kwargs_column),
+            tools=tools,
+            template_kwargs=kwargs,
             untrained=untrained if reads_weights else frozenset(),
             overruled=frozenset() if reads_weights else untrained,
+            is_plain=is_plain and tools is None and not kwargs,
         )
 
     def _are_messages(self, turns: Sequence[Any]) -> bool:

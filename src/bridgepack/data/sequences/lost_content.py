@@ -50,7 +50,7 @@ class LostContentFinder:
 
     def find(self, conversation: Conversation, text: str) -> tuple[Loss, ...]:
         """Return what a conversation's render `text` lacks or garbles, the first of each kind."""
-        if conversation.tools is None and _is_plainly_whole(conversation.messages, text, self._hints):
+        if conversation.is_plain and _is_plainly_whole(conversation.messages, text, self._hints):
             return ()
         found: dict[str, Loss] = {}
         try:
@@ -133,12 +133,10 @@ class LostContentFinder:
 
 
 def _is_plainly_whole(messages: Messages, text: str, hints: Sequence[str]) -> bool:
-    """Say whether turns of nothing but text stand one after the other; what most chats are, so that it is quick."""
+    """Say whether the turns of a plain conversation stand one after the other; what most are, so that it is quick."""
     place = 0
     for message in messages:
         content = message["content"]
-        if len(message) != _PLAIN_FIELDS or type(content) is not str:
-            return False
         place = text.find(content[:_BEGINNING], place, place + _REACH)
         if place < 0 or not text.startswith(content, place):
             return False

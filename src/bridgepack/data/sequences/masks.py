@@ -143,6 +143,8 @@ class ChatMasks:
 
 def texts_of(conversation: Conversation) -> list[str]:
     """Return every text inside a conversation's turns, tools and variables; keys and roles do not count."""
+    if conversation.is_plain:
+        return [message["content"] for message in conversation.messages]
     found: list[str] = []
     said = (value for message in conversation.messages for key, value in message.items() if key != "role")
     stack: list[Any] = [conversation.tools, conversation.template_kwargs, *said]
