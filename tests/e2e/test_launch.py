@@ -137,7 +137,7 @@ def test_followed_logs_go_to_standard_error(first: dict[str, Any]) -> None:
 
 def test_two_processes_of_torchrun_train_packs_that_are_there(desk: Desk, first: dict[str, Any]) -> None:
     packs = json.loads((Path(first["run_folder"]) / "artifact.json").read_text())["path"]
-    changes = {"parallelism.num_gpus": 2, "checkpoint.folder": str(desk.folder / "two")}
+    changes = {"parallelism.num_gpus": 2, "bridge_overrides.checkpoint": {"save": None, "load": None}}
     (desk.folder / "two.yaml").write_text(recipe_to_yaml(recipe_for(desk.folder, **changes)))
     code, result, errors = desk.launch("two.yaml", "--cluster", "torchrun", "--artifact", packs, "--skip", "check")
 

@@ -20,6 +20,7 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bridgepack.bridge.environment import environment_here
 from bridgepack.canary.cpu import ENVIRONMENT
 from bridgepack.canary.worker import die_with_parent
 from tests.support import sabotage
@@ -62,6 +63,7 @@ def main(requests_path: str, results_path: str) -> None:
     import_host()
     for name in _PRELOADED:
         importlib.import_module(name)
+    environment_here()
     gc.freeze()
     requests = [RunRequest(**request) for request in json.loads(Path(requests_path).read_text())]
     results = [dataclasses.asdict(_run(request)) for request in requests]

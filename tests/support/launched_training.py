@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parents[2]
 _SITE = (
     WITHOUT_TORCH
     + """
-if "bridgepack.running.train" in sys.orig_argv:
+if "-m" in sys.orig_argv[1:3] and "bridgepack.running.train" in sys.orig_argv[2:4]:  # not torchrun, which starts it
     from tests.support.launched_training import train_on_cpu
     train_on_cpu()
 elif {"bridgepack.running.build", "bridgepack.running.check"} & set(sys.orig_argv):

@@ -4,6 +4,7 @@ import json
 import platform
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -27,13 +28,14 @@ _BEHIND = re.compile(r"\s+(?:#|--|\\)")
 _UNKNOWN_VERSION = "unknown"
 
 
+@cache
 def environment_here() -> Environment:
-    """Return the environment of this interpreter; nothing is imported."""
+    """Return the environment of this interpreter; nothing is imported, and what is installed is read only once."""
     versions: dict[str, str] = {}
     for found in distributions():
-        name = found.metadata["Name"]
-        if name:
-            versions.setdefault(canonicalize_name(name), found.version)
+        metadata = found.metadata
+        if metadata["Name"]:
+            versions.setdefault(canonicalize_name(metadata["Name"]), metadata["Version"])
     return Environment(
         versions=versions, python=platform.python_version(), origin=f"Python {platform.python_version()} here"
     )
