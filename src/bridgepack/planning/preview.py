@@ -167,14 +167,14 @@ def _stops(recipe: SFTRecipe, reasons: set[str]) -> dict[str, str]:
 def _of_source(
     source: SampledSource, splits: tuple[str, ...], tokenizer: ChatTokenizer, num_rows: int
 ) -> SourcePreview:
-    first = source.files[0]
+    first = next((file for file in source.files if file.taken), None)  # a file may be empty
     parts = [part for file in source.files for name in splits for part in file.parts(name)]
     return SourcePreview(
         split=source.split,
         files=tuple(file.file.label for file in source.files),
         num_files=source.num_files,
-        format=".".join(filter(None, (first.file.kind, first.file.compression))),
-        columns=_columns(first),
+        format=".".join(filter(None, (source.files[0].file.kind, source.files[0].file.compression))),
+        columns=_columns(first) if first else {},
         num_rows_read=sum(file.num_rows_read for file in source.files),
         num_rows=source.num_rows,
         is_sample=source.is_sample,
@@ -182,7 +182,7 @@ def _of_source(
         tokens=_tokens(source, splits),
         drops=_notes(source, splits, "drops"),
         lost_content=_notes(source, splits, "losses"),
-        sequences=tuple(islice(_sequences(first, tokenizer), num_rows)),
+        sequences=tuple(islice(_sequences(first, tokenizer), num_rows)) if first else (),
     )
 
 

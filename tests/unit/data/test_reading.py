@@ -281,6 +281,13 @@ def test_text_in_a_table_that_is_not_utf8_costs_its_own_row_only(tmp_path: Path)
     assert _read(path) == [(1, {"a": "x"}), (2, "invalid_field"), (3, {"a": "z"})]
 
 
+def test_a_day_that_python_does_not_have_costs_its_own_row_only(tmp_path: Path) -> None:
+    days = pa.array([0, 2**31 - 1, 1], pa.int32()).cast(pa.date32())
+    pq.write_table(pa.table({"a": [1, 2, 3], "day": days}), tmp_path / "rows.parquet")
+
+    assert [row for row, found in _read(tmp_path / "rows.parquet") if found == "invalid_field"] == [2]
+
+
 @pytest.mark.parametrize("range_bytes", [1, 7, 30, 1 << 20])
 @pytest.mark.parametrize("content", [LINES * 3, LINES * 3 + b"\n", b"\n\n" + LINES.replace(b"\n", b"\r\n"), b"\n"])
 def test_rows_do_not_depend_on_where_lines_are_cut(

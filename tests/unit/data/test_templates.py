@@ -39,6 +39,8 @@ TEMPLATES = {
     "sets": "{% set x = messages[1:] %}{% set y %}{{ x | length }}{% endset %}{{ y }}{% for m in x "
     "if m.role == 'user' %}{{ m.content }}{% else %}empty{% endfor %}{{ messages | map(attribute='role') | join(',') }}"
     "{{ documents is none }}",
+    "blocks": "{% block turns %}{% for m in messages %}{{ m.content }}{{ m.get('role') }}{% endfor %}{% endblock %}"
+    "{{ self.turns() }}",
     "raising": "{% if messages[0].role != 'user' %}"
     "{{ raise_exception('Begin with a user: ' + messages[0].role) }}{% endif %}",
 }

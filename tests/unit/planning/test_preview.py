@@ -189,6 +189,20 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path, chatml_tokenizer: Path)
         bridgepack.preview(recipe, num_rows=-1)
 
 
+@pytest.mark.parametrize("num_files", [2, 20])
+def test_empty_files_beside_others_hold_nothing(tmp_path: Path, chatml_tokenizer: Path, num_files: int) -> None:
+    for number in range(num_files):
+        write_json_lines(tmp_path / f"{number:02}.jsonl", ROWS[number : number + number % 2])
+
+    preview = bridgepack.preview(_recipe(tmp_path / "*.jsonl", chatml_tokenizer))
+
+    num_rows = sum(source.num_rows for source in preview.sources)
+    assert num_rows == pytest.approx(num_files / 2, rel=0.2)
+    assert preview.num_packs
+    assert preview.num_packs["training"] > 0
+    assert "sequences" in describe_preview(preview, has_colour=False)
+
+
 def test_the_command_marks_trained_text_and_escapes_control_characters(
     tmp_path: Path, chatml_tokenizer: Path, command: Command
 ) -> None:

@@ -132,7 +132,7 @@ def _seen[Read: Example | RowError | BrokenJson | None](read: Read, file: InputF
 
 
 def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:
-    """Yield a record batch's rows; of one that is larger than allowed, or is not UTF-8, its error."""
+    """Yield a record batch's rows; of one that is larger than allowed, or cannot be read, its error."""
     if max_row_bytes and batch.nbytes > max_row_bytes:
         error = _too_large(batch.nbytes)
     else:
@@ -140,6 +140,9 @@ def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:
             rows = batch.to_pylist(maps_as_pydicts="lossy")
         except UnicodeDecodeError as undecodable:  # Arrow does not check text
             error = RowError(DropReason.INVALID_FIELD, f"not UTF-8: {undecodable}")
+        except (ValueError, OverflowError) as unreadable:  # e.g. a day after the year 9999, or fields of one name
+            detail = f"a column holds what Python cannot ({unreadable}); leave it out of the file"
+            error = RowError(DropReason.INVALID_FIELD, detail)
         else:
             yield from rows
             return

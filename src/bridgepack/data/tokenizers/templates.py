@@ -64,7 +64,13 @@ class ChatTemplate:
         namespace: dict[str, Any] = {"environment": environment, **helpers}
         exec(compile(module, "<chat template>", "exec"), namespace)
         root: Root = namespace["root"]
-        return root
+        blocks = {name: [block] for name, block in namespace["blocks"].items()}
+
+        def root_with_blocks(context: Any) -> Any:
+            context.blocks = blocks
+            return root(context)
+
+        return root_with_blocks if blocks else root
 
     def render(
         self,
@@ -103,7 +109,7 @@ class ChatTemplate:
     def _context(self, messages: Messages, tools: Any, kwargs: Mapping[str, Any]) -> Any:
         """Return the variables of one rendering.
 
-        Chat templates have no blocks to inherit and nothing to export, so every context may share what is the same.
+        Chat templates have nothing to export, so every context may share what is the same.
         """
         variables = {**self._variables, **kwargs, "messages": messages, "tools": tools}
         environment = self._environment
