@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.shipped import PREFIX, is_shipped_model, shipped_name
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.bridge.shipped import LISTED, PREFIX, is_shipped_model, shipped_name
+from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
 
@@ -74,8 +74,7 @@ def hint_for_no_recipe(recipe: SFTRecipe) -> str | None:
     known = {*file["recipes"], *file["aliases"], *file["not_made"]}
     if shipped_name(model.name) in known:
         return None
-    nearest = nearest_name(shipped_name(model.name), sorted(known))
-    return f"Did you mean {nearest}?" if nearest else "`bridgepack recipes list` names them."
+    return did_you_mean(shipped_name(model.name), sorted(known), LISTED)
 
 
 def _own_name(name: str) -> str:

@@ -16,7 +16,8 @@ from bridgepack.data.packing.balance import balanced_order, pack_costs, slots_of
 from bridgepack.data.packing.order import seeded_order
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.planning.cost import step_cost
+from bridgepack.planning.cost import cost_of
+from bridgepack.planning.shape import model_shape
 from bridgepack.proof.runs import recorded_recipe
 from bridgepack.records import TRAIN, BalanceRecord, RunConfig, StepRatios, Waiting
 from bridgepack.releases import BRIDGE, TARGET
@@ -186,7 +187,7 @@ def _cost_of(recipe: SFTRecipe) -> Cost:
     if recipe.packing.balance.token_cost is not None:
         return recipe.packing.balance.token_cost, ()
     try:
-        cost = step_cost(recipe)
+        cost = cost_of(model_shape(recipe))
     except ConfigError as error:
         raise ConfigError(f"{error} Or set packing.balance.token_cost.") from None
     pair = cost.per_square + sum(operations for _, operations in cost.windows)

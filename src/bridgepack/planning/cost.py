@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.planning.shape import ModelShape, model_shape
+from bridgepack.planning.shape import ModelShape
 
 #: Forward and backward pass of a multiply-add: 2 and 4 operations.
 _OPERATIONS = 6.0
@@ -37,15 +36,6 @@ class StepCost:
         for window, operations in self.windows:
             cost += operations * (lengths**2 - np.maximum(lengths - window, 0) ** 2)
         return cost
-
-
-def step_cost(recipe: SFTRecipe) -> StepCost:
-    """Return what a recipe's model costs.
-
-    Raises:
-        ConfigError: its model is not known here; the message says what to name.
-    """
-    return cost_of(model_shape(recipe))
 
 
 def cost_of(shape: ModelShape) -> StepCost:
