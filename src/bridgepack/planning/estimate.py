@@ -179,9 +179,7 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
     With pipeline stages or experts they wait in every micro batch, for the next stage or for tokens; else once in a
     step. Packs are balanced as a build balances them, across batches where the recipe says so, else within.
 
-    Args:
-        costs: shape [num_packs], float64, of each pack, in any unit.
-        recipe: with the topology and the batch sizes.
+    `costs` are of each pack in any unit; shape [num_packs], float64.
 
     Raises:
         ConfigError: the host does not run with it, or its batch grows at first.
@@ -205,10 +203,7 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
 def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | None = None) -> list[IntArray]:
     """Return the packs that ranks read at steps, in the host's own order; each of shape [ranks, packs], int64.
 
-    Args:
-        recipe: with the topology and the batch sizes.
-        num_packs: of training.
-        steps: as the host counts them, from 1; by default the first ones of the run.
+    `steps` count from 1, as the host does; by default they are the first ones of the run.
 
     Raises:
         ConfigError: the host does not run with it, or does not get to a step.
