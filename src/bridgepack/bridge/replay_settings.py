@@ -10,6 +10,7 @@ from bridgepack.bridge.wiring import Packs, host_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, RunConfig
+from bridgepack.records.results import leaves
 from bridgepack.releases import HostRelease, release_of
 from bridgepack.replay.evaluation import EvaluationSchedule
 from bridgepack.replay.settings import ReplaySettings
@@ -89,7 +90,7 @@ class _Values:
     def __init__(self, source: SFTRecipe | RunConfig, num_packs: Mapping[str, int]) -> None:
         self._place = source.place if isinstance(source, RunConfig) else source.name
         if isinstance(source, RunConfig):
-            self._flat = _flattened(source.values)
+            self._flat = dict(leaves(source.values))
             return
         if source.packing.mode != "offline":
             raise ConfigError(
@@ -210,13 +211,3 @@ def _num_steps(values: _Values, num_samples: int) -> int | None:
     if samples is not None:
         return samples // size
     return values.integer_or_none("train.train_iters")
-
-
-def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flattened(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat

@@ -16,7 +16,7 @@ from bridgepack.data.packing.balance import balanced_order, pack_costs, slots_of
 from bridgepack.data.packing.order import seeded_order
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.planning.cost import cost_of
+from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.shape import model_shape
 from bridgepack.proof.runs import recorded_recipe
 from bridgepack.records import TRAIN, BalanceRecord, RunConfig, StepRatios, Waiting

@@ -8,7 +8,7 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.planning.cost import StepCost, cost_of
+from bridgepack.planning.estimate import StepCost, cost_of
 from bridgepack.planning.shape import model_shape
 from tests.support.hub_configs import model_configs
 

@@ -15,8 +15,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError, DataError, StoreError
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.planning.balance import balance_for
-from bridgepack.planning.cost import cost_of
-from bridgepack.planning.estimate import waiting_of
+from bridgepack.planning.estimate import cost_of, waiting_of
 from bridgepack.planning.lengths import Lengths, lengths_of, packed
 from bridgepack.planning.machines import gpu_named
 from bridgepack.planning.plan import Plan, plan_recipe

@@ -7,7 +7,6 @@ from typing import Any
 from bridgepack.bridge.adopting.corrections import correct, findings_on
 from bridgepack.bridge.artifact_paths import packs_in
 from bridgepack.bridge.container import config_of_container
-from bridgepack.bridge.forward_steps import forward_step_of
 from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.shipped import import_host, is_shipped_model, load_shipped, named_precision
@@ -51,17 +50,6 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
         place = next((one.place for one in host.settings if one.path == finding.where), finding.where)
         raise ConfigError(f"{place} is {finding.found}; allowed: {finding.allowed} ({finding.code}). {finding.fix}")
     return host.config
-
-
-def forward_step_for(target: Any) -> Any:
-    """Return the forward step of Megatron-Bridge for a recipe or a ConfigContainer.
-
-    Example: `finetune(config, forward_step_for(config))`.
-
-    Raises:
-        ConfigError: the recipe's base cannot be loaded here.
-    """
-    return forward_step_of(to_bridge(target) if isinstance(target, SFTRecipe) else target)
 
 
 def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> HostConfig:
