@@ -30,7 +30,8 @@ def base_of(recipe: SFTRecipe) -> dict[str, Any]:
     """
     file, model = _file(), recipe.model
     if model is not None and is_shipped_model(model):
-        places = file["recipes"].get(_own_name(model.name))
+        name = shipped_name(model.name)
+        places = file["recipes"].get(file["aliases"].get(name, name))  # many have a shorter name, too
         if places is not None:
             return _sections(places)
     values = _sections(file["common"]["adapter" if isinstance(recipe.method, AdapterMethod) else "full"])
@@ -75,12 +76,6 @@ def hint_for_no_recipe(recipe: SFTRecipe) -> str | None:
     if shipped_name(model.name) in known:
         return None
     return did_you_mean(shipped_name(model.name), sorted(known), LISTED)
-
-
-def _own_name(name: str) -> str:
-    """Return a recipe's own name; the host has many under a shorter one, too."""
-    found: str = _file()["aliases"].get(shipped_name(name), shipped_name(name))
-    return found
 
 
 def made(name: str, **values: Any) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX
 from bridgepack.config.catalogue import catalogue_target
-from bridgepack.config.load import RECIPE_SUFFIX, load_object, load_recipe, read_sections, written_in
+from bridgepack.config.load import load_recipe
+from bridgepack.config.reading import RECIPE_SUFFIX, load_object, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.data.reading.remote import scheme_of

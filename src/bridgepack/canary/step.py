@@ -5,7 +5,6 @@ and sampler, megatron-core's forward and backward schedule, its distributed data
 What is not: the optimiser, which changes nothing; and on a machine without TransformerEngine the attention kernel.
 """
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,7 +44,8 @@ class Step:
 
         state = GlobalState()
         state.cfg = self._config
-        faults.plant_in_config(self._config, self.request.fault)
+        if self.request.fault == faults.LOSS_PER_RANK:
+            self._config.model.calculate_per_token_loss = False
         runtime_config_update(self._config)
         self._config.dataset.dataloader_type = DATALOADER_TYPES[self.request.is_packed]
         groups = host_setup.initialize_megatron(cfg=self._config)
@@ -59,7 +59,10 @@ class Step:
             model, self._config.model, self._config.ddp, optimizer, align_grad_reduce=False, pg_collection=groups
         )
         self._train(state, model, optimizer, groups)
-        self._keep_gradients(model[0])
+        self._gradients = {
+            self._global_name(name): own.main_grad.detach().double().cpu().numpy()
+            for name, own in model[0].named_parameters()
+        }
 
     def seen(self) -> SeenRank:
         """Return what the rank saw so far."""
@@ -139,11 +142,6 @@ class Step:
         tied = bool(self._config.model.share_embeddings_and_output_weights)
         return global_name(name, first_layer=self._first_layer, has_tied_embeddings=tied)
 
-    def _keep_gradients(self, model: Any) -> None:
-        for name, own in model.named_parameters():
-            gradient = own.main_grad.detach().double().cpu().numpy()
-            self._gradients[self._global_name(name)] = gradient
-
 
 def _layers(model: Any) -> Any:
     """Return the transformer layers of a pipeline stage."""
@@ -158,8 +156,3 @@ def _place(groups: Any) -> dict[str, int]:
         "context": groups.cp.rank(),
         "data": groups.dp.rank(),
     }
-
-
-def seen_path(folder: str | Path, rank: int) -> Path:
-    """Return where a rank leaves what it saw."""
-    return Path(folder) / f"rank{rank}.pickle"

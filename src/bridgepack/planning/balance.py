@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bridgepack.bridge.replay_settings import replay_settings
+from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.packing import BalanceConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
@@ -72,7 +73,7 @@ def balance_of_repack(artifact: Path, changes: Mapping[str, Any]) -> BalanceReco
         ArtifactError: the folder is no artifact.
         ConfigError: as `balance_for`, or a change is impossible.
     """
-    return balance_for(SFTRecipe.from_mapping(dict(read_manifest(artifact).recipe)).override(changes))
+    return balance_for(load_recipe(read_manifest(artifact).recipe, changes))
 
 
 def waiting_in(

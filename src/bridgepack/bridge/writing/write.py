@@ -74,7 +74,8 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
         settings = settings_over(base, recipe, packs, precision)
     config.dataset = dataset_config(recipe, config.dataset, release)
     config.peft = _adapter(config.peft, recipe)
-    config.tokenizer = _tokenizer(config.tokenizer, recipe)
+    if config.tokenizer.tokenizer_model != recipe.tokenizer.name_or_path:
+        config.tokenizer = type(config.tokenizer)()
     assign(config, settings.values())
     if is_older:
         look_up_packs(config, release)
@@ -142,8 +143,3 @@ def _adapter(base: Any, recipe: SFTRecipe) -> Any:
     module, name = _ADAPTERS[recipe.method.kind]
     kind = getattr(import_host(module), name)
     return base if isinstance(base, kind) else kind()
-
-
-def _tokenizer(base: Any, recipe: SFTRecipe) -> Any:
-    """Return the base's tokenizer config where it is for the same tokenizer, else a new one."""
-    return base if base.tokenizer_model == recipe.tokenizer.name_or_path else type(base)()

@@ -8,8 +8,8 @@ import numpy as np
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import entries_of_packs
-from bridgepack.geometry import IntArray
-from bridgepack.proof.packs import read_packs, sequence_bounds, shard_index, split_record, trained_of
+from bridgepack.geometry import IntArray, seq_boundaries
+from bridgepack.proof.packs import read_packs, shard_index, split_record, trained_of
 from bridgepack.proof.trace.records import ContextSlice, TokenRange, TracedPack, TracedSequence, TracedSource
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
@@ -108,7 +108,8 @@ class PackTracer:
     def _sequences_of(self, pack: int, row: PackedRow) -> tuple[TracedSequence, ...]:
         known, inputs = {entry.position: entry for entry in self._entries.get(pack, ())}, self._record.inputs
         found = []
-        for position, (start, stop) in enumerate(pairwise(sequence_bounds(row).tolist())):
+        bounds = seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
+        for position, (start, stop) in enumerate(pairwise(bounds.tolist())):
             entry = known.get(position)
             found.append(
                 TracedSequence(
