@@ -27,7 +27,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
 from bridgepack.records import TRAIN, VALIDATION, PackedRow, RunConfig
 from bridgepack.replay.collate import CollateSettings, predict_batch
-from bridgepack.replay.order import FILLER, replay_order
+from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
 from bridgepack.replay.torch_random import torch_permutation
@@ -213,7 +213,7 @@ def _host_run(module: ModuleType, dataset: Any, settings: ReplaySettings, consum
 def _own_run(settings: ReplaySettings, trained_tokens: IntArray, num_steps: int) -> HostRun:
     run = HostRun(steps=[], trained_tokens=[], has_stopped=False)
     try:
-        order = replay_order(settings)
+        order = PackOrder(settings)
         for step in range(order.first_step, order.first_step + num_steps):
             ranks = range(settings.topology.data_parallel_size)
             run.steps.append([[packs.tolist() for packs in order.micro_batches_at(step, rank)] for rank in ranks])
@@ -343,11 +343,11 @@ def test_the_host_s_own_loaders_in_training_and_evaluation(
     (tmp_path / "bridge_metadata.json").write_text("[]")
     config = _host_config(tmp_path, train, dataset)
     run = _run_config(config)
-    training = replay_order(
+    training = PackOrder(
         replay_settings(run, num_packs=num_packs, world_size=2, version=INSTALLED, resume_step=resume_step)
     )
     schedule = evaluation_schedule(run, num_packs=num_packs, version=INSTALLED)
-    evaluation = replay_order(
+    evaluation = PackOrder(
         replay_settings(
             run, num_packs=num_packs, world_size=2, version=INSTALLED, split=VALIDATION, resume_step=resume_step
         )
@@ -401,7 +401,7 @@ def test_the_host_refuses_fewer_packs_than_a_batch(
         _run_config(config), num_packs={TRAIN: 3, VALIDATION: 3}, world_size=2, version=INSTALLED
     )
     with pytest.raises(ConfigError, match=r"global_batch_size is 4; allowed: at most the number of packs, 3"):
-        replay_order(settings)
+        PackOrder(settings)
 
 
 def _run_config(config: Any) -> RunConfig:

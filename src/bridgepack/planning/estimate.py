@@ -20,7 +20,7 @@ from bridgepack.planning.machines import Gpu
 from bridgepack.planning.shape import ModelShape
 from bridgepack.records import TRAIN
 from bridgepack.releases import BRIDGE, TARGET
-from bridgepack.replay.order import replay_order
+from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import ReplaySettings
 
 #: Tokens of queries and of keys that attention takes at a time. Source: arXiv 2407.08608, section 3 (128 x 128).
@@ -229,7 +229,7 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
     topology, balance = recipe.parallelism, recipe.packing.balance
     waits_often = topology.expert_model_parallel_size > 1 or topology.pipeline_model_parallel_size > 1
     whole = np.rint(costs / costs.mean() * _UNITS).astype(np.int64)
-    slots = replay_order(_settings(recipe, len(costs))).first_pass()[:_MAX_STEPS]
+    slots = PackOrder(_settings(recipe, len(costs))).first_pass()[:_MAX_STEPS]
     order = balanced_order(
         whole,
         slots,
@@ -251,7 +251,7 @@ def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | Non
         ConfigError: the host does not run with it, or does not get to a step.
     """
     settings = _settings(recipe, num_packs)
-    order, ranks = replay_order(settings), settings.topology.data_parallel_size
+    order, ranks = PackOrder(settings), settings.topology.data_parallel_size
     num_steps = min(_MAX_STEPS, max(num_packs // settings.global_batch_size, 1), settings.num_steps or _MAX_STEPS)
     wanted = range(order.first_step, order.first_step + num_steps) if steps is None else steps
     return [np.stack([order.packs_at(step, rank) for rank in range(ranks)]) for step in wanted]

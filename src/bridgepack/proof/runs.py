@@ -14,7 +14,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, RunConfig
 from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.evaluation import EvaluationSchedule
-from bridgepack.replay.order import PackOrder, replay_order
+from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import ReplaySettings
 
 #: Settings that say where sources are, not what is made of them.
@@ -65,7 +65,7 @@ class TracedRun:
         Raises:
             ConfigError: a setting is missing, or the host does not run with it.
         """
-        return replay_order(self._settings(split))
+        return PackOrder(self._settings(split))
 
     @cached_property
     def schedule(self) -> EvaluationSchedule:

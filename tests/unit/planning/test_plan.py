@@ -22,7 +22,7 @@ from bridgepack.planning.plan import Plan, plan_recipe
 from bridgepack.planning.search import refusals
 from bridgepack.planning.shape import model_shape
 from bridgepack.records import TRAIN
-from bridgepack.replay.order import replay_order
+from bridgepack.replay.order import PackOrder
 from bridgepack.report.plans import describe_plan
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 
@@ -96,7 +96,7 @@ def _straggler_ratio(packs: list[Any], recipe: SFTRecipe) -> float:
     """Return how much longer than the mean the slowest rank works; mean of 24 steps in the host's order."""
     cost, num_packs = cost_of(model_shape(recipe)), len(packs)
     settings = replay_settings(recipe, num_packs={TRAIN: num_packs}, world_size=None, version="0.6.2")
-    order, ratios = replay_order(settings), []
+    order, ratios = PackOrder(settings), []
     for step in range(1, min(24, num_packs // settings.global_batch_size) + 1):
         ranks = range(settings.topology.data_parallel_size)
         work = [sum(cost.of_sequences(packs[pack]).sum() for pack in order.packs_at(step, rank)) for rank in ranks]

@@ -1,7 +1,7 @@
 """What each kind of executor can be told: fields with types, defaults and meanings, as data."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -48,10 +48,6 @@ class ExecutorListing:
     executors: tuple[ListedSection, ...]  #: one for each kind, then one for each class that `kind: nemo_run` can name
     #: `launcher`, `packager`, `tunnel` -> one for each kind; `job_details` -> the one
     parts: dict[str, tuple[ListedSection, ...]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
 
 
 def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:

@@ -27,7 +27,6 @@ class Rendering:
     """A tokenizer and its chat template, through transformers and `tokenizers` alone."""
 
     def __init__(self, tokenizer: ChatTokenizer) -> None:
-        """Take a tokenizer."""
         from transformers.utils.chat_template_utils import render_jinja_template
 
         self._render: Callable[..., Any] = render_jinja_template
