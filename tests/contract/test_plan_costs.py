@@ -7,7 +7,7 @@ import pytest
 import torch.nn.functional
 
 from bridgepack.bridge.bases import model_named
-from bridgepack.planning.cost import cost_of
+from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.layout import Layout, memory_of
 from bridgepack.planning.shape import shape_of
 

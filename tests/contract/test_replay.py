@@ -26,9 +26,8 @@ from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
 from bridgepack.records import TRAIN, VALIDATION, PackedRow, RunConfig
-from bridgepack.replay.collate import CollateSettings
-from bridgepack.replay.order import FILLER, replay_order
-from bridgepack.replay.rows import trained_runtime_tokens
+from bridgepack.replay.collate import CollateSettings, predict_batch
+from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
 from bridgepack.replay.torch_random import torch_permutation
@@ -43,6 +42,9 @@ VERSIONS = ("0.3.1", "0.4.2", "0.5.1", INSTALLED)
 #: Generated runs; `BRIDGEPACK_REPLAY_CASES=400` for a longer comparison.
 NUM_CASES = int(os.environ.get("BRIDGEPACK_REPLAY_CASES", "60"))
 SIZE, NUM_ID_TOKENS = 24, 4
+COLLATE = CollateSettings(
+    packed_sequence_size=SIZE, pad_seq_to_mult=1, eos_token_id=EOS_TOKEN_ID, pad_to_max_length=True
+)
 #: Token ids that a pack's number is written in; neither EOS nor 0.
 FIRST_DIGIT, BASE = 3, 9
 #: What the host raises where it stops.
@@ -108,20 +110,18 @@ def _write_packs(folder: Path, num_packs: int, seed: int) -> IntArray:
     write_shards(folder, rows, num_shards=min(3, num_packs), row_group_size=16)
     shards = sorted(folder.iterdir())
     batches = [batch for shard in shards for batch in iter_row_groups(shard, shard.name, max_tokens=50)]
-    return np.concatenate([trained_runtime_tokens(batch, EOS_TOKEN_ID) for batch in batches])
+    stored = [batch.row(index) for batch in batches for index in range(batch.num_rows)]
+    return predict_batch(stored, COLLATE).loss_mask.sum(axis=1)
 
 
 def _open(folder: Path, tokenizer: Any, settings: ReplaySettings) -> Any:
     from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
 
-    collate = CollateSettings(
-        packed_sequence_size=SIZE, pad_seq_to_mult=1, eos_token_id=EOS_TOKEN_ID, pad_to_max_length=True
-    )
     return GPTSFTPackedParquetDataset(
         str(folder),
         tokenizer,
         max_seq_length=SIZE,
-        pad_to_max_length=collate.pad_to_max_length,
+        pad_to_max_length=COLLATE.pad_to_max_length,
         max_num_samples=settings.max_samples,
         seed=settings.seed,
         prompt_template="{input} {output}",
@@ -213,7 +213,7 @@ def _host_run(module: ModuleType, dataset: Any, settings: ReplaySettings, consum
 def _own_run(settings: ReplaySettings, trained_tokens: IntArray, num_steps: int) -> HostRun:
     run = HostRun(steps=[], trained_tokens=[], has_stopped=False)
     try:
-        order = replay_order(settings)
+        order = PackOrder(settings)
         for step in range(order.first_step, order.first_step + num_steps):
             ranks = range(settings.topology.data_parallel_size)
             run.steps.append([[packs.tolist() for packs in order.micro_batches_at(step, rank)] for rank in ranks])
@@ -343,11 +343,11 @@ def test_the_host_s_own_loaders_in_training_and_evaluation(
     (tmp_path / "bridge_metadata.json").write_text("[]")
     config = _host_config(tmp_path, train, dataset)
     run = _run_config(config)
-    training = replay_order(
+    training = PackOrder(
         replay_settings(run, num_packs=num_packs, world_size=2, version=INSTALLED, resume_step=resume_step)
     )
     schedule = evaluation_schedule(run, num_packs=num_packs, version=INSTALLED)
-    evaluation = replay_order(
+    evaluation = PackOrder(
         replay_settings(
             run, num_packs=num_packs, world_size=2, version=INSTALLED, split=VALIDATION, resume_step=resume_step
         )
@@ -401,7 +401,7 @@ def test_the_host_refuses_fewer_packs_than_a_batch(
         _run_config(config), num_packs={TRAIN: 3, VALIDATION: 3}, world_size=2, version=INSTALLED
     )
     with pytest.raises(ConfigError, match=r"global_batch_size is 4; allowed: at most the number of packs, 3"):
-        replay_order(settings)
+        PackOrder(settings)
 
 
 def _run_config(config: Any) -> RunConfig:

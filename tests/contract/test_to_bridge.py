@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.bridge.shipped import load_shipped, shipped_recipes
-from bridgepack.bridge.writing.write import forward_step_for, host_config, to_bridge
+from bridgepack.bridge.writing.write import host_config, to_bridge
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError

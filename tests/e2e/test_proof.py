@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridgepack.proof.trace.schedule import ranks_by_copy
-from bridgepack.replay.order import replay_order
+from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
 from tests.support.small_builds import Command, Row, chat_row, write_json_lines
@@ -83,7 +83,7 @@ def test_a_rank_is_traced_to_the_words_of_its_chats(project: Path, run: Run) -> 
     copy = topology.data_parallel_rank_of(5)
 
     assert (rank["data_parallel_rank"], rank["global_ranks"]) == (copy, list(ranks_by_copy(topology)[copy]))
-    assert [pack["pack"] for pack in packs] == replay_order(settings).packs_at(2, copy).tolist()
+    assert [pack["pack"] for pack in packs] == PackOrder(settings).packs_at(2, copy).tolist()
 
     pack = packs[0]
     shown = _json(run, "trace", "packed", "--step", 2, "--pack", pack["pack"])["view"]

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bridgepack.errors import ConfigError
-from bridgepack.replay.order import FILLER, PackOrder, replay_order
+from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
 
@@ -50,7 +50,7 @@ def test_every_epoch_has_every_pack_at_most_once(run: ReplaySettings) -> None:
     size, total = run.global_batch_size, run.num_packs
     assume(not run.drop_last or total >= size)
     per_epoch = total // size if run.drop_last else -(-total // size)
-    steps = _steps(replay_order(run), 3 * per_epoch)
+    steps = _steps(PackOrder(run), 3 * per_epoch)
 
     assert len(steps) == 3 * per_epoch
     for epoch in range(3):
@@ -66,12 +66,12 @@ def test_steps_come_in_any_order_and_steps_of_a_pack_is_the_inverse(
     run: ReplaySettings, last_step: int, random: Random
 ) -> None:
     try:
-        order = replay_order(run)
+        order = PackOrder(run)
     except ConfigError:
         return
     steps = _steps(order, last_step)
     assume(steps)
-    fresh = replay_order(run)
+    fresh = PackOrder(run)
     for step, ranks in random.sample(list(enumerate(steps, order.first_step)), len(steps)):
         assert [fresh.packs_at(step, rank).tolist() for rank in range(len(ranks))] == [
             packs.tolist() for packs in ranks
@@ -95,8 +95,8 @@ def test_steps_come_in_any_order_and_steps_of_a_pack_is_the_inverse(
 @settings(max_examples=60, deadline=None)
 def test_resuming_changes_no_step_since_0_6(run: ReplaySettings, resume_step: int) -> None:
     assume(not run.drop_last or run.num_samples >= run.global_batch_size)
-    whole = _steps(replay_order(run), resume_step + 5)
-    resumed = _steps(replay_order(replace(run, resume_step=resume_step)), resume_step + 5)
+    whole = _steps(PackOrder(run), resume_step + 5)
+    resumed = _steps(PackOrder(replace(run, resume_step=resume_step)), resume_step + 5)
 
     assert len(resumed) == 5
     for before, after in zip(whole[resume_step:], resumed, strict=True):

@@ -66,7 +66,7 @@ def _write_random_weights(config: Any) -> None:
     from megatron.bridge.training.pretrain import pretrain
     from megatron.bridge.utils.common_utils import get_master_port_safe
 
-    from bridgepack.bridge.forward_steps import forward_step_of
+    from bridgepack.bridge.forward_steps import forward_step_for
 
     folder = config.checkpoint.pretrained_checkpoint
     if Path(folder).exists():
@@ -76,5 +76,5 @@ def _write_random_weights(config: Any) -> None:
     config.optimizer.lr = config.optimizer.min_lr = 1e-9
     port = get_master_port_safe()
     os.environ["MASTER_PORT"] = str(port + 1)
-    pretrain(config, forward_step_of(config))
+    pretrain(config, forward_step_for(config))
     os.environ["MASTER_PORT"] = str(port)

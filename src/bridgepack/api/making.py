@@ -6,8 +6,8 @@ from typing import Any
 
 from bridgepack.bridge.adopting.pack_for import PackedConfig
 from bridgepack.bridge.adopting.pack_for import pack_for as pack_config
+from bridgepack.bridge.forward_steps import forward_step_for as forward_step
 from bridgepack.bridge.shipped import load_shipped
-from bridgepack.bridge.writing.write import forward_step_for as forward_step
 from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact

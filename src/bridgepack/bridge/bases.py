@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.shipped import PREFIX, is_shipped_model, shipped_name
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.bridge.shipped import LISTED, PREFIX, is_shipped_model, shipped_name
+from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
 
@@ -30,7 +30,8 @@ def base_of(recipe: SFTRecipe) -> dict[str, Any]:
     """
     file, model = _file(), recipe.model
     if model is not None and is_shipped_model(model):
-        places = file["recipes"].get(_own_name(model.name))
+        name = shipped_name(model.name)
+        places = file["recipes"].get(file["aliases"].get(name, name))  # many have a shorter name, too
         if places is not None:
             return _sections(places)
     values = _sections(file["common"]["adapter" if isinstance(recipe.method, AdapterMethod) else "full"])
@@ -74,14 +75,7 @@ def hint_for_no_recipe(recipe: SFTRecipe) -> str | None:
     known = {*file["recipes"], *file["aliases"], *file["not_made"]}
     if shipped_name(model.name) in known:
         return None
-    nearest = nearest_name(shipped_name(model.name), sorted(known))
-    return f"Did you mean {nearest}?" if nearest else "`bridgepack recipes list` names them."
-
-
-def _own_name(name: str) -> str:
-    """Return a recipe's own name; the host has many under a shorter one, too."""
-    found: str = _file()["aliases"].get(shipped_name(name), shipped_name(name))
-    return found
+    return did_you_mean(shipped_name(model.name), sorted(known), LISTED)
 
 
 def made(name: str, **values: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bridgepack.bridge.bases import all_sections
 from bridgepack.bridge.plain import plain_values
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 
@@ -101,9 +101,8 @@ def check_section(place: str, name: str, value: Any) -> None:
 def _unknown(path: str, wrong: str, name: str, node: Mapping[str, Any]) -> ConfigError:
     """Return the error for a path whose part up to `wrong`, a name that was looked for in a node, leads nowhere."""
     known = sorted(key for key in node if not key.startswith("_"))
-    nearest = nearest_name(name, known)
     more = f", and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else ""
-    hint = f"Did you mean {nearest}?" if nearest else f"It has: {', '.join(known[:_MAX_NAMES])}{more}."
+    hint = did_you_mean(name, known, f"It has: {', '.join(known[:_MAX_NAMES])}{more}.")
     if name in node:
         hint = f"{wrong} is {shown(node[name])}, which has no fields. Set {wrong} as a whole."
         name = path.removeprefix(f"{wrong}.")

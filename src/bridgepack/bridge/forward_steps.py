@@ -6,6 +6,8 @@ from typing import Any
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.plain import field_names
 from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.writing.write import to_bridge
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.rules.engine.families import family_of
 from bridgepack.rules.engine.subject import TEXT_DATASETS
 
@@ -28,12 +30,15 @@ _OTHER_STEPS: Mapping[str, str] = {
 _VISION_FIELDS = frozenset({"vision_config", "freeze_vision_model", "vision_model_type", "image_token_id"})
 
 
-def forward_step_of(config: Any) -> Any:
-    """Return the forward step for a ConfigContainer.
+def forward_step_for(target: Any) -> Any:
+    """Return the forward step of Megatron-Bridge for a recipe or a ConfigContainer.
+
+    Example: `finetune(config, forward_step_for(config))`.
 
     Raises:
-        ConfigError: Megatron-Bridge cannot be imported.
+        ConfigError: the recipe's base cannot be loaded here, or Megatron-Bridge cannot be imported.
     """
+    config = to_bridge(target) if isinstance(target, SFTRecipe) else target
     return import_host(_step_of(config)).forward_step
 
 

@@ -36,11 +36,8 @@ def settings_over(
 ) -> dict[str, Setting]:
     """Return every setting that is written into a base, by its path.
 
-    Args:
-        base: plain values.
-        recipe: the recipe.
-        packs: what the run will read; None where that is not known.
-        precision: plain values of the mixed precision that the host has registered under the recipe's name.
+    All is plain values: the base, and the mixed `precision` that the host has registered under the recipe's name.
+    `packs` is None where it is not known what the run will read.
     """
     settings = {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
     for setting in inherited_settings(base, recipe):
@@ -81,7 +78,9 @@ def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
         yield from (one for one in prediction_settings(base) if one.path not in {setting.path for setting in moved})
     if recipe.cuda_graphs.implementation != "none" and value_at(base, _GRAPH_SCOPE):
         yield derived(_GRAPH_SCOPE, None, "an old name of cuda_graph_modules; the host takes one of them")
-    if has_biased_experts(base) and recipe.parallelism.expert_tensor_parallel_size is None:
+    # Source: megatron/core/transformer/transformer_config.py of 0.19.2, "Bias in Moe is only supported when ETP==1".
+    has_biased_experts = value_at(base, "model.num_moe_experts") and value_at(base, "model.add_bias_linear")
+    if has_biased_experts and recipe.parallelism.expert_tensor_parallel_size is None:
         yield derived("model.expert_tensor_parallel_size", 1, "experts with biases cannot be split over ranks")
     if not any(part in recipe.precision.recipe for part in ("fp8", "fp4")):
         because = f"only FP8 and FP4 need it; precision.recipe is {recipe.precision.recipe}"
@@ -114,11 +113,3 @@ def _pipeline_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
         value = value_at(base, path)
         if value:
             yield derived(path, False if value is True else None, because)
-
-
-def has_biased_experts(base: Any) -> bool:
-    """Say whether a model has experts with biases.
-
-    Source: megatron/core/transformer/transformer_config.py of 0.19.2, "Bias in Moe is only supported when ETP==1".
-    """
-    return bool(value_at(base, "model.num_moe_experts")) and bool(value_at(base, "model.add_bias_linear"))

@@ -10,6 +10,7 @@ from bridgepack.bridge.wiring import Packs, host_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, RunConfig
+from bridgepack.records.results import leaves
 from bridgepack.releases import HostRelease, release_of
 from bridgepack.replay.evaluation import EvaluationSchedule
 from bridgepack.replay.settings import ReplaySettings
@@ -83,13 +84,18 @@ def evaluation_schedule(
     return _schedule(_Values(source, num_packs), num_packs.get(TRAIN, 0), release_of(version))
 
 
+def stated_world_size(source: SFTRecipe | RunConfig) -> int | None:
+    """Return the processes of a run, as far as it says."""
+    return source.world_size if isinstance(source, RunConfig) else source.parallelism.num_gpus
+
+
 class _Values:
     """Typed reads by the host's path; what is left out or null has the default."""
 
     def __init__(self, source: SFTRecipe | RunConfig, num_packs: Mapping[str, int]) -> None:
         self._place = source.place if isinstance(source, RunConfig) else source.name
         if isinstance(source, RunConfig):
-            self._flat = _flattened(source.values)
+            self.flat = dict(leaves(source.values))
             return
         if source.packing.mode != "offline":
             raise ConfigError(
@@ -97,10 +103,10 @@ class _Values:
                 "can be replayed."
             )
         packs = Packs(folder=source.artifact or "", num_packs=num_packs)
-        self._flat = {setting.path: setting.value for setting in host_settings(source, packs=packs)}
+        self.flat = {setting.path: setting.value for setting in host_settings(source, packs=packs)}
 
     def value(self, path: str, default: Any = None, *, kinds: tuple[type, ...] = (), allowed: str = "") -> Any:
-        found = self._flat.get(path)
+        found = self.flat.get(path)
         if found is not None and kinds and type(found) not in kinds:
             raise ConfigError(f"{path} is {found!r}; allowed: {allowed}.")
         return default if found is None else found
@@ -117,9 +123,6 @@ class _Values:
 
     def flag(self, path: str, *, default: bool) -> bool:
         return bool(self.value(path, default, kinds=(bool,), allowed="true or false"))
-
-    def has_null(self, path: str) -> bool:
-        return path in self._flat and self._flat[path] is None
 
     def evaluation(self, name: str) -> int | None:
         """Return a setting of `validation`; what `train` states, its place before 0.4, wins as in the host."""
@@ -154,8 +157,7 @@ def _schedule(values: _Values, num_packs: int, release: HostRelease) -> Evaluati
 
 
 def _world_size(source: SFTRecipe | RunConfig, given: int | None) -> int:
-    stated = source.world_size if isinstance(source, RunConfig) else source.parallelism.num_gpus
-    found = stated if given is None else given
+    found = stated_world_size(source) if given is None else given
     if found is None:
         raise ConfigError("world_size is not given, and parallelism.num_gpus is not set. Set one of them.")
     return found
@@ -186,7 +188,7 @@ def _seed(values: _Values, max_samples: int | None) -> int:
 
     Source: megatron-bridge 0.6.2, data/loaders.py (sampler_seed).
     """
-    if values.has_null("dataset.seed"):
+    if values.flat.get("dataset.seed", _SEED) is None:
         if max_samples is not None:
             raise ConfigError("dataset.seed is null with a limit of packs, so each rank draws others. Set a seed.")
         return values.integer("rng.seed", _SEED)
@@ -210,13 +212,3 @@ def _num_steps(values: _Values, num_samples: int) -> int | None:
     if samples is not None:
         return samples // size
     return values.integer_or_none("train.train_iters")
-
-
-def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flattened(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.training import ModelConfig
 from bridgepack.errors import ConfigError
 
@@ -18,6 +18,8 @@ PREFIX = "bridge:"
 SUFFIX = "_config"
 #: Exports the recipes of every family.
 MODULE = "megatron.bridge.recipes"
+#: What to do about a name that is like none of theirs.
+LISTED = "`bridgepack recipes list` names them."
 #: Module with the registered kinds of mixed precision.
 PRECISIONS = "megatron.bridge.training.mixed_precision"
 
@@ -54,17 +56,14 @@ def is_shipped_model(model: ModelConfig) -> bool:
 def load_shipped(name: str, *, field: str = "model.name") -> Any:
     """Return the ConfigContainer of a shipped recipe.
 
-    Args:
-        name: of the function, as `shipped_name` takes it.
-        field: what the user named it in, for the message.
+    `field` is what the user named it in, for the message.
 
     Raises:
         ConfigError: there is no such recipe, or it cannot be made here.
     """
     known, function = shipped_recipes(), shipped_name(name)
     if function not in known:
-        nearest = nearest_name(function, known)
-        hint = f"Did you mean {nearest}?" if nearest else "`bridgepack recipes list` names them."
+        hint = did_you_mean(function, known, LISTED)
         raise ConfigError(
             f"{field} is {shown(name)}; allowed: one of the {len(known)} SFT and PEFT recipes of the installed "
             f"Megatron-Bridge, an id on the Hugging Face hub (org/name), or a folder. {hint}"

@@ -20,7 +20,8 @@ from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX
 from bridgepack.config.catalogue import catalogue_target
-from bridgepack.config.load import RECIPE_SUFFIX, load_object, load_recipe, read_sections, written_in
+from bridgepack.config.load import load_recipe
+from bridgepack.config.reading import RECIPE_SUFFIX, load_object, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.data.reading.remote import scheme_of
@@ -53,10 +54,9 @@ class Target:
 def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, artifact: Path | None = None) -> Target:
     """Return what a target is.
 
-    Args:
-        target: a text as the command line takes it, a path, an SFTRecipe, or a ConfigContainer.
-        overrides: dotted path -> value; paths of the recipe for a recipe, of the ConfigContainer otherwise.
-        artifact: folder of the packs that the run will read, where it is given.
+    It is a text as the command line takes it, a path, an SFTRecipe, or a ConfigContainer. Overrides, dotted path ->
+    value, have paths of the recipe for a recipe, of the ConfigContainer otherwise. `artifact` is the folder of the
+    packs that the run will read.
 
     Raises:
         ConfigError: it is nothing of these, cannot be loaded, or a path leads nowhere.

@@ -27,14 +27,8 @@ _OFFSETS = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_
 _LONGEST = ("max_seqlen_q", "max_seqlen_kv")
 
 
-def plant_in_config(config: Any, fault: str | None) -> None:
-    """Plant what is a setting of the model; wrong multiples and metadata are planted in the packs themselves."""
-    if fault == LOSS_PER_RANK:
-        config.model.calculate_per_token_loss = False
-
-
 def plant_in_step(fault: str | None, place: Mapping[str, int], layout: Layout) -> None:
-    """Plant what is in the batches, between the loader and the forward step of this process."""
+    """Plant what is in the batches, between the loader and the forward step; other faults are in config and packs."""
     if fault == BOUNDARIES_DROPPED and not 0 < place["pipeline"] < layout.pipeline - 1:
         return
     change = _CHANGES.get(fault or "")

@@ -5,13 +5,13 @@ and sampler, megatron-core's forward and backward schedule, its distributed data
 What is not: the optimiser, which changes nothing; and on a machine without TransformerEngine the attention kernel.
 """
 
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
-from bridgepack.bridge.forward_steps import forward_step_of
+from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.canary import faults
 from bridgepack.canary.configs import step_config
 from bridgepack.canary.records import RunRequest, SeenRank
@@ -27,7 +27,7 @@ class Step:
         """Fit the ConfigContainer of the recipe with its tiny model to the step; it is changed."""
         self.request = request
         self._dataset_kwargs = dict(config.dataset.dataset_kwargs or {})
-        self._forward_step = forward_step_of(config)
+        self._forward_step = forward_step_for(config)
         self._config = step_config(config, request)
         self._watch: Watch | None = None
         self._rows: Rows | None = None
@@ -44,20 +44,25 @@ class Step:
 
         state = GlobalState()
         state.cfg = self._config
-        faults.plant_in_config(self._config, self.request.fault)
+        if self.request.fault == faults.LOSS_PER_RANK:
+            self._config.model.calculate_per_token_loss = False
         runtime_config_update(self._config)
         self._config.dataset.dataloader_type = DATALOADER_TYPES[self.request.is_packed]
         groups = host_setup.initialize_megatron(cfg=self._config)
         self._place = _place(groups)
         model = host_setup._build_distributed_model(self._config, groups)
         self._set_weights(model[0], groups)
-        optimizer = _KeepsWeights()
+        # It changes nothing: what it would be given is what is compared.
+        optimizer = SimpleNamespace(zero_grad=lambda: None, scale_loss=lambda loss: loss, step=lambda: (True, 0.0, 0))
         self._config.model.timers = None
         host_setup._update_model_config_funcs(
             model, self._config.model, self._config.ddp, optimizer, align_grad_reduce=False, pg_collection=groups
         )
         self._train(state, model, optimizer, groups)
-        self._keep_gradients(model[0])
+        self._gradients = {
+            self._global_name(name): own.main_grad.detach().double().cpu().numpy()
+            for name, own in model[0].named_parameters()
+        }
 
     def seen(self) -> SeenRank:
         """Return what the rank saw so far."""
@@ -93,7 +98,7 @@ class Step:
             RerunDataIterator(rows.batches()),
             model,
             optimizer,
-            _NoSchedule(),
+            SimpleNamespace(step=lambda **_: None),
             state,
             groups,
             get_forward_backward_func(),
@@ -137,11 +142,6 @@ class Step:
         tied = bool(self._config.model.share_embeddings_and_output_weights)
         return global_name(name, first_layer=self._first_layer, has_tied_embeddings=tied)
 
-    def _keep_gradients(self, model: Any) -> None:
-        for name, own in model.named_parameters():
-            gradient = own.main_grad.detach().double().cpu().numpy()
-            self._gradients[self._global_name(name)] = gradient
-
 
 def _layers(model: Any) -> Any:
     """Return the transformer layers of a pipeline stage."""
@@ -156,34 +156,3 @@ def _place(groups: Any) -> dict[str, int]:
         "context": groups.cp.rank(),
         "data": groups.dp.rank(),
     }
-
-
-class _KeepsWeights:
-    """An optimiser that changes nothing: what it would be given is what is compared."""
-
-    @staticmethod
-    def zero_grad() -> None:
-        """Do nothing; gradients are in the buffers that the step sets to zero itself."""
-
-    @staticmethod
-    def scale_loss(loss: Any) -> Any:
-        """Return the loss."""
-        return loss
-
-    @staticmethod
-    def step() -> tuple[bool, float, int]:
-        """Return that all went well, without a norm."""
-        return True, 0.0, 0
-
-
-class _NoSchedule:
-    """A schedule of a rate that nobody uses."""
-
-    @staticmethod
-    def step(increment: int) -> None:
-        """Do nothing."""
-
-
-def seen_path(folder: str | Path, rank: int) -> Path:
-    """Return where a rank leaves what it saw."""
-    return Path(folder) / f"rank{rank}.pickle"

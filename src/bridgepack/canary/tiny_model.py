@@ -133,7 +133,9 @@ def require_covered(model: Any) -> None:
 
 def cut_down(model: Any) -> dict[str, Any]:
     """Make a provider's model tiny, and return the sizes that it has now."""
-    sizes = {**SIZES, "num_query_groups": NUM_HEADS if _has_own_keys(model) else NUM_GROUPS}
+    groups = getattr(model, "num_query_groups", None)
+    has_own_keys = groups is None or groups >= model.num_attention_heads
+    sizes = {**SIZES, "num_query_groups": NUM_HEADS if has_own_keys else NUM_GROUPS}
     plain = dict(_PLAIN)
     if getattr(model, "num_moe_experts", None):
         sizes |= _EXPERT_SIZES
@@ -181,8 +183,3 @@ def _defaults(model: Any) -> dict[str, Any]:
         elif field.name in _DEFAULTED and callable(field.default_factory):
             found[field.name] = field.default_factory()
     return found
-
-
-def _has_own_keys(model: Any) -> bool:
-    groups = getattr(model, "num_query_groups", None)
-    return groups is None or groups >= model.num_attention_heads

@@ -105,13 +105,13 @@ def _rank(config: Any, request: RunRequest, rank: int, port: int) -> None:
 
         run_cuda_calls_on_cpu(is_wide=request.precision == "float64")
         run_the_rest_on_cpu()
-    from bridgepack.canary.step import Step, seen_path
+    from bridgepack.canary.step import Step
 
     step = Step(config, request)
     try:
         step.run()
     finally:
-        seen_path(request.folder, rank).write_bytes(pickle.dumps(step.seen()))
+        Path(request.folder, f"rank{rank}.pickle").write_bytes(pickle.dumps(step.seen()))
 
 
 def _last_lines(path: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """The `bridgepack launch` command."""
 
 import time
+from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
 
@@ -66,7 +67,7 @@ def _list_executors(*, as_json: bool) -> int:
 
         classes = list_classes()
     listing = list_executors(classes or ())
-    print_json(listing.to_json()) if as_json else echo(describe_executors(listing, knows_classes=classes is not None))
+    print_json(asdict(listing)) if as_json else echo(describe_executors(listing, knows_classes=classes is not None))
     return CLEAN
 
 

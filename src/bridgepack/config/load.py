@@ -6,19 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.catalogue import catalogue_target
-from bridgepack.config.reading import RECIPE_SUFFIX, as_recipe, load_object, parse_overrides, read_sections, written_in
+from bridgepack.config.reading import as_recipe, load_object, parse_overrides, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
-__all__ = [
-    "RECIPE_SUFFIX",
-    "load_object",
-    "load_recipe",
-    "parse_overrides",
-    "read_sections",
-    "stated_options",
-    "written_in",
-]
+__all__ = ["load_recipe", "parse_overrides", "stated_options"]
 
 #: Options that are paths of this machine.
 _PATHS = frozenset({"artifact", "store", "scratch"})

@@ -177,7 +177,7 @@ class _Launch:
             state = state_name(job.state) if is_terminal(job.state) else "submitted"
         return TaskResult(
             name=task.name,
-            kind=self.plan.cluster.executor_for(task.name).kind,
+            executor=self.plan.cluster.executor_for(task.name).kind,
             state=state,
             job=str(job.handle).partition("://")[2].rpartition("/")[2] if job is not None and job.handle else "",
             log=_log_of(job),

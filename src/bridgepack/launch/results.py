@@ -1,8 +1,10 @@
 """What came of a launch: the state of each task, where its log is, what is still running."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from bridgepack.records.results import Result
 
 State = Literal["not started", "submitted", "pending", "running", "succeeded", "failed", "cancelled", "unknown"]
 #: Is told of a task that has come to a state.
@@ -16,7 +18,7 @@ class TaskResult:
     """One task after a launch."""
 
     name: str  #: build, check or train
-    kind: str  #: of its executor
+    executor: str  #: its kind
     state: State  #: as far as this process knows it
     job: str = ""  #: id of the job, as the scheduler has it; empty before it is submitted
     log: str = ""  #: file or folder of its output; empty where only nemo-run can fetch it
@@ -24,8 +26,11 @@ class TaskResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LaunchResult:
+class LaunchResult(Result):
     """What came of a launch."""
+
+    DERIVED: ClassVar = ("has_failed",)
+    TABLE: ClassVar = "tasks"
 
     run_name: str  #: name of the run, and id of nemo-run's experiment
     run_folder: str  #: folder of the run, as the tasks see it
@@ -42,20 +47,6 @@ class LaunchResult:
     def alive(self) -> tuple[TaskResult, ...]:
         """Tasks that were submitted and have not ended."""
         return tuple(task for task in self.tasks if task.state in ALIVE)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain values, for JSON."""
-        return {
-            **asdict(self),
-            "has_failed": self.has_failed,
-            "tasks": [
-                {
-                    **{"executor" if name == "kind" else name: value for name, value in asdict(task).items()},
-                    "seconds": None if task.seconds is None else round(task.seconds, 1),
-                }
-                for task in self.tasks
-            ],
-        }
 
 
 class LaunchInterrupt(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from bridgepack.config.cluster.base import Facts
 from bridgepack.config.cluster.cluster import cluster_error
 from bridgepack.config.cluster.general import KNOWN, TYPED, NemoRunExecutor
 from bridgepack.config.cluster.listing import ListedSection, listed
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.errors import ConfigError
 
 #: Fields of executors that nemo-run sets itself.
@@ -82,8 +82,7 @@ def _find(name: str, place: str) -> Any:
         module = run
     if hasattr(module, last):
         return getattr(module, last)
-    nearest = nearest_name(last, [one for one in dir(module) if one.endswith("Executor")])
-    hint = f"Did you mean {nearest}?" if nearest else "Correct it."
+    hint = did_you_mean(last, [one for one in dir(module) if one.endswith("Executor")], "Correct it.")
     raise ConfigError(f"{place}.class is {name}; {path or 'nemo_run'} has no {last}. {hint}")
 
 

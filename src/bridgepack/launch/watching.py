@@ -78,7 +78,7 @@ class Watch:
                 if state != AppState.UNKNOWN:
                     seen_s[job.id] = now_s
                 if is_terminal(state) or now_s - seen_s[job.id] > _UNKNOWN_LIMIT_S:
-                    self.seconds[job.id] = now_s - started_s
+                    self.seconds[job.id] = round(now_s - started_s, 1)
                     self._end(job, state)
                     pending.remove(job)
             if any(self.states.get(job.id) in {"failed", "cancelled"} for job in jobs):

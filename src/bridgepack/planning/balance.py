@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bridgepack.bridge.replay_settings import replay_settings
+from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.packing import BalanceConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
@@ -16,7 +17,8 @@ from bridgepack.data.packing.balance import balanced_order, pack_costs, slots_of
 from bridgepack.data.packing.order import seeded_order
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.planning.cost import step_cost
+from bridgepack.planning.estimate import cost_of
+from bridgepack.planning.shape import model_shape
 from bridgepack.proof.runs import recorded_recipe
 from bridgepack.records import TRAIN, BalanceRecord, RunConfig, StepRatios, Waiting
 from bridgepack.releases import BRIDGE, TARGET
@@ -71,7 +73,7 @@ def balance_of_repack(artifact: Path, changes: Mapping[str, Any]) -> BalanceReco
         ArtifactError: the folder is no artifact.
         ConfigError: as `balance_for`, or a change is impossible.
     """
-    return balance_for(SFTRecipe.from_mapping(dict(read_manifest(artifact).recipe)).override(changes))
+    return balance_for(load_recipe(read_manifest(artifact).recipe, changes))
 
 
 def waiting_in(
@@ -79,11 +81,7 @@ def waiting_in(
 ) -> Waiting:
     """Return how long ranks wait for each other in the first epoch of a run over an artifact.
 
-    Args:
-        artifact: the packs.
-        source: the run, as a recipe or in the host's settings.
-        world_size: its GPUs; by default what `source` says.
-        version: of Megatron-Bridge.
+    `world_size` is by default what `source` says; `version` is of Megatron-Bridge.
 
     Raises:
         ConfigError: the run does not say who reads which pack, or nothing says what a token costs.
@@ -186,7 +184,7 @@ def _cost_of(recipe: SFTRecipe) -> Cost:
     if recipe.packing.balance.token_cost is not None:
         return recipe.packing.balance.token_cost, ()
     try:
-        cost = step_cost(recipe)
+        cost = cost_of(model_shape(recipe))
     except ConfigError as error:
         raise ConfigError(f"{error} Or set packing.balance.token_cost.") from None
     pair = cost.per_square + sum(operations for _, operations in cost.windows)

@@ -8,8 +8,7 @@ import numpy as np
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.planning.cost import FloatArray, cost_of
-from bridgepack.planning.estimate import Arithmetic, Speed, Work, packs_of_steps
+from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Work, cost_of, packs_of_steps
 from bridgepack.planning.layout import Layout
 from bridgepack.planning.lengths import Lengths, packed
 from bridgepack.planning.machines import Gpu
@@ -29,11 +28,7 @@ def calibrated(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Spee
     Both are fitted where attention's share differs between the steps, else the usual ones are scaled alike: with all
     packs known each step has its own packs, in the host's order; with a sample each has packs of the mean.
 
-    Args:
-        log: what the host printed, e.g. `iteration 5/ 100 | ... elapsed time per iteration (ms): 1234.5 |`.
-        recipe: that was run, with `parallelism.num_gpus`.
-        lengths: of its data.
-        gpu: on which it ran.
+    `log` is what the host printed, e.g. `iteration 5/ 100 | ... elapsed time per iteration (ms): 1234.5 |`.
 
     Raises:
         ConfigError: the log cannot be read, has too few steps, or is faster than the GPU can be.

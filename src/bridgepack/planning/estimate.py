@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.packing.balance import balanced_order, straggler_ratios
 from bridgepack.geometry import IntArray
-from bridgepack.planning.cost import FloatArray, StepCost, cost_of
 from bridgepack.planning.layout import Layout
 from bridgepack.planning.lengths import PackedLengths
 from bridgepack.planning.machines import Gpu
 from bridgepack.planning.shape import ModelShape
 from bridgepack.records import TRAIN
 from bridgepack.releases import BRIDGE, TARGET
-from bridgepack.replay.order import replay_order
+from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import ReplaySettings
 
 #: Tokens of queries and of keys that attention takes at a time. Source: arXiv 2407.08608, section 3 (128 x 128).
@@ -41,6 +42,47 @@ _MESSAGE_S = 2e-5
 _GRADIENT_BYTES = 6.0
 #: Part of a micro batch's arithmetic that the exchange of gradients hides behind: the backward pass.
 _BACKWARD = 2 / 3
+#: Forward and backward pass of a multiply-add: 2 and 4 operations.
+_OPERATIONS = 6.0
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCost:
+    """Floating-point operations of a forward and a backward pass, every weight trained, nothing computed again.
+
+    A sequence of n runtime tokens costs `per_token * n + per_square * n**2`, and for each (window, operations) of
+    `windows`: operations * (n**2 - max(n - window, 0)**2), which grows by token only, once n is past the window.
+    Causal attention is counted as half of its square.
+
+    Source: `num_floating_point_operations` of megatron/bridge/training/utils/flop_utils.py, 0.6.2.
+    """
+
+    per_token: float  #: FLOPs for each runtime token, padding included
+    per_square: float  #: FLOPs for each squared runtime token of a sequence, of layers that attend to all of it
+    windows: tuple[tuple[int, float], ...] = ()  #: (window in tokens, FLOPs for each squared token)
+
+    def of_sequences(self, runtime_lengths: npt.ArrayLike) -> FloatArray:
+        """Return the FLOPs of each sequence; float64, in the shape of its runtime length."""
+        lengths: FloatArray = np.asarray(runtime_lengths, dtype=np.float64)
+        cost = self.per_token * lengths + self.per_square * lengths**2
+        for window, operations in self.windows:
+            cost += operations * (lengths**2 - np.maximum(lengths - window, 0) ** 2)
+        return cost
+
+
+def cost_of(shape: ModelShape) -> StepCost:
+    """Return what a model of a shape costs."""
+    used = sum(layer.weights + layer.routed_used + layer.scan for layer in shape.layers)
+    squares: defaultdict[int, float] = defaultdict(float)  # 0 for no window
+    for layer in shape.layers:
+        squares[layer.window or 0] += _OPERATIONS * layer.width
+    return StepCost(
+        per_token=_OPERATIONS * (used + shape.embedding),
+        per_square=squares.pop(0, 0.0),
+        windows=tuple(sorted(squares.items())),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,9 +221,7 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
     With pipeline stages or experts they wait in every micro batch, for the next stage or for tokens; else once in a
     step. Packs are balanced as a build balances them, across batches where the recipe says so, else within.
 
-    Args:
-        costs: shape [num_packs], float64, of each pack, in any unit.
-        recipe: with the topology and the batch sizes.
+    `costs` are of each pack in any unit; shape [num_packs], float64.
 
     Raises:
         ConfigError: the host does not run with it, or its batch grows at first.
@@ -189,7 +229,7 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
     topology, balance = recipe.parallelism, recipe.packing.balance
     waits_often = topology.expert_model_parallel_size > 1 or topology.pipeline_model_parallel_size > 1
     whole = np.rint(costs / costs.mean() * _UNITS).astype(np.int64)
-    slots = replay_order(_settings(recipe, len(costs))).first_pass()[:_MAX_STEPS]
+    slots = PackOrder(_settings(recipe, len(costs))).first_pass()[:_MAX_STEPS]
     order = balanced_order(
         whole,
         slots,
@@ -205,16 +245,13 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
 def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | None = None) -> list[IntArray]:
     """Return the packs that ranks read at steps, in the host's own order; each of shape [ranks, packs], int64.
 
-    Args:
-        recipe: with the topology and the batch sizes.
-        num_packs: of training.
-        steps: as the host counts them, from 1; by default the first ones of the run.
+    `steps` count from 1, as the host does; by default they are the first ones of the run.
 
     Raises:
         ConfigError: the host does not run with it, or does not get to a step.
     """
     settings = _settings(recipe, num_packs)
-    order, ranks = replay_order(settings), settings.topology.data_parallel_size
+    order, ranks = PackOrder(settings), settings.topology.data_parallel_size
     num_steps = min(_MAX_STEPS, max(num_packs // settings.global_batch_size, 1), settings.num_steps or _MAX_STEPS)
     wanted = range(order.first_step, order.first_step + num_steps) if steps is None else steps
     return [np.stack([order.packs_at(step, rank) for rank in range(ranks)]) for step in wanted]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.errors import known_names, shown
 from bridgepack.errors import ConfigError
 
 #: Part of the memory that an estimate may fill; the rest is for kernels, NCCL and what the allocator wastes.
@@ -55,7 +55,5 @@ def gpu_named(name: str) -> Gpu:
     if len(beginning) == 1:
         return beginning[0]
     if name.lower() not in known:
-        nearest = nearest_name(name.lower(), known)
-        hint = f" Did you mean {nearest}?" if nearest else " Use one of these."
-        raise ConfigError(f"--gpu is {shown(name)}; allowed: {', '.join(known)}.{hint}")
+        raise ConfigError(f"--gpu is {shown(name)}; {known_names(name.lower(), known)}")
     return known[name.lower()]

@@ -12,8 +12,8 @@ from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.recipe.data import DataConfig
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
-from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_for, recipe_text, values_like
-from bridgepack.config.starting.nearest import recipes_of_model
+from bridgepack.config.starting import recipe_for, recipe_text, values_like
+from bridgepack.config.starting.nearest import SHIPPED_MARKS, Wish, recipes_of_model
 from bridgepack.data.reading.inputs import find_inputs
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import read_range
@@ -33,9 +33,7 @@ _PER_PACK, _NUM_SEQUENCES = 16, 1 << 12
 def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
     """Return the YAML text of a new recipe.
 
-    Args:
-        wish: what it is for.
-        entries: the catalogue; a recipe for the same model is where the new one starts.
+    A recipe of the catalogue, `entries`, for the same model is where the new one starts.
 
     Raises:
         ConfigError: the model is not known, or does not fit the GPUs or the length.

@@ -16,8 +16,7 @@ from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for
-from bridgepack.planning.cost import FloatArray, cost_of
-from bridgepack.planning.estimate import Arithmetic, Speed, Waiting, Work, waiting_of
+from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Waiting, Work, cost_of, waiting_of
 from bridgepack.planning.layout import Layout, Memory, layouts, memory_of
 from bridgepack.planning.lengths import Lengths, PackedLengths, packed
 from bridgepack.planning.machines import Gpu

@@ -13,7 +13,6 @@ from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.reading.cloud_path import arrow_source
 from bridgepack.data.shards.row_groups import batch_of_table, one_line
 from bridgepack.errors import ArtifactError
-from bridgepack.geometry import IntArray, seq_boundaries
 from bridgepack.records import ROW_COLUMNS, PackedRow
 from bridgepack.records.manifests import SplitRecord
 from bridgepack.replay.rows import ShardIndex
@@ -110,11 +109,6 @@ def drawn_of_each(sizes: Sequence[int], num_drawn: int, seed: int) -> Iterator[l
     drawn = np.sort(np.random.default_rng(seed).choice(total, size=min(num_drawn, total), replace=False))
     for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
         yield (drawn[(drawn >= first) & (drawn < first + size)] - first).tolist()
-
-
-def sequence_bounds(row: PackedRow) -> IntArray:
-    """Return the boundaries of a row's sequences; shape [num_sequences + 1], int64, stored."""
-    return seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
 
 
 def trained_of(row: PackedRow, start: int, stop: int, eos_token_id: int) -> int:

@@ -5,15 +5,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings
+from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings, stated_world_size
 from bridgepack.bridge.targets import load_target
+from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, RunConfig
 from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.evaluation import EvaluationSchedule
-from bridgepack.replay.order import PackOrder, replay_order
+from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import ReplaySettings
 
 #: Settings that say where sources are, not what is made of them.
@@ -56,7 +57,7 @@ class TracedRun:
     @property
     def has_world_size(self) -> bool:
         """Whether something says how many processes the run has."""
-        return self.options.world_size is not None or _stated_world_size(self.source) is not None
+        return self.options.world_size is not None or stated_world_size(self.source) is not None
 
     def order(self, split: str) -> PackOrder:
         """Return the order of a split's packs.
@@ -64,7 +65,7 @@ class TracedRun:
         Raises:
             ConfigError: a setting is missing, or the host does not run with it.
         """
-        return replay_order(self._settings(split))
+        return PackOrder(self._settings(split))
 
     @cached_property
     def schedule(self) -> EvaluationSchedule:
@@ -113,7 +114,7 @@ class TracedRun:
 
 def _source(artifact: Artifact, options: RunOptions) -> SFTRecipe | RunConfig:
     if options.recipe is None:
-        return _own_recipe(artifact, options.overrides)
+        return load_recipe(artifact.manifest.recipe, options.overrides)
     target = load_target(options.recipe, options.overrides, artifact=artifact.folder)
     if target.recipe is not None:
         return target.recipe
@@ -123,10 +124,6 @@ def _source(artifact: Artifact, options: RunOptions) -> SFTRecipe | RunConfig:
             "Without --recipe the one that the artifact was built with is taken."
         )
     return target.config
-
-
-def _stated_world_size(source: SFTRecipe | RunConfig) -> int | None:
-    return source.world_size if isinstance(source, RunConfig) else source.parallelism.num_gpus
 
 
 def recorded_recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTRecipe:
@@ -141,9 +138,4 @@ def recorded_recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTReci
                 f"--set {path}; allowed: {', '.join(_PLACES)}. An artifact is verified with the recipe that it was "
                 "built with; only where its sources are may be another."
             )
-    return _own_recipe(artifact, overrides)
-
-
-def _own_recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTRecipe:
-    recipe = SFTRecipe.from_mapping(artifact.manifest.recipe)
-    return recipe.override(overrides) if overrides else recipe
+    return load_recipe(artifact.manifest.recipe, overrides)

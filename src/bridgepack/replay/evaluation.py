@@ -17,21 +17,12 @@ class EvaluationSchedule:
     num_steps: int | None = None  #: steps of the run; None where that is not known
     skips_training: bool = False
 
-    def evaluates_after(self, step: int) -> bool:
-        """Say whether there is an evaluation between a step and the next."""
-        if self.skips_training or not self.eval_interval or self.eval_iters < 1 or step < 1:
-            return False
-        return step % self.eval_interval == 0 and step >= (self.start_eval_at_iter or 0)
-
     def batches_after(self, step: int) -> range:
         """Return the batches of the evaluation right after a step; none where there is none.
 
         Example: every 10 steps 4 batches -> after step 20: 5, 6, 7, 8.
         """
-        if not self.evaluates_after(step):
-            return range(1, 1)
-        last = self.batches_until(step)
-        return range(last - self.eval_iters + 1, last + 1)
+        return range(self.batches_until(step - 1) + 1, self.batches_until(step) + 1)
 
     def batches_until(self, step: int) -> int:
         """Return how many batches the evaluations up to a step took, the one right after it included."""

@@ -4,8 +4,6 @@ Steps count as the host logs them: the first is 1, and the checkpoint of step 10
 evaluation count in the same way over the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,7 +15,7 @@ from bridgepack.replay.samplers import FILLER, make_sampler
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.torch_random import shuffled_epochs
 
-__all__ = ["FILLER", "PackOrder", "Sighting", "replay_order"]
+__all__ = ["FILLER", "PackOrder", "Sighting"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -31,8 +29,10 @@ class Sighting:
     is_filler: bool  #: the pack only fills a batch up, with a loss mask of zeros
 
 
-def replay_order(settings: ReplaySettings) -> PackOrder:
-    """Return the order in which a run reads packs, from `settings.resume_step` on.
+class PackOrder:
+    """The packs of every step of a run, from `settings.resume_step` on.
+
+    What is kept in memory are the orders of a few epochs, 8 bytes for each pack, and a few numbers per epoch.
 
     Example: 5 packs, a global batch of 2, two ranks, no shuffling (0.5) -> step 1 [0] and [1], step 2 [2] and [3],
     step 3 [0] and [1] again: the fifth is never read.
@@ -40,17 +40,8 @@ def replay_order(settings: ReplaySettings) -> PackOrder:
     Raises:
         ConfigError: the host stops, or waits forever, before the first step.
     """
-    return PackOrder(settings)
-
-
-class PackOrder:
-    """The packs of every step of a run, or of the part of it after a resumption.
-
-    What is kept in memory are the orders of a few epochs, 8 bytes for each pack, and a few numbers per epoch.
-    """
 
     def __init__(self, settings: ReplaySettings) -> None:
-        """Replay `settings`; see `replay_order`."""
         self.settings = settings
         self.topology = settings.topology
         num_micro_batches = settings.global_batch_size // settings.packs_per_pass
@@ -132,9 +123,7 @@ class PackOrder:
     def steps_of(self, pack: int, *, last_step: int | None = None) -> Iterator[Sighting]:
         """Yield where the run reads a pack, in the order of steps; the inverse of `packs_at`.
 
-        Args:
-            pack: which.
-            last_step: where to stop; by default the run's last.
+        It stops at `last_step`, by default the run's last.
 
         Raises:
             ConfigError: there is no such pack or step, or nothing says where the run ends.

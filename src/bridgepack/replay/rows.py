@@ -1,15 +1,11 @@
-"""Packs as the host counts them over shards, and the tokens that each trains at runtime."""
+"""Packs as the host counts them over shards, and where each lies."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
-import numpy as np
-
 from bridgepack.errors import ConfigError
-from bridgepack.geometry import IntArray
-from bridgepack.records import RowBatch
 
 
 class ShardRow(NamedTuple):
@@ -46,20 +42,3 @@ class ShardIndex:
             raise ConfigError(f"pack is {pack}; allowed: 0 to {self.num_packs - 1}.")
         shard = bisect_right(self._offsets, pack) - 1
         return ShardRow(self.shards[shard], pack - self._offsets[shard])
-
-
-def trained_runtime_tokens(batch: RowBatch, eos_token_id: int) -> IntArray:
-    """Return the tokens that each row trains; shape [num_rows], int64.
-
-    Counted after the host's collate: each sequence's last stored token is no input, and an input that is EOS trains
-    nothing. It is the sum of `predict_batch(...).loss_mask` for the row.
-
-    Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn, _build_loss_mask), `answer_only_loss` true.
-    """
-    trains = (batch.loss_mask != 0) & (batch.input_ids != eos_token_id)
-    num_sequences = np.diff(batch.start_offsets)
-    starts = batch.seq_start_id.astype(np.int64) + np.repeat(batch.token_offsets[:-1], num_sequences)
-    trains[np.append(starts, batch.token_offsets[-1])[1:] - 1] = False
-    totals = np.concatenate(([0], np.cumsum(trains)))
-    counts: IntArray = totals[batch.token_offsets[1:]] - totals[batch.token_offsets[:-1]]
-    return counts

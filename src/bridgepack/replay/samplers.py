@@ -115,7 +115,6 @@ class ShuffledBatchSampler(Sampler):
     """
 
     def __init__(self, settings: ReplaySettings, *, consumed: int) -> None:
-        """Prepare to replay; see `Sampler`."""
         super().__init__(settings, consumed=consumed)
         self._global_batches = lru_cache(maxsize=2)(self._global_batches_of)
 

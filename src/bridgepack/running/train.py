@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.forward_steps import forward_step_of
+from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.bridge.shipped import import_host
 from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.report.checks import rendered
@@ -125,7 +125,7 @@ def _train(job: Job, run: _Run, start: Start) -> int:
             "recipe.to_bridge() in a script of your own."
         )
     try:
-        finetune(start.config, guard.watching(forward_step_of(start.config)), callbacks=[guard])
+        finetune(start.config, guard.watching(forward_step_for(start.config)), callbacks=[guard])
     except GuardViolationError:
         return FINDINGS
     except SystemExit as exited:  # the host's own way to end at a step, a time or a signal

@@ -8,8 +8,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.calibration import calibrated
-from bridgepack.planning.cost import FloatArray, cost_of
-from bridgepack.planning.estimate import Arithmetic, Speed, Work, packs_of_steps
+from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Work, cost_of, packs_of_steps
 from bridgepack.planning.layout import Layout
 from bridgepack.planning.lengths import Lengths, packed
 from bridgepack.planning.machines import gpu_named

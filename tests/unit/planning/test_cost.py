@@ -8,7 +8,7 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.planning.cost import StepCost, step_cost
+from bridgepack.planning.estimate import StepCost, cost_of
 from bridgepack.planning.shape import model_shape
 from tests.support.hub_configs import model_configs
 
@@ -44,7 +44,7 @@ def test_a_config_of_the_hub_says_the_same_as_the_host(tmp_path: Path) -> None:
     num_checked = 0
     for name in ("Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-20b"):
         (tmp_path / "config.json").write_text(json.dumps(model_configs()[name]))
-        assert step_cost(_recipe(str(tmp_path))) == step_cost(_recipe(name))
+        assert cost_of(model_shape(_recipe(str(tmp_path)))) == cost_of(model_shape(_recipe(name)))
         num_checked += 1
     assert num_checked == 4
 
@@ -56,7 +56,7 @@ def test_attention_grows_with_the_square_and_beyond_a_window_with_the_length() -
 
 
 def test_of_gemma_every_sixth_layer_attends_to_all() -> None:
-    cost = step_cost(_recipe("google/gemma-3-1b-pt"))
+    cost = cost_of(model_shape(_recipe("google/gemma-3-1b-pt")))
 
     assert cost.per_square == 6 * 4 * 256 * (26 // 6)
     assert cost.windows == ((512, 6 * 4 * 256 * (26 - 26 // 6)),)
@@ -73,7 +73,7 @@ def test_of_gemma_every_sixth_layer_attends_to_all() -> None:
 )
 def test_an_unknown_model_is_refused_with_what_to_name(model: str | None, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        step_cost(_recipe(model))
+        cost_of(model_shape(_recipe(model)))
 
 
 def test_an_override_states_what_is_missing() -> None:
@@ -96,7 +96,7 @@ def test_a_config_that_does_not_tell_is_refused(tmp_path: Path, config: str, mes
     (tmp_path / "config.json").write_text(config)
 
     with pytest.raises(ConfigError, match=message):
-        step_cost(_recipe(str(tmp_path)))
+        cost_of(model_shape(_recipe(str(tmp_path))))
 
 
 @pytest.mark.parametrize(
@@ -111,4 +111,4 @@ def test_a_config_that_does_not_tell_is_refused(tmp_path: Path, config: str, mes
 )
 def test_sizes_that_no_model_has_are_refused(overrides: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"its sizes are not known: .*Set what is missing in bridge_overrides.model"):
-        step_cost(_recipe("Qwen/Qwen3-8B", **overrides))
+        cost_of(model_shape(_recipe("Qwen/Qwen3-8B", **overrides)))

@@ -15,14 +15,14 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError, DataError, StoreError
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.planning.balance import balance_for
-from bridgepack.planning.cost import step_cost
-from bridgepack.planning.estimate import waiting_of
+from bridgepack.planning.estimate import cost_of, waiting_of
 from bridgepack.planning.lengths import Lengths, lengths_of, packed
 from bridgepack.planning.machines import gpu_named
 from bridgepack.planning.plan import Plan, plan_recipe
 from bridgepack.planning.search import refusals
+from bridgepack.planning.shape import model_shape
 from bridgepack.records import TRAIN
-from bridgepack.replay.order import replay_order
+from bridgepack.replay.order import PackOrder
 from bridgepack.report.plans import describe_plan
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 
@@ -75,7 +75,7 @@ def test_fill_and_waiting_are_those_of_the_artifact_that_is_built(
     sizes = {"packing__packed_sequence_size": 48, "parallelism__num_gpus": 4, "batch__global_batch_size": 8}
     recipe = tokenized_recipe([str(_rows(tmp_path))], chatml_tokenizer, model={"name": "Qwen/Qwen3-8B"}, **sizes)
     recipe = recipe.override({path.replace("__", "."): value for path, value in changes.items()})
-    cost = step_cost(recipe)
+    cost = cost_of(model_shape(recipe))
 
     packs = packed(lengths_of(recipe), recipe, recipe.resolve().pad_seq_to_mult.value)
     found = waiting_of(np.array([cost.of_sequences(pack).sum() for pack in packs.packs]), recipe)
@@ -94,9 +94,9 @@ def test_fill_and_waiting_are_those_of_the_artifact_that_is_built(
 
 def _straggler_ratio(packs: list[Any], recipe: SFTRecipe) -> float:
     """Return how much longer than the mean the slowest rank works; mean of 24 steps in the host's order."""
-    cost, num_packs = step_cost(recipe), len(packs)
+    cost, num_packs = cost_of(model_shape(recipe)), len(packs)
     settings = replay_settings(recipe, num_packs={TRAIN: num_packs}, world_size=None, version="0.6.2")
-    order, ratios = replay_order(settings), []
+    order, ratios = PackOrder(settings), []
     for step in range(1, min(24, num_packs // settings.global_batch_size) + 1):
         ranks = range(settings.topology.data_parallel_size)
         work = [sum(cost.of_sequences(packs[pack]).sum() for pack in order.packs_at(step, rank)) for rank in ranks]

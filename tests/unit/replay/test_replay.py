@@ -7,7 +7,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 from bridgepack.replay.evaluation import EvaluationSchedule
-from bridgepack.replay.order import PackOrder, replay_order
+from bridgepack.replay.order import PackOrder
 from bridgepack.replay.rows import ShardIndex, ShardRow
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
@@ -74,16 +74,16 @@ def test_unknown_ranks_are_refused() -> None:
     with pytest.raises(ConfigError, match="rank is 2; allowed: 0 to 1"):
         TWO_RANKS.data_parallel_rank_of(2)
     with pytest.raises(ConfigError, match="data_parallel_rank is -1; allowed: 0 to 1"):
-        replay_order(_settings()).packs_at(1, -1)
+        PackOrder(_settings()).packs_at(1, -1)
 
 
 def test_before_0_6_a_run_resumed_near_the_end_of_an_epoch_waits_forever() -> None:
     with pytest.raises(ConfigError, match=r"0\.5\.1 waits forever with 4 of 5 packs consumed"):
-        replay_order(_settings(version="0.5.1", resume_step=2))
+        PackOrder(_settings(version="0.5.1", resume_step=2))
 
 
 def test_single_goes_through_the_packs_once() -> None:
-    order = replay_order(_settings(loader="single", num_packs=9, global_batch_size=4, num_steps=3))
+    order = PackOrder(_settings(loader="single", num_packs=9, global_batch_size=4, num_steps=3))
 
     assert _packs(order, 1, 2) == [[[0, 2], [1, 3]], [[4, 6], [5, 7]]]
     with pytest.raises(ConfigError, match="dataloader_type is single; the host stops after 4 micro batches"):
@@ -91,7 +91,7 @@ def test_single_goes_through_the_packs_once() -> None:
 
 
 def test_single_with_the_rest_can_leave_a_rank_without_rows() -> None:
-    order = replay_order(_settings(loader="single", drop_last=False))
+    order = PackOrder(_settings(loader="single", drop_last=False))
 
     assert order.packs_at(3, 0).tolist() == [4]
     with pytest.raises(ConfigError, match="give data-parallel rank 1 nothing at step 3"):
@@ -99,7 +99,7 @@ def test_single_with_the_rest_can_leave_a_rank_without_rows() -> None:
 
 
 def test_questions_that_have_no_answer() -> None:
-    order = replay_order(_settings(num_steps=3))
+    order = PackOrder(_settings(num_steps=3))
 
     for step in (0, 4):
         with pytest.raises(ConfigError, match=f"step is {step}; allowed: 1 to 3"):
@@ -107,7 +107,7 @@ def test_questions_that_have_no_answer() -> None:
     with pytest.raises(ConfigError, match="pack is 5; allowed: 0 to 4"):
         list(order.steps_of(5))
     with pytest.raises(ConfigError, match="last_step is not given"):
-        list(replay_order(_settings()).steps_of(0))
+        list(PackOrder(_settings()).steps_of(0))
 
 
 def test_shards_count_in_the_order_of_their_names() -> None:
@@ -152,7 +152,7 @@ def test_settings_that_the_host_refuses(changes: dict[str, Any], message: str) -
 )
 def test_runs_that_do_not_get_to_a_first_step(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        replay_order(_settings(**changes))
+        PackOrder(_settings(**changes))
 
 
 def test_settings_of_a_recipe() -> None:

@@ -21,8 +21,8 @@ def test_a_failed_task_shows_the_end_of_its_log(tmp_path: Path) -> None:
     log.write_text("".join(f"line {number}\n" for number in range(30)) + "\x1b[31mout of memory\n")
     text = describe_result(
         result(
-            TaskResult(name="build", kind="local", state="succeeded", job="build-1", log="/b.log", seconds=12.34),
-            TaskResult(name="train", kind="local", state="failed", job="train-1", log=str(log), seconds=1),
+            TaskResult(name="build", executor="local", state="succeeded", job="build-1", log="/b.log", seconds=12.34),
+            TaskResult(name="train", executor="local", state="failed", job="train-1", log=str(log), seconds=1),
         )
     )
 
@@ -40,7 +40,7 @@ def test_a_failed_task_shows_the_end_of_its_log(tmp_path: Path) -> None:
 
 def test_a_detached_launch_says_how_to_look_and_cancel() -> None:
     tasks = [
-        TaskResult(name=name, kind="slurm", state="submitted", job=job)
+        TaskResult(name=name, executor="slurm", state="submitted", job=job)
         for name, job in (("build", "7"), ("train", "8"))
     ]
     text = describe_result(result(*tasks, is_detached=True))
@@ -59,9 +59,9 @@ def test_a_detached_launch_says_how_to_look_and_cancel() -> None:
 def test_an_interruption_says_what_was_ended_and_what_goes_on() -> None:
     text = describe_interrupt(
         result(
-            TaskResult(name="build", kind="local", state="cancelled", job="build-1"),
-            TaskResult(name="check", kind="slurm", state="pending", job="8"),
-            TaskResult(name="train", kind="slurm", state="not started"),
+            TaskResult(name="build", executor="local", state="cancelled", job="build-1"),
+            TaskResult(name="check", executor="slurm", state="pending", job="8"),
+            TaskResult(name="train", executor="slurm", state="not started"),
         )
     )
 

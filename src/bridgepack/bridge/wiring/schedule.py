@@ -22,7 +22,7 @@ def batch_settings(scope: Scope) -> Iterator[Setting]:
         return
     value = _global_batch(scope).value
     num_packs = scope.num_packs("validation")
-    data_parallel = scope.eval_data_parallel_size()
+    data_parallel = scope.data_parallel_size(evaluates=True)
     because = "as in training"
     if num_packs and data_parallel and num_packs < value:
         value = max(geometry.floor_to_multiple(num_packs, data_parallel), data_parallel)

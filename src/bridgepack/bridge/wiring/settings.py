@@ -55,22 +55,19 @@ class Scope:
         """Return the rows of a split; 0 where that is not known."""
         return self.packs.num_packs.get(split, 0) if self.packs else 0
 
-    def data_parallel_size(self) -> int | None:
-        """Return the copies of the model in training; None where the GPUs are not known or do not divide."""
-        return self._ranks_of(self.recipe.parallelism.context_parallel_size)
-
-    def eval_data_parallel_size(self) -> int | None:
-        """Return the copies of the model in evaluation; None where the GPUs are not known or do not divide."""
+    def data_parallel_size(self, *, evaluates: bool = False) -> int | None:
+        """Return the copies of the model; None where the GPUs are not known or do not divide."""
         topology = self.recipe.parallelism
-        return self._ranks_of(topology.eval_context_parallel_size or topology.context_parallel_size)
+        context = (topology.eval_context_parallel_size if evaluates else None) or topology.context_parallel_size
+        model = topology.tensor_model_parallel_size * topology.pipeline_model_parallel_size * context
+        if topology.num_gpus is None or topology.num_gpus % model:
+            return None
+        return topology.num_gpus // model
 
     def of(self, path: str, field: str, value: Any = ...) -> Setting:
         """Return a setting that one field decides; by default its value is the field's.
 
-        Args:
-            path: of the host.
-            field: of the recipe, dotted.
-            value: what the field comes to in the host's terms.
+        `value` is what the field comes to in the host's terms.
         """
         section: Any = self.recipe
         is_set = True
@@ -88,10 +85,3 @@ class Scope:
             setting = self.of(path, field)
             if setting.value is not None or not if_set:
                 yield replace(setting, value=list(setting.value)) if isinstance(setting.value, tuple) else setting
-
-    def _ranks_of(self, context_parallel_size: int) -> int | None:
-        topology = self.recipe.parallelism
-        model = topology.tensor_model_parallel_size * topology.pipeline_model_parallel_size * context_parallel_size
-        if topology.num_gpus is None or topology.num_gpus % model:
-            return None
-        return topology.num_gpus // model

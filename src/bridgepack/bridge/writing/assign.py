@@ -10,7 +10,7 @@ from bridgepack.bridge.shipped import PRECISIONS, import_host, named_precision
 from bridgepack.bridge.wiring import OVERRIDES, Setting
 from bridgepack.bridge.writing.kept import check_is_kept
 from bridgepack.bridge.writing.values import dataclass_in, declared_types, host_value
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.errors import did_you_mean, known_names, shown
 from bridgepack.errors import ConfigError
 
 _PRECISION = "mixed_precision"
@@ -39,9 +39,7 @@ def _precision(value: Any, field: str) -> Any:
         return value
     if named_precision(value) is None:
         known = sorted({name.replace("-", "_") for name in import_host(PRECISIONS).MIXED_PRECISION_RECIPES})
-        nearest = nearest_name(value, known)
-        hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
-        raise ConfigError(f"{field} is {shown(value)}; allowed: {', '.join(known)}. {hint}")
+        raise ConfigError(f"{field} is {shown(value)}; {known_names(value, known)}")
     return value
 
 
@@ -117,6 +115,5 @@ def _made(holder: Any, name: str, setting: Setting) -> Any:
 
 def _unknown(node: Any, name: str, setting: Setting) -> ConfigError:
     known = sorted(field_names(node))
-    nearest = nearest_name(name, known)
-    hint = f"Did you mean {nearest}?" if nearest else f"It has: {', '.join(known[:20])}."
+    hint = did_you_mean(name, known, f"It has: {', '.join(known[:20])}.")
     return ConfigError(f"{setting.place}: {type(node).__name__} has no field {shown(name)}. {hint}")

@@ -7,7 +7,6 @@ from typing import Any
 from bridgepack.bridge.adopting.corrections import correct, findings_on
 from bridgepack.bridge.artifact_paths import packs_in
 from bridgepack.bridge.container import config_of_container
-from bridgepack.bridge.forward_steps import forward_step_of
 from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.shipped import import_host, is_shipped_model, load_shipped, named_precision
@@ -39,10 +38,8 @@ class HostConfig:
 def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
     """Return the ConfigContainer of a recipe; a new object each time.
 
-    Args:
-        recipe: the recipe.
-        artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`. It need not exist yet, but
-            with megatron-bridge before 0.6, which reads what `bridgepack export` wrote for it.
+    The folder of packs is by default the recipe's own, else `artifacts/NAME`. It need not exist yet, but with
+    megatron-bridge before 0.6, which reads what `bridgepack export` wrote for it.
 
     Raises:
         ConfigError: the base cannot be loaded here, a setting is nothing that the host has, or the model cannot be
@@ -53,17 +50,6 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
         place = next((one.place for one in host.settings if one.path == finding.where), finding.where)
         raise ConfigError(f"{place} is {finding.found}; allowed: {finding.allowed} ({finding.code}). {finding.fix}")
     return host.config
-
-
-def forward_step_for(target: Any) -> Any:
-    """Return the forward step of Megatron-Bridge for a recipe or a ConfigContainer.
-
-    Example: `finetune(config, forward_step_for(config))`.
-
-    Raises:
-        ConfigError: the recipe's base cannot be loaded here.
-    """
-    return forward_step_of(to_bridge(target) if isinstance(target, SFTRecipe) else target)
 
 
 def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> HostConfig:
@@ -88,7 +74,8 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
         settings = settings_over(base, recipe, packs, precision)
     config.dataset = dataset_config(recipe, config.dataset, release)
     config.peft = _adapter(config.peft, recipe)
-    config.tokenizer = _tokenizer(config.tokenizer, recipe)
+    if config.tokenizer.tokenizer_model != recipe.tokenizer.name_or_path:
+        config.tokenizer = type(config.tokenizer)()
     assign(config, settings.values())
     if is_older:
         look_up_packs(config, release)
@@ -156,8 +143,3 @@ def _adapter(base: Any, recipe: SFTRecipe) -> Any:
     module, name = _ADAPTERS[recipe.method.kind]
     kind = getattr(import_host(module), name)
     return base if isinstance(base, kind) else kind()
-
-
-def _tokenizer(base: Any, recipe: SFTRecipe) -> Any:
-    """Return the base's tokenizer config where it is for the same tokenizer, else a new one."""
-    return base if base.tokenizer_model == recipe.tokenizer.name_or_path else type(base)()

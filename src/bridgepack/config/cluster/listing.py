@@ -1,7 +1,7 @@
 """What each kind of executor can be told: fields with types, defaults and meanings, as data."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -49,16 +49,11 @@ class ExecutorListing:
     #: `launcher`, `packager`, `tunnel` -> one for each kind; `job_details` -> the one
     parts: dict[str, tuple[ListedSection, ...]]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
-
 
 def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:
     """Return every kind of executor with its fields, types, defaults and meanings; needs no nemo-run.
 
-    Args:
-        classes: those of the installed nemo-run, which only a launch can ask.
+    `classes` are those of the installed nemo-run, which only a launch can ask.
     """
     other = Facts(class_name="", title="any other executor, by its class")
     facts = {kind: FACTS.get(kind, other) for kind in EXECUTORS}

@@ -55,11 +55,8 @@ def edited(
 ) -> str:
     """Return a text after edits, each of which reads back as what it says, or is refused.
 
-    Args:
-        text: of a file.
-        edits: made one after the other.
-        read: returns the plain values of a text.
-        change: returns a text with one edit made; it may get unusual layouts wrong.
+    Edits are made one after the other: `read` gives the plain values of a text, and `change` the text with one edit,
+    which it may get wrong in unusual layouts.
 
     Raises:
         CannotEditError: `read` cannot read the text, or an edit cannot be made.

@@ -7,20 +7,9 @@ from typing import Any
 from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting.commented import commented_yaml
-from bridgepack.config.starting.nearest import SHIPPED_MARKS, MethodKind, Wish, starting_recipe
+from bridgepack.config.starting.nearest import Wish, starting_recipe
 from bridgepack.config.write import written_values
 from bridgepack.errors import ConfigError
-
-__all__ = [
-    "SHIPPED_MARKS",
-    "MethodKind",
-    "Wish",
-    "recipe_for",
-    "recipe_text",
-    "refuse_taken",
-    "values_like",
-    "write_new",
-]
 
 #: Token slots of an optimiser step.
 TOKENS_PER_STEP = 1 << 19

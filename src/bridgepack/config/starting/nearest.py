@@ -87,12 +87,6 @@ def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str,
     return name, enough[name]
 
 
-def name_words(name: str) -> tuple[str, ...]:
-    """Return the words of a model's name, for comparisons: `Qwen/Qwen3-1.7B`, `qwen3_1p7b` -> `(qwen3, 1.7b)`."""
-    text = _DECIMAL.sub(".", name.rstrip("/").rpartition("/")[2].lower())
-    return tuple(word for word in re.split(r"[-_ ]+", text) if word)
-
-
 def _is_plain(recipe: SFTRecipe) -> bool:
     """Say whether a recipe shows a topology, not a special setting: graphs, levels of context parallelism."""
     is_special = recipe.packing.pad_cu_seqlens or recipe.parallelism.hierarchical_context_parallel_sizes
@@ -105,7 +99,9 @@ def _architecture(entry: CatalogueEntry) -> tuple[str, ...]:
 
 
 def _significant(name: str) -> tuple[str, ...]:
-    return tuple(word for word in name_words(name) if word not in _WORDS_OF_VARIANTS)
+    """Return the words that tell architectures apart: `Qwen/Qwen3-1.7B-Base`, `qwen3_1p7b` -> `(qwen3, 1.7b)`."""
+    text = _DECIMAL.sub(".", name.rstrip("/").rpartition("/")[2].lower())
+    return tuple(word for word in re.split(r"[-_ ]+", text) if word and word not in _WORDS_OF_VARIANTS)
 
 
 def _is_base(entry: CatalogueEntry, model: str) -> bool:

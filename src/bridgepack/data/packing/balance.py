@@ -14,7 +14,7 @@ from bridgepack.data.packing.order import seeded_hash
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
 from bridgepack.records import BalanceRecord, PackPlan
-from bridgepack.replay.order import replay_order
+from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import Loader, ReplaySettings
 from bridgepack.replay.topology import Topology
 
@@ -73,7 +73,7 @@ def slots_of(balance: BalanceRecord, num_packs: int) -> IntArray:
         seed=balance.loader_seed,
         data_sharding=balance.data_sharding,
     )
-    return replay_order(settings).first_pass()
+    return PackOrder(settings).first_pass()
 
 
 def pack_costs(

@@ -1,7 +1,6 @@
 """The first few sequences that differ between two artifacts, with their text."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -21,14 +20,6 @@ from bridgepack.proof.verify.derive import first_difference
 _TOKENS_SHOWN = 24
 _TOKENS_BEFORE = 8
 _RANGES_KEPT = 20
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Tokens:
-    """Ids and label-aligned mask of one sequence, without alignment padding."""
-
-    ids: npt.NDArray[Any]
-    mask: npt.NDArray[Any]
 
 
 class DifferenceReader:
@@ -75,18 +66,18 @@ class DifferenceReader:
             first=place if side == 0 else None,
             second=place if side == 1 else None,
             is_same_input=bool(own & {item.sha256 for item in self._inputs[1 - side]}),
-            text=(self._text(side, self._tokens(side, index).ids[:_TOKENS_SHOWN]),),
+            text=(self._text(side, self._tokens(side, index)[0][:_TOKENS_SHOWN]),),
         )
 
     def _pair(self, fate: Fate, ours: int, theirs: int) -> SequenceDifference:
-        before, after = self._tokens(0, ours), self._tokens(1, theirs)
-        token = first_difference(before.ids, after.ids)
+        (before, mask), (after, other_mask) = self._tokens(0, ours), self._tokens(1, theirs)
+        token = first_difference(before, after)
         start = max((token or 0) - _TOKENS_BEFORE, 0)
         shown = slice(start, start + _TOKENS_SHOWN)
-        texts = [self._text(0, before.ids[shown])]
+        texts = [self._text(0, before[shown])]
         if fate == "retokenized":
-            texts.append(self._text(1, after.ids[shown]))
-        moved = np.flatnonzero(before.mask != after.mask) if fate == "mask_moved" else np.empty(0, dtype=np.int64)
+            texts.append(self._text(1, after[shown]))
+        moved = np.flatnonzero(mask != other_mask) if fate == "mask_moved" else np.empty(0, dtype=np.int64)
         files = self._tables[0].files[ours], self._tables[1].files[theirs]
         return SequenceDifference(
             fate=fate,
@@ -95,27 +86,28 @@ class DifferenceReader:
             is_same_input=self._inputs[0][files[0]].sha256 == self._inputs[1][files[1]].sha256,
             token=token,
             text=tuple(texts),
-            masks=tuple(self._moved(after, moved)),
+            masks=tuple(self._moved(after, other_mask, moved)),
             num_mask_tokens=len(moved),
         )
 
-    def _moved(self, after: _Tokens, labels: IntArray) -> Iterator[MovedTokens]:
+    def _moved(self, ids: npt.NDArray[Any], mask: npt.NDArray[Any], labels: IntArray) -> Iterator[MovedTokens]:
         """Yield runs of labels whose mask moved and went the same way; label `i` is token `i + 1`."""
         if not len(labels):
             return
-        trained = after.mask[labels] != 0
+        trained = mask[labels] != 0
         cuts = np.flatnonzero((np.diff(labels) != 1) | (trained[1:] != trained[:-1])) + 1
         for first, stop in list(pairwise([0, *cuts.tolist(), len(labels)]))[:_RANGES_KEPT]:
             start, end = int(labels[first]) + 1, int(labels[stop - 1]) + 2
-            text = self._text(1, after.ids[start:end])
+            text = self._text(1, ids[start:end])
             yield MovedTokens(start=start, stop=end, is_trained_now=bool(trained[first]), text=text)
 
-    def _tokens(self, side: int, index: int) -> _Tokens:
+    def _tokens(self, side: int, index: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return ids and label-aligned mask of one sequence, without alignment padding."""
         table = self._tables[side]
         pack, position, length = int(table.packs[index]), int(table.positions[index]), int(table.lengths[index])
         row = read_packs(self._artifacts[side], self._split, [pack])[pack]
         start = int(row.seq_start_id[position])
-        return _Tokens(ids=row.input_ids[start : start + length + 1], mask=row.loss_mask[start : start + length])
+        return row.input_ids[start : start + length + 1], row.loss_mask[start : start + length]
 
     def _place(self, side: int, index: int) -> SequencePlace:
         table = self._tables[side]

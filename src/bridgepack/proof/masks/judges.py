@@ -29,7 +29,6 @@ class PairJudge:
     """Judges prompts with completions: by encoding both apart, and by decoding what is trained."""
 
     def __init__(self, settings: PromptCompletionPreprocessing, tokenizer: ChatTokenizer) -> None:
-        """Take the settings of a recipe."""
         self._settings, self._tokenizer = settings, tokenizer
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self.names: tuple[str, ...] = (EVERYTHING,) if settings.loss_mode == "full" else (PARTS, DECODED)
@@ -100,7 +99,6 @@ class TokenizedJudge:
     names: tuple[str, ...] = (COLUMNS,)
 
     def __init__(self, settings: TokenizedPreprocessing, tokenizer: ChatTokenizer) -> None:
-        """Take the settings of a recipe."""
         self._settings, self._tokenizer = settings, tokenizer
 
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:

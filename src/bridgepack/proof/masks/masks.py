@@ -1,7 +1,7 @@
 """Compares the masks of a recipe's rows, or an artifact's, with independent derivations of them."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,7 @@ class MaskOptions:
 def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = None) -> MaskReport:
     """Return whether the masks that a recipe's rows get are those of independent derivations.
 
-    Args:
-        target: a recipe or where one is, or the folder of an artifact, whose own recipe is taken.
-        options: which rows, and where they are.
+    The target is a recipe or where one is, or the folder of an artifact, whose own recipe is taken.
 
     Raises:
         ConfigError: there is no such recipe, or an override that it cannot have.
@@ -164,10 +162,12 @@ class _Comparison:
             ),
             kinds=dict(sorted(self._kinds.items())),
             findings=tuple(self._findings),
-            notes=(*notes, *self._lost_notes()),
+            notes=(
+                *notes,
+                # What the chat template loses is no matter of masks.
+                *(
+                    f"lost content, {kind} of {count:,} sequences, e.g. {self._first_lost[kind]}"
+                    for kind, count in self._lost.most_common()
+                ),
+            ),
         )
-
-    def _lost_notes(self) -> Iterator[str]:
-        """Yield what the chat template loses, which is no matter of masks; a kind each, the most frequent first."""
-        for kind, count in self._lost.most_common():
-            yield f"lost content, {kind} of {count:,} sequences, e.g. {self._first_lost[kind]}"

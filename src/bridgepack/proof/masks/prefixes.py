@@ -47,11 +47,7 @@ class Renders:
     def __init__(self, render: Render, messages: Messages, text: str, *, prompt_goes_on: bool) -> None:
         """Take a conversation with its text.
 
-        Args:
-            render: the template.
-            messages: of the conversation.
-            text: of it.
-            prompt_goes_on: the generation prompt is more than the header of a turn: it begins the answer, too.
+        With `prompt_goes_on` the generation prompt is more than the header of a turn: it begins the answer, too.
         """
         self.prompt_goes_on = prompt_goes_on
         self._render, self._messages = render, messages

@@ -27,13 +27,14 @@ class Rendering:
     """A tokenizer and its chat template, through transformers and `tokenizers` alone."""
 
     def __init__(self, tokenizer: ChatTokenizer) -> None:
-        """Take a tokenizer."""
         from transformers.utils.chat_template_utils import render_jinja_template
 
         self._render: Callable[..., Any] = render_jinja_template
         self._template = tokenizer.chat_template
         self._variables = tokenizer.template_variables
         self._backend = tokenizer.backend
+        #: The tokenizer says which characters a token is of.
+        self.knows_places = self._backend is not None
         self._keeps_blanks = tokenizer.decode(tokenizer.encode(_BLANKS)) == _BLANKS
 
     @cached_property
@@ -49,11 +50,6 @@ class Rendering:
         answered = [*asked, {"role": "assistant", "content": ""}]
         opened = [opening_of(self.text, [*answered, *following], 1) for following in ([], asked)]
         return any(text is not None and not text.startswith(prompted) for text in opened)
-
-    @property
-    def knows_places(self) -> bool:
-        """The tokenizer says which characters a token is of."""
-        return self._backend is not None
 
     def tokens(self, text: str) -> tuple[TokenArray, IntArray]:
         """Return a text's tokens, without any that the tokenizer would add by itself.

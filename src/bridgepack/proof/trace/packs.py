@@ -8,8 +8,8 @@ import numpy as np
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import entries_of_packs
-from bridgepack.geometry import IntArray
-from bridgepack.proof.packs import read_packs, sequence_bounds, shard_index, split_record, trained_of
+from bridgepack.geometry import IntArray, seq_boundaries
+from bridgepack.proof.packs import read_packs, shard_index, split_record, trained_of
 from bridgepack.proof.trace.records import ContextSlice, TokenRange, TracedPack, TracedSequence, TracedSource
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
@@ -108,7 +108,8 @@ class PackTracer:
     def _sequences_of(self, pack: int, row: PackedRow) -> tuple[TracedSequence, ...]:
         known, inputs = {entry.position: entry for entry in self._entries.get(pack, ())}, self._record.inputs
         found = []
-        for position, (start, stop) in enumerate(pairwise(sequence_bounds(row).tolist())):
+        bounds = seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
+        for position, (start, stop) in enumerate(pairwise(bounds.tolist())):
             entry = known.get(position)
             found.append(
                 TracedSequence(
@@ -129,10 +130,8 @@ def token_ranges(positions: IntArray, offsets: IntArray, num_sequences: int) -> 
 
     Example: positions [0, 1, 6, 7] of offsets [0, 4, 8] -> sequence 0 tokens 0 to 2, sequence 1 tokens 2 to 4.
 
-    Args:
-        positions: shape [tokens], runtime, in a rank's order.
-        offsets: shape [num_segments + 1], runtime: where sequences and the tail begin.
-        num_sequences: segments that are sequences; what lies behind is the tail.
+    `positions`, shape [tokens], runtime, are in a rank's order; `offsets`, shape [num_segments + 1], runtime, are where
+    sequences begin, and the tail behind the last of `num_sequences`.
     """
     segments = np.searchsorted(offsets, positions, side="right") - 1
     is_new = (np.diff(positions) != 1) | (np.diff(segments) != 0)

@@ -19,7 +19,7 @@ from bridgepack.replay.collate import (
     padding_row,
     predict_batch,
 )
-from bridgepack.replay.order import FILLER, PackOrder, replay_order
+from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.running.guard.facts import Boundaries, PlannedStep
 
 _SPECS = "offline_packing_specs"
@@ -58,7 +58,7 @@ class Planner:
             version=version,
             resume_step=num_steps_done,
         )
-        self.order: PackOrder = replay_order(replace(settings, consumed_packs=num_packs_read))
+        self.order = PackOrder(replace(settings, consumed_packs=num_packs_read))
         self._collate = _collate_settings(dataset, manifest, artifact)
 
     def planned(self, step: int, data_parallel_rank: int) -> PlannedStep:
