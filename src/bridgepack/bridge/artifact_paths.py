@@ -30,7 +30,9 @@ def paths_of_artifact(artifact: Path, *, has_validation: bool) -> dict[str, Any]
 
     A field is missing where no single path means all files of a split to the host.
 
-    `artifact` is a folder, a packed file or a pattern; one that does not exist is taken for one of ours.
+    Args:
+        artifact: a folder, a packed file or a pattern; one that does not exist is taken for one of ours.
+        has_validation: whether the run evaluates.
     """
     is_pattern = any(mark in str(artifact) for mark in "*?")
     is_missing = not is_pattern and not artifact.exists()

@@ -36,8 +36,11 @@ def settings_over(
 ) -> dict[str, Setting]:
     """Return every setting that is written into a base, by its path.
 
-    All is plain values: the base, and the mixed `precision` that the host has registered under the recipe's name.
-    `packs` is None where it is not known what the run will read.
+    Args:
+        base: plain values.
+        recipe: the recipe.
+        packs: what the run will read; None where that is not known.
+        precision: plain values of the mixed precision that the host has registered under the recipe's name.
     """
     settings = {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
     for setting in inherited_settings(base, recipe):

@@ -53,8 +53,12 @@ def config_of_recipe(
 
     What is not known without the host or without packs is named, so that rules on it are skipped.
 
-    `artifact`, a folder, a file or a pattern, is by default the recipe's own, once it is there: before the build
-    nothing is said of paths. Of the bases of hosts but the newest nothing is known. `place` is what the user named.
+    Args:
+        recipe: the recipe.
+        place: what the user named; by default the recipe's name.
+        artifact: the packs that the run will read, where they are known: a folder, a file or a pattern. By default the
+            recipe's own, once it is there: before the build nothing is said of paths.
+        is_newest: whether the newest host will run it; of the bases of others nothing is known.
 
     Raises:
         ConfigError: an override is no section of a ConfigContainer.

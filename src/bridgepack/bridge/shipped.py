@@ -56,7 +56,9 @@ def is_shipped_model(model: ModelConfig) -> bool:
 def load_shipped(name: str, *, field: str = "model.name") -> Any:
     """Return the ConfigContainer of a shipped recipe.
 
-    `field` is what the user named it in, for the message.
+    Args:
+        name: of the function, as `shipped_name` takes it.
+        field: what the user named it in, for the message.
 
     Raises:
         ConfigError: there is no such recipe, or it cannot be made here.

@@ -69,7 +69,10 @@ def lengths_of(row: PackedRow) -> IntArray:
 def choice_of(num_sequences: IntArray, longest: IntArray, num_packs: int) -> list[int]:
     """Return the packs to compare, ascending: those with most sequences, the longest and the fewest, then the first.
 
-    `num_sequences` and `longest`, runtime tokens of the longest sequence, are of each pack; shape [packs], int64.
+    Args:
+        num_sequences: shape [packs], int64.
+        longest: shape [packs], int64: longest sequence of each, runtime tokens.
+        num_packs: how many are wanted.
 
     Example: sequences [3, 9, 1, 4], longest [5, 2, 9, 4], 2 packs -> [1, 2].
     """

@@ -81,7 +81,11 @@ def waiting_in(
 ) -> Waiting:
     """Return how long ranks wait for each other in the first epoch of a run over an artifact.
 
-    `world_size` is by default what `source` says; `version` is of Megatron-Bridge.
+    Args:
+        artifact: the packs.
+        source: the run, as a recipe or in the host's settings.
+        world_size: its GPUs; by default what `source` says.
+        version: of Megatron-Bridge.
 
     Raises:
         ConfigError: the run does not say who reads which pack, or nothing says what a token costs.

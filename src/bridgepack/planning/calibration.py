@@ -28,7 +28,11 @@ def calibrated(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Spee
     Both are fitted where attention's share differs between the steps, else the usual ones are scaled alike: with all
     packs known each step has its own packs, in the host's order; with a sample each has packs of the mean.
 
-    `log` is what the host printed, e.g. `iteration 5/ 100 | ... elapsed time per iteration (ms): 1234.5 |`.
+    Args:
+        log: what the host printed, e.g. `iteration 5/ 100 | ... elapsed time per iteration (ms): 1234.5 |`.
+        recipe: that was run, with `parallelism.num_gpus`.
+        lengths: of its data.
+        gpu: on which it ran.
 
     Raises:
         ConfigError: the log cannot be read, has too few steps, or is faster than the GPU can be.

@@ -221,7 +221,9 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
     With pipeline stages or experts they wait in every micro batch, for the next stage or for tokens; else once in a
     step. Packs are balanced as a build balances them, across batches where the recipe says so, else within.
 
-    `costs` are of each pack in any unit; shape [num_packs], float64.
+    Args:
+        costs: shape [num_packs], float64, of each pack, in any unit.
+        recipe: with the topology and the batch sizes.
 
     Raises:
         ConfigError: the host does not run with it, or its batch grows at first.
@@ -245,7 +247,10 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
 def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | None = None) -> list[IntArray]:
     """Return the packs that ranks read at steps, in the host's own order; each of shape [ranks, packs], int64.
 
-    `steps` count from 1, as the host does; by default they are the first ones of the run.
+    Args:
+        recipe: with the topology and the batch sizes.
+        num_packs: of training.
+        steps: as the host counts them, from 1; by default the first ones of the run.
 
     Raises:
         ConfigError: the host does not run with it, or does not get to a step.

@@ -70,8 +70,12 @@ class Memory:
 def memory_of(shape: ModelShape, layout: Layout, *, pack_tokens: int, num_micro: int, is_full: bool = True) -> Memory:
     """Return the memory of the fullest GPU.
 
-    Each copy of the model takes `num_micro` packs of `pack_tokens` runtime tokens in an optimiser step. Adapters, which
-    are small, are left out.
+    Args:
+        shape: of the model.
+        layout: over the GPUs.
+        pack_tokens: runtime tokens of a pack.
+        num_micro: packs of an optimiser step on each copy of the model.
+        is_full: whether every weight is trained; adapters are left out, as they are small.
     """
     ranks, stages = layout.tensor * layout.context, layout.pipeline
     matrices = 2 if stages == 1 and not shape.has_tied_embeddings else 1

@@ -33,7 +33,9 @@ _PER_PACK, _NUM_SEQUENCES = 16, 1 << 12
 def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
     """Return the YAML text of a new recipe.
 
-    A recipe of the catalogue, `entries`, for the same model is where the new one starts.
+    Args:
+        wish: what it is for.
+        entries: the catalogue; a recipe for the same model is where the new one starts.
 
     Raises:
         ConfigError: the model is not known, or does not fit the GPUs or the length.

@@ -103,8 +103,13 @@ def plan_recipe(
 ) -> Plan:
     """Return how a recipe's model and data could be run on GPUs.
 
-    The recipe's batch says how many tokens a step takes. `speed` is that of a calibration, or the usual one; pack
-    `sizes` are by default `SIZES` and the recipe's own.
+    Args:
+        recipe: with the model; its batch says how many tokens a step takes.
+        lengths: of the data.
+        gpu: kind of GPU.
+        num_gpus: how many.
+        speed: constants of the estimate; those of a calibration, or the usual ones.
+        sizes: pack sizes to compare; by default `SIZES` and the recipe's own.
 
     Raises:
         ConfigError: the model is not known, packs are not built before the run, or nothing fits.

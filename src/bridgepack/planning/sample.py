@@ -157,7 +157,9 @@ class Sampler:
     def read(self, sources: Iterable[SampledSource], *, budget_s: float | None = None) -> None:
         """Tokenise windows of the files in turn, until all are done or time is up; of each file at least one.
 
-        After `budget_s` seconds, by default as for a preview, no further window is read.
+        Args:
+            sources: of the files.
+            budget_s: seconds after which no further window is read; by default as for a preview.
 
         Raises:
             DataError: when a file cannot be read.
@@ -190,7 +192,10 @@ def projected_packs(packing: PackingConfig, multiple: int, samples: Sequence[tup
     A sample is repeated until it has as many sequences as it stands for, or as many as are planned in a moment: few
     sequences fill their packs worse than many.
 
-    `samples` are stored lengths, and the sequences that each of them stands for.
+    Args:
+        packing: of the recipe.
+        multiple: of every runtime length.
+        samples: stored lengths, and the sequences that each of them stands for.
     """
     total = sum(len(lengths) * weight for lengths, weight in samples)
     if not total:

@@ -126,7 +126,11 @@ def encoded_rows(
 ) -> Iterator[EncodedRow]:
     """Yield rows of a file with what the stage that tokenises makes of them, in row order; blank lines are no rows.
 
-    `rows` are numbers from 1, by default all; `file_index` is the position of the file among its split's inputs.
+    Args:
+        recipe: how.
+        file: the file.
+        file_index: its position in the split's list of inputs.
+        rows: their numbers, from 1; by default all.
 
     Raises:
         DataError: the file cannot be read.
@@ -166,7 +170,12 @@ def built_anew(
 ) -> Path:
     """Build a recipe's artifact from its sources, with a token store of its own, and return its folder.
 
-    `balance` is what the order of its packs is balanced for, as its manifest has it.
+    Args:
+        recipe: of the artifact.
+        output: its folder.
+        balance: what the order of its packs is balanced for, as its manifest has it.
+        num_workers: most processes.
+        progress: told how far it is.
 
     Raises:
         BridgepackError: as `build_artifact`.

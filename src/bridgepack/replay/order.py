@@ -123,7 +123,9 @@ class PackOrder:
     def steps_of(self, pack: int, *, last_step: int | None = None) -> Iterator[Sighting]:
         """Yield where the run reads a pack, in the order of steps; the inverse of `packs_at`.
 
-        It stops at `last_step`, by default the run's last.
+        Args:
+            pack: which.
+            last_step: where to stop; by default the run's last.
 
         Raises:
             ConfigError: there is no such pack or step, or nothing says where the run ends.

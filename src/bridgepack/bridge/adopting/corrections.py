@@ -48,7 +48,12 @@ def corrected(
 ) -> tuple[Change, ...]:
     """Make the changes that errors and warnings propose, and return them, each path once.
 
-    `values`, a ConfigContainer or plain values, are judged as `judged` gives them, and `write` makes a change in them.
+    Args:
+        values: a ConfigContainer or plain values, to be changed.
+        judged: gives them as rules judge them.
+        write: makes a change in them.
+        may_change: says whether a path may be changed.
+        world_size: GPUs of the run, where they are known.
 
     Raises:
         ConfigError: changes contradict each other, or one does not fit.

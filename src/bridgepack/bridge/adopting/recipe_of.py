@@ -24,7 +24,10 @@ _OPTIMIZER = ("lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")
 def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the sections that every recipe decides, as `SFTRecipe.from_mapping` takes them.
 
-    `num_gpus` are of the run, which no config holds; the inputs are by default as the config has them.
+    Args:
+        config: a ConfigContainer; only read.
+        num_gpus: GPUs of the run, which no config holds.
+        data: the inputs; by default as the config has them.
 
     Raises:
         ConfigError: the config reads or trains something that no recipe can say.

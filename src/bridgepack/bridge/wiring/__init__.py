@@ -57,7 +57,9 @@ def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Set
 
     Nothing is judged here: a recipe that breaks a rule has settings that break it.
 
-    Without `packs`, what the run will read, what depends on their number is left to the host.
+    Args:
+        recipe: the recipe.
+        packs: what the run will read; without them what depends on their number is left to the host.
 
     Raises:
         ConfigError: `bridge_overrides` are nested without end.

@@ -67,7 +67,10 @@ class Scope:
     def of(self, path: str, field: str, value: Any = ...) -> Setting:
         """Return a setting that one field decides; by default its value is the field's.
 
-        `value` is what the field comes to in the host's terms.
+        Args:
+            path: of the host.
+            field: of the recipe, dotted.
+            value: what the field comes to in the host's terms.
         """
         section: Any = self.recipe
         is_set = True

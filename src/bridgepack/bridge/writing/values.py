@@ -24,7 +24,10 @@ class _NoFit(Exception):
 def host_value(value: Any, annotation: Any, *, field: str) -> Any:
     """Return a plain value as the declared type has it: `"flash"` for an enum of kernels -> its member `flash`.
 
-    The annotation is as `declared_types` gives it, `Any` takes everything; `field` is what the user wrote it in.
+    Args:
+        value: plain, or already of that type.
+        annotation: as `declared_types` gives it; `Any` takes everything.
+        field: what the user wrote it in, for the message.
 
     Raises:
         ConfigError: the value does not fit.

@@ -38,8 +38,10 @@ class HostConfig:
 def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
     """Return the ConfigContainer of a recipe; a new object each time.
 
-    The folder of packs is by default the recipe's own, else `artifacts/NAME`. It need not exist yet, but with
-    megatron-bridge before 0.6, which reads what `bridgepack export` wrote for it.
+    Args:
+        recipe: the recipe.
+        artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`. It need not exist yet, but
+            with megatron-bridge before 0.6, which reads what `bridgepack export` wrote for it.
 
     Raises:
         ConfigError: the base cannot be loaded here, a setting is nothing that the host has, or the model cannot be

@@ -53,7 +53,8 @@ class ExecutorListing:
 def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:
     """Return every kind of executor with its fields, types, defaults and meanings; needs no nemo-run.
 
-    `classes` are those of the installed nemo-run, which only a launch can ask.
+    Args:
+        classes: those of the installed nemo-run, which only a launch can ask.
     """
     other = Facts(class_name="", title="any other executor, by its class")
     facts = {kind: FACTS.get(kind, other) for kind in EXECUTORS}

@@ -55,8 +55,11 @@ def edited(
 ) -> str:
     """Return a text after edits, each of which reads back as what it says, or is refused.
 
-    Edits are made one after the other: `read` gives the plain values of a text, and `change` the text with one edit,
-    which it may get wrong in unusual layouts.
+    Args:
+        text: of a file.
+        edits: made one after the other.
+        read: returns the plain values of a text.
+        change: returns a text with one edit made; it may get unusual layouts wrong.
 
     Raises:
         CannotEditError: `read` cannot read the text, or an edit cannot be made.

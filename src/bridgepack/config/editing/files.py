@@ -35,7 +35,10 @@ class FileEdit:
 def edit_file(place: str, edits: Sequence[Edit], *, kind: Kind = "recipe") -> FileEdit:
     """Return a recipe file before and after edits; nothing is written.
 
-    `place` is `FILE.yaml` or `FILE.toml`; for `FILE.py` or `FILE.py:FUNCTION` the error says which lines to change.
+    Args:
+        place: `FILE.yaml` or `FILE.toml`; for `FILE.py` or `FILE.py:FUNCTION` the error says which lines to change.
+        edits: made one after the other.
+        kind: whether the file gives a bridgepack recipe or a Megatron-Bridge `ConfigContainer`.
 
     Raises:
         CannotEditError: when the file cannot be read, or for the first edit that cannot be made.

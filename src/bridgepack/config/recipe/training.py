@@ -188,7 +188,9 @@ class GuardConfig(Section):
     def watches(self, step: int, *, first_step: int) -> bool:
         """Say whether a step is watched.
 
-        `step` counts from 1, as the host logs it; `first_step` is that of this job.
+        Args:
+            step: as the host logs it, from 1.
+            first_step: of this job.
         """
         is_early = step - first_step < self.first_steps
         return self.enabled and (is_early or (self.every_steps is not None and step % self.every_steps == 0))

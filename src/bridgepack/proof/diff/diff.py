@@ -29,7 +29,11 @@ def diff_artifacts(
 
     Every shard of both is read once; what is kept of a sequence are 48 bytes.
 
-    Of each fate at most `limit` sequences are shown.
+    Args:
+        first: folder of the one.
+        second: folder of the other.
+        limit: most sequences of each fate that are shown.
+        progress: told how far it is.
 
     Raises:
         ArtifactError: a folder is no artifact, was changed, or cannot be read.

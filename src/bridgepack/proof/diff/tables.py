@@ -163,7 +163,10 @@ def match_sequences(
 ) -> Matched:
     """Return which sequences of two tables belong together: by source row and content, then content, tokens, row.
 
-    Equal numbers in the `file_ids` of both are the same file.
+    Args:
+        first: one table.
+        second: the other.
+        file_ids: of the files of each; equal numbers are the same file.
     """
     left = _Left(len(first), len(second))
     ours, theirs = first.keys(file_ids[0]), second.keys(file_ids[1])

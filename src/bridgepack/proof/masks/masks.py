@@ -39,7 +39,9 @@ class MaskOptions:
 def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = None) -> MaskReport:
     """Return whether the masks that a recipe's rows get are those of independent derivations.
 
-    The target is a recipe or where one is, or the folder of an artifact, whose own recipe is taken.
+    Args:
+        target: a recipe or where one is, or the folder of an artifact, whose own recipe is taken.
+        options: which rows, and where they are.
 
     Raises:
         ConfigError: there is no such recipe, or an override that it cannot have.

@@ -47,7 +47,11 @@ class Renders:
     def __init__(self, render: Render, messages: Messages, text: str, *, prompt_goes_on: bool) -> None:
         """Take a conversation with its text.
 
-        With `prompt_goes_on` the generation prompt is more than the header of a turn: it begins the answer, too.
+        Args:
+            render: the template.
+            messages: of the conversation.
+            text: of it.
+            prompt_goes_on: the generation prompt is more than the header of a turn: it begins the answer, too.
         """
         self.prompt_goes_on = prompt_goes_on
         self._render, self._messages = render, messages

@@ -23,7 +23,11 @@ def without_thoughts(
 
     A turn whose place is not known is not judged where the text has thoughts at all.
 
-    `answers` are the assistant's messages in order; with `only_empty` only blocks without a thought are not trained.
+    Args:
+        derivation: of the text.
+        text: of the conversation.
+        answers: the assistant's messages, in order.
+        only_empty: only blocks without a thought are not trained.
     """
     spans = thoughts_of(derivation.turns, text, answers, only_empty=only_empty)
     if (not derivation.turns or None in derivation.turns) and any(marks[0] in text for marks in THOUGHT_MARKERS):

@@ -121,7 +121,11 @@ def tokens_differ(
 ) -> RowVerdict:
     """Return the verdict on a row whose tokens are not those of its text: no mask of theirs can be judged.
 
-    `made` are the row's, `wanted` what its text gives; `names` are of the derivations.
+    Args:
+        names: of the derivations.
+        made: the row's tokens, int32.
+        wanted: what the text gives, int32.
+        decode: ids -> text.
     """
     most = min(len(made), len(wanted))
     unequal = np.flatnonzero(made[:most] != wanted[:most])

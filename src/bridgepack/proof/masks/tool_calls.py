@@ -10,6 +10,10 @@ def lost_parts(text: str, calls: Any) -> list[str]:
 
     A value may stand there as it is, or as JSON writes it, in a JSON text within JSON too; a number or a truth value as
     JSON or Python writes it. Example: text 'lookup {"query": "x"}', a call of `lookup` with query "y" -> ['"y"'].
+
+    Args:
+        text: of the turn.
+        calls: the message's `tool_calls`.
     """
     return [shown for shown, forms in _parts(calls) if not any(form in text for form in forms)]
 

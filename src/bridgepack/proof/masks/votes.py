@@ -97,8 +97,10 @@ def only_last_turn(derivation: Derivation) -> Derivation:
 def token_bounds(offsets: Sequence[Span], *, closes_gaps: bool) -> IntArray:
     """Return the first and one past the last character of each token; shape [num_tokens, 2], int64.
 
-    `offsets` are as the tokenizer gives them. With `closes_gaps` what lies between two tokens is of the later: the
-    tokenizer keeps every character, and leaves the space that a token begins with out of its offsets.
+    Args:
+        offsets: as the tokenizer gives them.
+        closes_gaps: what lies between two tokens is of the later: the tokenizer keeps every character, and leaves the
+            space that a token begins with out of the token's offsets.
 
     Example: [(0, 2), (3, 5)], closing gaps -> [[0, 2], [2, 5]].
     """
@@ -114,7 +116,9 @@ def token_votes(votes: VoteArray, bounds: IntArray) -> VoteArray:
 
     A token is judged where all of its characters have one vote. One without characters is not judged.
 
-    `bounds` are as `token_bounds` gives them.
+    Args:
+        votes: on characters.
+        bounds: of each token, as `token_bounds` gives them.
 
     Example: votes [0, 0, 1, 1], bounds [[0, 2], [2, 4]] -> [0, 1]; bounds [[0, 1], [1, 3], [3, 4]] -> [0, -1, 1].
     """
@@ -155,8 +159,11 @@ def differences(mask: MaskArray, votes: VoteArray) -> Differences:
 def _is_shifted(mask: MaskArray, votes: VoteArray, *, has_both: bool) -> bool:
     """Say whether every judged token has the mask of its left neighbour, or every one that of its right.
 
-    With `has_both` the mask trains too much in one place and too little in another, as a shift does; where what it
-    would train too little is white space that is not judged, a shift to the left leaves that untrained.
+    Args:
+        mask: shape [num_tokens], token-aligned.
+        votes: on the tokens, of the same shape.
+        has_both: the mask trains too much in one place and too little in another, as a shift does; where what it would
+            train too little is white space that is not judged, a shift to the left leaves that untrained.
     """
     judged = votes != NOT_JUDGED
     is_right = bool((votes[:-1] == mask[1:])[judged[:-1]].all())

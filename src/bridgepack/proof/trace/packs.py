@@ -130,8 +130,10 @@ def token_ranges(positions: IntArray, offsets: IntArray, num_sequences: int) -> 
 
     Example: positions [0, 1, 6, 7] of offsets [0, 4, 8] -> sequence 0 tokens 0 to 2, sequence 1 tokens 2 to 4.
 
-    `positions`, shape [tokens], runtime, are in a rank's order; `offsets`, shape [num_segments + 1], runtime, are where
-    sequences begin, and the tail behind the last of `num_sequences`.
+    Args:
+        positions: shape [tokens], runtime, in a rank's order.
+        offsets: shape [num_segments + 1], runtime: where sequences and the tail begin.
+        num_sequences: segments that are sequences; what lies behind is the tail.
     """
     segments = np.searchsorted(offsets, positions, side="right") - 1
     is_new = (np.diff(positions) != 1) | (np.diff(segments) != 0)

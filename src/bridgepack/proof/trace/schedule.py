@@ -19,7 +19,11 @@ _NO_WORLD_SIZE = (
 def schedule_of_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> Schedule:
     """Return when a run reads a pack, fillers left out.
 
-    At most `limit` times are listed; all are counted.
+    Args:
+        run: the run.
+        split: of the pack.
+        pack: row of the split.
+        limit: most times that are listed; all are counted.
 
     Raises:
         ConfigError: the host does not run with the settings.

@@ -33,8 +33,11 @@ def parse_source(text: str) -> tuple[str, int]:
 def trace_source(run: TracedRun, file: str, row: int, *, limit: int) -> SourceTrace:
     """Return where a source row went.
 
-    `file` is as the manifest has it, the same path written otherwise, or its end; `row` counts from 1: lines, rows of
-    Parquet or Arrow, elements of the array. At most `limit` times of reading are listed.
+    Args:
+        run: the run.
+        file: as the manifest has it, the same path written otherwise, or its end.
+        row: from 1: the line, the Parquet or Arrow row, the element of the array.
+        limit: most times of reading that are listed.
 
     Raises:
         ConfigError: the artifact was not made of that file, or it has no such row.

@@ -25,8 +25,12 @@ _Drawn = dict[int, list[list[int]]]
 def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None, pack: int | None = None) -> StepTrace:
     """Return what ranks read at a step.
 
-    For `validation` it is the evaluation after the step, which counts from 1 as the host logs it. Packs of a global
-    `rank` come with their sequences; a `pack` with its text, and with what context-parallel ranks get of it.
+    Args:
+        run: the run.
+        split: `training`, or `validation` for the evaluation after the step.
+        step: as the host logs it, from 1.
+        rank: global rank to look at; its packs come with their sequences.
+        pack: pack to look at; it comes with its text, and with what context-parallel ranks get of it.
 
     Raises:
         ConfigError: there is no such step, rank or pack, or the host does not get there.

@@ -197,8 +197,14 @@ def difference_at(
 ) -> RowDifference:
     """Return a difference with where its pack lies and where its sequence came from.
 
-    `pack`, a row of the split from 0, counts as the last where it is one behind that. `entry` is None where the pack as
-    a whole differs; `values` are what the artifact has at the `token` of the `column`, and what its source gives.
+    Args:
+        artifact: that differs.
+        split: of the pack.
+        pack: row of the split, from 0; one behind the last counts as the last.
+        entry: of the sequence in the plan; None where the pack as a whole differs.
+        column: as of a `RowDifference`; so is `token`.
+        token: the first that differs.
+        values: what the artifact has there, and what its source gives.
     """
     index, inputs = shard_index(artifact, split), split_record(artifact, split).inputs
     place = index.place_of(min(pack, index.num_packs - 1))
