@@ -15,7 +15,7 @@ from bridgepack.replay.samplers import FILLER, make_sampler
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.torch_random import shuffled_epochs
 
-__all__ = ["FILLER", "PackOrder", "Sighting"]
+__all__ = ["FILLER", "PackOrder", "Sighting", "replay_order"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -181,3 +181,12 @@ class PackOrder:
                 f"step is {step}; allowed: {self.first_step} to {'any' if last is None else last}, as the host logs "
                 "them."
             )
+
+
+def replay_order(settings: ReplaySettings) -> PackOrder:
+    """Return the order of a run's packs; the name that docs/trace.md promises to scripts.
+
+    Raises:
+        ConfigError: as `PackOrder`.
+    """
+    return PackOrder(settings)
