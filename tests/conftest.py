@@ -43,7 +43,6 @@ _LONG_FILES = (
     "e2e/test_interruption.py",
     "contract/test_chat_tokenization.py",
     "contract/test_tiny_recipes.py",
-    "contract/test_training.py",
     "e2e/test_artifact_mutations.py",
     "contract/test_prompt_completion.py",
     "contract/test_validate_agrees.py",

@@ -16,7 +16,7 @@ from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import CanaryReport, Layout, RunRequest
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError
-from tests.support.canaries import build_artifact, canary_recipe, compare, write_inputs
+from tests.support.canaries import build_artifact, canary_recipe, compare, comparison, write_inputs
 from tests.support.hub_configs import model_configs
 from tests.support.small_builds import Command
 from tests.support.traced_artifacts import restate
@@ -60,9 +60,20 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
 
 
 @pytest.fixture(scope="module")
-def report(host: HostProcess, work: Path, artifact: Path) -> CanaryReport:
-    """Return what all layouts of a dense model compute in float64."""
-    return compare(host, work / "dense-runs", artifact, LAYOUTS)
+def reports(host: HostProcess, work: Path, artifact: Path) -> dict[str, CanaryReport]:
+    """Return what a dense model computes in float64: all layouts, and that of each planted fault, by its name."""
+    dense = comparison(host, work / "dense-runs", artifact)
+    asked = {"": (LAYOUTS, None), **{fault: ([faults.FAULTS[fault][1]], fault) for fault in faults.FAULTS}}
+    return {
+        name: dense.report(layouts, fault=fault, keeps_boundaries=False, notes=[])
+        for name, (layouts, fault) in asked.items()
+    }
+
+
+@pytest.fixture
+def report(reports: dict[str, CanaryReport]) -> CanaryReport:
+    """Return what all layouts compute."""
+    return reports[""]
 
 
 def _failures(report: CanaryReport) -> str:
@@ -163,8 +174,8 @@ def test_experts_agree(host: HostProcess, work: Path, artifact: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", faults.FAULTS)
-def test_planted_faults_are_found_and_named(host: HostProcess, work: Path, artifact: Path, fault: str) -> None:
-    report = compare(host, work / f"planted-{fault}", artifact, [faults.FAULTS[fault][1]], fault=fault)
+def test_planted_faults_are_found_and_named(reports: dict[str, CanaryReport], fault: str) -> None:
+    report = reports[fault]
 
     assert report.outcome == "differs"
     assert [finding.name for finding in report.findings] == [fault]

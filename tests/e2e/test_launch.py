@@ -107,7 +107,7 @@ def test_one_process_trains_what_was_built_and_checked(desk: Desk, first: dict[s
     run_facts = json.loads((run_folder / "run.json").read_text())
     assert Path(place["path"]).parent == desk.folder / "bridgepack-runs" / "artifacts"
     assert (place["path"], place["fingerprint"]) == (run_facts["artifact"], run_facts["fingerprint"])
-    tracker = desk.folder / "dense-full" / "latest_checkpointed_iteration.txt"
+    tracker = desk.folder / "dense-full-ragged" / "latest_checkpointed_iteration.txt"
     assert tracker.read_text().strip() == str(NUM_STEPS)
 
 

@@ -58,12 +58,19 @@ def compare(
     target: Path,
     layouts: list[Layout],
     *,
-    fault: str | None = None,
     keeps_boundaries: bool = False,
     precisions: tuple[Precision, ...] = ("float64",),
     **overrides: Any,
 ) -> CanaryReport:
-    """Return what layouts compute, as `run_canary` does; `overrides` change the recipe, dots as `__`."""
+    """Return what layouts compute, as `run_canary` does."""
+    compared = comparison(host, folder, target, precisions=precisions, **overrides)
+    return compared.report(layouts, fault=None, keeps_boundaries=keeps_boundaries, notes=[])
+
+
+def comparison(
+    host: HostProcess, folder: Path, target: Path, *, precisions: tuple[Precision, ...] = ("float64",), **overrides: Any
+) -> Comparison:
+    """Return what compares, until another recipe is opened; `overrides` change the recipe, dots as `__`."""
     options = CanaryOptions(timeout_s=600)
     opened = open_target(
         str(target),
@@ -75,7 +82,4 @@ def compare(
     folder.mkdir(parents=True)
     facts = host.open(opened.recipe.model_dump(mode="json", exclude_unset=True), opened.artifact, folder)
     chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
-    comparison = Comparison(
-        host, facts, opened, chosen, options, folder=folder, kernel="reference", precisions=precisions
-    )
-    return comparison.report(layouts, fault=fault, keeps_boundaries=keeps_boundaries, notes=[])
+    return Comparison(host, facts, opened, chosen, options, folder=folder, kernel="reference", precisions=precisions)

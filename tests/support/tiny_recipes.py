@@ -24,6 +24,7 @@ NUM_EVAL_PACKS = 2
 VOCAB_SIZE = 512
 type Model = Literal["dense", "moe"]
 type MethodKind = Literal["full", "lora"]
+type Rows = Literal["ragged", "aligned", "ragged, fixed offsets", "aligned, fixed offsets"]
 
 #: What a machine without a GPU and without TransformerEngine cannot do.
 ON_CPU: Mapping[str, Any] = {
@@ -55,6 +56,13 @@ _MODELS: Mapping[Model, Mapping[str, Any]] = {
         **{"decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.001},
     },
 }
+#: Changes to a recipe, by what its rows are.
+_ROWS: Mapping[Rows, Mapping[str, Any]] = {
+    "ragged": {},
+    "aligned": {"packing.pad_seq_to_mult": 8},
+    "ragged, fixed offsets": {"packing.pad_cu_seqlens": True},
+    "aligned, fixed offsets": {"packing.pad_seq_to_mult": 8, "packing.pad_cu_seqlens": True},
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +71,7 @@ class TinyRequest:
 
     model: Model
     method: MethodKind
+    rows: Rows
     artifact: str
     #: Folder with training.jsonl, validation.jsonl, tokenizer/ and the models' folders.
     work: str
@@ -84,8 +93,8 @@ def write_weights(folder: Path, *, num_layers: int) -> Path:
     return folder
 
 
-def tiny_recipe(work: Path, model: Model, method: MethodKind) -> SFTRecipe:
-    return SFTRecipe.from_mapping(
+def tiny_recipe(work: Path, model: Model, method: MethodKind, rows: Rows = "ragged") -> SFTRecipe:
+    recipe = SFTRecipe.from_mapping(
         {
             "name": f"tiny-{model}-{method}",
             "data": {"train": str(work / "training.jsonl"), "validation": str(work / "validation.jsonl")},
@@ -99,14 +108,15 @@ def tiny_recipe(work: Path, model: Model, method: MethodKind) -> SFTRecipe:
             "schedule": {"train_iters": NUM_STEPS, "eval_iters": 1, "eval_interval": NUM_STEPS},
             "optimizer": {"lr": 1e-2},
             "checkpoint": {
-                "pretrained": str(work / f"{model}-{method}-weights"),
-                "folder": str(work / f"{model}-{method}"),
+                "pretrained": str(work / f"{model}-{method}-{rows}-weights"),
+                "folder": str(work / f"{model}-{method}-{rows}"),
                 "save_interval": NUM_STEPS,
             },
             "bridge_overrides": ON_CPU,
             "logging": {"tensorboard_dir": str(work / "logs")},
         }
     )
+    return recipe.override(dict(_ROWS[rows]))
 
 
 def main(requests_path: str, results_path: str) -> None:
@@ -125,7 +135,7 @@ def main(requests_path: str, results_path: str) -> None:
 def _finetune(request: TinyRequest) -> dict[str, Any]:
     from megatron.bridge.training.finetune import finetune
 
-    recipe = tiny_recipe(Path(request.work), request.model, request.method)
+    recipe = tiny_recipe(Path(request.work), request.model, request.method, request.rows)
     loss = _write_random_weights(recipe, request.artifact)
     return {**_train(finetune, recipe, request.artifact), "loss_of_weights": loss}
 
