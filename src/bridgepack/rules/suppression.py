@@ -36,8 +36,7 @@ def suppression_unused(subject: Suppressions) -> Found:
     """A suppressed rule judged and found nothing.
 
     Why: Silent: the next time the rule would find something, nobody sees it.
-    Bad: ignore {BP004: "old run"} in a recipe with micro_batch_size 1.
-    Good: no ignore for a rule that passes.
+    Bad: ignore {BP004: "old run"} in a recipe with micro_batch_size 1. Good: no ignore for a rule that passes.
     Fix: Remove the entry.
     """
     for code in subject.ignored:
@@ -50,8 +49,7 @@ def suppression_of_unknown_rule(subject: Suppressions) -> Found:
     """A suppression names a rule that does not exist.
 
     Why: Silent: what was meant to be suppressed is not, or a typing error hides in the recipe.
-    Bad: ignore {BP0O4: "a letter instead of a digit"}.
-    Good: ignore {BP004: "..."}.
+    Bad: ignore {BP0O4: "a letter instead of a digit"}. Good: ignore {BP004: "..."}.
     Fix: Correct the code; `bridgepack rules` lists them.
     """
     for code in subject.ignored:
@@ -64,8 +62,7 @@ def suppression_without_reason(subject: Suppressions) -> Found:
     """A suppression gives no reason.
 
     Why: Silent: whoever reads the recipe next cannot tell whether it still holds.
-    Bad: ignore {BP014: ""}.
-    Good: ignore {BP014: "compared with a run without per-token loss"}.
+    Bad: ignore {BP014: ""}. Good: ignore {BP014: "compared with a run without per-token loss"}.
     Fix: Write why the finding does not matter.
     """
     for code, reason in subject.ignored.items():

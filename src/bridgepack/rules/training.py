@@ -61,8 +61,7 @@ def boundaries_differ_between_ranks(step: StepFacts) -> Found:
     """Ranks that compute the same pack have different boundaries for it.
 
     Why: Silent: parts of one layer, or layers of one model, see different sequences in the same tokens.
-    Bad: with 2 tensor ranks one has cu_seqlens [0, 5, 8] and the other [0, 8].
-    Good: both have [0, 5, 8].
+    Bad: with 2 tensor ranks one has cu_seqlens [0, 5, 8] and the other [0, 8]. Good: both have [0, 5, 8].
     Fix: Make every rank of a replica read the same batch: no rank-dependent randomness, filter or cache in the
         dataset, one version of the code and of the files on all machines.
     Source: Megatron-LM issue 4092; bridge/training/gpt_step.py:320-396
@@ -139,8 +138,7 @@ def loss_not_finite(step: StepFacts) -> Found:
     """The loss of a micro batch is not a finite number.
 
     Why: Silent or crash: weights become NaN; where the host looks, only the last stage stops; others wait to time out.
-    Bad: the loss of micro batch 3 is nan on the last stage.
-    Good: every loss is a finite number.
+    Bad: the loss of micro batch 3 is nan on the last stage. Good: every loss is a finite number.
     Fix: Look at the packs that the evidence names with `bridgepack inspect ARTIFACT --row PACK`; lower optimizer.lr or
         lengthen the warm-up; look for a kernel that fails on sequences of that length.
     Noticed: first step after it, where rerun_state_machine.check_for_nan_in_loss is on.

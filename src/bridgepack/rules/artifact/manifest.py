@@ -28,8 +28,7 @@ def split_empty(facts: ArtifactFacts) -> Found:
     """A split has no rows, or an artifact has no training split.
 
     Why: Crash at start: the host refuses a packed dataset of 0 rows.
-    Bad: a training split whose only shard has 0 rows.
-    Good: a training split with at least one row.
+    Bad: a training split whose only shard has 0 rows. Good: a training split with at least one row.
     Fix: Look in the drop ledger for why nothing was left, or leave the split out.
     """
     if facts.manifest is not None and TRAIN not in facts.shards:
@@ -75,8 +74,7 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Found:
     """The same sequence lies in two splits.
 
     Why: Silent: the validation loss is measured on training data.
-    Bad: input_ids [11, 12, 2] in training and in validation.
-    Good: input_ids [11, 12, 2] in training only.
+    Bad: input_ids [11, 12, 2] in training and in validation. Good: input_ids [11, 12, 2] in training only.
     Fix: Set data.deduplicate to exact, or deduplicate the inputs before they are split, and build again.
     """
     if len(facts.require_truths()) < 2:
@@ -90,8 +88,7 @@ def pack_size_overflows_int32(facts: ArtifactFacts) -> Found:
     """packed_sequence_size does not fit the host's cu_seqlens, which are int32, or holds no token.
 
     Why: Crash at the first collate: overflow.
-    Bad: packed_sequence_size 2147483648.
-    Good: packed_sequence_size 8192.
+    Bad: packed_sequence_size 2147483648. Good: packed_sequence_size 8192.
     Fix: Lower packed_sequence_size.
     """
     size = known(facts.context.packed_sequence_size, "packed_sequence_size")
@@ -104,8 +101,7 @@ def split_name_unknown(facts: ArtifactFacts) -> Found:
     """A split of the manifest is neither training nor validation, or is there twice.
 
     Why: Silent: the host has no place for it, so it is never read.
-    Bad: a split named train.
-    Good: a split named training.
+    Bad: a split named train. Good: a split named training.
     Fix: Build again; splits are named training and validation.
     """
     names = [split.name for split in facts.require_manifest().splits]
@@ -138,8 +134,7 @@ def statistics_differ(facts: ArtifactFacts) -> Found:
     """A statistic of the manifest is not what the rows hold.
 
     Why: Silent: step counts, batch sizes and the host's metadata are derived from it.
-    Bad: num_trained_tokens 5, the masks hold 4 ones.
-    Good: num_trained_tokens 4, the masks hold 4 ones.
+    Bad: num_trained_tokens 5, the masks hold 4 ones. Good: num_trained_tokens 4, the masks hold 4 ones.
     Fix: Build again; where the checksums hold, report it as a bug of bridgepack.
     """
     manifest = facts.require_manifest()
@@ -163,8 +158,7 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
     """Rows of the inputs are not rows read, or these are not sequences plus drops; or a count cannot be.
 
     Why: Silent: examples were lost or repeated without a reason in the ledger.
-    Bad: 10 rows read, 7 sequences, 2 drops.
-    Good: 10 rows read, 7 sequences, 3 drops.
+    Bad: 10 rows read, 7 sequences, 2 drops. Good: 10 rows read, 7 sequences, 3 drops.
     Fix: Build again; report it as a bug of bridgepack where it stays.
     """
     manifest = facts.require_manifest()

@@ -23,8 +23,7 @@ def loss_mask_not_zero_or_one(rows: Rows) -> Offenders | None:
     """A mask element is neither 0 nor 1.
 
     Why: Silent: the host casts the mask to integers, so 0.5 trains nothing and 2 counts twice.
-    Bad: loss_mask [0, 0.5, 0].
-    Good: loss_mask [0, 1, 0].
+    Bad: loss_mask [0, 0.5, 0]. Good: loss_mask [0, 1, 0].
     Fix: Store 0 or 1; the packed format has no weights.
     """
     if rows.has_binary_mask:
@@ -40,8 +39,7 @@ def loss_mask_not_shifted(rows: Rows) -> Offenders | None:
 
     Why: Silent: masks are stored rolled left by one, as labels are; without the roll the first token of every answer
         is not trained and the token after its end is.
-    Bad: input_ids [11, 12, 2], loss_mask [0, 1, 1].
-    Good: input_ids [11, 12, 2], loss_mask [1, 1, 0].
+    Bad: input_ids [11, 12, 2], loss_mask [0, 1, 1]. Good: input_ids [11, 12, 2], loss_mask [1, 1, 0].
     Fix: Roll the mask inside each sequence: mask[1:] + [0].
     """
     is_bad = rows.is_trained[rows.sequence_end - 1] != 0
@@ -68,8 +66,7 @@ def row_without_trained_token(rows: Rows) -> Offenders | None:
     """No token of a row is trained, EOS inputs not counted.
 
     Why: Silent: the row costs a full forward and adds nothing; a whole step of such rows logs a loss of 0 or NaN.
-    Bad: input_ids [11, 12, 2], loss_mask [0, 0, 0].
-    Good: input_ids [11, 12, 2], loss_mask [0, 1, 0].
+    Bad: input_ids [11, 12, 2], loss_mask [0, 0, 0]. Good: input_ids [11, 12, 2], loss_mask [0, 1, 0].
     Fix: Drop sequences without a trained token before packing.
     """
     is_bad = rows.per_row(rows.effective_per_sequence) == 0
@@ -81,8 +78,7 @@ def sequence_without_trained_token(rows: Rows) -> Offenders | None:
     """No token of a sequence is trained, EOS inputs not counted, though its row trains others.
 
     Why: Silent: pure waste; often the answer was cut off.
-    Bad: loss_mask [1, 0, 0, 0], seq_start_id [0, 2].
-    Good: loss_mask [1, 0, 1, 0], seq_start_id [0, 2].
+    Bad: loss_mask [1, 0, 0, 0], seq_start_id [0, 2]. Good: loss_mask [1, 0, 1, 0], seq_start_id [0, 2].
     Fix: Drop sequences without a trained token before packing.
     """
     row_has_trained = rows.per_row(rows.effective_per_sequence)[rows.row_of_sequence] > 0
@@ -159,8 +155,7 @@ def end_of_turn_never_trained(facts: ArtifactFacts) -> Found:
     skipped, and `end-of-turn-not-trained` judges.
 
     Why: Silent: the model never learns to stop, unless its turns end with another token.
-    Bad: input_ids [11, 12, 2], loss_mask [1, 0, 0], EOS 2.
-    Good: input_ids [11, 12, 2], loss_mask [1, 1, 0], EOS 2.
+    Bad: input_ids [11, 12, 2], loss_mask [1, 0, 0], EOS 2. Good: input_ids [11, 12, 2], loss_mask [1, 1, 0], EOS 2.
     Fix: Let the mask cover the token that ends an answer; check the chat template and the tokenizer's eos_token.
     """
     eos = known(facts.context.eos_token_id, "eos_token_id")

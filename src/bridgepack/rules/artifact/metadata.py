@@ -25,8 +25,7 @@ def metadata_missing(facts: ArtifactFacts) -> Found:
     """The artifact has no metadata file.
 
     Why: Crash at start, with pad_cu_seqlens: a metadata json file is required. Without it the host does not look.
-    Bad: a manifest and shards only.
-    Good: a manifest, shards and bridge_metadata.json.
+    Bad: a manifest and shards only. Good: a manifest, shards and bridge_metadata.json.
     Fix: Copy the artifact again, completely, or build it again.
     """
     facts.require_manifest()
@@ -39,8 +38,7 @@ def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Found:
     """The metadata file is no JSON list of objects.
 
     Why: Crash at start or at the first collate: JSONDecodeError, TypeError, or max() of an empty sequence.
-    Bad: an object at the top, one object per line, or [].
-    Good: [{...training...}, {...validation...}].
+    Bad: an object at the top, one object per line, or []. Good: [{...training...}, {...validation...}].
     Fix: Write one JSON list with an object per split; `bridgepack build` does.
     """
     problem = _problem(facts)
@@ -69,8 +67,7 @@ def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
     """A row has more sequences than the metadata's largest max_samples_per_bin.
 
     Why: Silent, with pad_cu_seqlens: cu_seqlens get another shape for this row, and CUDA graphs replay a stale one.
-    Bad: max_samples_per_bin 1, a row of 2 sequences.
-    Good: max_samples_per_bin 2, a row of 2 sequences.
+    Bad: max_samples_per_bin 1, a row of 2 sequences. Good: max_samples_per_bin 2, a row of 2 sequences.
     Fix: Build again, or take max_samples_per_bin from the rows.
     """
     actual = max(truth.max_sequences_per_row for truth in facts.require_truths())
@@ -96,8 +93,7 @@ def metadata_min_width_too_large(facts: ArtifactFacts) -> Found:
     """A row is narrower, in runtime tokens, than the metadata's smallest min_packed_seqlen.
 
     Why: Silent, with pad_cu_seqlens: the padding at the row's end is longer than the max_seqlen the kernel is told.
-    Bad: min_packed_seqlen 6, a row of 5 runtime tokens.
-    Good: min_packed_seqlen 5, a row of 5 runtime tokens.
+    Bad: min_packed_seqlen 6, a row of 5 runtime tokens. Good: min_packed_seqlen 5, a row of 5 runtime tokens.
     Fix: Build again, or take min_packed_seqlen from the rows.
     """
     smallest = min(_values(facts, MIN_WIDTH))
@@ -111,8 +107,7 @@ def metadata_has_stale_entries(facts: ArtifactFacts) -> Found:
     """The metadata has more entries than the artifact has splits.
 
     Why: Silent: the host appends an entry per packing run; old entries enlarge max_seqlen, which costs time and memory.
-    Bad: three entries, two splits.
-    Good: two entries, two splits.
+    Bad: three entries, two splits. Good: two entries, two splits.
     Fix: Delete the metadata file together with the packs, and build again.
     """
     num_entries, num_splits = len(_entries(facts)), len(facts.shards)
@@ -125,8 +120,7 @@ def metadata_entry_missing(facts: ArtifactFacts) -> Found:
     """The metadata has fewer entries than the artifact has splits.
 
     Why: Silent, with pad_cu_seqlens: rows of the other split get other shapes.
-    Bad: one entry, two splits.
-    Good: two entries, two splits.
+    Bad: one entry, two splits. Good: two entries, two splits.
     Fix: Build again; there is one entry per split.
     """
     num_entries, num_splits = len(_entries(facts)), len(facts.shards)
@@ -139,8 +133,7 @@ def metadata_pack_size_differs(facts: ArtifactFacts) -> Found:
     """An entry's pack_size is not the artifact's packed_sequence_size.
 
     Why: Silent: the host never compares them; the file belongs to other packs.
-    Bad: pack_size 4096, packed_sequence_size 8192.
-    Good: pack_size 8192, packed_sequence_size 8192.
+    Bad: pack_size 4096, packed_sequence_size 8192. Good: pack_size 8192, packed_sequence_size 8192.
     Fix: Use the metadata file of this artifact, or build again.
     """
     size = known(facts.context.packed_sequence_size, "packed_sequence_size")

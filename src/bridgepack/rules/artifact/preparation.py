@@ -6,7 +6,7 @@ from typing import Any
 from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, Drop, DropReason, LostContent, LostKind, SplitRecord
 from bridgepack.rules.engine.context import CannotJudgeError, known, section
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
 
 _PER_ROW = "executed, with each row at build time"
 #: Fewest input rows of which a share of cut rows says something.
@@ -38,13 +38,12 @@ _CURES: Mapping[str, str] = {
 }
 
 
-@artifact_rule("BP508", WARNING, "PSB508; bridge/data/datasets/utils.py:957", noticed=DATASET_BUILD, evidence=READ)
+@artifact_rule("BP508", WARNING, "PSB508; bridge/data/datasets/utils.py:957", noticed="dataset build", evidence=READ)
 def many_chats_without_mask(facts: ArtifactFacts) -> Found:
     """More than 1% of a split's rows were dropped because it cannot be told what the assistant wrote.
 
     Why: Silent here: their answers are missing. The host's own preparation stops at the first such row.
-    Bad: 110 rows read, 10 dropped as no_assistant_mask.
-    Good: 100 rows read, none dropped.
+    Bad: 110 rows read, 10 dropped as no_assistant_mask. Good: 100 rows read, none dropped.
     Fix: Give the chat template `{% generation %}` blocks, or set preprocessing.assistant_markers.
     """
     return _dropped(facts, _NO_MASK, DROPPED_FRACTION, "without an assistant mask")
@@ -55,8 +54,7 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     """More than 1% of a split's rows were dropped because they are over-long, or 5% of 100 or more dropped or cut.
 
     Why: Silent: the longest answers are missing or end in mid-sentence, and the model learns to be short.
-    Bad: 110 rows read, 10 dropped as over_long.
-    Good: 101 rows read, 1 dropped as over_long.
+    Bad: 110 rows read, 10 dropped as over_long. Good: 101 rows read, 1 dropped as over_long.
     Fix: Raise packed_sequence_size, max_sequence_length and seq_length, or set preprocessing.over_long to split.
     Noticed: never; the host writes a log line.
     """
@@ -84,8 +82,7 @@ def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's sequences were cut, first of all the end of the prompt, where the question often is.
 
     Why: Silent: the model is trained to answer questions that it does not see.
-    Bad: 20 of 100 sequences cut, truncation_method right.
-    Good: 20 of 100 sequences cut, truncation_method left.
+    Bad: 20 of 100 sequences cut, truncation_method right. Good: 20 of 100 sequences cut, truncation_method left.
     Fix: Set preprocessing.truncation_method to left, or over_long to drop, and build again.
     """
     if _prompt_completion(facts).get("truncation_method") != "right":
@@ -93,14 +90,13 @@ def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
     return _shares(facts, _num_cut, CUT_FRACTION, "sequences lost the end of their prompt")
 
 
-@artifact_rule("BP519", WARNING, "PSB518, PSB519; bridge/data/sft_processing.py:177", noticed=DATASET_BUILD)
+@artifact_rule("BP519", WARNING, "PSB518, PSB519; bridge/data/sft_processing.py:177", noticed="dataset build")
 def many_rows_refused(facts: ArtifactFacts) -> Found:
     """More than 1% of a split's rows were dropped because they are not what the recipe says they are.
 
     Why: Silent here: part of the data is missing. The host's own preparation stops at the first such row: a missing
         column, two schemas at once, fewer than two tokens.
-    Bad: 110 rows read, 10 dropped as missing_field.
-    Good: 100 rows read, none dropped.
+    Bad: 110 rows read, 10 dropped as missing_field. Good: 100 rows read, none dropped.
     Fix: Look at the drop ledger; correct the recipe's columns or the data, and build again.
     Evidence: read in the source.
     """
@@ -112,8 +108,7 @@ def most_rows_dropped(facts: ArtifactFacts) -> Found:
     """More than 20% of a split's rows were dropped, for whatever reasons but that they are duplicates.
 
     Why: Silent here: a large part of the data is missing, most often because the recipe's columns are not the data's.
-    Bad: 4 rows read, 1 dropped as missing_field.
-    Good: 4 rows read, none dropped.
+    Bad: 4 rows read, 1 dropped as missing_field. Good: 4 rows read, none dropped.
     Fix: As the finding says for the most frequent reason; the drop ledger has every row.
     """
     return _dropped(facts, _FAULTS, MOST_DROPPED_FRACTION, "dropped")
@@ -141,8 +136,7 @@ def content_lost_in_render(facts: ArtifactFacts) -> Found:
 
     Why: Silent: tool calls, results, schemas or whole turns are missing, or the model learns to write `None`, lists as
         Python shows them, or arguments as JSON within JSON text. The tokens are Megatron-Bridge's all the same.
-    Bad: lost_content has 3 for tool_call.
-    Good: lost_content is empty.
+    Bad: lost_content has 3 for tool_call. Good: lost_content is empty.
     Fix: As the finding says; or set preprocessing.on_lost_content to drop, and build again.
     """
     return _lost(facts, [kind for kind in LostKind if kind not in TOLERATED_LOSSES])
@@ -153,8 +147,7 @@ def thoughts_lost_in_render(facts: ArtifactFacts) -> Found:
     """The chat template leaves out thoughts of answers to the last user turn.
 
     Why: Silent: rows have thoughts that are never trained. Those of earlier answers, left out on purpose, do not count.
-    Bad: lost_content has 3 for reasoning.
-    Good: lost_content is empty.
+    Bad: lost_content has 3 for reasoning. Good: lost_content is empty.
     Fix: Set tokenizer.chat_template to a template that reads the column, or put thoughts into the content.
     """
     return _lost(facts, [LostKind.REASONING])
@@ -165,8 +158,7 @@ def assistant_text_holds_turns(facts: ArtifactFacts) -> Found:
     """The text of assistant turns holds control tokens of the chat template, which begin and end turns.
 
     Why: Silent: the model learns to end its turn and to write the user's.
-    Bad: lost_content has 3 for injected_turn.
-    Good: lost_content is empty.
+    Bad: lost_content has 3 for injected_turn. Good: lost_content is empty.
     Fix: Clean the texts, or set preprocessing.control_tokens to drop, and build again.
     """
     return _lost(facts, [LostKind.INJECTED_TURN])
@@ -177,8 +169,7 @@ def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
     """The chat template writes today's date, and the recipe does not say which day that is.
 
     Why: Silent: every row has the day of the build, and the same recipe gives other rows tomorrow.
-    Bad: tokenizer.template_date is 2025-06-30 in the manifest and null in its recipe.
-    Good: it is 2025-06-30 in both.
+    Bad: tokenizer.template_date is 2025-06-30 in the manifest and null in its recipe. Good: it is 2025-06-30 in both.
     Fix: Set tokenizer.template_date, or the template's own variable for it in tokenizer.chat_template_kwargs.
     """
     manifest = facts.require_manifest()
@@ -193,8 +184,7 @@ def row_settings_not_read(facts: ArtifactFacts) -> Found:
     """Rows say which of their answers are not trained, or give variables of the template, and the recipe reads neither.
 
     Why: Silent: answers with `weight: 0` or `train: false` are trained, variables are missing; the host reads neither.
-    Bad: lost_content has 3 for weight.
-    Good: lost_content is empty.
+    Bad: lost_content has 3 for weight. Good: lost_content is empty.
     Fix: Set preprocessing.message_weights to mask, or preprocessing.chat_template_kwargs_column, and build again.
     """
     return _lost(facts, [LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS])
@@ -205,8 +195,7 @@ def nothing_of_thoughts_masked(facts: ArtifactFacts) -> Found:
     """The recipe takes the loss off thoughts, and no row's text has a marker of thoughts.
 
     Why: Silent: the rows have no thoughts, or the template writes them between unknown markers, and they are trained.
-    Bad: lost_content has 2 for no_reasoning, 2 sequences.
-    Good: lost_content has 1 for no_reasoning, 2 sequences.
+    Bad: lost_content has 2 for no_reasoning, 2 sequences. Good: lost_content has 1 for no_reasoning, 2 sequences.
     Fix: Set tokenizer.chat_template to one with known markers of thoughts, or preprocessing.reasoning_loss to keep.
     """
     for split in facts.require_manifest().splits:

@@ -53,8 +53,7 @@ def token_out_of_vocabulary(rows: Rows) -> Offenders | None:
     """A token id is negative or not in the vocabulary.
 
     Why: Silent with tensor parallelism: embedding and label's logit are zero. Crash without: CUDA device-side assert.
-    Bad: input_ids [11, 100, 2], vocabulary of 100.
-    Good: input_ids [11, 99, 2], vocabulary of 100.
+    Bad: input_ids [11, 100, 2], vocabulary of 100. Good: input_ids [11, 99, 2], vocabulary of 100.
     Fix: Tokenise with the tokenizer that the model is trained with, and build again.
     """
     context = rows.context
@@ -89,8 +88,7 @@ def too_many_sequences_in_row(rows: Rows) -> Offenders | None:
     """A row has very many sequences.
 
     Why: Slow: the unfused rotary embedding and some metrics loop over a row's sequences in Python, in every layer.
-    Bad: 4096 sequences of 2 tokens in one row.
-    Good: 512 sequences of 16 tokens in one row.
+    Bad: 4096 sequences of 2 tokens in one row. Good: 512 sequences of 16 tokens in one row.
     Fix: Cap max_sequences_per_pack, drop the shortest sequences, or keep the fused rotary embedding on.
     """
     return rows_where(

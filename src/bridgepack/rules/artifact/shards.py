@@ -39,8 +39,7 @@ def column_not_integer_list(facts: ArtifactFacts) -> Found:
     """A column is no list of integers.
 
     Why: Crash, later: the host slices a list per row and makes integer tensors of it, in a DataLoader worker.
-    Bad: input_ids of type list<element: string>.
-    Good: input_ids of type list<element: int32>.
+    Bad: input_ids of type list<element: string>. Good: input_ids of type list<element: int32>.
     Fix: Write input_ids and seq_start_id as lists of int32, loss_mask as a list of int8.
     """
     for shard in _readable(facts):
@@ -54,8 +53,7 @@ def loss_mask_stored_as_float(facts: ArtifactFacts) -> Found:
     """loss_mask is a list of floating-point numbers.
 
     Why: Silent: weights between 0 and 1 become 0, because the host casts the mask to integers.
-    Bad: loss_mask of type list<element: float>.
-    Good: loss_mask of type list<element: int8>.
+    Bad: loss_mask of type list<element: float>. Good: loss_mask of type list<element: int8>.
     Fix: Write loss_mask as a list of int8.
     """
     for shard in _readable(facts):
@@ -69,8 +67,7 @@ def row_group_too_large(facts: ArtifactFacts) -> Found:
     """A row group of several rows holds very many tokens.
 
     Why: Slow: each row costs reading its whole row group: 18 times as long with 500 rows of 4096 tokens as with 16.
-    Bad: row groups of 500 rows of 4096 tokens.
-    Good: row groups of 16 rows of 4096 tokens.
+    Bad: row groups of 500 rows of 4096 tokens. Good: row groups of 16 rows of 4096 tokens.
     Fix: Write row groups of 32k to 64k tokens, or of a single row where rows are longer.
     """
     for shard in _readable(facts):
@@ -101,8 +98,7 @@ def too_many_shards(facts: ArtifactFacts) -> Found:
     """A split has very many shards.
 
     Why: Crash, later: each visited shard stays open in every DataLoader worker: OSError, too many open files.
-    Bad: 2000 shards in one split.
-    Good: 64 shards in one split.
+    Bad: 2000 shards in one split. Good: 64 shards in one split.
     Fix: Write fewer, larger shards, or raise `ulimit -n`.
     """
     for split, shards in facts.shards.items():
@@ -115,8 +111,7 @@ def shard_missing(facts: ArtifactFacts) -> Found:
     """A shard is not there.
 
     Why: Silent: a glob or a folder gives the shards that are left; a lone missing file is packed anew from other data.
-    Bad: the manifest lists shards 0 and 1, the folder holds shard 0.
-    Good: the folder holds both.
+    Bad: the manifest lists shards 0 and 1, the folder holds shard 0. Good: the folder holds both.
     Fix: Copy the artifact again, completely, or build it again.
     """
     for shard in facts.all_shards:
@@ -129,8 +124,7 @@ def shard_unreadable(facts: ArtifactFacts) -> Found:
     """A shard cannot be opened, or its rows cannot be read to the end.
 
     Why: Crash: at start where the footer is damaged, when a row of a damaged row group is drawn otherwise.
-    Bad: a file cut off in the middle; a row that is null.
-    Good: a file that reads to its end.
+    Bad: a file cut off in the middle; a row that is null. Good: a file that reads to its end.
     Fix: Copy the shard again, or build the artifact again.
     """
     for shard in facts.all_shards:
@@ -147,8 +141,7 @@ def shard_size_differs(facts: ArtifactFacts) -> Found:
     """A shard's size is not the manifest's.
 
     Why: Crash or silent: the file was cut off or replaced after the artifact was built.
-    Bad: 900 bytes, 1000 in the manifest.
-    Good: 1000 bytes, 1000 in the manifest.
+    Bad: 900 bytes, 1000 in the manifest. Good: 1000 bytes, 1000 in the manifest.
     Fix: Copy the shard again, or build the artifact again.
     """
     for shard, record in _promised(facts):
@@ -161,8 +154,7 @@ def shard_checksum_differs(facts: ArtifactFacts) -> Found:
     """A shard's bytes are not the manifest's.
 
     Why: Silent: the rows are other rows than those that were built and checked.
-    Bad: sha256 bb..., aa... in the manifest.
-    Good: sha256 aa..., aa... in the manifest.
+    Bad: sha256 bb..., aa... in the manifest. Good: sha256 aa..., aa... in the manifest.
     Fix: Copy the shard again, or build the artifact again; never edit a shard in place.
     """
     pairs = [(shard, record) for shard, record in _promised(facts) if shard.sha256 is not None]
@@ -176,8 +168,7 @@ def shard_row_count_differs(facts: ArtifactFacts) -> Found:
     """A shard has more or fewer rows than the manifest says.
 
     Why: Silent: step counts and epochs are computed from the manifest.
-    Bad: 3 rows, 4 in the manifest.
-    Good: 4 rows, 4 in the manifest.
+    Bad: 3 rows, 4 in the manifest. Good: 4 rows, 4 in the manifest.
     Fix: Copy the shard again, or build the artifact again.
     """
     for shard, record in _promised(facts):
@@ -219,8 +210,7 @@ def shard_repeated(facts: ArtifactFacts) -> Found:
     """Two shards have the same bytes, or one shard is listed twice.
 
     Why: Silent: its rows are trained twice as often, or validation is training data.
-    Bad: training/shard-00000 and validation/shard-00000 with one sha256.
-    Good: shards that differ.
+    Bad: training/shard-00000 and validation/shard-00000 with one sha256. Good: shards that differ.
     Fix: Remove the copy and build the artifact again.
     """
     promised = _records(facts.manifest) if facts.manifest else {}
@@ -242,8 +232,7 @@ def npy_values_not_lists(facts: ArtifactFacts) -> Found:
     Bad: {"input_ids": np.array([11, 12, 2]), "loss_mask": np.array([1, 1, 0]), "seq_start_id": np.array([0])}.
     Good: {"input_ids": [11, 12, 2], "loss_mask": [1, 1, 0], "seq_start_id": [0]}.
     Fix: Write the rows as Parquet, or call tolist() on every value before np.save.
-    Noticed: dataset build, a later step, or never.
-    Evidence: executed with megatron-bridge 0.6.2.
+    Noticed: dataset build, a later step, or never. Evidence: executed with megatron-bridge 0.6.2.
     """
     for shard in _npy_shards(facts):
         if shard.layout_error is not None:
@@ -260,11 +249,9 @@ def npy_pickle_unsafe(facts: ArtifactFacts) -> Found:
     """The pickle in a `.npy` shard asks for more than lists, dicts, numbers and arrays of them.
 
     Why: Crash at start with 0.6, whose unpickler refuses it (exit 1). Silent before: np.load runs the code it names.
-    Bad: a pickle that names os.system, or torch.storage._load_from_bytes.
-    Good: a pickle of dicts of lists of integers.
+    Bad: a pickle that names os.system, or torch.storage._load_from_bytes. Good: a pickle of dicts of lists of integers.
     Fix: Do not load the file with numpy or an old host; get the rows from their source again, and write Parquet.
-    Noticed: dataset build with 0.6; never with 0.5 and older.
-    Evidence: read in the source of megatron-bridge 0.6.2.
+    Noticed: dataset build with 0.6; never with 0.5 and older. Evidence: read in the source of megatron-bridge 0.6.2.
     """
     for shard in _npy_shards(facts):
         for name in shard.forbidden_globals:
@@ -276,8 +263,7 @@ def npy_loaded_whole(facts: ArtifactFacts) -> Found:
     """A `.npy` shard is large.
 
     Why: Slow, or a crash for memory: every rank loads the whole file, ten times its size as lists; its workers copy it.
-    Bad: training_4096.npy of 4 GiB, on 8 ranks per node.
-    Good: the same rows as Parquet.
+    Bad: training_4096.npy of 4 GiB, on 8 ranks per node. Good: the same rows as Parquet.
     Fix: Write the rows as Parquet; the host reads row groups as it needs them.
     Noticed: dataset build, where memory ends.
     Evidence: read in the source of megatron-bridge 0.6.2; the factor of ten is measured.

@@ -26,8 +26,7 @@ def row_without_sequence(rows: Rows) -> Offenders:
     """A row has tokens and an empty seq_start_id.
 
     Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the row is drawn.
-    Bad: input_ids [11, 12, 2], seq_start_id [].
-    Good: input_ids [11, 12, 2], seq_start_id [0].
+    Bad: input_ids [11, 12, 2], seq_start_id []. Good: input_ids [11, 12, 2], seq_start_id [0].
     Fix: Store the first token of every sequence; a row of one sequence has seq_start_id [0].
     """
     is_bare = (rows.sequences_per_row == 0) & (rows.row_lengths > 0)
@@ -39,8 +38,7 @@ def loss_mask_length_differs(rows: Rows) -> Offenders:
     """loss_mask and input_ids of a row have different lengths.
 
     Why: Silent: a short mask is padded at the row's end, so later sequences train wrong labels. Crash for a long one.
-    Bad: input_ids [11, 12, 2], loss_mask [1, 0].
-    Good: input_ids [11, 12, 2], loss_mask [1, 1, 0].
+    Bad: input_ids [11, 12, 2], loss_mask [1, 0]. Good: input_ids [11, 12, 2], loss_mask [1, 1, 0].
     Fix: Store one mask element per stored token, and build the artifact again.
     """
     differs = rows.mask_lengths != rows.row_lengths
@@ -56,8 +54,7 @@ def first_start_not_zero(rows: Rows) -> Offenders:
     """The first seq_start_id of a row is not 0.
 
     Why: Silent: tokens before the first start are dropped from inputs and labels.
-    Bad: seq_start_id [1, 4].
-    Good: seq_start_id [0, 4].
+    Bad: seq_start_id [1, 4]. Good: seq_start_id [0, 4].
     Fix: Begin seq_start_id with 0 and build the artifact again.
     """
     has_start = rows.sequences_per_row > 0
@@ -71,8 +68,7 @@ def final_boundary_stored(rows: Rows) -> Offenders:
     """seq_start_id ends with the row's length, as cu_seqlens do.
 
     Why: Silent: the host adds the boundary itself, so cu_seqlens fall by one at the end; some kernels crash on it.
-    Bad: 7 stored tokens, seq_start_id [0, 4, 7].
-    Good: 7 stored tokens, seq_start_id [0, 4].
+    Bad: 7 stored tokens, seq_start_id [0, 4, 7]. Good: 7 stored tokens, seq_start_id [0, 4].
     Fix: Leave the last boundary out of seq_start_id.
     """
     is_bad = rows.is_last_start & (rows.starts == rows.row_lengths[rows.row_of_sequence]) & (rows.starts > 0)
@@ -84,8 +80,7 @@ def start_outside_row(rows: Rows) -> Offenders:
     """A seq_start_id is negative or beyond the row's end.
 
     Why: Crash or silent: position ids and inputs differ in length, which is compared in a batch's first row only.
-    Bad: 7 stored tokens, seq_start_id [0, 9].
-    Good: 7 stored tokens, seq_start_id [0, 4].
+    Bad: 7 stored tokens, seq_start_id [0, 9]. Good: 7 stored tokens, seq_start_id [0, 4].
     Fix: Store starts in stored tokens of the same row and build the artifact again.
     """
     is_bad = (rows.starts < 0) | (rows.starts > rows.row_lengths[rows.row_of_sequence])
@@ -97,8 +92,7 @@ def sequence_too_short(rows: Rows) -> Offenders:
     """A sequence has fewer than two stored tokens, or starts do not increase.
 
     Why: Silent: a gap of 0 makes cu_seqlens fall, a gap of 1 makes a sequence without any runtime token.
-    Bad: seq_start_id [0, 4, 4], or [0, 4, 5].
-    Good: seq_start_id [0, 4, 6].
+    Bad: seq_start_id [0, 4, 4], or [0, 4, 5]. Good: seq_start_id [0, 4, 6].
     Fix: Drop sequences of fewer than two tokens and store starts in increasing order.
     """
     is_final_boundary = rows.is_last_start & (rows.gaps <= 0)

@@ -46,8 +46,7 @@ def sequence_of_eos_only(rows: Rows) -> Offenders | None:
 
     Why: Silent: nothing of it is trained, and where sequences are padded to a multiple the host strips trailing EOS
         and gives it logical length 0, which models that unpack sequences for their positions refuse.
-    Bad: input_ids [2, 2, 2], EOS 2.
-    Good: input_ids [11, 12, 2], EOS 2.
+    Bad: input_ids [2, 2, 2], EOS 2. Good: input_ids [11, 12, 2], EOS 2.
     Fix: Drop empty examples before packing.
     Noticed: never; the first step with models that unpack sequences.
     Evidence: executed with the real 0.6.2 collate; Megatron-Bridge #5610.
@@ -110,8 +109,7 @@ def bos_twice(rows: Rows) -> Offenders | None:
     """A sequence begins with two BOS tokens.
 
     Why: Silent: pre-training and inference have no such thing; a template and a tokenizer that both write BOS give two.
-    Bad: input_ids [1, 1, 11, 2], BOS 1.
-    Good: input_ids [1, 11, 2], BOS 1.
+    Bad: input_ids [1, 1, 11, 2], BOS 1. Good: input_ids [1, 11, 2], BOS 1.
     Fix: Encode rendered chats without special tokens, or set add_bos to false.
     """
     bos = known(rows.context.bos_token_id, "bos_token_id")
@@ -127,8 +125,7 @@ def bos_missing(rows: Rows) -> Offenders | None:
     """A prompt and completion begin without BOS, which the tokenizer by itself puts before every text.
 
     Why: Silent: inference with this tokenizer begins with BOS, training did not; Gemma models degrade badly.
-    Bad: input_ids [11, 12, 2], BOS 1, a tokenizer that encodes "x" as [1, 15].
-    Good: input_ids [1, 11, 12, 2], BOS 1.
+    Bad: input_ids [11, 12, 2], BOS 1, a tokenizer that encodes "x" as [1, 15]. Good: input_ids [1, 11, 12, 2], BOS 1.
     Fix: Set preprocessing.add_bos to true and build again.
     Evidence: read in the source: add_bos is false by default.
     """

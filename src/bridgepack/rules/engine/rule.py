@@ -41,9 +41,8 @@ class Severity(StrEnum):
 
 ERROR, WARNING, ADVICE = Severity
 #: What is often said of a rule: when the host notices, and how it is known.
-VALIDATE, FIRST_STEP, DATASET_BUILD = "validate()", "first step", "dataset build"
+VALIDATE = "validate()"
 EXECUTED, READ = "executed with the real 0.6.2", "read in the source"
-INFERRED = f"{READ}; the effect is inferred"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

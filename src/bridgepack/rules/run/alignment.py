@@ -5,20 +5,7 @@ import re
 
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import (
-    ADVICE,
-    DATASET_BUILD,
-    ERROR,
-    EXECUTED,
-    INFERRED,
-    VALIDATE,
-    WARNING,
-    Found,
-    Violation,
-    change,
-    rule,
-    wrong,
-)
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import longest_sequence, splits_packed_by_host
 from bridgepack.rules.run.kernels.kernel_facts import has_constant_width
@@ -116,7 +103,7 @@ def recipe_derives_multiple_too_early(run: Run) -> Found:
         yield wrong(_MULTIPLE, f"{name} derives it before it sets context_parallel_size", allowed)
 
 
-@rule("BP110", ERROR, "PSB110; bridge/data/packing/offline.py:178", when=splits_packed_by_host, noticed=DATASET_BUILD)
+@rule("BP110", ERROR, "PSB110; bridge/data/packing/offline.py:178", when=splits_packed_by_host, noticed="dataset build")
 def multiple_exceeds_longest_sequence(run: Run) -> Found:
     """The host is to pack, and pad_seq_to_mult is larger than the longest sequence may be.
 
@@ -138,9 +125,9 @@ def _host_multiple(run: Run) -> int | None:
     return multiple
 
 
-def _padded_otherwise(run: Run, real: int, which: str, needed: int, why: str) -> Violation:
+def _padded_otherwise(run: Run, real: int, which: str, needed: int, why: str) -> Found:
     found, value = f"{real}, {which}", math.lcm(run.pad_seq_to_mult, needed)
-    return wrong(_HOST_MULTIPLE, found, f"a multiple of {needed}", to=value, because=why, needs_repack=True)
+    yield wrong(_HOST_MULTIPLE, found, f"a multiple of {needed}", to=value, because=why, needs_repack=True)
 
 
 @rule("BP111", WARNING, "PSB111; bridge/data/packing/offline.py:185", evidence=EXECUTED)
@@ -155,7 +142,7 @@ def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
     if real is not None and real % run.pad_seq_to_mult:
         needed = run.pad_seq_to_mult
         which = f"with pad_seq_to_mult {needed}"
-        yield _padded_otherwise(run, real, which, needed, "the multiple that pad_seq_to_mult names")
+        yield from _padded_otherwise(run, real, which, needed, "the multiple that pad_seq_to_mult names")
 
 
 @rule("BP118", ADVICE, "PSB118; docs/training/packed-sequences.md", when=HAS_SPECS, noticed="never; nothing breaks")
@@ -185,7 +172,7 @@ def host_pads_to_undivided_multiple(run: Run) -> Found:
     real = _host_multiple(run)
     if real is not None and real % run.needed_sequence_multiple:
         which, why = "which sequences are padded to", "2 x context_parallel_size divides it"
-        yield _padded_otherwise(run, real, which, run.needed_sequence_multiple, why)
+        yield from _padded_otherwise(run, real, which, run.needed_sequence_multiple, why)
 
 
 @rule("BP126", WARNING, "PSB103; bridge/data/packing/offline.py:174", when=HAS_SPECS)
@@ -247,13 +234,14 @@ def row_width_not_divisible(run: Run) -> Found:
     yield wrong(_HOST_MULTIPLE, found, allowed, changes=mended)
 
 
-@rule("BP113", WARNING, when=HAS_SPECS, noticed="first step, or later", evidence=INFERRED)
+@rule("BP113", WARNING, when=HAS_SPECS, noticed="first step, or later")
 def row_width_differs_among_experts(run: Run) -> Found:
     """Experts are spread over ranks that gather tokens of equal count, and rows differ in width among the ranks.
 
     Why: Crash or hang: each data-parallel rank rounds its own rows, and the allgather dispatcher expects one width.
     Bad: expert size 8, allgather dispatcher, no pad_to_max_length. Good: pad_to_max_length true.
     Fix: Set dataset_kwargs.pad_to_max_length to true, or use the alltoall dispatcher.
+    Evidence: read in the source; the effect is inferred.
     Source: PSB113; bridge/data/samplers.py:306, core/transformer/moe/token_dispatcher.py
     """
     if run.pads_to_max_length or run.expert_model_parallel_size == 1:

@@ -3,7 +3,7 @@
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, FIRST_STEP, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
 from bridgepack.rules.run.models.hybrid_models import has_mamba_layers
@@ -54,7 +54,7 @@ def packing_outlasts_timeout(run: Run) -> Found:
         yield wrong("dist.distributed_timeout_minutes", found, _MADE_BEFORE)
 
 
-@rule("BP962", WARNING, when=HAS_SPECS, noticed=DATASET_BUILD, evidence="read in 0.6.2; Bridge #4207, #4865")
+@rule("BP962", WARNING, when=HAS_SPECS, noticed="dataset build", evidence="read in 0.6.2; Bridge #4207, #4865")
 def packs_on_one_node(run: Run) -> Found:
     """Packs lie in a folder that other nodes of the job do not see.
 
@@ -74,7 +74,7 @@ def packs_on_one_node(run: Run) -> Found:
             yield wrong(name, f"{path} for {run.world_size} GPUs", "a folder that every node mounts")
 
 
-@rule("BP963", ADVICE, when=splits_packed_by_host, noticed=DATASET_BUILD, evidence="read in 0.6.2; Bridge #4207")
+@rule("BP963", ADVICE, when=splits_packed_by_host, noticed="dataset build", evidence="read in 0.6.2; Bridge #4207")
 def packs_written_and_read_at_once(run: Run) -> Found:
     """Rank 0 writes packs that other nodes read at once, where a network file system may not show them yet.
 
@@ -100,7 +100,7 @@ def throughput_ignores_packing(run: Run) -> Found:
     yield wrong("model.context_parallel_size", found, allowed)
 
 
-@rule("BP966", ADVICE, when=PACKS_OFFLINE, noticed=FIRST_STEP, evidence="read in 0.6.2; the cost is inferred")
+@rule("BP966", ADVICE, when=PACKS_OFFLINE, noticed="first step", evidence="read in 0.6.2; the cost is inferred")
 def whole_artifact_read_for_throughput(run: Run) -> Found:
     """Every rank reads all packs into Python lists to count operations.
 
@@ -117,7 +117,7 @@ def whole_artifact_read_for_throughput(run: Run) -> Found:
         yield wrong("dataset.hf_dataset", f"{name} with {model_id}", "packs of a local dataset")
 
 
-@rule("BP971", ADVICE, "PSC411; bridge/data/packing/offline.py:48-68,246-318", noticed=DATASET_BUILD)
+@rule("BP971", ADVICE, "PSC411; bridge/data/packing/offline.py:48-68,246-318", noticed="dataset build")
 def packing_needs_much_memory(run: Run) -> Found:
     """Rank 0 packs a large file inside the job and holds all of its tokens as Python objects.
 

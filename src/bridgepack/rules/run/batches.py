@@ -1,18 +1,6 @@
 """Rules on batch sizes and the GPUs that share them."""
 
-from bridgepack.rules.engine.rule import (
-    ADVICE,
-    DATASET_BUILD,
-    ERROR,
-    EXECUTED,
-    INFERRED,
-    VALIDATE,
-    WARNING,
-    Found,
-    Violation,
-    rule,
-    wrong,
-)
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes, nearest_multiples
 
@@ -45,10 +33,10 @@ def _does_not_divide(run: Run) -> bool:
     return not is_rounded_down or run.value("dataset.dataloader_type") == "batch"
 
 
-def _undivided(path: str, batch: int, size: int, copies: int) -> Violation:
+def _undivided(path: str, batch: int, size: int, copies: int) -> Found:
     share = size * copies
     allowed = f"a multiple of {share} ({size} on each of {copies} copies of the model), such as "
-    return wrong(path, str(batch), f"{allowed}{nearest_multiples(batch, share)}")
+    yield wrong(path, str(batch), f"{allowed}{nearest_multiples(batch, share)}")
 
 
 @rule("BP602", ERROR, "PSB602; bridge/data/samplers.py:261, core/num_microbatches_calculator.py:381", noticed="setup")
@@ -61,7 +49,8 @@ def global_batch_not_divisible(run: Run) -> Found:
     """
     run.require_plain_gpus()
     if _does_not_divide(run):
-        yield _undivided("train.global_batch_size", run.global_batch_size, run.micro_batch_size, run.data_parallel_size)
+        size, copies = run.micro_batch_size, run.data_parallel_size
+        yield from _undivided("train.global_batch_size", run.global_batch_size, size, copies)
 
 
 @rule("BP603", ERROR, "PSB603; bridge/training/config.py:1335", noticed=VALIDATE, evidence=EXECUTED)
@@ -79,7 +68,7 @@ def evaluation_batch_not_divisible(run: Run) -> Found:
         copies, batch = run.world_size // model_parallel_size, run.eval_global_batch_size
         share = run.eval_micro_batch_size * copies
         if share > 0 and batch > 0 and batch % share:
-            yield _undivided(_EVAL_SIZES[1], batch, run.eval_micro_batch_size, copies)
+            yield from _undivided(_EVAL_SIZES[1], batch, run.eval_micro_batch_size, copies)
 
 
 def _evaluation_model_parallel_size(run: Run) -> int:
@@ -155,7 +144,7 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
         yield wrong("train.global_batch_size", found, f"{share * stages} or more rows")
 
 
-@rule("BP615", WARNING, "PSB615; bridge/data/loaders.py:272", noticed=DATASET_BUILD)
+@rule("BP615", WARNING, "PSB615; bridge/data/loaders.py:272", noticed="dataset build")
 def last_batch_kept_with_custom_dataset(run: Run) -> Found:
     """The last incomplete batch is kept, and the dataset cannot fill it up.
 
@@ -203,7 +192,7 @@ def balance_that_build_refuses(run: Run) -> Found:
         yield wrong("packing.balance.kind", run.balance_refused, "none, or a run that can be balanced")
 
 
-@rule("BP636", ADVICE, "bridge/training/utils/flop_utils.py, data/samplers.py", noticed="never", evidence=INFERRED)
+@rule("BP636", ADVICE, "bridge/training/utils/flop_utils.py, data/samplers.py")
 def balance_would_gain(run: Run) -> Found:
     """The slowest rank of a step makes the others wait, and an order of packs is known that saves more than 3%.
 
@@ -212,7 +201,7 @@ def balance_would_gain(run: Run) -> Found:
         another way. The estimate counts floating-point operations.
     Bad: steps take 1.18 times an even step, 1.01 when balanced. Good: 1.02 times.
     Fix: Set packing.balance.kind and run `bridgepack repack`; for several epochs, set `epochs` of the sources and one
-        epoch of the run.
+        epoch of the run. Evidence: read in the source; the effect is inferred.
     """
     waiting = run.require_waiting()
     if waiting.built is None and waiting.gain > _WORTH_BALANCING:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, FIRST_STEP, VALIDATE, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.kernels.kernel_facts import graph_capture
 from bridgepack.rules.run.reading import HAS_EXPERTS
@@ -81,7 +81,7 @@ def gpus_not_a_multiple_of_expert_parallelism(run: Run) -> Found:
         yield wrong(_EXPERT_SIZE, found, "sizes whose product divides the GPUs")
 
 
-@rule("BP829", ERROR, "core/transformer/moe/moe_layer.py:629-633", when=HAS_EXPERTS, noticed=FIRST_STEP)
+@rule("BP829", ERROR, "core/transformer/moe/moe_layer.py:629-633", when=HAS_EXPERTS, noticed="first step")
 def experts_without_sequence_parallelism(run: Run) -> Found:
     """A model with experts trains under tensor parallelism without sequence parallelism.
 

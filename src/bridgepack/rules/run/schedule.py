@@ -3,7 +3,7 @@
 from functools import partial
 
 from bridgepack.rules.engine.environment import CORE
-from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 
 _LENGTHS = _STEPS, _SAMPLES, _EPOCHS = "train.train_iters", "train.train_samples", "train.num_epochs"
@@ -28,7 +28,7 @@ def epochs_without_finite_batches(run: Run) -> Found:
         yield wrong("dataset.dataloader_type", f"{loader} with train.num_epochs", "batch", to="batch")
 
 
-@rule("BP632", ERROR, "PSB614; bridge/data/loaders.py:452, data/samplers.py:111", noticed=DATASET_BUILD)
+@rule("BP632", ERROR, "PSB614; bridge/data/loaders.py:452, data/samplers.py:111", noticed="dataset build")
 def dataloader_type_unknown(run: Run) -> Found:
     """The loader's type is none that the host has.
 
@@ -168,7 +168,7 @@ def schedule_refused(run: Run) -> Found:
         yield wrong(switches[0], f"true, and {switches[1]} is true", "one of them")
 
 
-@rule("BP618", ERROR, "PSB604; bridge/data/loaders.py:133,365", noticed=DATASET_BUILD)
+@rule("BP618", ERROR, "PSB604; bridge/data/loaders.py:133,365", noticed="dataset build")
 def evaluation_steps_missing(run: Run) -> Found:
     """The number of evaluation steps is null.
 

@@ -2,18 +2,7 @@
 
 from bridgepack.records import Change
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import (
-    ADVICE,
-    ERROR,
-    EXECUTED,
-    FIRST_STEP,
-    VALIDATE,
-    WARNING,
-    Found,
-    change,
-    rule,
-    wrong,
-)
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, fine_tunes, pads_in_collate
 
@@ -138,7 +127,7 @@ def sequence_cap_out_of_range(run: Run) -> Found:
         yield wrong(_CAP, str(cap), f"1 to {size}" if size > 0 else "a positive number")
 
 
-@rule("BP010", ERROR, when=HAS_SPECS, noticed=FIRST_STEP, evidence=EXECUTED)
+@rule("BP010", ERROR, when=HAS_SPECS, noticed="first step", evidence=EXECUTED)
 def pad_seq_to_mult_not_positive(run: Run) -> Found:
     """The multiple that sequences are padded to is null, zero or negative.
 

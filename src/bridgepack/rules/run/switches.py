@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, SPECS, Run
 
 #: Name in 0.3-0.5 -> what replaced it.
@@ -141,7 +141,7 @@ def boundaries_of_sequences_withheld(run: Run) -> Found:
         yield wrong("dataset.dataset_kwargs.return_cu_seqlen", repr(value), "not set")
 
 
-@rule("BP025", ERROR, "PSB025; bridge/data/packing/gpt_sft.py:70", when=PACKS_OFFLINE, noticed=DATASET_BUILD)
+@rule("BP025", ERROR, "PSB025; bridge/data/packing/gpt_sft.py:70", when=PACKS_OFFLINE, noticed="dataset build")
 def virtual_tokens_with_packing(run: Run) -> Found:
     """Rows are packs and virtual tokens of prompt tuning are asked for.
 

@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 
 from bridgepack.records import TRAIN, Files
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     METADATA_SETTING,
@@ -254,7 +254,7 @@ def _may_have_test_data(run: Run) -> bool:
     return run.files.exists(f"{raw_root(run)}/test.jsonl")
 
 
-@rule("BP219", ERROR, "PSB219; bridge/data/builders/gpt_sft.py:802", when=HAS_SPECS, noticed=DATASET_BUILD)
+@rule("BP219", ERROR, "PSB219; bridge/data/builders/gpt_sft.py:802", when=HAS_SPECS, noticed="dataset build")
 def raw_folder_not_writable(run: Run) -> Found:
     """The host needs its folder of packs under dataset_root, does not have it, and may not make it.
 
@@ -272,7 +272,7 @@ def raw_folder_not_writable(run: Run) -> Found:
         yield wrong("dataset.dataset_root", found, "a writable folder, or all paths named")
 
 
-@rule("BP221", ERROR, when=splits_packed_by_host, noticed=DATASET_BUILD, evidence=EXECUTED)
+@rule("BP221", ERROR, when=splits_packed_by_host, noticed="dataset build", evidence=EXECUTED)
 def raw_data_missing(run: Run) -> Found:
     """The host is to pack a split, and neither its JSON Lines nor packs of it exist.
 

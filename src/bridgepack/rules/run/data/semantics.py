@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
 
 CHAT, PROMPT_COMPLETION, LEGACY = "chat", "prompt_completion", "legacy"
@@ -132,7 +132,7 @@ def prompts_without_bos(run: Run) -> Found:
         yield wrong(_ADD_BOS, f"False with {run.family.evidence}", "true", to=True, because=why, needs_repack=True)
 
 
-@rule("BP517", WARNING, "PSB517; bridge/data/sft_processing.py:395", noticed=DATASET_BUILD)
+@rule("BP517", WARNING, "PSB517; bridge/data/sft_processing.py:395", noticed="dataset build")
 def bos_wanted_but_missing(run: Run) -> Found:
     """The host is to add BOS, and tokenizers of the model's family have none.
 

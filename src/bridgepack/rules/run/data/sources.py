@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes
 
@@ -63,7 +63,7 @@ def rewrite_of_explicit_packs(run: Run) -> Found:
         yield wrong("dataset.hf_rewrite", found, allowed, to=False, because="named packs are not rewritten")
 
 
-@rule("BP019", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed=DATASET_BUILD, evidence=EXECUTED)
+@rule("BP019", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed="dataset build", evidence=EXECUTED)
 def dataset_option_unknown(run: Run) -> Found:
     """dataset_kwargs holds an option that no dataset of the host takes.
 

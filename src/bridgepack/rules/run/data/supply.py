@@ -5,7 +5,7 @@ import re
 from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import EVALUATES
 
@@ -49,7 +49,7 @@ def _loader(run: Run) -> str | None:
     return run.text_or_none("dataset.dataloader_type")
 
 
-@rule("BP601", ERROR, "PSB601; bridge/data/loaders.py:285", when=PACKS_OFFLINE, noticed=DATASET_BUILD)
+@rule("BP601", ERROR, "PSB601; bridge/data/loaders.py:285", when=PACKS_OFFLINE, noticed="dataset build")
 def fewer_packs_than_a_batch(run: Run) -> Found:
     """There are fewer training packs than one global batch takes.
 

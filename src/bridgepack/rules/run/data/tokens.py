@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from bridgepack import geometry
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, FIRST_STEP, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.data.semantics import preprocessing_kind
 from bridgepack.rules.run.reading import truths
@@ -19,7 +19,7 @@ _VOCABULARY = re.compile(r"^tokenizer\.json$|^tekken\.json$|^vocab|\.(?:model|vo
 _CACHE_FOLDER = re.compile(r"models--[^/]+?--(.+)")
 
 
-@rule("BP503", ERROR, when=PACKS_OFFLINE, noticed=FIRST_STEP)
+@rule("BP503", ERROR, when=PACKS_OFFLINE, noticed="first step")
 def tokenizer_without_eos(run: Run) -> Found:
     """Packs are read with a tokenizer that has an end of document but no EOS.
 

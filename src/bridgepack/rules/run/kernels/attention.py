@@ -5,7 +5,7 @@ import math
 from packaging.version import Version
 
 from bridgepack.rules.engine.environment import ENGINE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernels.kernel_facts import (
     attention_backend,
@@ -64,7 +64,7 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
         yield wrong(_BACKEND, found, allowed, to=None, because="the fused kernel takes padded sequences")
 
 
-@rule("BP717", ERROR, "PSB717, PSB907; core/ssm/gated_delta_net/gdn.py:97", when=IS_PACKED, noticed=FIRST_STEP)
+@rule("BP717", ERROR, "PSB717, PSB907; core/ssm/gated_delta_net/gdn.py:97", when=IS_PACKED, noticed="first step")
 def deterministic_gated_delta_net(run: Run) -> Found:
     """Deterministic mode is on for a model with gated delta net layers over packed rows.
 
@@ -93,7 +93,7 @@ def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
         yield wrong(path, "false", "true with packed rows", to=True, because=because)
 
 
-@rule("BP721", ERROR, noticed=FIRST_STEP, evidence="read in TransformerEngine 2.17.1 and 2.18")
+@rule("BP721", ERROR, noticed="first step", evidence="read in TransformerEngine 2.17.1 and 2.18")
 def fp8_attention_over_packed_rows(run: Run) -> Found:
     """Attention itself runs in FP8 over packed rows that are split by context parallelism.
 
@@ -193,7 +193,7 @@ def fused_rotary_with_several_axes(run: Run) -> Found:
         yield wrong(_FUSION, "true with mrope", "false", to=False, because="fused kernels know one axis of positions")
 
 
-@rule("BP913", ADVICE, "PSB913; TE/dot_product_attention/utils.py:977-1078", when=IS_PACKED, noticed=FIRST_STEP)
+@rule("BP913", ADVICE, "PSB913; TE/dot_product_attention/utils.py:977-1078", when=IS_PACKED, noticed="first step")
 def windowed_or_offset_attention_packed(run: Run) -> Found:
     """Packed rows meet a sliding window or a learned softmax offset, which not every backend has for them.
 

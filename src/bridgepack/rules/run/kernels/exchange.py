@@ -7,7 +7,7 @@ from packaging.version import InvalidVersion, Version
 
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import ENGINE
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, FIRST_STEP, VALIDATE, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
 from bridgepack.rules.run.kernels.kernel_facts import replaces_attention, uses_engine_attention
 from bridgepack.rules.run.models.hybrid_models import has_gated_delta_net
@@ -112,7 +112,7 @@ def hierarchical_sizes_do_not_fit(run: Run) -> Found:
         yield wrong(_SIZES, f"{given}, product {math.prod(given)}", allowed, changes=mended)
 
 
-@rule("BP708", ERROR, when=(splits_context, _has_sliding_window, uses_engine_attention), noticed=FIRST_STEP)
+@rule("BP708", ERROR, when=(splits_context, _has_sliding_window, uses_engine_attention), noticed="first step")
 def sliding_window_over_the_ring(run: Run) -> Found:
     """A model with sliding-window attention uses the ring exchange of context parallelism.
 
@@ -127,7 +127,7 @@ def sliding_window_over_the_ring(run: Run) -> Found:
         yield wrong(_KIND, found, "a2a with sliding windows, or context parallelism 1")
 
 
-@rule("BP709", ERROR, when=(splits_context, _has_softmax_offset, uses_engine_attention), noticed=FIRST_STEP)
+@rule("BP709", ERROR, when=(splits_context, _has_softmax_offset, uses_engine_attention), noticed="first step")
 def softmax_offset_over_the_ring(run: Run) -> Found:
     """A model with attention sinks uses context parallelism in a way that no kernel has.
 

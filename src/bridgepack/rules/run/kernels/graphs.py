@@ -4,18 +4,7 @@ from collections.abc import Iterator
 
 from bridgepack.geometry import ceil_to_multiple
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import (
-    ADVICE,
-    ERROR,
-    EXECUTED,
-    FIRST_STEP,
-    VALIDATE,
-    WARNING,
-    Found,
-    change,
-    rule,
-    wrong,
-)
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernels.kernel_facts import GraphCapture, graph_capture, graph_entries
 
@@ -276,7 +265,7 @@ def num_shares(run: Run) -> int:
     return run.context_parallel_size * (run.tensor_model_parallel_size if run.splits_sequence else 1)
 
 
-@rule("BP928", ERROR, "PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624", when=PACKS_OFFLINE, noticed=FIRST_STEP)
+@rule("BP928", ERROR, "PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624", when=PACKS_OFFLINE)
 def row_width_unfit_for_low_precision(run: Run) -> Found:
     """The tokens of a row on one rank are no multiple of what FP8 or FP4 matrix products need.
 
@@ -284,7 +273,7 @@ def row_width_unfit_for_low_precision(run: Run) -> Found:
         by 8". MXFP8 needs 32, NVFP4 16.
     Bad: packed_sequence_size 4112, MXFP8, CP 1: 4112 = 128 x 32 + 16. Good: packed_sequence_size 4096.
     Fix: Make packed_sequence_size and seq_length a multiple of 32 x context parallelism x tensor parallelism.
-    Evidence: read in TransformerEngine 2.17.
+    Noticed: first step. Evidence: read in TransformerEngine 2.17.
     """
     if run.number_format == "bf16" or not run.pads_to_max_length:
         return

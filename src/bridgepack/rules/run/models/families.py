@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from bridgepack.rules.engine.environment import BRIDGE, CORE
-from bridgepack.rules.engine.rule import ERROR, FIRST_STEP, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
 from bridgepack.rules.run.kernels.kernel_facts import attention_backend, backend_takes_effect
 
@@ -49,7 +49,7 @@ def family_packed_against_its_recipe(run: Run) -> Found:
         yield wrong(_OFFLINE, f"true for {run.family.evidence} ({run.family.name})", allowed)
 
 
-@rule("BP902", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"}, noticed=FIRST_STEP, evidence="read in 0.6.2")
+@rule("BP902", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"}, noticed="first step", evidence="read in 0.6.2")
 def in_batch_packing_refused_by_family(run: Run) -> Found:
     """In-batch packing is on for a family whose own data code raises for it.
 
@@ -89,7 +89,7 @@ def _is_gemma_2(run: Run) -> bool:
     return run.family.name == "gemma2"
 
 
-@rule("BP904", ERROR, when=IS_PACKED, noticed=FIRST_STEP, evidence="read in 0.6.2 and megatron-core 0.19.2")
+@rule("BP904", ERROR, when=IS_PACKED, noticed="first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
 def local_attention_packed(run: Run) -> Found:
     """Packing is on and the attention is megatron-core's own, which refuses packed rows.
 

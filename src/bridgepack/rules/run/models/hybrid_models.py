@@ -3,7 +3,7 @@
 from packaging.version import InvalidVersion, Version
 
 from bridgepack.rules.engine.environment import BRIDGE, CORE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
 from bridgepack.rules.run.reading import has_own_dataset
 
@@ -69,7 +69,7 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
             yield wrong(name, version or "not installed", f"{needed} or newer", group=name)
 
 
-@rule("BP907", ERROR, when=(IS_PACKED, has_gated_delta_net), versions={CORE: "<0.18"}, noticed=FIRST_STEP)
+@rule("BP907", ERROR, when=(IS_PACKED, has_gated_delta_net), versions={CORE: "<0.18"}, noticed="first step")
 def gated_delta_net_on_old_core(run: Run) -> Found:
     """Packing is on for a model with gated delta net layers, and megatron-core is older than their packed rows.
 

@@ -3,19 +3,7 @@
 import re
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import (
-    ADVICE,
-    DATASET_BUILD,
-    ERROR,
-    FIRST_STEP,
-    INFERRED,
-    VALIDATE,
-    WARNING,
-    Found,
-    change,
-    rule,
-    wrong,
-)
+from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_TEXT, PACKS_IN_BATCH, Run
 from bridgepack.rules.run.reading import HAS_EXPERTS, has_own_dataset, pads_in_collate
 
@@ -103,7 +91,7 @@ def in_batch_packing_of_text_dataset(run: Run) -> Found:
     yield wrong(_SWITCH, f"true on {run.dataset_kind}", "not set", to=False, because="the dataset has no such field")
 
 
-@rule("BP936", WARNING, when=(PACKS_IN_BATCH, HAS_EXPERTS), evidence=INFERRED)
+@rule("BP936", WARNING, when=(PACKS_IN_BATCH, HAS_EXPERTS), evidence="read in the source; the effect is inferred")
 def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
     """Experts are spread over ranks, micro batches are packed to varying widths, and tokens go round by allgather.
 
@@ -118,7 +106,7 @@ def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
         yield wrong(_DISPATCHER, "allgather", "alltoall or flex", to="alltoall", because=why)
 
 
-@rule("BP942", WARNING, "PSC206; bridge/training/config.py:1239", when=PACKS_IN_BATCH, noticed=FIRST_STEP)
+@rule("BP942", WARNING, "PSC206; bridge/training/config.py:1239", when=PACKS_IN_BATCH, noticed="first step")
 def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
     """Micro batches are packed to varying widths and matrix products are in FP8 or FP4.
 
@@ -158,7 +146,7 @@ def in_batch_packing_with_expert_overlap(run: Run) -> Found:
             yield wrong(path, "true", "false", to=False, because="the boundaries of sequences are then kept")
 
 
-@rule("BP939", ERROR, "PSC209; bridge/data/builders/energon.py:308", versions={BRIDGE: "<0.7"}, noticed=DATASET_BUILD)
+@rule("BP939", ERROR, "PSC209; bridge/data/builders/energon.py:308", versions={BRIDGE: "<0.7"}, noticed="dataset build")
 def energon_packing_buffer(run: Run) -> Found:
     """Energon's own packing is asked for, and the host's task encoders cannot do it in this version.
 
@@ -191,13 +179,14 @@ def energon_micro_batch_size_differs(run: Run) -> Found:
         yield wrong(evaluation, found, allowed, to=wanted, because=why, group=evaluation)
 
 
-@rule("BP941", WARNING, "PSC211; bridge/training/utils/packed_seq_utils.py:145", when=PACKS_IN_BATCH, evidence=INFERRED)
+@rule("BP941", WARNING, "PSC211; bridge/training/utils/packed_seq_utils.py:145", when=PACKS_IN_BATCH)
 def in_batch_packing_with_context_parallel_vision(run: Run) -> Found:
     """Rows are packed in batch with context parallelism for a family that has no positions per packed sequence.
 
     Why: Crash or silent: only some families work out positions and vision features before ranks split a sequence.
     Bad: Kimi-VL, enable_in_batch_packing true, context_parallel_size 2. Good: Qwen2.5-VL.
-    Fix: Set context_parallel_size to 1, or do not pack. Noticed: first step, or never.
+    Fix: Set context_parallel_size to 1, or do not pack.
+    Noticed: first step, or never. Evidence: read in the source; the effect is inferred.
     """
     if run.is_text or max(run.context_parallel_sizes) == 1:
         return
