@@ -216,6 +216,20 @@ def test_the_command_that_packs_again_can_be_pasted(folder: Path, command: Comma
     assert "nothing to change" in again.output + again.errors
 
 
+def test_a_fix_takes_along_the_fields_that_a_recipe_needs_with_it(folder: Path, command: Command) -> None:
+    in_batch = "{mode: in_batch, packed_sequence_size: 4098, max_sequence_length: 4097}"
+    graphs = "{implementation: transformer_engine, modules: [mlp]}"
+    (folder / "mine.yaml").write_text(
+        f"name: mine\ndata: {{train: /dev/null}}\ntokenizer: {{name_or_path: tokenizer}}\npacking: {in_batch}\n"
+        f"parallelism: {{context_parallel_size: 2}}\ncuda_graphs: {graphs}\n"
+    )
+    ran = command("check", "mine.yaml", "--select", "BP926,BP932", "--fix")
+    assert ran.code == 0
+    fixed = (folder / "mine.yaml").read_text()
+    assert "packed_sequence_size: 4096, max_sequence_length: 4096}" in fixed
+    assert "{implementation: none, modules: []}" in fixed
+
+
 def test_a_read_only_file_is_not_replaced(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "mine.yaml")
     ran = command("check", "mine.yaml", "--fix", "--output", "report.txt")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -259,6 +259,8 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
         return finding
     paths = [_user_name(part.strip(), loaded, config) for part in finding.where.split(",")]
     changes = tuple(_user_change(change, loaded, config) for change in finding.changes)
+    if loaded.recipe is not None:
+        changes = tuple(_with_what_belongs_to_them(changes, loaded.recipe))
     finding = replace(
         finding,
         where=", ".join(dict.fromkeys(paths)),
@@ -292,3 +294,14 @@ def _in_users_paths(text: str, config: RunConfig) -> str:
 def _user_change(change: Change, loaded: Target, config: RunConfig) -> Change:
     path = recipe_field(config, change.path) if loaded.kind == "recipe" else config.user_path(change.path)
     return replace(change, path=path)
+
+
+def _with_what_belongs_to_them(changes: Sequence[Change], recipe: SFTRecipe) -> Iterator[Change]:
+    """Yield the changes of a recipe, with those of neighbouring fields without which the recipe would be refused."""
+    for change in changes:
+        yield change
+        if change.path == "cuda_graphs.implementation" and recipe.cuda_graphs.modules:
+            yield replace(change, path="cuda_graphs.modules", value=[], why="nothing is captured")
+        longest = recipe.packing.max_sequence_length
+        if change.path == "packing.packed_sequence_size" and longest is not None and longest > change.value:
+            yield replace(change, path="packing.max_sequence_length", why="a sequence fits in packed_sequence_size")
