@@ -12,8 +12,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, RunConfig
 from bridgepack.records.results import leaves
 from bridgepack.releases import HostRelease, release_of
-from bridgepack.replay.evaluation import EvaluationSchedule
-from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
 from bridgepack.replay.topology import Topology, require_positive
 
 #: Defaults of the host's dataclasses, where settings leave a field out.

@@ -87,19 +87,13 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
                 options,
                 folder=folder,
                 kernel=kernel,
-                precisions=precisions[:num_precisions],
+                precisions=precisions,
             )
 
 
 def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPacks]:
     """Return a target and the packs that are compared."""
-    opened = open_target(
-        target,
-        options.overrides,
-        artifact=options.artifact,
-        num_packs=options.num_packs,
-        max_tokens=options.max_tokens,
-    )
+    opened = open_target(target, options)
     chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
     if not any(one.loss_mask.any() for one in chosen.sequences):
         raise ConfigError(
