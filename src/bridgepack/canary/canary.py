@@ -79,16 +79,7 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
             kernel = _kernel(facts, options)
             known: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
             precisions = known[:num_precisions]
-            yield Comparison(
-                host,
-                facts,
-                opened,
-                chosen,
-                options,
-                folder=folder,
-                kernel=kernel,
-                precisions=precisions,
-            )
+            yield Comparison(host, facts, opened, chosen, options, folder=folder, kernel=kernel, precisions=precisions)
 
 
 def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPacks]:
