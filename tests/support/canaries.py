@@ -71,14 +71,9 @@ def comparison(
     host: HostProcess, folder: Path, target: Path, *, precisions: tuple[Precision, ...] = ("float64",), **overrides: Any
 ) -> Comparison:
     """Return what compares, until another recipe is opened; `overrides` change the recipe, dots as `__`."""
-    options = CanaryOptions(timeout_s=600)
-    opened = open_target(
-        str(target),
-        {path.replace("__", "."): value for path, value in overrides.items()},
-        artifact=None,
-        num_packs=options.num_packs,
-        max_tokens=options.max_tokens,
-    )
+    changes = {path.replace("__", "."): value for path, value in overrides.items()}
+    options = CanaryOptions(timeout_s=600, overrides=changes)
+    opened = open_target(str(target), options)
     folder.mkdir(parents=True)
     facts = host.open(opened.recipe.model_dump(mode="json", exclude_unset=True), opened.artifact, folder)
     chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)

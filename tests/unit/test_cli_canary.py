@@ -11,7 +11,7 @@ import pytest
 
 from bridgepack.canary import faults
 from bridgepack.canary.naming import finding
-from bridgepack.canary.records import CanaryReport, PacksRecord
+from bridgepack.canary.records import CanaryOptions, CanaryReport, PacksRecord
 from bridgepack.canary.targets import open_target
 from bridgepack.errors import ConfigError
 from bridgepack.report.canaries import describe_self_test
@@ -105,7 +105,7 @@ def test_without_the_host_it_says_what_to_install(tmp_path: Path, artifact: Path
 
 
 def _opened(target: Path | str, artifact: Path | None = None) -> Any:
-    return open_target(str(target), {}, artifact=artifact, num_packs=2, max_tokens=64)
+    return open_target(str(target), CanaryOptions(artifact=artifact, num_packs=2, max_tokens=64))
 
 
 def test_an_artifact_knows_its_recipe_and_packs(artifact: Path) -> None:

@@ -12,8 +12,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, RunConfig
 from bridgepack.records.results import leaves
 from bridgepack.releases import HostRelease, release_of
-from bridgepack.replay.evaluation import EvaluationSchedule
-from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
 from bridgepack.replay.topology import Topology, require_positive
 
 #: Defaults of the host's dataclasses, where settings leave a field out.
@@ -138,10 +137,7 @@ def _of_training(values: _Values, release: HostRelease, num_samples: int) -> dic
             f"train.rampup_batch_size is {ramp_up!r}; allowed: null, as the order of packs is not worked out for "
             "batches that grow. Set it to null."
         )
-    return {
-        "drop_last": drops_last or not release.has_drop_last,
-        "num_steps": _num_steps(values, num_samples),
-    }
+    return {"drop_last": drops_last or not release.has_drop_last, "num_steps": _num_steps(values, num_samples)}
 
 
 def _schedule(values: _Values, num_packs: int, release: HostRelease) -> EvaluationSchedule:

@@ -9,13 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bridgepack.bridge.container import (
-    changed,
-    config_of_container,
-    config_of_saved,
-    is_container,
-    is_saved_container,
-)
+from bridgepack.bridge.container import changed, config_of_container, config_of_saved, is_container, is_saved_container
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX

@@ -79,27 +79,12 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
             kernel = _kernel(facts, options)
             known: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
             precisions = known[:num_precisions]
-            yield Comparison(
-                host,
-                facts,
-                opened,
-                chosen,
-                options,
-                folder=folder,
-                kernel=kernel,
-                precisions=precisions[:num_precisions],
-            )
+            yield Comparison(host, facts, opened, chosen, options, folder=folder, kernel=kernel, precisions=precisions)
 
 
 def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPacks]:
     """Return a target and the packs that are compared."""
-    opened = open_target(
-        target,
-        options.overrides,
-        artifact=options.artifact,
-        num_packs=options.num_packs,
-        max_tokens=options.max_tokens,
-    )
+    opened = open_target(target, options)
     chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
     if not any(one.loss_mask.any() for one in chosen.sequences):
         raise ConfigError(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bridgepack.canary.bounds import Sizes, bound_for
 from bridgepack.canary.comparing import WholeStep, judged, unpacked_step
-from bridgepack.canary.inputs import PackedInput, packed_input, request_of, write_packed, write_sequences
+from bridgepack.canary.inputs import PackedInput, packed_input, write_packed, write_sequences
 from bridgepack.canary.packs import ChosenPacks
 from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import (
@@ -26,6 +26,7 @@ from bridgepack.canary.records import (
     PacksRecord,
     Precision,
     RunOutcome,
+    RunRequest,
 )
 from bridgepack.canary.targets import CanaryTarget
 from bridgepack.errors import ConfigError
@@ -155,19 +156,30 @@ class Comparison:
         return reference
 
     def _run(self, packs: PackedInput | None, precision: Precision, seed: int) -> RunOutcome:
+        """Return how a step over packs ends; over the sequences one by one where there are none."""
         self._num_runs += 1
         folder = self._folder / f"run{self._num_runs}"
+        chosen = self._chosen
+        longest = max(one.runtime_length for one in chosen.sequences)
         if packs is None:
-            write_sequences(folder, self._chosen)
+            write_sequences(folder, chosen)
         else:
             write_packed(folder, packs)
-        request = request_of(
-            self._chosen,
-            folder,
-            packs,
+        request = RunRequest(
+            layout=Layout() if packs is None else packs.layout,
             precision=precision,
             kernel=self._kernel,
+            is_packed=packs is not None,
+            folder=str(folder),
+            num_rows=len(chosen.sequences) if packs is None else len(packs.rows),
+            packed_sequence_size=longest if packs is None else packs.settings.packed_sequence_size,
+            pad_seq_to_mult=1 if packs is None else packs.settings.pad_seq_to_mult,
+            pad_to_max_length=packs is None or packs.settings.pad_to_max_length,
+            pad_cu_seqlens=packs is not None and packs.settings.pad_cu_seqlens,
+            eos_token_id=chosen.eos_token_id,
+            vocab_size=chosen.vocab_size,
             seed=seed,
+            fault=None if packs is None else packs.fault,
             timeout_s=self._options.timeout_s,
         )
         outcome = self._host.run(request)

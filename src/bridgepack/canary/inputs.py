@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from bridgepack import geometry
 from bridgepack.canary import faults
 from bridgepack.canary.packs import ChosenPacks, laid_out, lengths_of
-from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision, RunRequest
+from bridgepack.canary.records import HostFacts, Layout
 from bridgepack.canary.rows import METADATA_FILE, PACKS_FOLDER, SEQUENCES_FILE
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateMetadata, CollateSettings
@@ -118,37 +118,6 @@ def write_sequences(folder: Path, chosen: ChosenPacks) -> None:
         input_ids=np.concatenate([one.input_ids for one in sequences]),
         loss_mask=np.concatenate([np.roll(one.loss_mask, 1) for one in sequences]),
         bounds=np.cumsum([0, *(len(one.input_ids) for one in sequences)]),
-    )
-
-
-def request_of(
-    chosen: ChosenPacks,
-    folder: Path,
-    packs: PackedInput | None,
-    *,
-    precision: Precision,
-    kernel: Kernel,
-    seed: int,
-    timeout_s: float,
-) -> RunRequest:
-    """Return the request of a step; of the sequences one by one where there are no packs."""
-    longest = max(one.runtime_length for one in chosen.sequences)
-    return RunRequest(
-        layout=Layout() if packs is None else packs.layout,
-        precision=precision,
-        kernel=kernel,
-        is_packed=packs is not None,
-        folder=str(folder),
-        num_rows=len(chosen.sequences) if packs is None else len(packs.rows),
-        packed_sequence_size=longest if packs is None else packs.settings.packed_sequence_size,
-        pad_seq_to_mult=1 if packs is None else packs.settings.pad_seq_to_mult,
-        pad_to_max_length=packs is None or packs.settings.pad_to_max_length,
-        pad_cu_seqlens=packs is not None and packs.settings.pad_cu_seqlens,
-        eos_token_id=chosen.eos_token_id,
-        vocab_size=chosen.vocab_size,
-        seed=seed,
-        fault=None if packs is None else packs.fault,
-        timeout_s=timeout_s,
     )
 
 

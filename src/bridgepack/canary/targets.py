@@ -11,6 +11,7 @@ import numpy as np
 
 from bridgepack.bridge.targets import load_target
 from bridgepack.canary.packs import TokenSequence, choice_of, laid_out, lengths_of
+from bridgepack.canary.records import CanaryOptions
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
@@ -53,30 +54,26 @@ class CanaryTarget:
     notes: tuple[str, ...] = ()  #: what the reader should know
 
 
-def open_target(
-    text: str, overrides: Mapping[str, Any], *, artifact: Path | None, num_packs: int, max_tokens: int
-) -> CanaryTarget:
-    """Return a target with its packs, by default the recipe's own.
-
-    It is an artifact's folder, or a recipe as the command line takes it. `max_tokens` is of a made-up pack.
+def open_target(text: str, options: CanaryOptions) -> CanaryTarget:
+    """Return a target, an artifact's folder or a recipe as the command line takes it, with its packs.
 
     Raises:
         ConfigError: it is neither, or packs of the recipe are not built before the run.
         ArtifactError: the artifact cannot be read.
     """
     if Path(text).is_dir():
-        if artifact is not None:
+        if options.artifact is not None:
             raise ConfigError(f"--artifact is given, and {text!r} is an artifact itself. Leave --artifact out.")
-        for path in overrides:
+        for path in options.overrides:
             if path.split(".")[0] in _BUILT_FROM and path not in _OF_THE_RUN:
                 raise ConfigError(
                     f"--set {path}; {text!r} is built, and its packs stay as they are. Build it again with {path}, or "
                     "give the recipe in its place."
                 )
         folder = Path(text)
-        recipe = SFTRecipe.from_mapping(opened_artifact(folder).manifest.recipe).override(overrides)
-        return _with_artifact(text, recipe, folder, num_packs)
-    target = load_target(text, overrides)
+        recipe = SFTRecipe.from_mapping(opened_artifact(folder).manifest.recipe).override(options.overrides)
+        return _with_artifact(text, recipe, folder, options.num_packs)
+    target = load_target(text, options.overrides)
     if target.recipe is None:
         raise ConfigError(
             f"target {text!r} is no recipe of bridgepack and no artifact's folder; the canary needs one of them. "
@@ -88,10 +85,10 @@ def open_target(
             f"packing.mode is {recipe.packing.mode!r}; the canary compares packs that are built before the run. "
             "Set packing.mode to offline."
         )
-    found = artifact or _folder_of(recipe)
+    found = options.artifact or _folder_of(recipe)
     if found is not None:
-        return _with_artifact(text, recipe, found, num_packs)
-    return _made_up(text, recipe, num_packs, max_tokens)
+        return _with_artifact(text, recipe, found, options.num_packs)
+    return _made_up(text, recipe, options.num_packs, options.max_tokens)
 
 
 def _folder_of(recipe: SFTRecipe) -> Path | None:

@@ -200,15 +200,10 @@ def _others(ranks: int) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
-    """How much longer a step takes than its mean work, because ranks wait for each other.
+    """How much longer a step takes than its mean work, because ranks wait for each other."""
 
-    Attributes:
-        straggler_ratio: 1 where all have equal work, as the host reads packs whose order is not balanced.
-        balanced_ratio: with the order of packs balanced.
-    """
-
-    straggler_ratio: float
-    balanced_ratio: float
+    straggler_ratio: float  #: 1 where all have equal work, as the host reads packs whose order is not balanced
+    balanced_ratio: float  #: with the order of packs balanced
 
     def ratio(self, balance: str) -> float:
         """Return the one of a `packing.balance.kind`."""

@@ -49,17 +49,11 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """Memory of the fullest GPU, in 10^9 bytes, by estimate.
+    """Memory of the fullest GPU, in 10^9 bytes, by estimate."""
 
-    Attributes:
-        states_gb: weights, gradients and the optimiser's numbers.
-        activations_gb: what the backward pass needs of the packs in flight.
-        logits_gb: of the vocabulary, and the loss over it.
-    """
-
-    states_gb: float
-    activations_gb: float
-    logits_gb: float
+    states_gb: float  #: weights, gradients and the optimiser's numbers
+    activations_gb: float  #: what the backward pass needs of the packs in flight
+    logits_gb: float  #: of the vocabulary, and the loss over it
 
     @property
     def total_gb(self) -> float:

@@ -35,17 +35,12 @@ _MAX_SEQUENCES = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lengths:
-    """How long a run's sequences are.
+    """How long a run's sequences are."""
 
-    Attributes:
-        runtime: shape [num_sequences], int64, runtime tokens without alignment padding, as long as their rows are.
-        share: sequences here for each one of the run; 1 where all are here.
-        origin: what they were read from, and how much of it.
-    """
-
+    #: shape [num_sequences], int64, runtime tokens without alignment padding, as long as their rows are
     runtime: IntArray
-    share: float
-    origin: str
+    share: float  #: sequences here for each one of the run; 1 where all are here
+    origin: str  #: what they were read from, and how much of it
 
 
 def lengths_of(recipe: SFTRecipe, *, artifact: Path | None = None, store: Path | None = None) -> Lengths:
@@ -144,23 +139,14 @@ def _limited(runtime: IntArray, share: float, origin: str) -> Lengths:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedLengths:
-    """What packs of one size hold.
+    """What packs of one size hold."""
 
-    Attributes:
-        packs: sequences of each pack, runtime tokens with alignment padding.
-        num_tokens: runtime tokens without it.
-        fill_fraction: tokens with alignment padding, of what the packs can hold (0-1).
-        padding_fraction: alignment padding, of the same (0-1).
-        over_long_fraction: sequences that are longer than allowed, and so are cut or dropped, of all (0-1).
-        lost_fraction: tokens that are not trained for it, of all (0-1).
-    """
-
-    packs: tuple[IntArray, ...]
-    num_tokens: int
-    fill_fraction: float
-    padding_fraction: float
-    over_long_fraction: float
-    lost_fraction: float
+    packs: tuple[IntArray, ...]  #: sequences of each pack, runtime tokens with alignment padding
+    num_tokens: int  #: runtime tokens without it
+    fill_fraction: float  #: tokens with alignment padding, of what the packs can hold (0-1)
+    padding_fraction: float  #: alignment padding, of the same (0-1)
+    over_long_fraction: float  #: sequences that are longer than allowed, and so are cut or dropped, of all (0-1)
+    lost_fraction: float  #: tokens that are not trained for it, of all (0-1)
 
     @property
     def num_packs(self) -> int:

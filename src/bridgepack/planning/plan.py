@@ -29,27 +29,17 @@ _OF_LAYOUTS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """How a recipe could be run, best first.
+    """How a recipe could be run, best first."""
 
-    Attributes:
-        recipe: that was asked about.
-        gpu: kind of GPU.
-        num_gpus: of the run.
-        lengths: what is known of the data.
-        candidates: best first; at least one.
-        refused: code of a rule -> layouts that it refuses, of those that were asked about, and what it says.
-        not_fitting: pack sizes for which no layout fits into memory and batch, or is legal.
-        speed: the constants of the estimate.
-    """
-
-    recipe: SFTRecipe
-    gpu: Gpu
-    num_gpus: int
-    lengths: Lengths
-    candidates: tuple[Candidate, ...]
+    recipe: SFTRecipe  #: that was asked about
+    gpu: Gpu  #: kind of GPU
+    num_gpus: int  #: of the run
+    lengths: Lengths  #: what is known of the data
+    candidates: tuple[Candidate, ...]  #: best first; at least one
+    #: code of a rule -> layouts that it refuses, of those that were asked about, and what it says
     refused: Mapping[str, tuple[int, str]]
-    not_fitting: tuple[int, ...]
-    speed: Speed
+    not_fitting: tuple[int, ...]  #: pack sizes for which no layout fits into memory and batch, or is legal
+    speed: Speed  #: the constants of the estimate
 
     @property
     def best(self) -> Candidate:

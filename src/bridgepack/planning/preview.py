@@ -26,69 +26,42 @@ _COLUMN_ROWS = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tokens:
-    """Runtime tokens of a source's sequences.
+    """Runtime tokens of a source's sequences."""
 
-    Attributes:
-        p50: half of the sequences have no more; `p95` and `p99` likewise.
-        max: of the longest that was read.
-        trained_fraction: of all tokens (0-1), those that are trained.
-    """
-
-    p50: int
+    p50: int  #: half of the sequences have no more; `p95` and `p99` likewise
     p95: int
     p99: int
-    max: int
-    trained_fraction: float
+    max: int  #: of the longest that was read
+    trained_fraction: float  #: of all tokens (0-1), those that are trained
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-    """Rows that would be dropped for one reason, or lack one kind of content.
+    """Rows that would be dropped for one reason, or lack one kind of content."""
 
-    Attributes:
-        kind: reason of a drop, or kind of lost content.
-        num_rows: of those read.
-        example: file, row and what is wrong with it, of the first; `row ~N` where the number of a row is an estimate.
-    """
-
-    kind: str
-    num_rows: int
+    kind: str  #: reason of a drop, or kind of lost content
+    num_rows: int  #: of those read
+    #: file, row and what is wrong with it, of the first; `row ~N` where the number of a row is an estimate
     example: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcePreview:
-    """What a build would make of one file's rows, or of the rows of many files.
+    """What a build would make of one file's rows, or of the rows of many files."""
 
-    Attributes:
-        split: `training` or `validation`.
-        files: those of which rows were read.
-        num_files: all there are.
-        format: kind of the files, e.g. `jsonl.gz`.
-        columns: name -> what is in it, of the first rows.
-        num_rows_read: rows that the figures are of.
-        num_rows: all rows; an estimate where not every row was read.
-        is_sample: not every row was read.
-        num_sequences: of the rows read.
-        tokens: None where there is no sequence.
-        drops: by reason, most frequent first.
-        lost_content: by kind, most frequent first.
-        sequences: of the first rows, with their text.
-    """
-
-    split: str
-    files: tuple[str, ...]
-    num_files: int
-    format: str
-    columns: Mapping[str, str]
-    num_rows_read: int
-    num_rows: int
-    is_sample: bool
-    num_sequences: int
-    tokens: Tokens | None
-    drops: tuple[Note, ...]
-    lost_content: tuple[Note, ...]
-    sequences: tuple[SequenceView, ...]
+    split: str  #: `training` or `validation`
+    files: tuple[str, ...]  #: those of which rows were read
+    num_files: int  #: all there are
+    format: str  #: kind of the files, e.g. `jsonl.gz`
+    columns: Mapping[str, str]  #: name -> what is in it, of the first rows
+    num_rows_read: int  #: rows that the figures are of
+    num_rows: int  #: all rows; an estimate where not every row was read
+    is_sample: bool  #: not every row was read
+    num_sequences: int  #: of the rows read
+    tokens: Tokens | None  #: None where there is no sequence
+    drops: tuple[Note, ...]  #: by reason, most frequent first
+    lost_content: tuple[Note, ...]  #: by kind, most frequent first
+    sequences: tuple[SequenceView, ...]  #: of the first rows, with their text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -41,38 +41,23 @@ _LEAST_GAIN = 0.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """One way to run a recipe; seconds, tokens per second and memory are estimates.
+    """One way to run a recipe; seconds, tokens per second and memory are estimates."""
 
-    Attributes:
-        packed_sequence_size: runtime tokens of a pack.
-        layout: over the GPUs.
-        global_batch_size: packs of a step; each forward takes one.
-        num_packs: of the run's data.
-        fill_fraction, padding_fraction, over_long_fraction, lost_fraction: as of `PackedLengths`.
-        waiting: of ranks for each other.
-        balance: `packing.balance.kind` that the estimate is with.
-        memory: of the fullest GPU.
-        step_s: seconds of an optimiser step.
-        tokens_per_s: runtime tokens without padding that one GPU trains in a second.
-        parts: what a step's seconds go to (0-1): matrices, attention, exchange, pipeline, waiting.
-        changes: dotted path of the recipe -> value.
-    """
-
-    packed_sequence_size: int
-    layout: Layout
-    global_batch_size: int
-    num_packs: int
-    fill_fraction: float
-    padding_fraction: float
-    over_long_fraction: float
-    lost_fraction: float
-    waiting: Waiting
-    balance: str
-    memory: Memory
-    step_s: float
-    tokens_per_s: float
-    parts: Mapping[str, float]
-    changes: Mapping[str, Any] = field(repr=False)
+    packed_sequence_size: int  #: runtime tokens of a pack
+    layout: Layout  #: over the GPUs
+    global_batch_size: int  #: packs of a step; each forward takes one
+    num_packs: int  #: of the run's data
+    fill_fraction: float  #: as of `PackedLengths`
+    padding_fraction: float  #: as of `PackedLengths`
+    over_long_fraction: float  #: as of `PackedLengths`
+    lost_fraction: float  #: as of `PackedLengths`
+    waiting: Waiting  #: of ranks for each other
+    balance: str  #: `packing.balance.kind` that the estimate is with
+    memory: Memory  #: of the fullest GPU
+    step_s: float  #: seconds of an optimiser step
+    tokens_per_s: float  #: runtime tokens without padding that one GPU trains in a second
+    parts: Mapping[str, float]  #: what a step's seconds go to (0-1): matrices, attention, exchange, pipeline, waiting
+    changes: Mapping[str, Any] = field(repr=False)  #: dotted path of the recipe -> value
 
     @property
     def is_short(self) -> bool:
@@ -218,10 +203,7 @@ class Search:
 
     def _sizes(self, size: int) -> dict[str, Any]:
         longest = [one for one in (self.recipe.packing.max_sequence_length, self.shape.longest) if one and one < size]
-        return {
-            "packing.packed_sequence_size": size,
-            "packing.max_sequence_length": min(longest, default=None),
-        }
+        return {"packing.packed_sequence_size": size, "packing.max_sequence_length": min(longest, default=None)}
 
     def _changes(self, layout: Layout, size: int) -> dict[str, Any]:
         """Return what a candidate changes in the recipe."""

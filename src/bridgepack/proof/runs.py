@@ -13,9 +13,8 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, RunConfig
 from bridgepack.releases import BRIDGE, TARGET
-from bridgepack.replay.evaluation import EvaluationSchedule
 from bridgepack.replay.order import PackOrder
-from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
 
 #: Settings that say where sources are, not what is made of them.
 _PLACES = (

@@ -39,17 +39,11 @@ _SECTIONS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLength:
-    """How a run of a recipe goes through its packs.
+    """How a run of a recipe goes through its packs."""
 
-    Attributes:
-        num_packs: of training.
-        global_batch_size: packs of a step.
-        num_steps: of the whole run.
-    """
-
-    num_packs: int
-    global_batch_size: int
-    num_steps: int
+    num_packs: int  #: of training
+    global_batch_size: int  #: packs of a step
+    num_steps: int  #: of the whole run
 
 
 def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Setting, ...]:

@@ -81,10 +81,7 @@ class HybridPackager(PackagerSection):
 
 
 SubPackager = Annotated[GitArchivePackager | PatternPackager | HybridPackager, Field(discriminator="kind")]
-Packager = Annotated[
-    NoPackager | GitArchivePackager | PatternPackager | HybridPackager,
-    Field(discriminator="kind"),
-]
+Packager = Annotated[NoPackager | GitArchivePackager | PatternPackager | HybridPackager, Field(discriminator="kind")]
 HybridPackager.model_rebuild()
 
 

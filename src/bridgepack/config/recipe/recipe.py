@@ -40,19 +40,12 @@ class Derived:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedRecipe:
-    """A recipe with every derived value.
+    """A recipe with every derived value."""
 
-    Attributes:
-        recipe: as written.
-        pad_seq_to_mult: multiple of every runtime length.
-        max_sequence_length: longest runtime length of a sequence that is kept whole; a multiple of the above.
-        balance: what the order of packs is balanced for; None where it is not.
-    """
-
-    recipe: SFTRecipe
-    pad_seq_to_mult: Derived
-    max_sequence_length: Derived
-    balance: BalanceRecord | None = None
+    recipe: SFTRecipe  #: as written
+    pad_seq_to_mult: Derived  #: multiple of every runtime length
+    max_sequence_length: Derived  #: longest runtime length of a sequence that is kept whole; a multiple of the above
+    balance: BalanceRecord | None = None  #: what the order of packs is balanced for; None where it is not
 
     def explain(self) -> dict[str, dict[str, Any]]:
         """Return every derived value with its reason, for printing and for the manifest."""

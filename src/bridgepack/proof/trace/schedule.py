@@ -6,9 +6,8 @@ from bridgepack.errors import ConfigError
 from bridgepack.proof.runs import TracedRun
 from bridgepack.proof.trace.records import Schedule, SeenAt
 from bridgepack.records import TRAIN
-from bridgepack.replay.evaluation import EvaluationSchedule
 from bridgepack.replay.order import PackOrder
-from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
 from bridgepack.replay.topology import Topology
 
 _NO_WORLD_SIZE = (

@@ -24,13 +24,10 @@ from bridgepack.records import ROW_COLUMNS, PackedRow
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rebuilt:
-    """What an artifact that was built anew says of the one that is verified.
-
-    Attributes:
-        packs: split -> the packs that differ; those that cannot be read, or that only one of both has, among them.
-    """
+    """What an artifact that was built anew says of the one that is verified."""
 
     checks: list[Check] = field(default_factory=list)
+    #: split -> the packs that differ; those that cannot be read, or that only one of both has, among them
     packs: dict[str, list[int]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 

@@ -71,13 +71,7 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
 class _Verification:
     """One verification; what it found so far."""
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        integrity: Integrity,
-        origin: Origin,
-        options: VerifyOptions,
-    ) -> None:
+    def __init__(self, artifact: Artifact, integrity: Integrity, origin: Origin, options: VerifyOptions) -> None:
         self._artifact, self._integrity, self._origin, self._options = artifact, integrity, origin, options
         self.checks: list[Check] = [*integrity.checks, *origin.checks]
         changed = [item for item in origin.changed if item.cause == "library version changed"]

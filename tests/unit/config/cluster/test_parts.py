@@ -1,6 +1,7 @@
 """Small pieces: references, Slurm's ways to write things, the listing, the schema."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -92,7 +93,7 @@ def test_listing_has_every_kind_and_documents_every_field() -> None:
             assert field.meaning.endswith((".", "`")), field
             num_checked += 1
     assert num_checked > 0
-    assert json.loads(json.dumps(listing.to_json()))["executors"][3]["fields"][4] == {
+    assert json.loads(json.dumps(asdict(listing)))["executors"][3]["fields"][4] == {
         "name": "account",
         "type": "text",
         "default": None,
