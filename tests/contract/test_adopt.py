@@ -73,6 +73,7 @@ def reason_of(error: ConfigError, reasons: dict[str, tuple[str, ...]], name: str
 # --- read back ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_every_shipped_recipe_is_read_back_or_refused(host: None, upstream_configs: dict[str, Any]) -> None:
     refused: dict[str, str] = {}
     wrong: dict[str, Any] = {}
@@ -196,6 +197,7 @@ def test_only_configs_are_adopted(host: None) -> None:
 # --- corrected ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_every_shipped_recipe_is_packed_or_refused(
     host: None, upstream_configs: dict[str, Any], tmp_path: Path
 ) -> None:

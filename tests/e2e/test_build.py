@@ -62,6 +62,7 @@ def test_build_check_and_inspect(project: Path) -> None:
     assert "\\u27e6Ja, nat\\xfcrlich. \\U0001f600" in drawn.stdout
 
 
+@pytest.mark.full
 def test_python_script_with_workers(project: Path) -> None:
     (project / "script.py").write_text(SCRIPT)
 
@@ -78,6 +79,7 @@ def test_python_script_with_workers(project: Path) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "False False True\n", "")
 
 
+@pytest.mark.full
 def test_reader_that_goes_away_is_no_error(project: Path) -> None:
     assert run_cli(project, "build", "recipe.py", "--output", "out").returncode == 0
     with subprocess.Popen(

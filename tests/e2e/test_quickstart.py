@@ -48,6 +48,7 @@ def training_split(artifact):
     return next(split for split in manifest["splits"] if split["name"] == "training")
 
 
+@pytest.mark.full
 def test_script_runs_and_runs_again(tmp_path):
     project = copy_project(tmp_path / "project with spaces")
     add_environment(project)

@@ -1,8 +1,8 @@
 """Lets the tasks of a launch run on a machine without a GPU, in the processes that a cluster starts.
 
 `task_environment` puts a sitecustomize in front of PYTHONPATH. A training process then does what
-`tests.support.train_on_cpu` does, and writes the random weights that it starts from; a build or a check does not see
-torch, which it does not need and which takes seconds to import.
+`tests.support.train_on_cpu` does, and writes the random weights that it starts from; a launch, a build or a check does
+not see torch, which it does not need and which takes seconds to import.
 """
 
 import copy
@@ -21,7 +21,7 @@ _SITE = (
 if "-m" in sys.orig_argv[1:3] and "bridgepack.running.train" in sys.orig_argv[2:4]:  # not torchrun, which starts it
     from tests.support.launched_training import train_on_cpu
     train_on_cpu()
-elif {"bridgepack.running.build", "bridgepack.running.check"} & set(sys.orig_argv):
+elif {"launch", "bridgepack.running.build", "bridgepack.running.check"} & set(sys.orig_argv):
     hide_torch()
 """
 )
