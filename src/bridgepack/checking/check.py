@@ -17,7 +17,7 @@ from bridgepack.checking.options import CheckOptions as CheckOptions
 from bridgepack.checking.options import checked_given
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
-from bridgepack.records import Change, Finding, RunConfig, Waiting
+from bridgepack.records import Finding, RunConfig, Waiting
 from bridgepack.releases import BRIDGE, RELEASES
 from bridgepack.rules.engine.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.environment import target_versions
@@ -258,7 +258,7 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
     if config is None:
         return finding
     paths = [_user_name(part.strip(), loaded, config) for part in finding.where.split(",")]
-    changes = tuple(_user_change(change, loaded, config) for change in finding.changes)
+    user_path = recipe_field if loaded.kind == "recipe" else RunConfig.user_path
     finding = replace(
         finding,
         where=", ".join(dict.fromkeys(paths)),
@@ -267,7 +267,7 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
         allowed=_in_users_paths(finding.allowed, config),
         why=_in_users_paths(finding.why, config),
         fix=_in_users_paths(finding.fix, config),
-        changes=changes,
+        changes=tuple(replace(change, path=user_path(config, change.path)) for change in finding.changes),
     )
     sections = {*config.values, *(SFTRecipe.model_fields if loaded.kind == "recipe" else ())}
     if loaded.file is None or paths[0].partition(".")[0] not in sections:
@@ -287,8 +287,3 @@ def _user_name(path: str, loaded: Target, config: RunConfig) -> str:
 def _in_users_paths(text: str, config: RunConfig) -> str:
     """Return a text in which settings have the names that they have in the user's own file."""
     return _PATH.sub(lambda found: config.user_path(found[0]), text)
-
-
-def _user_change(change: Change, loaded: Target, config: RunConfig) -> Change:
-    path = recipe_field(config, change.path) if loaded.kind == "recipe" else config.user_path(change.path)
-    return replace(change, path=path)

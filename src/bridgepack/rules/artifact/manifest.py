@@ -199,11 +199,12 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
     size = manifest.packed_sequence_size
     vocab_size, eos = manifest.tokenizer.get("vocab_size"), manifest.tokenizer.get("eos_token_id")
     limit = vocab_size if type(vocab_size) is int else 0
-    expected = _expected_fingerprint(manifest)
+    is_ours = manifest.versions.get("bridgepack") == __version__ and _EXPORT_NOTE not in manifest.resolved
     fingerprint = manifest.fingerprint
+    expected = fingerprint_of_manifest(manifest) if is_ours else fingerprint
     for field, is_right, found, allowed in (
         ("fingerprint", _SHA256.fullmatch(fingerprint), fingerprint, "a sha256, 64 hexadecimal digits"),
-        ("fingerprint", expected in (None, fingerprint), fingerprint, f"{expected}, of what it says"),
+        ("fingerprint", expected == fingerprint, fingerprint, f"{expected}, of what it says"),
         ("pad_seq_to_mult", manifest.pad_seq_to_mult >= 1, manifest.pad_seq_to_mult, "at least 1"),
         _same("pad_seq_to_mult", manifest.pad_seq_to_mult, multiple.get("value"), "to which the recipe resolved"),
         _same("packed_sequence_size", size, packing.get("packed_sequence_size"), "as in its recipe"),
@@ -212,12 +213,6 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
     ):
         if not is_right:
             yield wrong(f"{MANIFEST_FILE} {field}", repr(found), allowed, group=field)
-
-
-def _expected_fingerprint(manifest: Manifest) -> str | None:
-    """Return the fingerprint of what a manifest of this very bridgepack says; None for one of another, or an export."""
-    is_ours = manifest.versions.get("bridgepack") == __version__ and _EXPORT_NOTE not in manifest.resolved
-    return fingerprint_of_manifest(manifest) if is_ours else None
 
 
 def _same(field: str, value: int, stated: Any, whose: str) -> tuple[str, bool, int, str]:

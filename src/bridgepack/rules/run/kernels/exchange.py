@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import ENGINE
+from bridgepack.rules.engine.environment import ENGINE, version_of
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
 from bridgepack.rules.run.kernels.kernel_facts import replaces_attention, uses_engine_attention
@@ -162,11 +162,7 @@ def exchange_of_wrong_kind(run: Run) -> Found:
 
 def _cudnn_version(run: Run) -> Version | None:
     installed = run.environment.versions if run.environment is not None else {}
-    found = [text for name, text in installed.items() if name.startswith("nvidia-cudnn-cu")]
-    try:
-        return Version(found[0]) if found else None
-    except InvalidVersion:
-        return None
+    return next((version_of(text) for name, text in installed.items() if name.startswith("nvidia-cudnn-cu")), None)
 
 
 @rule("BP724", ERROR, when=splits_context, noticed=VALIDATE, evidence="executed with the real 0.6.2")

@@ -25,6 +25,7 @@ _NOT_IN_BATCH = frozenset(
 #: Attention variants that megatron-core 0.18 and 0.19 know.
 #: Source: megatron/core/models/gpt/experimental_attention_variant_module_specs.py:141-148.
 _KNOWN_VARIANTS = frozenset({None, "gated_delta_net", "dsa"})
+_HYBRID_CLASSES = ("HybridModelProvider", "MambaModelProvider")
 
 
 def packing_switch(run: Run) -> str:
@@ -99,17 +100,13 @@ def local_attention_packed(run: Run) -> Found:
     Source: PSB904; core/transformer/dot_product_attention.py:153; bridge/models/gpt_provider.py:277;
         bridge/models/hybrid/hybrid_provider.py:266
     """
-    if attention_backend(run) == "local" and (backend_takes_effect(run) or _is_hybrid_provider(run)):
+    if attention_backend(run) == "local" and (backend_takes_effect(run) or run.class_name("model") in _HYBRID_CLASSES):
         why = "only TransformerEngine's attention takes packed rows"
         yield wrong("model.attention_backend", "local", "unset, fused or auto with packed rows", to=None, because=why)
     spec = run.stated("model.transformer_layer_spec")
     target = str(spec.get("_target_") if isinstance(spec, Mapping) else spec or "")
     if target.rpartition(".")[2] in ("local_layer_spec", "get_gpt_layer_local_spec"):
         yield wrong("model.transformer_layer_spec", target, "a specification with TransformerEngine's layers")
-
-
-def _is_hybrid_provider(run: Run) -> bool:
-    return (run.class_name("model") or "") in ("HybridModelProvider", "MambaModelProvider")
 
 
 @rule("BP915", WARNING, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"})
