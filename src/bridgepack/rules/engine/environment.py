@@ -80,4 +80,3 @@ class Environment:
     versions: Mapping[str, str]  #: distribution, in lower case with dashes -> version
     origin: str  #: where this comes from, in words
     python: str | None = None  #: version of Python; None where it is not known
-    has_gpu: bool | None = None  #: whether it was looked at on a machine with a GPU; None where it is not known
