@@ -53,14 +53,10 @@ def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
             head += f" (replaced the artifact {result.replaced_fingerprint[:12]})"
     summary = describe_manifest(result.manifest, result.output)
     recipe = recipe or SFTRecipe.from_mapping(result.manifest.recipe)
-    lines = [*_describe_work(result), *_describe_run(result, recipe)]
-    return "\n".join([printable(head), "", summary, *map(printable, lines)])
-
-
-def _describe_run(result: BuildResult, recipe: SFTRecipe) -> Iterator[str]:
     num_packs = {split.name: split.statistics.num_packs for split in result.manifest.splits}
-    yield ""
-    yield from describe_run(run_length(recipe, Packs(folder=str(result.output), num_packs=num_packs)))
+    run = run_length(recipe, Packs(folder=str(result.output), num_packs=num_packs))
+    lines = [*_describe_work(result), "", *describe_run(run)]
+    return "\n".join([printable(head), "", summary, *map(printable, lines)])
 
 
 def describe_run(run: RunLength) -> Iterator[str]:

@@ -28,11 +28,6 @@ _KNOWN_VARIANTS = frozenset({None, "gated_delta_net", "dsa"})
 _HYBRID_CLASSES = ("HybridModelProvider", "MambaModelProvider")
 
 
-def packing_switch(run: Run) -> str:
-    """Return the path of the switch that is on."""
-    return _OFFLINE if run.packs_offline else _IN_BATCH
-
-
 @rule("BP901", WARNING, when=PACKS_OFFLINE, noticed="never, or first step")
 def family_packed_against_its_recipe(run: Run) -> Found:
     """Offline packing is on for a family whose recipes in the host switch it off as not supported.
@@ -80,7 +75,7 @@ def gemma_2_packed(run: Run) -> Found:
     """
     if _is_gemma_2(run):
         allowed = "false: the attention of Gemma 2 raises for packed rows"
-        yield wrong(packing_switch(run), f"true for {run.family.evidence}", allowed)
+        yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"true for {run.family.evidence}", allowed)
 
 
 def _is_gemma_2(run: Run) -> bool:
