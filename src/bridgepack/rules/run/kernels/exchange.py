@@ -139,7 +139,8 @@ def softmax_offset_over_the_ring(run: Run) -> Found:
     if set(run.cp_comm_types) != {"a2a"}:
         found = f"{', '.join(run.cp_comm_types)} with softmax_type {kind}"
         yield wrong(_KIND, found, "a2a with attention sinks, or context parallelism 1")
-    cudnn = _cudnn_version(run)
+    installed = run.environment.versions if run.environment is not None else {}
+    cudnn = next((version_of(text) for name, text in installed.items() if name.startswith("nvidia-cudnn-cu")), None)
     if run.is_packed and cudnn is not None and cudnn < _CUDNN_WITH_SINKS:
         found = f"{kind} over packed rows with cuDNN {cudnn}"
         yield wrong("model.softmax_type", found, f"cuDNN {_CUDNN_WITH_SINKS} or newer")
@@ -157,11 +158,6 @@ def exchange_of_wrong_kind(run: Run) -> Found:
     names = value if isinstance(value, (list, tuple)) else [value]
     if value is not None and not all(isinstance(name, str) for name in names):
         yield wrong(_KIND, repr(value), "p2p, a2a, a2a+p2p, all_gather, or a list of these")
-
-
-def _cudnn_version(run: Run) -> Version | None:
-    installed = run.environment.versions if run.environment is not None else {}
-    return next((version_of(text) for name, text in installed.items() if name.startswith("nvidia-cudnn-cu")), None)
 
 
 @rule("BP724", ERROR, when=splits_context, noticed=VALIDATE, evidence="executed with the real 0.6.2")
@@ -224,8 +220,8 @@ def batch_invariance_with_context_parallelism(run: Run) -> Found:
     Bad: batch_invariant_mode true, context_parallel_size 2. Good: batch_invariant_mode false.
     Fix: Set model.batch_invariant_mode to false, or context parallelism to 1. Evidence: read in megatron-core 0.19.2.
     """
-    path, context = "model.batch_invariant_mode", run.stated("model.batch_invariant_mode") is True
-    if context and splits_context(run):
+    path = "model.batch_invariant_mode"
+    if run.stated(path) is True and splits_context(run):
         found = f"true with context parallelism {run.context_parallel_size}"
         yield wrong(path, found, "false with context parallelism", to=False)
 

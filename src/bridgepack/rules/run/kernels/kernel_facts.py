@@ -106,10 +106,5 @@ def graph_entries(run: Run, path: str) -> tuple[str, ...]:
     """Return the entries of one of the two settings, e.g. `("attn", "mlp")`."""
     value = run.stated(path)
     items = value if isinstance(value, (list, tuple)) else (value,)
-    return tuple(name.rpartition(".")[2] for item in items for name in _names(item))
-
-
-def _names(item: Any) -> list[str]:
-    if isinstance(item, Mapping):
-        return [str(item.get("_name_"))]
-    return [] if item is None else str(item).split(",")
+    named = (item.get("_name_") if isinstance(item, Mapping) else item for item in items if item is not None)
+    return tuple(name.rpartition(".")[2] for item in named for name in str(item).split(","))

@@ -73,16 +73,10 @@ def gemma_2_packed(run: Run) -> Found:
     Fix: Switch packing off and raise train.global_batch_size by the packing factor, or take Gemma 3.
     Noticed: first step. Evidence: read in 0.6.2; both attention classes of its provider raise.
     """
-    if _is_gemma_2(run):
+    name = run.class_name("model") or "" if run.is_stated("model._target_") else run.family.name
+    if "gemma2" in name.lower():
         allowed = "false: the attention of Gemma 2 raises for packed rows"
         yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"true for {run.family.evidence}", allowed)
-
-
-def _is_gemma_2(run: Run) -> bool:
-    """Say whether the model has the attention of Gemma 2: by its class; by its name where no class is stated."""
-    if run.is_stated("model._target_"):
-        return "gemma2" in (run.class_name("model") or "").lower()
-    return run.family.name == "gemma2"
 
 
 @rule("BP904", ERROR, when=IS_PACKED, noticed="first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
