@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from bridgepack.bridge.adopting.corrections import rounds_of_changes
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.checking.fix import fixed, write_fix
+from bridgepack.checking.fix import fixed, write_edit
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.rule import Severity
@@ -125,7 +125,7 @@ def test_after_fixing_nothing_fixable_is_found(text: str, tmp_path: Path) -> Non
     if outcome.edit is None:
         assert not any(found.changes for found in before.findings if found.severity != Severity.ADVICE)
         return
-    write_fix(outcome)
+    write_edit(outcome.edit)
     after = check_target(str(file), CheckOptions())
     assert [found.code for found in after.findings if found.changes and found.severity != Severity.ADVICE] == []
     assert {found.code for found in after.findings} == {found.code for found in outcome.report.findings}

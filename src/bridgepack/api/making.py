@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.bridge.adopting.pack_for import PackedConfig
 from bridgepack.bridge.adopting.pack_for import pack_for as pack_config
-from bridgepack.bridge.forward_steps import forward_step_for as forward_step
+from bridgepack.bridge.forward_steps import forward_step_for as forward_step_for
 from bridgepack.bridge.shipped import load_shipped
 from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -247,14 +247,3 @@ def pack_for(config: Any, artifact: str | Path | None = None, *, world_size: int
     """
     config = load_shipped(config, field="config") if isinstance(config, str) else config
     return pack_config(config, artifact, world_size)
-
-
-def forward_step_for(target: Any) -> Any:
-    """Return the forward step of Megatron-Bridge for a recipe or a ConfigContainer.
-
-    Example: `finetune(config, bridgepack.forward_step_for(config))`.
-
-    Raises:
-        ConfigError: Megatron-Bridge or the recipe's model cannot be loaded here.
-    """
-    return forward_step(target)

@@ -17,7 +17,7 @@ from bridgepack.checking.options import CheckOptions as CheckOptions
 from bridgepack.checking.options import checked_given
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
-from bridgepack.records import Change, Finding, RunConfig, Waiting
+from bridgepack.records import Finding, RunConfig, Waiting
 from bridgepack.releases import BRIDGE, RELEASES
 from bridgepack.rules.engine.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.environment import target_versions
@@ -67,14 +67,10 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
         on_run = judge_run(run, options.selected(RUN_RULES), max_examples=options.max_examples)
         on_run = replace(on_run, versions=run.versions.described())
     report = _suppressed(_joined(on_packs, on_run, options), loaded.config, options)
-    rules_skipped = report.rules_skipped
-    if loaded.config is not None:
-        rules_skipped = tuple(
-            replace(rule, reason=_in_users_paths(rule.reason, loaded.config)) for rule in rules_skipped
-        )
+    skipped_rules = (replace(rule, reason=_in_users_paths(rule.reason, loaded.config)) for rule in report.rules_skipped)
     return replace(
         report,
-        rules_skipped=rules_skipped,
+        rules_skipped=tuple(skipped_rules),
         findings=in_order(_in_users_terms(finding, loaded) for finding in report.findings),
         target=loaded.place,
         target_path=str(loaded.file or loaded.artifact or ""),
@@ -258,17 +254,17 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
     if config is None:
         return finding
     paths = [_user_name(part.strip(), loaded, config) for part in finding.where.split(",")]
-    changes = tuple(_user_change(change, loaded, config) for change in finding.changes)
+    user_path = recipe_field if loaded.kind == "recipe" else RunConfig.user_path
+    changes = tuple(replace(change, path=user_path(config, change.path)) for change in finding.changes)
     if loaded.recipe is not None:
         changes = tuple(_with_what_belongs_to_them(changes, loaded.recipe))
+    names = ("found", "allowed", "why", "fix")
+    texts: Any = {name: _in_users_paths(getattr(finding, name), config) for name in names}
     finding = replace(
         finding,
         where=", ".join(dict.fromkeys(paths)),
         examples=tuple(_user_name(place, loaded, config) for place in finding.examples),
-        found=_in_users_paths(finding.found, config),
-        allowed=_in_users_paths(finding.allowed, config),
-        why=_in_users_paths(finding.why, config),
-        fix=_in_users_paths(finding.fix, config),
+        **texts,
         changes=changes,
     )
     sections = {*config.values, *(SFTRecipe.model_fields if loaded.kind == "recipe" else ())}
@@ -286,14 +282,9 @@ def _user_name(path: str, loaded: Target, config: RunConfig) -> str:
     return recipe_field(config, path) if is_of_base else config.user_path(path)
 
 
-def _in_users_paths(text: str, config: RunConfig) -> str:
+def _in_users_paths(text: str, config: RunConfig | None) -> str:
     """Return a text in which settings have the names that they have in the user's own file."""
-    return _PATH.sub(lambda found: config.user_path(found[0]), text)
-
-
-def _user_change(change: Change, loaded: Target, config: RunConfig) -> Change:
-    path = recipe_field(config, change.path) if loaded.kind == "recipe" else config.user_path(change.path)
-    return replace(change, path=path)
+    return text if config is None else _PATH.sub(lambda found: config.user_path(found[0]), text)
 
 
 def _with_what_belongs_to_them(changes: Sequence[Change], recipe: SFTRecipe) -> Iterator[Change]:

@@ -71,16 +71,6 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
     )
 
 
-def write_fix(outcome: Fixed) -> None:
-    """Put the changed file in the place of the old one.
-
-    Raises:
-        ConfigError: it is read-only, changed meanwhile, or cannot be written.
-    """
-    if outcome.edit is not None:
-        write_edit(outcome.edit)
-
-
 def write_edit(edit: FileEdit) -> None:
     """Put a file's new text in its place, with its mode; a link stays and its target is replaced.
 

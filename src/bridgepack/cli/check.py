@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from bridgepack.checking.check import check_target, unjudged
-from bridgepack.checking.fix import fixed, write_fix
+from bridgepack.checking.fix import fixed, write_edit
 from bridgepack.checking.options import CheckOptions, named_environment, parse_given
 from bridgepack.cli.completion import complete_recipe, complete_rule
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option
@@ -120,7 +120,8 @@ def _fix(target: str, options: CheckOptions, arguments: dict[str, Any], form: st
         return FINDINGS if outcome.edit or outcome.by_hand or has_failed else CLEAN
     text = _text(outcome.report, form, arguments)
     with staged_report(output, text):
-        write_fix(outcome)
+        if outcome.edit:
+            write_edit(outcome.edit)
     echo(describe_fix(outcome), err=form != "text")
     if output is None:
         echo(text.rstrip("\n"))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bridgepack.errors import ConfigError
 from bridgepack.report.text import printable
@@ -123,18 +123,11 @@ def describe_diff(outcome: Fixed) -> str:
 
 def _printable(report: CheckReport) -> CheckReport:
     """Return a report whose texts cannot take over a terminal."""
-    findings = tuple(
-        replace(
-            finding,
-            where=printable(finding.where),
-            file=printable(finding.file),
-            found=printable(finding.found),
-            allowed=printable(finding.allowed),
-            fix=printable(finding.fix),
-            examples=tuple(map(printable, finding.examples)),
-        )
-        for finding in report.findings
-    )
+    findings = []
+    for finding in report.findings:
+        names = ("where", "file", "found", "allowed", "fix")
+        texts: Any = {name: printable(getattr(finding, name)) for name in names}
+        findings.append(replace(finding, **texts, examples=tuple(map(printable, finding.examples))))
     suppressed = tuple(replace(item, reason=printable(item.reason)) for item in report.suppressed)
     skipped = tuple(replace(rule, reason=printable(rule.reason)) for rule in report.rules_skipped)
-    return replace(report, findings=findings, suppressed=suppressed, rules_skipped=skipped)
+    return replace(report, findings=tuple(findings), suppressed=suppressed, rules_skipped=skipped)

@@ -6,7 +6,7 @@ from typing import Any
 from bridgepack import __version__
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.reading.cloud_path import artifact_place
-from bridgepack.proof.diff.records import DiffReport, SequenceDifference, SequencePlace, SplitDiff
+from bridgepack.proof.diff.records import DiffReport, SequenceDifference, SplitDiff
 from bridgepack.report.html.charts import Chart, length_chart
 from bridgepack.report.html.lengths import lengths_of_plan
 from bridgepack.report.html.render import rendered
@@ -68,7 +68,8 @@ def _split_lines(split: SplitDiff) -> Iterator[str]:
 
 
 def _difference_lines(item: SequenceDifference) -> Iterator[str]:
-    places = [_place(place) for place in (item.first, item.second) if place is not None]
+    found = [place for place in (item.first, item.second) if place is not None]
+    places = [f"{one.file} row {one.row}, pack {one.pack} sequence {one.position}" for one in found]
     where = places[0] if len(set(places)) == 1 else " -> ".join(places)
     whose = "" if item.is_same_input else " (of a file that is not the same)"
     yield ""
@@ -80,10 +81,6 @@ def _difference_lines(item: SequenceDifference) -> Iterator[str]:
     for moved in item.masks:
         kind = "trained now" if moved.is_trained_now else "not trained any more"
         yield f"    tokens {moved.start}-{moved.stop - 1} {kind}: {_short(moved.text)}"
-
-
-def _place(place: SequencePlace) -> str:
-    return f"{place.file} row {place.row}, pack {place.pack} sequence {place.position}"
 
 
 def _short(value: Any) -> str:

@@ -118,11 +118,8 @@ def log_tail(log: str) -> list[str]:
             content = file.read().decode("utf-8", errors="replace")
     except OSError:
         return []
-    return [_cut(line) for line in content.splitlines()[-_LOG_LINES:]]
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= _LINE_WIDTH else f"{line[:_LINE_WIDTH]} ..."
+    lines = content.splitlines()[-_LOG_LINES:]
+    return [line if len(line) <= _LINE_WIDTH else f"{line[:_LINE_WIDTH]} ..." for line in lines]
 
 
 def describe_interrupt(result: LaunchResult) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.records import LOSS_CURES
 from bridgepack.report.terminal import describe_run, draw_sequence, trained_text_note
-from bridgepack.report.text import printable
+from bridgepack.report.text import printable, without_middle
 
 #: Characters of a stretch of text that are printed; the middle of a longer one is left out.
 _SHOWN_CHARACTERS = 1500
@@ -29,7 +29,7 @@ def _describe_source(source: SourcePreview, *, has_colour: bool) -> Iterator[str
     if source.sequences:
         yield f"  {'first sequences':<20}{trained_text_note(has_colour=has_colour)}"
     for sequence in source.sequences:
-        spans = tuple(replace(span, text=_shortened(span.text)) for span in sequence.spans)
+        spans = tuple(replace(span, text=without_middle(span.text, _SHOWN_CHARACTERS)) for span in sequence.spans)
         yield ""
         yield draw_sequence(replace(sequence, spans=spans), has_colour=has_colour)
     if source.sequences:
@@ -75,9 +75,3 @@ def _describe_packs(preview: Preview) -> Iterator[str]:
         yield from describe_run(preview.run)
     for field, reasons in preview.stops.items():
         yield f"warning: {field} is error: a build would stop at such rows ({reasons}), not drop them."
-
-
-def _shortened(text: str) -> str:
-    left_out = len(text) - _SHOWN_CHARACTERS
-    half = _SHOWN_CHARACTERS // 2
-    return text if left_out <= 0 else f"{text[:half]} [... {left_out:,} characters ...] {text[-half:]}"

@@ -12,7 +12,6 @@ from bridgepack.bridge.wiring import Packs, Setting, host_settings
 from bridgepack.bridge.wiring.settings import Scope
 from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.editing.yaml_values import flow
-from bridgepack.config.recipe.packing import ParallelismConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.forecast import forecast_packs
 from bridgepack.errors import BridgepackError, ConfigError
@@ -201,17 +200,13 @@ def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
         return {}
     batch = next(one.value for one in host_settings(recipe) if one.path == "train.global_batch_size")
     micro, topology = recipe.batch.micro_batch_size, recipe.parallelism
-    because = f"{topology.num_gpus} GPUs / ({_product(topology)} tensor x pipeline x context ranks)"
+    product = " x ".join(str(getattr(topology, _SIZES[name])) for name in ("TP", "PP", "CP"))
+    because = f"{topology.num_gpus} GPUs / ({product} tensor x pipeline x context ranks)"
     shares = {"data_parallel_size": {"value": size, "because": because}}
     if batch % (micro * size) == 0:
         because = f"global batch of {batch} / (micro batch of {micro} x {size} data-parallel ranks)"
         shares["gradient_accumulation_steps"] = {"value": batch // (micro * size), "because": because}
     return shares
-
-
-def _product(topology: ParallelismConfig) -> str:
-    sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-    return " x ".join(str(getattr(topology, name)) for name in sizes)
 
 
 def _settings(recipe: SFTRecipe, packs: Packs | None, *, is_forecast: bool) -> Iterator[Setting]:

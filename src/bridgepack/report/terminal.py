@@ -53,14 +53,10 @@ def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
             head += f" (replaced the artifact {result.replaced_fingerprint[:12]})"
     summary = describe_manifest(result.manifest, result.output)
     recipe = recipe or SFTRecipe.from_mapping(result.manifest.recipe)
-    lines = [*_describe_work(result), *_describe_run(result, recipe)]
-    return "\n".join([printable(head), "", summary, *map(printable, lines)])
-
-
-def _describe_run(result: BuildResult, recipe: SFTRecipe) -> Iterator[str]:
     num_packs = {split.name: split.statistics.num_packs for split in result.manifest.splits}
-    yield ""
-    yield from describe_run(run_length(recipe, Packs(folder=str(result.output), num_packs=num_packs)))
+    run = run_length(recipe, Packs(folder=str(result.output), num_packs=num_packs))
+    lines = [*_describe_work(result), "", *describe_run(run)]
+    return "\n".join([printable(head), "", summary, *map(printable, lines)])
 
 
 def describe_run(run: RunLength) -> Iterator[str]:
@@ -163,20 +159,14 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
                 example = "left out of the mixture by the seed" if drop is None else f"e.g. {_example(split, drop)}"
                 yield f"    {reason:<28}{count:>8,}   {example}"
     if split.is_mixture:
-        yield from _describe_sources(split)
+        yield f"  {'sources':<38}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked     got"
+        yield from (_source_line(sources, depth) for depth, sources in source_tree(split))
     if split.lost_content:
         yield "  lost content        sequences that the chat template does not write as the rows have them"
     for kind, count in split.lost_content.items():
         lost = next((lost for lost in split.lost_examples if lost.kind == kind), None)
         yield f"    {kind:<28}{count:>8,}   e.g. {_example(split, lost)}"
         yield f"      to mend it: {LOSS_CURES.get(kind, 'build with the bridgepack that made it')}"
-
-
-def _describe_sources(split: SplitRecord) -> Iterator[str]:
-    """Yield a table of the sources, those of a mixture within it below its sum."""
-    yield f"  {'sources':<38}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked     got"
-    for depth, sources in source_tree(split):
-        yield _source_line(sources, depth)
 
 
 def source_tree(split: SplitRecord) -> Iterator[tuple[int, Sequence[SourceRecord]]]:

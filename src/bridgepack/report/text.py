@@ -7,3 +7,9 @@ def printable(text: str) -> str:
         character if character in "\n\t" or character.isprintable() else "\N{REPLACEMENT CHARACTER}"
         for character in text
     )
+
+
+def without_middle(text: str, most: int) -> str:
+    """Return a text of more than `most` characters without its middle, and with how much is left out."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]} [... {len(text) - 2 * half:,} characters ...] {text[-half:]}"

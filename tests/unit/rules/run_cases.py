@@ -8,7 +8,7 @@ A case is a mapping with, all optional:
 - `place`: what the user named; `world_size`: number of GPUs, 8 by default, null for not known.
 - `no_recipe`: a model's name that is no recipe, and the hint that goes with it.
 - `versions`: distribution -> version that the run is judged for.
-- `environment`: `{"versions": {...}, "python": "3.12.4", "has_gpu": true}`.
+- `environment`: `{"versions": {...}, "python": "3.12.4"}`.
 - `files`: path -> number of lines, or `"folder"`; `modified`: path -> seconds; `read_only`: folders.
 - `waiting`: ratios by name, and what differs in `built` (null for not balanced) and `run` from one balance.
 - `artifact`: an artifact's case, as in `in_memory_artifact`.

@@ -15,6 +15,7 @@ from bridgepack.data.artifact.inspection import (
 )
 from bridgepack.errors import ArtifactError
 from bridgepack.records import PackedRow
+from bridgepack.report.text import without_middle
 
 #: Most characters of a stretch, of a pack, and most stretches of a sequence.
 _SPAN_CHARACTERS, _PACK_CHARACTERS, _NUM_SPANS = 600, 24_000, 40
@@ -91,7 +92,8 @@ def _excerpt(why: str, view: PackView) -> Excerpt:
 def _shown(sequences: tuple[SequenceView, ...]) -> Iterator[SequenceView]:
     room = _PACK_CHARACTERS
     for sequence in sequences:
-        spans = tuple(replace(span, text=_shortened(span.text)) for span in sequence.spans[:_NUM_SPANS])
+        shown = sequence.spans[:_NUM_SPANS]
+        spans = tuple(replace(span, text=without_middle(span.text, _SPAN_CHARACTERS)) for span in shown)
         num_hidden = len(sequence.spans) - len(spans)
         if num_hidden:
             text = f"[... {num_hidden:,} more stretches ...]"
@@ -101,10 +103,3 @@ def _shown(sequences: tuple[SequenceView, ...]) -> Iterator[SequenceView]:
             return
         room -= sum(len(span.text) for span in spans)
         yield replace(sequence, spans=spans)
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= _SPAN_CHARACTERS:
-        return text
-    half = _SPAN_CHARACTERS // 2
-    return f"{text[:half]} [... {len(text) - 2 * half:,} characters ...] {text[-half:]}"

@@ -31,7 +31,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "code": _code,
-        "count": _count,
+        "count": "{:,.0f}".format,
         "percent": _percent,
         "short": _short,
         "number": _number,
@@ -48,10 +48,6 @@ def _safe(value: Any) -> Any:
 def _short(text: Any) -> str:
     text = str(text)
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
-
-
-def _count(number: float) -> str:
-    return f"{number:,.0f}"
 
 
 def _number(number: float) -> str:

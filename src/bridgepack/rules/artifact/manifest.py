@@ -44,8 +44,7 @@ def stored_lengths_aligned(facts: ArtifactFacts) -> Found:
 
     Why: Crash or silent: the model sees stored - 1 tokens, so every sequence is one short of the multiple. Packs of
         megatron-bridge 0.5.1 and older, and of producers without the extra last token, look like this.
-    Bad: sequences of 4 and 8 stored tokens, pad_seq_to_mult 4.
-    Good: sequences of 5 and 9 stored tokens, pad_seq_to_mult 4.
+    Bad: sequences of 4 and 8 stored tokens, pad_seq_to_mult 4. Good: 5 and 9 stored tokens.
     Fix: Build again with this version; do not pad the stored lengths.
     """
     multiple = known(facts.context.pad_seq_to_mult, "pad_seq_to_mult")
@@ -61,8 +60,7 @@ def tokenizer_loses_text(facts: ArtifactFacts) -> Found:
 
     Why: Silent: the model is trained on text without spaces or line ends. transformers 5.12 loads DeepSeek-V3's files
         as a class that does this, for Megatron-Bridge too.
-    Bad: a tokenizer that decodes its own encoding of "Hello world" to "Helloworld".
-    Good: a tokenizer that decodes its own encoding of "Hello world" to "Hello world".
+    Bad: a tokenizer that decodes its own encoding of "Hello world" to "Helloworld". Good: to "Hello world".
     Fix: Set tokenizer.loader to tokenizer_json, or use another version of transformers, and build again.
     """
     if facts.require_manifest().tokenizer.get("loses_text"):
@@ -199,11 +197,12 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
     size = manifest.packed_sequence_size
     vocab_size, eos = manifest.tokenizer.get("vocab_size"), manifest.tokenizer.get("eos_token_id")
     limit = vocab_size if type(vocab_size) is int else 0
-    expected = _expected_fingerprint(manifest)
+    is_ours = manifest.versions.get("bridgepack") == __version__ and _EXPORT_NOTE not in manifest.resolved
     fingerprint = manifest.fingerprint
+    expected = fingerprint_of_manifest(manifest) if is_ours else fingerprint
     for field, is_right, found, allowed in (
         ("fingerprint", _SHA256.fullmatch(fingerprint), fingerprint, "a sha256, 64 hexadecimal digits"),
-        ("fingerprint", expected in (None, fingerprint), fingerprint, f"{expected}, of what it says"),
+        ("fingerprint", expected == fingerprint, fingerprint, f"{expected}, of what it says"),
         ("pad_seq_to_mult", manifest.pad_seq_to_mult >= 1, manifest.pad_seq_to_mult, "at least 1"),
         _same("pad_seq_to_mult", manifest.pad_seq_to_mult, multiple.get("value"), "to which the recipe resolved"),
         _same("packed_sequence_size", size, packing.get("packed_sequence_size"), "as in its recipe"),
@@ -212,12 +211,6 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
     ):
         if not is_right:
             yield wrong(f"{MANIFEST_FILE} {field}", repr(found), allowed, group=field)
-
-
-def _expected_fingerprint(manifest: Manifest) -> str | None:
-    """Return the fingerprint of what a manifest of this very bridgepack says; None for one of another, or an export."""
-    is_ours = manifest.versions.get("bridgepack") == __version__ and _EXPORT_NOTE not in manifest.resolved
-    return fingerprint_of_manifest(manifest) if is_ours else None
 
 
 def _same(field: str, value: int, stated: Any, whose: str) -> tuple[str, bool, int, str]:

@@ -1,7 +1,5 @@
 """Rules on the loss mask: its values and its alignment, row by row, and what it trains over a whole split."""
 
-from collections import Counter
-
 import numpy as np
 
 from bridgepack.rules.engine.context import CannotJudgeError, known
@@ -51,8 +49,7 @@ def padding_trained(rows: Rows) -> Offenders | None:
     """The mask trains an EOS that follows an EOS: alignment padding.
 
     Why: Silent: trained-token counts are too high; the host drops these labels because their input is EOS.
-    Bad: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 1, 1, 0], EOS 2.
-    Good: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 0, 0, 0], EOS 2.
+    Bad: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 1, 1, 0], EOS 2. Good: loss_mask [1, 1, 0, 0, 0].
     Fix: Pad with mask 0 and build again.
     """
     eos = known(rows.context.eos_token_id, "eos_token_id")
@@ -104,7 +101,8 @@ def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Found:
     if not judged:
         raise CannotJudgeError(f"fewer than {MIN_RUNS} trained runs begin inside a sequence")
     for truth in judged:
-        after_same, on_same = map(_share_of_most_frequent, (truth.before_trained, truth.trained_begins))
+        runs = (truth.before_trained, truth.trained_begins)
+        after_same, on_same = (max(tokens.values()) / tokens.total() for tokens in runs)
         ends_on_eos = truth.num_trained_ends_on_eos >= CONSTANT_FRACTION * max(truth.num_trained_ends, 1)
         if after_same >= CONSTANT_FRACTION and on_same < VARIED_FRACTION and ends_on_eos:
             found = f"{after_same:.0%} of the trained runs begin after the same token"
@@ -166,7 +164,3 @@ def end_of_turn_never_trained(facts: ArtifactFacts) -> Found:
         if truth.num_trained_tokens and not truth.num_trained_eos:
             found = f"0 of {truth.num_trained_tokens} trained labels are EOS, {eos}"
             yield wrong(truth.split, found, "answers that end with a trained EOS")
-
-
-def _share_of_most_frequent(tokens: Counter[int]) -> float:
-    return max(tokens.values()) / tokens.total()

@@ -70,8 +70,7 @@ def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
     Bad: max_samples_per_bin 1, a row of 2 sequences. Good: max_samples_per_bin 2, a row of 2 sequences.
     Fix: Build again, or take max_samples_per_bin from the rows.
     """
-    actual = max(truth.max_sequences_per_row for truth in facts.require_truths())
-    yield from _too_small(facts, MAX_SEQUENCES, actual)
+    return _too_small(facts, MAX_SEQUENCES, max(truth.max_sequences_per_row for truth in facts.require_truths()))
 
 
 @artifact_rule("BP406", ERROR, "PSB406")
@@ -80,12 +79,10 @@ def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
 
     Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small; wrong results or an
         illegal memory access.
-    Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
-    Good: dataset_max_seqlen 3, a sequence of 3 runtime tokens.
+    Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens. Good: dataset_max_seqlen 3.
     Fix: Build again, or take dataset_max_seqlen from the rows: stored length - 1.
     """
-    actual = max(truth.max_runtime_length for truth in facts.require_truths())
-    yield from _too_small(facts, MAX_LENGTH, actual)
+    return _too_small(facts, MAX_LENGTH, max(truth.max_runtime_length for truth in facts.require_truths()))
 
 
 @artifact_rule("BP407", WARNING, "PSB407")
@@ -147,8 +144,7 @@ def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
     """A bound of a split's entry is wider than its rows need, or its factor or efficiency is not theirs.
 
     Why: Slow, with pad_cu_seqlens: bounds that are too wide cost time and memory; factor and efficiency mislead.
-    Bad: dataset_max_seqlen 100, longest sequence 3 runtime tokens.
-    Good: dataset_max_seqlen 3, longest sequence 3 runtime tokens.
+    Bad: dataset_max_seqlen 100, longest sequence 3 runtime tokens. Good: dataset_max_seqlen 3.
     Fix: Build again, or take the values from the rows.
     """
     entries, splits = _entries(facts), list(facts.shards)

@@ -83,8 +83,11 @@ def start_outside_row(rows: Rows) -> Offenders:
     Bad: 7 stored tokens, seq_start_id [0, 9]. Good: 7 stored tokens, seq_start_id [0, 4].
     Fix: Store starts in stored tokens of the same row and build the artifact again.
     """
-    is_bad = (rows.starts < 0) | (rows.starts > rows.row_lengths[rows.row_of_sequence])
-    return _sequences(rows, is_bad, lambda start: f"start {rows.starts[start]} in {_length(rows, start)}")
+    lengths = rows.row_lengths[rows.row_of_sequence]
+    is_bad = (rows.starts < 0) | (rows.starts > lengths)
+    return _sequences(
+        rows, is_bad, lambda start: f"start {rows.starts[start]} in a row of {lengths[start]} stored tokens"
+    )
 
 
 @structure_rule("BP306", ERROR, "PSB306")
@@ -104,7 +107,3 @@ def sequence_too_short(rows: Rows) -> Offenders:
 
 def _sequences(rows: Rows, is_bad: BoolArray, found: Callable[[int], str]) -> Offenders:
     return sequences_where(rows, is_bad, found, "starts from 0, each at least 2 before the next and the row's end")
-
-
-def _length(rows: Rows, start: int) -> str:
-    return f"a row of {rows.row_lengths[rows.row_of_sequence[start]]} stored tokens"

@@ -29,7 +29,7 @@ class Versions:
         A pre-release counts as the release that it leads to, so of `<0.18` and `>=0.18` one applies: 0.18.0rc0 has what
         is new in 0.18.
         """
-        return all(_is_in(self.versions[distribution].base_version, text) for distribution, text in allowed.items())
+        return all(is_in(Version(self.versions[name].base_version), text) for name, text in allowed.items())
 
     def described(self) -> str:
         """Return them in words."""
@@ -38,8 +38,17 @@ class Versions:
 
 
 @functools.cache
-def _is_in(version: str, allowed: str) -> bool:
-    return SpecifierSet(allowed).contains(Version(version), prereleases=True)
+def is_in(version: Version | None, allowed: str) -> bool:
+    """Say whether a version lies in a range; pre-releases count, None does not."""
+    return version is not None and SpecifierSet(allowed).contains(version, prereleases=True)
+
+
+def version_of(text: str) -> Version | None:
+    """Return the version that a text is; None where it is none."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
 
 
 def target_versions(bridge_version: str | None = None, installed: Mapping[str, str] | None = None) -> Versions:
@@ -57,19 +66,11 @@ def target_versions(bridge_version: str | None = None, installed: Mapping[str, s
         release = release_of(bridge_version)
         chosen = {BRIDGE: bridge_version, CORE: release.core, ENGINE: release.engine}
         origin = f"as released with megatron-bridge {bridge_version}"
-    known = {name: version for name, version in (installed or {}).items() if name in chosen and _is_version(version)}
+    known = {name: version for name, version in (installed or {}).items() if name in chosen and version_of(version)}
     if known:
         chosen |= known if bridge_version is None else {k: v for k, v in known.items() if k != BRIDGE}
         origin = "from the environment given"
     return Versions(versions={name: Version(text) for name, text in chosen.items()}, origin=origin)
-
-
-def _is_version(text: str) -> bool:
-    try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,4 +80,3 @@ class Environment:
     versions: Mapping[str, str]  #: distribution, in lower case with dashes -> version
     origin: str  #: where this comes from, in words
     python: str | None = None  #: version of Python; None where it is not known
-    has_gpu: bool | None = None  #: whether it was looked at on a machine with a GPU; None where it is not known

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from bridgepack.errors import BridgepackError
-from bridgepack.records import Change, Finding
+from bridgepack.records import Finding
 from bridgepack.records.results import Result
 from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.rule import Rule, Severity, Violation
@@ -162,7 +162,8 @@ def findings_of(rule: Rule, violations: Iterable[Violation], *, max_examples: in
 
 def finding_of(rule: Rule, tally: Tally) -> Finding:
     """Return the finding of a tally with at least one violation."""
-    first = tally.first[0]
+    first, why = tally.first[0], rule.summary.rstrip(".")
+    changes = (replace(one, why=one.why or why) for violation in tally.first for one in violation.changes)
     return Finding(
         code=rule.code,
         name=rule.name,
@@ -174,11 +175,6 @@ def finding_of(rule: Rule, tally: Tally) -> Finding:
         fix=rule.fix,
         num_occurrences=tally.num_violations,
         examples=tuple(violation.where for violation in tally.first),
-        changes=tuple(dict.fromkeys(_change(rule, item) for violation in tally.first for item in violation.changes)),
+        changes=tuple(dict.fromkeys(changes)),
         noticed=rule.noticed,
     )
-
-
-def _change(rule: Rule, change: Change) -> Change:
-    """Return a change with a reason: its own, else what the rule says is wrong."""
-    return change if change.why else replace(change, why=rule.summary.rstrip("."))

@@ -93,7 +93,10 @@ def render_github(report: CheckReport) -> str:
 
     Source: GitHub's documentation, "Workflow commands for GitHub Actions".
     """
-    lines = [_command(finding) for finding in report.findings]
+    lines = [
+        github_command(_LEVELS[one.severity][1], f"{one.code} {one.name}", _message(one), one.file, one.line)
+        for one in report.findings
+    ]
     lines.append(f"bridgepack: {report.num_errors} errors, {report.num_warnings} warnings in {report.target}")
     return "\n".join(lines) + "\n"
 
@@ -142,11 +145,6 @@ def _uri(path: str) -> str:
 
 def _message(finding: Finding) -> str:
     return f"{finding.where}: {finding.found}; allowed: {finding.allowed}. {finding.why} {finding.fix}"
-
-
-def _command(finding: Finding) -> str:
-    title = f"{finding.code} {finding.name}"
-    return github_command(_LEVELS[finding.severity][1], title, _message(finding), finding.file, finding.line)
 
 
 def github_command(level: str, title: str, text: str, file: str, line: int | None) -> str:

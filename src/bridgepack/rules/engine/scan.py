@@ -29,15 +29,12 @@ class ScanProgress(Protocol):
 
     def start(self, stage: str, total: int | None, unit: str) -> None:
         """Begin."""
-        ...
 
     def advance(self, num_items: int, work: int | None = None) -> None:
         """Note progress."""
-        ...
 
     def finish(self) -> None:
         """End."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -102,7 +102,7 @@ def _finding_text(finding: Finding, *, has_colour: bool) -> str:
         "why": finding.why,
         "noticed": f"by Megatron-Bridge: {finding.noticed.rstrip('.')}" if finding.noticed else "",
         "fix": finding.fix,
-        "--fix": "; ".join(_change_text(change) for change in finding.changes),
+        "--fix": "; ".join(map(_change_text, finding.changes)),
         "places": _places(finding) if finding.num_occurrences > 1 else "",
     }
     head = painted(f"{finding.severity}[{finding.code}]", _COLOURS[Severity(finding.severity)])

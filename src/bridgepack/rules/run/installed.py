@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE
+from bridgepack.rules.engine.context import given
+from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE, is_in, version_of
 from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 
@@ -20,15 +19,7 @@ def installed_version(run: Run, name: str) -> Version | None:
     text = run.require_environment().versions.get(name)
     if text is None:
         return None
-    try:
-        return Version(text)
-    except InvalidVersion:
-        raise CannotJudgeError(f"the environment does not tell the version of {name}: {text!r}") from None
-
-
-def is_in(version: Version | None, specifier: str) -> bool:
-    """Say whether an installed version lies in a range; pre-releases count, what is not installed does not."""
-    return version is not None and SpecifierSet(specifier).contains(version, prereleases=True)
+    return given(version_of(text), f"the environment does not tell the version of {name}: {text!r}")
 
 
 #: Release of megatron-bridge -> versions of a companion that it can work with, and those it was released with.
@@ -204,16 +195,10 @@ def python_not_supported(run: Run) -> Found:
     Bad: megatron-bridge 0.6.2 with Python 3.11. Good: megatron-bridge 0.6.2 with Python 3.12.
     Fix: Use Python 3.12. Source: PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2
     """
-    python = run.require_environment().python
-    if python is None:
-        raise CannotJudgeError("the environment does not tell its version of Python")
+    python = given(run.require_environment().python, "the environment does not tell its version of Python")
     bridge = installed_version(run, BRIDGE) or run.versions[BRIDGE]
     allowed = next(pythons for bridges, pythons in _PYTHONS if is_in(bridge, bridges))
-    try:
-        is_allowed = SpecifierSet(allowed).contains(Version(python), prereleases=True)
-    except InvalidVersion:
-        raise CannotJudgeError(f"{python!r} is no version of Python") from None
-    if not is_allowed:
+    if not is_in(given(version_of(python), f"{python!r} is no version of Python"), allowed):
         yield wrong("python", f"{python} with megatron-bridge {bridge}", allowed)
 
 

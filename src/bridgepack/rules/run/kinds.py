@@ -87,15 +87,10 @@ def _meant(value: Any, kind: Kind, *, strict: bool = False) -> Any:
         return None
 
 
-def _has_own_dataset(run: Run) -> bool:
-    """Say whether the dataset's class is not the host's: then its fields are what that class makes of them."""
-    path = "dataset._target_"
-    return run.is_stated(path) and run.dataset_kind not in FINETUNING_DATASETS | PRETRAINING_DATASETS
-
-
 def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
     """Yield (path, value, kind, what the value means in its kind or None) of values of another kind."""
-    is_own = _has_own_dataset(run)
+    hosts = FINETUNING_DATASETS | PRETRAINING_DATASETS
+    is_own = run.is_stated("dataset._target_") and run.dataset_kind not in hosts  # its fields are what it makes of them
     for path, kind in KINDS.items():
         if is_own and path.startswith("dataset.") and path not in _ANY_DATASET:
             continue

@@ -241,17 +241,13 @@ def test_split_width_not_divisible(run: Run) -> Found:
         width = run.integer("dataset.seq_length")
     if type(width) is not int:
         raise CannotJudgeError(f"dataset.dataset_kwargs.pad_seq_length_to_mult is {width!r}")
-    if width % needed and _may_have_test_data(run):
+    if width % needed == 0:
+        return
+    is_seen = run.files is not None and run.value("dataset.hf_dataset") is None
+    if not is_seen or run.require_files().exists(f"{raw_root(run)}/test.jsonl"):
         found = f"true, with test rows a multiple of {width} wide"
         allowed = f"false, or rows a multiple of {needed} wide"
         yield wrong("dataset.do_test", found, allowed, to=False, because="the test split is never packed")
-
-
-def _may_have_test_data(run: Run) -> bool:
-    """Say whether there may be a test split: there is, or it was not looked at."""
-    if run.files is None or run.value("dataset.hf_dataset") is not None:
-        return True
-    return run.files.exists(f"{raw_root(run)}/test.jsonl")
 
 
 @rule("BP219", ERROR, "PSB219; bridge/data/builders/gpt_sft.py:802", when=HAS_SPECS, noticed="dataset build")

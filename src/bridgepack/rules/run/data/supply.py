@@ -57,9 +57,8 @@ def fewer_packs_than_a_batch(run: Run) -> Found:
     Bad: 40 training packs with global_batch_size 128. Good: 40 training packs with global_batch_size 8.
     Fix: Lower global_batch_size, use num_epochs (the last batch is filled up), or make smaller packs.
     """
-    if run.value("train.num_epochs") is not None:
-        return
-    if run.value("dataset.drop_last") is False or _loader(run) == "external":
+    counts_epochs = run.value("train.num_epochs") is not None
+    if counts_epochs or run.value("dataset.drop_last") is False or _loader(run) == "external":
         return
     packs = _training_packs(run)
     if packs < run.global_batch_size:

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import ENGINE
+from bridgepack.rules.engine.environment import ENGINE, version_of
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
 from bridgepack.rules.run.kernels.kernel_facts import replaces_attention, uses_engine_attention
@@ -43,8 +43,7 @@ def all_gather_exchange_of_packed_rows(run: Run) -> Found:
     """Context-parallel ranks gather keys and values of packed rows, which this TransformerEngine cannot.
 
     Why: Crash at the first step: "No support for cp_comm_type='all_gather' and qkv_format='thd'", or no backend.
-    Bad: cp_comm_type all_gather, CP 2, packing on, TransformerEngine 2.17.
-    Good: cp_comm_type p2p, or TransformerEngine 2.18.
+    Bad: cp_comm_type all_gather, CP 2, packing on, TransformerEngine 2.17. Good: p2p, or TransformerEngine 2.18.
     Fix: Set model.cp_comm_type to p2p. Noticed: first step. Evidence: read in TransformerEngine 2.17.1; 2.18 has it.
     Source: PSB704; TE/dot_product_attention/context_parallel.py:3064, utils.py:1166
     """
@@ -140,7 +139,8 @@ def softmax_offset_over_the_ring(run: Run) -> Found:
     if set(run.cp_comm_types) != {"a2a"}:
         found = f"{', '.join(run.cp_comm_types)} with softmax_type {kind}"
         yield wrong(_KIND, found, "a2a with attention sinks, or context parallelism 1")
-    cudnn = _cudnn_version(run)
+    installed = run.environment.versions if run.environment is not None else {}
+    cudnn = next((version_of(text) for name, text in installed.items() if name.startswith("nvidia-cudnn-cu")), None)
     if run.is_packed and cudnn is not None and cudnn < _CUDNN_WITH_SINKS:
         found = f"{kind} over packed rows with cuDNN {cudnn}"
         yield wrong("model.softmax_type", found, f"cuDNN {_CUDNN_WITH_SINKS} or newer")
@@ -158,15 +158,6 @@ def exchange_of_wrong_kind(run: Run) -> Found:
     names = value if isinstance(value, (list, tuple)) else [value]
     if value is not None and not all(isinstance(name, str) for name in names):
         yield wrong(_KIND, repr(value), "p2p, a2a, a2a+p2p, all_gather, or a list of these")
-
-
-def _cudnn_version(run: Run) -> Version | None:
-    installed = run.environment.versions if run.environment is not None else {}
-    found = [text for name, text in installed.items() if name.startswith("nvidia-cudnn-cu")]
-    try:
-        return Version(found[0]) if found else None
-    except InvalidVersion:
-        return None
 
 
 @rule("BP724", ERROR, when=splits_context, noticed=VALIDATE, evidence="executed with the real 0.6.2")
@@ -229,8 +220,8 @@ def batch_invariance_with_context_parallelism(run: Run) -> Found:
     Bad: batch_invariant_mode true, context_parallel_size 2. Good: batch_invariant_mode false.
     Fix: Set model.batch_invariant_mode to false, or context parallelism to 1. Evidence: read in megatron-core 0.19.2.
     """
-    path, context = "model.batch_invariant_mode", run.stated("model.batch_invariant_mode") is True
-    if context and splits_context(run):
+    path = "model.batch_invariant_mode"
+    if run.stated(path) is True and splits_context(run):
         found = f"true with context parallelism {run.context_parallel_size}"
         yield wrong(path, found, "false with context parallelism", to=False)
 

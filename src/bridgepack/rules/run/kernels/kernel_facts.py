@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from bridgepack.rules.engine.subject import Run
@@ -87,24 +88,17 @@ def graph_capture(run: Run) -> GraphCapture:
     """
     setting = run.text_or_none("model.cuda_graph_impl") or "none"
     old = {"enable_cuda_graph": "local", "external_cuda_graph": "transformer_engine"}
-    flag = next((name for name in old if run.stated(f"model.{name}")), None)
-    if setting == "none" and flag is None:
-        return GraphCapture(
-            setting=setting, impl="none", modules=(), scopes=(), path="model.cuda_graph_impl", off="none"
-        )
-    scopes = tuple(
-        dict.fromkeys((*graph_entries(run, "model.cuda_graph_modules"), *graph_entries(run, "model.cuda_graph_scope")))
-    )
-    impl = old[flag] if setting == "none" and flag is not None else setting
-    if impl == "local" and "full_iteration" in scopes and setting == "local":
-        impl = "full_iteration"
+    flag = next((name for name in old if setting == "none" and run.stated(f"model.{name}")), "")
+    entries = (graph_entries(run, f"model.cuda_graph_{name}") for name in ("modules", "scope"))
+    scopes = tuple(dict.fromkeys(chain(*entries)))
+    is_whole = setting == "local" and "full_iteration" in scopes
     return GraphCapture(
         setting=setting,
-        impl=impl,
+        impl="full_iteration" if is_whole else old.get(flag, setting),
         modules=() if setting == "none" else tuple(name for name in scopes if name not in _NO_MODULES),
         scopes=scopes,
-        path="model.cuda_graph_impl" if setting != "none" else f"model.{flag}",
-        off="none" if setting != "none" else False,
+        path=f"model.{flag or 'cuda_graph_impl'}",
+        off=False if flag else "none",
     )
 
 
@@ -112,10 +106,5 @@ def graph_entries(run: Run, path: str) -> tuple[str, ...]:
     """Return the entries of one of the two settings, e.g. `("attn", "mlp")`."""
     value = run.stated(path)
     items = value if isinstance(value, (list, tuple)) else (value,)
-    return tuple(name.rpartition(".")[2] for item in items for name in _names(item))
-
-
-def _names(item: Any) -> list[str]:
-    if isinstance(item, Mapping):
-        return [str(item.get("_name_"))]
-    return [] if item is None else str(item).split(",")
+    named = (item.get("_name_") if isinstance(item, Mapping) else item for item in items if item is not None)
+    return tuple(name.rpartition(".")[2] for item in named for name in str(item).split(","))

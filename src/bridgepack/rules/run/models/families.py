@@ -25,11 +25,7 @@ _NOT_IN_BATCH = frozenset(
 #: Attention variants that megatron-core 0.18 and 0.19 know.
 #: Source: megatron/core/models/gpt/experimental_attention_variant_module_specs.py:141-148.
 _KNOWN_VARIANTS = frozenset({None, "gated_delta_net", "dsa"})
-
-
-def packing_switch(run: Run) -> str:
-    """Return the path of the switch that is on."""
-    return _OFFLINE if run.packs_offline else _IN_BATCH
+_HYBRID_CLASSES = ("HybridModelProvider", "MambaModelProvider")
 
 
 @rule("BP901", WARNING, when=PACKS_OFFLINE, noticed="never, or first step")
@@ -77,16 +73,10 @@ def gemma_2_packed(run: Run) -> Found:
     Fix: Switch packing off and raise train.global_batch_size by the packing factor, or take Gemma 3.
     Noticed: first step. Evidence: read in 0.6.2; both attention classes of its provider raise.
     """
-    if _is_gemma_2(run):
+    name = run.class_name("model") or "" if run.is_stated("model._target_") else run.family.name
+    if "gemma2" in name.lower():
         allowed = "false: the attention of Gemma 2 raises for packed rows"
-        yield wrong(packing_switch(run), f"true for {run.family.evidence}", allowed)
-
-
-def _is_gemma_2(run: Run) -> bool:
-    """Say whether the model has the attention of Gemma 2: by its class; by its name where no class is stated."""
-    if run.is_stated("model._target_"):
-        return "gemma2" in (run.class_name("model") or "").lower()
-    return run.family.name == "gemma2"
+        yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"true for {run.family.evidence}", allowed)
 
 
 @rule("BP904", ERROR, when=IS_PACKED, noticed="first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
@@ -99,17 +89,13 @@ def local_attention_packed(run: Run) -> Found:
     Source: PSB904; core/transformer/dot_product_attention.py:153; bridge/models/gpt_provider.py:277;
         bridge/models/hybrid/hybrid_provider.py:266
     """
-    if attention_backend(run) == "local" and (backend_takes_effect(run) or _is_hybrid_provider(run)):
+    if attention_backend(run) == "local" and (backend_takes_effect(run) or run.class_name("model") in _HYBRID_CLASSES):
         why = "only TransformerEngine's attention takes packed rows"
         yield wrong("model.attention_backend", "local", "unset, fused or auto with packed rows", to=None, because=why)
     spec = run.stated("model.transformer_layer_spec")
     target = str(spec.get("_target_") if isinstance(spec, Mapping) else spec or "")
     if target.rpartition(".")[2] in ("local_layer_spec", "get_gpt_layer_local_spec"):
         yield wrong("model.transformer_layer_spec", target, "a specification with TransformerEngine's layers")
-
-
-def _is_hybrid_provider(run: Run) -> bool:
-    return (run.class_name("model") or "") in ("HybridModelProvider", "MambaModelProvider")
 
 
 @rule("BP915", WARNING, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"})

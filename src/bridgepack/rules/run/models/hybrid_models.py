@@ -1,8 +1,8 @@
 """Rules on models with state: Mamba layers and gated delta nets, whose state must restart at every sequence."""
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-from bridgepack.rules.engine.environment import BRIDGE, CORE
+from bridgepack.rules.engine.environment import BRIDGE, CORE, version_of
 from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
 from bridgepack.rules.run.reading import has_own_dataset
@@ -10,7 +10,7 @@ from bridgepack.rules.run.reading import has_own_dataset
 _HYBRID = "model.is_hybrid_model"
 #: Distribution -> oldest version whose kernels take several sequences in a row.
 #: Source: megatron/core/ssm/mamba_mixer.py:1490-1506.
-_MAMBA_KERNELS = {"causal-conv1d": "1.4.0", "mamba-ssm": "2.0.0"}
+_MAMBA_KERNELS = {"causal-conv1d": Version("1.4.0"), "mamba-ssm": Version("2.0.0")}
 
 
 def has_mamba_layers(run: Run) -> bool:
@@ -28,14 +28,6 @@ def has_mamba_layers(run: Run) -> bool:
 def has_gated_delta_net(run: Run) -> bool:
     """Say whether the model has gated delta net layers."""
     return bool(run.of_model("experimental_attention_variant") == "gated_delta_net")
-
-
-def is_older(installed: str, needed: str) -> bool:
-    """Say whether an installed version is older than the one needed; False where it is not told."""
-    try:
-        return Version(installed) < Version(needed)
-    except InvalidVersion:
-        return False
 
 
 @rule("BP905", ERROR, when=IS_PACKED, versions={BRIDGE: ">=0.5"})
@@ -65,7 +57,7 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
     installed = run.require_environment().versions
     for name, needed in _MAMBA_KERNELS.items():
         version = installed.get(name)
-        if version is None or is_older(version, needed):
+        if version is None or (version_of(version) or needed) < needed:
             yield wrong(name, version or "not installed", f"{needed} or newer", group=name)
 
 
@@ -74,8 +66,7 @@ def gated_delta_net_on_old_core(run: Run) -> Found:
     """Packing is on for a model with gated delta net layers, and megatron-core is older than their packed rows.
 
     Why: Crash at the first step: NotImplementedError, packed rows came to these layers with megatron-core 0.18.
-    Bad: Qwen3-Next packed with megatron-core 0.17.1.
-    Good: Qwen3-Next unpacked with megatron-core 0.17.1, or packed with 0.19.2.
+    Bad: Qwen3-Next packed with megatron-core 0.17.1. Good: unpacked, or packed with 0.19.2.
     Fix: Install megatron-core 0.18 or newer, or set dataset.enable_offline_packing to false.
     Evidence: Megatron-LM #2645; the packed path read in megatron-core 0.19.2.
     Source: PSB907; core/ssm/gated_delta_net/gdn.py:95-125
