@@ -123,8 +123,8 @@ def test_validation_fraction_parts_the_rows(tmp_path: Path, recipe: SFTRecipe, f
 def test_validation_fraction_that_takes_nothing_or_everything(tmp_path: Path, recipe: SFTRecipe) -> None:
     write_json_lines(tmp_path / "a.jsonl", MANY[:1])
 
-    for fraction, split in ((1e-9, "validation"), (1 - 1e-9, "training")):
-        with pytest.raises(DataError, match=f"the {split} split has no rows"):
+    for fraction, split, change in ((1e-9, "validation", "raise"), (1 - 1e-9, "training", "lower")):
+        with pytest.raises(DataError, match=f"the {split} split has no rows.* {change} data.validation_fraction"):
             build(with_changes(recipe, {"data__validation_fraction": fraction}), tmp_path / "out")
 
 

@@ -75,6 +75,20 @@ def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
         encode_examples(encoder, [_example(messages=[QUESTION, ANSWER])])
 
 
+@pytest.mark.parametrize(
+    ("templates", "found"),
+    [([], "it has no chat template. Set"), (["default", "tool_use"], r"chat templates by name \(default, tool_use\)")],
+)
+def test_chats_need_one_template(tmp_path: Path, templates: list[str], found: str) -> None:
+    path = write_tokenizer(tmp_path, CHATML) / "tokenizer_config.json"
+    (tmp_path / "chat_template.jinja").unlink()
+    named = [{"name": name, "template": CHATML.template} for name in templates]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": named or None}))
+
+    with pytest.raises(TokenizerError, match=found):
+        ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(tmp_path))), ChatPreprocessing(), {})
+
+
 def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
     """JSON inside a column, as ShareGPT's tools and function calls are, may hold one that the reader cannot see."""
     tokenizer = loaded_tokenizer(tmp_path, CHATML)

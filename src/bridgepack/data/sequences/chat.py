@@ -160,19 +160,16 @@ def _refuse_losses(losses: Sequence[Loss]) -> None:
 
 
 def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:
-    where = f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}"
     if tokenizer.chat_template is None:
-        raise TokenizerError(
-            f"{where}; it has no chat template. Set tokenizer.chat_template to a Jinja file, or use "
-            "preprocessing.kind prompt_completion."
-        )
+        raise tokenizer.no_template_error
     if settings.assistant_markers is not None:
         return markers_from_recipe(tokenizer, settings.assistant_markers)
     markers = infer_markers(tokenizer)
     if markers is None and settings.loss_mode != "full" and not tokenizer.has_generation_blocks:
         raise TokenizerError(
-            f"{where}; its chat template has no {{% generation %}} block and is of no known family, so nothing tells "
-            f"which tokens the assistant wrote (Megatron-Bridge refuses it too). Set preprocessing.assistant_markers, "
-            "set tokenizer.chat_template to a template with generation blocks, or set preprocessing.loss_mode to full."
+            f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has no {{% generation %}} "
+            "block and is of no known family, so nothing tells which tokens the assistant wrote (Megatron-Bridge "
+            "refuses it too). Set preprocessing.assistant_markers, set tokenizer.chat_template to a template with "
+            "generation blocks, or set preprocessing.loss_mode to full."
         )
     return markers

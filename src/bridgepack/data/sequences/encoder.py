@@ -20,7 +20,7 @@ from bridgepack.data.tokenizers.engines import joined
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import DropReason, Example
+from bridgepack.records import SEQ_START_ID, DropReason, Example
 
 #: What Hugging Face data sets write where a label is not trained.
 IGNORED_LABEL = -100
@@ -51,8 +51,11 @@ class TokenizedEncoder:
         """Return a row's ids and mask.
 
         Raises:
-            RowError: when they are missing, of the wrong type, or do not fit together.
+            RowError: when they are missing, of the wrong type, or do not fit together, or the row is a pack of several.
         """
+        if SEQ_START_ID in columns:
+            detail = f"it has {SEQ_START_ID}, so it is a pack; give the rows that it was made of, or use `repack`"
+            raise RowError(DropReason.INVALID_FIELD, detail)
         ids = _integers(columns, self._settings.input_ids_column)
         outside = next((token for token in ids if not 0 <= token < self._vocab_size), None)
         if outside is not None:

@@ -225,8 +225,8 @@ def _histogram(lengths: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:
 def _why_empty(split: TokenizedSplit) -> str:
     names = ", ".join(record.path for record in split.inputs[:3])
     if split.num_rows_in == 0:
-        aside = "" if split.name != VALIDATION else " or raise data.validation_fraction"
-        return f"the {split.name} split has no rows ({names}). Check the files{aside}."
+        change = "raise" if split.name == VALIDATION else "lower"
+        return f"the {split.name} split has no rows ({names}). Check the files, or {change} data.validation_fraction."
     reasons = ", ".join(f"{reason} {count}" for reason, count in split.drops.counts.items())
     first = split.drops.examples[0]
     return (

@@ -48,7 +48,7 @@ class ChatTokenizer:
     engine: Engine
 
     def __init__(self, tokenizer: Any, config: TokenizerConfig, template: Any, *, loses_text: bool = False) -> None:
-        """Take a tokenizer as transformers loaded it, and its template; one that is no text counts as none."""
+        """Take a tokenizer as transformers loaded it, and its template; several by name count as none."""
         self._tokenizer = tokenizer
         self.loses_text = loses_text
         self.backend: Any = getattr(tokenizer, "backend_tokenizer", None)
@@ -57,6 +57,7 @@ class ChatTokenizer:
             self.backend.no_padding()
         self.config = config
         self.chat_template: str | None = template if isinstance(template, str) and template else None
+        self._template_names = ", ".join(template) if isinstance(template, Mapping) else ""
         self.use_reference_engine()
 
     def use_reference_engine(self) -> None:
@@ -184,6 +185,16 @@ class ChatTokenizer:
                 mask[first:after] = [1] * (after - first)
         return mask
 
+    @property
+    def no_template_error(self) -> TokenizerError:
+        """What is raised where chats need a template and there is none, or none that counts for every row."""
+        several = f"chat templates by name ({self._template_names}), and every row needs the same"
+        return TokenizerError(
+            f"tokenizer.name_or_path is {self.config.name_or_path!r}; it has "
+            f"{several if self._template_names else 'no chat template'}. Set tokenizer.chat_template to a Jinja file, "
+            "or use preprocessing.kind prompt_completion."
+        )
+
     @cached_property
     def template(self) -> ChatTemplate:
         """The compiled chat template.
@@ -191,9 +202,9 @@ class ChatTokenizer:
         Raises:
             TokenizerError: when there is none, or it is not valid Jinja.
         """
-        where = f"tokenizer.name_or_path is {self.config.name_or_path!r}"
         if self.chat_template is None:
-            raise TokenizerError(f"{where}; it has no chat template. Set tokenizer.chat_template to a Jinja file.")
+            raise self.no_template_error
+        where = f"tokenizer.name_or_path is {self.config.name_or_path!r}"
         try:
             return ChatTemplate(self.chat_template, self.template_variables)
         except TemplateSyntaxError as error:
