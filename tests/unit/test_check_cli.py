@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bridgepack.errors import ConfigError
+from bridgepack.report.checks import staged_report
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines
 
 RECIPE = """\
@@ -248,6 +251,17 @@ def test_a_report_goes_into_a_pipe_or_a_new_folder(folder: Path, command: Comman
     assert os.read(reader, 1 << 16).decode() == text
     os.close(reader)
     assert stat.S_ISFIFO(Path("pipe").stat().st_mode)
+
+
+def test_a_report_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+    try:
+        with pytest.raises(ConfigError, match="File too large"), staged_report(tmp_path / "report.txt", "x" * 9_999):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_where_names_the_file_with_a_line(folder: Path, command: Command) -> None:

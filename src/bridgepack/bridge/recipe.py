@@ -20,7 +20,7 @@ from bridgepack.bridge.bases import (
 )
 from bridgepack.bridge.container import check_section
 from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
-from bridgepack.bridge.plain import put
+from bridgepack.bridge.plain import put, value_at
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_settings
 from bridgepack.bridge.wiring.training import BOOKKEEPING
 from bridgepack.config.errors import nearest_name
@@ -162,7 +162,12 @@ def _without_length(values: dict[str, Any], settings: Mapping[str, Setting]) -> 
 
 
 def _write(values: dict[str, Any], path: str, value: Any) -> None:
-    """Write a value as the host does: into a section that is none, a new one; of a class, with its defaults."""
+    """Write a value as the host does: into a section that is none, a new one; of a class, with its defaults.
+
+    An empty section changes nothing in one that is there.
+    """
+    if value == {} and isinstance(value_at(values, path), Mapping):
+        return
     section, _, rest = path.partition(".")
     if rest and section in values and values[section] is None:
         values[section] = new_section(section)

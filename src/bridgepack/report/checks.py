@@ -6,7 +6,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,27 +67,25 @@ def staged_report(path: Path | None, text: str, *, option: str = "--output") -> 
     if path is None:
         yield
         return
-    with _explained(path, option):
-        is_special = path.exists() and not path.is_file() and not path.is_dir()
-        temporary = None if is_special else _staged(path.resolve(), text)
-    try:
+    with ExitStack() as cleaning:
+        with _explained(path, option):
+            is_special = path.exists() and not path.is_file() and not path.is_dir()
+            temporary = None if is_special else _staged(path.resolve(), text, cleaning)
         yield
         with _explained(path, option):
             if temporary is None:
                 path.write_text(text, encoding="utf-8", errors="backslashreplace")
             else:
                 temporary.replace(path.resolve())
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
-def _staged(path: Path, text: str) -> Path:
-    """Return the report under another name beside its place."""
+def _staged(path: Path, text: str, cleaning: ExitStack) -> Path:
+    """Return the report under another name beside its place, which `cleaning` removes."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+    cleaning.callback(Path(name).unlink, missing_ok=True)
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     Path(name).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)

@@ -60,6 +60,14 @@ def test_sections_that_are_none_are_made() -> None:
     assert config.comm_overlap == Overlap(tp_comm_overlap=False, bucket_size=64)
 
 
+def test_an_empty_section_changes_nothing_in_one_that_is_there() -> None:
+    config = Container(model=Model(num_layers=8), dataset_kwargs={"pad_to_max_length": True})
+
+    assign(config, [override("model", {}), override("dataset_kwargs", {})])
+
+    assert (config.model, config.dataset_kwargs) == (Model(num_layers=8), {"pad_to_max_length": True})
+
+
 def test_field_of_the_inner_config_is_found() -> None:
     config = Container(model=Built(transformer=Model()))
 

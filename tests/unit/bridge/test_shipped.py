@@ -1,5 +1,7 @@
 """Names of the host's own recipes, in the forms in which users write them."""
 
+from typing import Any
+
 import pytest
 
 from bridgepack.bridge.recipe import config_of_recipe
@@ -23,6 +25,14 @@ def test_shorter_name_of_a_recipe_is_judged_like_its_own() -> None:
 
     assert own.values["model"]["num_layers"] == 36
     assert short == own
+
+
+@pytest.mark.parametrize("empty", [{"model": {}}, {"dataset": {}}, {"dataset": {"dataset_kwargs": {}}}, {"train": {}}])
+def test_an_empty_section_of_overrides_changes_nothing(empty: dict[str, Any]) -> None:
+    name = "qwen3_8b_sft_4gpu_h100_bf16_config"
+    with_it, without = (config_of_recipe(recipe_of(name, bridge_overrides=value)) for value in (empty, {}))
+
+    assert with_it.values == without.values
 
 
 @pytest.mark.parametrize(

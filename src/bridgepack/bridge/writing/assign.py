@@ -58,8 +58,13 @@ def _write(config: Any, setting: Setting) -> None:
 
 
 def _converted(holder: Any, name: str, setting: Setting) -> Any:
-    """Return a setting's value in the declared type; None is taken where it is the field's value or default."""
+    """Return a setting's value in the declared type; None is taken where it is the field's value or default.
+
+    An empty section changes nothing in one that is there.
+    """
     value = copy.deepcopy(setting.value)
+    if value == {} and getattr(holder, name) is not None:
+        return getattr(holder, name)
     if value is None and (getattr(holder, name) is None or getattr(type(holder), name, ...) is None):
         return None
     if isinstance(value, Mapping) and "_target_" not in value and isinstance(getattr(holder, name), dict):
