@@ -54,7 +54,8 @@ def config_of_recipe(
     What is not known without the host or without packs is named, so that rules on it are skipped.
 
     `artifact`, a folder, a file or a pattern, is by default the recipe's own, once it is there: before the build
-    nothing is said of paths. Of the bases of hosts but the newest nothing is known. `place` is what the user named.
+    nothing is said of paths. Without `is_newest` an older host will run it, of whose bases nothing is known. `place` is
+    what the user named.
 
     Raises:
         ConfigError: an override is no section of a ConfigContainer.

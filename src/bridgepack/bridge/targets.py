@@ -48,8 +48,8 @@ class Target:
 def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, artifact: Path | None = None) -> Target:
     """Return what a target is.
 
-    It is a text as the command line takes it, a path, an SFTRecipe, or a ConfigContainer. Overrides, dotted path ->
-    value, have paths of the recipe for a recipe, of the ConfigContainer otherwise. `artifact` is the folder of the
+    A target is a text as the command line takes it, a path, an SFTRecipe, or a ConfigContainer. Overrides, dotted path
+    -> value, have paths of the recipe for a recipe, of the ConfigContainer otherwise. `artifact` is the folder of the
     packs that the run will read.
 
     Raises:
