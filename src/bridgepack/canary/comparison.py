@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -39,40 +39,33 @@ _SEEDS = (1, 2, 3, 4, 5)
 _CLEAR_MARGIN = 1e-5
 
 
+@dataclass
 class Comparison:
     """Some packs, and the unpacked steps that packed ones are compared with."""
 
-    def __init__(
-        self,
-        host: HostProcess,
-        facts: HostFacts,
-        target: CanaryTarget,
-        chosen: ChosenPacks,
-        options: CanaryOptions,
-        *,
-        folder: Path,
-        kernel: Kernel,
-        precisions: Sequence[Precision],
-    ) -> None:
-        """Take what is compared, the host with the recipe loaded, and a folder for what steps read and leave."""
-        self.facts = facts
-        self._host, self._target, self._chosen, self._options = host, target, chosen, options
-        self._folder, self._kernel, self._precisions = folder, kernel, precisions
-        self._num_runs = 0
+    host: HostProcess  #: with the recipe loaded
+    facts: HostFacts
+    target: CanaryTarget
+    chosen: ChosenPacks
+    options: CanaryOptions
+    folder: Path  #: for what steps read and leave
+    kernel: Kernel
+    precisions: Sequence[Precision]
+    num_runs: int = 0
 
     @property
     def num_packs(self) -> int:
         """Packs that are compared."""
-        return len(self._chosen.packs)
+        return len(self.chosen.packs)
 
     @property
     def num_devices(self) -> int | None:
         """GPUs that a layout has to fit on; None on CPU, where processes share cores."""
-        return None if self._kernel == "reference" else self.facts.num_gpus
+        return None if self.kernel == "reference" else self.facts.num_gpus
 
     def announce(self, num_layouts: int) -> None:
         """Tell the progress how many steps will come."""
-        self._options.progress.start("training steps", (num_layouts + 1) * len(self._precisions), "steps")
+        self.options.progress.start("training steps", (num_layouts + 1) * len(self.precisions), "steps")
 
     def report(
         self, layouts: Sequence[Layout], *, fault: str | None, keeps_boundaries: bool, notes: Sequence[str]
@@ -90,8 +83,8 @@ class Comparison:
         findings = tuple(finding for _, found in results for finding in found)
         records = tuple(record for record, _ in results)
         report = CanaryReport(
-            target=self._target.place,
-            recipe=self._target.recipe.name,
+            target=self.target.place,
+            recipe=self.target.recipe.name,
             outcome=_outcome(records, findings),
             packs=self._packs_record(),
             provider=self.facts.provider,
@@ -101,40 +94,40 @@ class Comparison:
             bounds=self._bounds,
             layouts=records,
             findings=findings,
-            notes=(*self._target.notes, *notes, *self.facts.notes, *self._pack_notes()),
+            notes=(*self.target.notes, *notes, *self.facts.notes, *self._pack_notes()),
             versions=self.facts.versions,
             fingerprint="",
         )
         return replace(report, fingerprint=_fingerprint(report))
 
     def _input(self, layout: Layout, *, fault: str | None, keeps_boundaries: bool) -> PackedInput:
-        own = self._target.recipe.parallelism.context_parallel_size
+        own = self.target.recipe.parallelism.context_parallel_size
         is_own = layout.context == own and own > 1 and fault is None
         return packed_input(
-            self._chosen,
+            self.chosen,
             layout,
             self.facts,
-            entries=self._target.entries,
-            pad_seq_to_mult=self._target.pad_seq_to_mult,
+            entries=self.target.entries,
+            pad_seq_to_mult=self.target.pad_seq_to_mult,
             keeps_boundaries=keeps_boundaries or is_own,
             fault=fault,
         )
 
     @cached_property
     def _bounds(self) -> tuple[Bound, ...]:
-        lengths = [one.runtime_length for one in self._chosen.sequences]
+        lengths = [one.runtime_length for one in self.chosen.sequences]
         sizes = Sizes(
             model=self.facts.model,
-            vocab_size=self._chosen.vocab_size,
+            vocab_size=self.chosen.vocab_size,
             longest_sequence=max(lengths),
             num_tokens=sum(lengths),
         )
-        return tuple(bound_for(precision, sizes) for precision in self._precisions)
+        return tuple(bound_for(precision, sizes) for precision in self.precisions)
 
     @cached_property
     def _references(self) -> tuple[int, dict[Precision, WholeStep]]:
         """The seed of the weights, and the unpacked step in each precision."""
-        first, *others = self._precisions
+        first, *others = self.precisions
         found: dict[int, WholeStep] = {}
         for seed in _SEEDS:
             found[seed] = self._reference(first, seed)
@@ -151,15 +144,15 @@ class Comparison:
             raise ConfigError(
                 f"the unpacked step in {precision} does not run here: {outcome.reason}. Its last lines:\n{outcome.tail}"
             )
-        reference = unpacked_step(outcome, [len(pack.sequences) for pack in self._chosen.packs])
+        reference = unpacked_step(outcome, [len(pack.sequences) for pack in self.chosen.packs])
         assert reference.num_trained == self._packs_record().num_trained, "the unpacked step trains other tokens"
         return reference
 
     def _run(self, packs: PackedInput | None, precision: Precision, seed: int) -> RunOutcome:
         """Return how a step over packs ends; over the sequences one by one where there are none."""
-        self._num_runs += 1
-        folder = self._folder / f"run{self._num_runs}"
-        chosen = self._chosen
+        self.num_runs += 1
+        folder = self.folder / f"run{self.num_runs}"
+        chosen = self.chosen
         longest = max(one.runtime_length for one in chosen.sequences)
         if packs is None:
             write_sequences(folder, chosen)
@@ -168,7 +161,7 @@ class Comparison:
         request = RunRequest(
             layout=Layout() if packs is None else packs.layout,
             precision=precision,
-            kernel=self._kernel,
+            kernel=self.kernel,
             is_packed=packs is not None,
             folder=str(folder),
             num_rows=len(chosen.sequences) if packs is None else len(packs.rows),
@@ -180,10 +173,10 @@ class Comparison:
             vocab_size=chosen.vocab_size,
             seed=seed,
             fault=None if packs is None else packs.fault,
-            timeout_s=self._options.timeout_s,
+            timeout_s=self.options.timeout_s,
         )
-        outcome = self._host.run(request)
-        self._options.progress.advance(1)
+        outcome = self.host.run(request)
+        self.options.progress.advance(1)
         return outcome
 
     def _layout(self, packs: PackedInput) -> tuple[LayoutRecord, list[CanaryFinding]]:
@@ -201,7 +194,7 @@ class Comparison:
         record = LayoutRecord(
             name=packs.layout.name,
             sequence_parallel=packs.layout.sequence_parallel,
-            kernel=self._kernel,
+            kernel=self.kernel,
             pad_seq_to_mult=packs.settings.pad_seq_to_mult,
             is_laid_out_anew=packs.is_laid_out_anew,
             measured=tuple(measured),
@@ -209,9 +202,9 @@ class Comparison:
         return record, list(findings.values())
 
     def _packs_record(self) -> PacksRecord:
-        chosen = self._chosen
+        chosen = self.chosen
         return PacksRecord(
-            origin=str(self._target.artifact) if self._target.artifact is not None else "made up",
+            origin=str(self.target.artifact) if self.target.artifact is not None else "made up",
             split=TRAIN,
             numbers=tuple(pack.number for pack in chosen.packs),
             num_sequences=len(chosen.sequences),
@@ -223,11 +216,11 @@ class Comparison:
         )
 
     def _pack_notes(self) -> list[str]:
-        chosen, notes = self._chosen, []
+        chosen, notes = self.chosen, []
         if chosen.num_cut:
             left_out = sum(pack.num_sequences_left_out for pack in chosen.packs)
             notes.append(
-                f"packs are cut to {self._options.max_tokens:,} tokens, which leaves {left_out} of their last "
+                f"packs are cut to {self.options.max_tokens:,} tokens, which leaves {left_out} of their last "
                 "sequences out; --max-tokens raises it"
             )
         if chosen.num_untrained_eos:
@@ -235,9 +228,9 @@ class Comparison:
                 f"{chosen.num_untrained_eos} tokens that masks ask for follow an EOS token; the packed loader does not "
                 "train them, so the unpacked step does not either"
             )
-        margin = _margin(self._references[1][self._precisions[0]])
+        margin = _margin(self._references[1][self.precisions[0]])
         if margin <= _CLEAR_MARGIN:
-            left = ", ".join(self._precisions[1:])
+            left = ", ".join(self.precisions[1:])
             notes.append(
                 f"experts are chosen by as little as {margin:.1e}, which rounding may turn: {left} is left out; fewer "
                 "packs or --max-tokens make it clearer"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import batched
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -113,12 +113,9 @@ class SourceRows:
         return self.names[file_index] if file is None else file.label
 
 
-class EncodedRow(NamedTuple):
-    """A source row and what the stage that tokenises makes of it, nothing cut off."""
-
-    row: int  #: of its file, from 1
-    columns: Mapping[str, Any]  #: as they were read; empty where they could not be
-    encoded: Encoded | RowError  #: its ids and mask, or why there are none
+#: Number of a row, from 1; its columns, empty where they could not be read; and its ids and mask, nothing cut off, or
+#: why there are none.
+EncodedRow = tuple[int, Mapping[str, Any], Encoded | RowError]
 
 
 def encoded_rows(
@@ -141,9 +138,9 @@ def encoded_rows(
         made = iter(encode_examples(encoder, [item for _, item in batch if isinstance(item, Example)]))
         for row, item in batch:
             if isinstance(item, Example):
-                yield EncodedRow(row, item.columns, next(made))
+                yield row, item.columns, next(made)
             else:
-                yield EncodedRow(row, {}, item)
+                yield row, {}, item
 
 
 def num_rows_of(file: InputFile, max_row_bytes: int) -> int:

@@ -48,7 +48,24 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
     Raises:
         ConfigError: the values do not fit each other.
     """
-    return SFTRecipe.from_mapping(_completed(values, wish))
+    tokenizer = {**values["tokenizer"], **({"name_or_path": wish.tokenizer} if wish.tokenizer else {})}
+    model = wish.model if "/" in wish.model else values["tokenizer"]["name_or_path"]
+    weights = model.rstrip("/").rpartition("/")[2].rpartition(":")[2]
+    return SFTRecipe.from_mapping(
+        {
+            "preprocessing": {"kind": "chat", "loss_mode": "assistant", "over_long": "drop", **wish.columns},
+            "schedule": {"num_epochs": 1},
+            "batch": {"tokens_per_step": TOKENS_PER_STEP},
+            **values,
+            "name": wish.name,
+            "data": {"train": wish.data, "validation_fraction": _VALIDATION_FRACTION},
+            "tokenizer": tokenizer,
+            "packing": {**values.get("packing", {}), "packed_sequence_size": wish.seq_length},
+            "parallelism": {**values.get("parallelism", {}), "num_gpus": wish.num_gpus},
+            "method": {**values.get("method", {}), "kind": wish.kind},
+            "checkpoint": {"pretrained": f"checkpoints/{weights}", "folder": f"runs/{wish.name}"},
+        }
+    )
 
 
 def refuse_taken(path: Path, *, option: str = "--output") -> None:
@@ -79,23 +96,3 @@ def write_new(path: Path, text: str, *, option: str = "--output") -> Path:
             f"{option} is {str(path)!r}; it cannot be written: {error.strerror}. Choose another."
         ) from None
     return path
-
-
-def _completed(values: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
-    """Return a recipe's values with what the wish says."""
-    tokenizer = {**values["tokenizer"], **({"name_or_path": wish.tokenizer} if wish.tokenizer else {})}
-    model = wish.model if "/" in wish.model else values["tokenizer"]["name_or_path"]
-    weights = model.rstrip("/").rpartition("/")[2].rpartition(":")[2]
-    return {
-        "preprocessing": {"kind": "chat", "loss_mode": "assistant", "over_long": "drop", **wish.columns},
-        "schedule": {"num_epochs": 1},
-        "batch": {"tokens_per_step": TOKENS_PER_STEP},
-        **values,
-        "name": wish.name,
-        "data": {"train": wish.data, "validation_fraction": _VALIDATION_FRACTION},
-        "tokenizer": tokenizer,
-        "packing": {**values.get("packing", {}), "packed_sequence_size": wish.seq_length},
-        "parallelism": {**values.get("parallelism", {}), "num_gpus": wish.num_gpus},
-        "method": {**values.get("method", {}), "kind": wish.kind},
-        "checkpoint": {"pretrained": f"checkpoints/{weights}", "folder": f"runs/{wish.name}"},
-    }

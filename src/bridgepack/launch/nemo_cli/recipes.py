@@ -18,7 +18,7 @@ from bridgepack.launch.preflight import with_types
 _PLAIN = frozenset({"name", "artifact"})
 
 
-def as_config(recipe: SFTRecipe | str | Path) -> run.Config[SFTRecipe]:
+def as_config(recipe: SFTRecipe | str | Path, overrides: Mapping[str, Any] | None = None) -> run.Config[SFTRecipe]:
     """Return a recipe as a `run.Config` whose fields can be set: `config.packing.packed_sequence_size = 8192`.
 
     Every section is there, those with defaults alone as empty ones. What is set is validated when the config is built,
@@ -29,7 +29,7 @@ def as_config(recipe: SFTRecipe | str | Path) -> run.Config[SFTRecipe]:
     Raises:
         ConfigError: it cannot be found or read, or says something unknown or impossible.
     """
-    values = written_values(load_recipe(recipe))
+    values = written_values(load_recipe(recipe, overrides))
     sections: dict[str, Any] = {name: {} for name in SFTRecipe.model_fields if name not in _PLAIN}
     tree = {name: _node(value) for name, value in {**sections, **values}.items()}
     return run.Config(recipe_of, **tree)

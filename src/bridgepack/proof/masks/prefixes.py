@@ -6,8 +6,8 @@ its beginning. Where the difference is understood (a turn lost its beginning) it
 not judged.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from bridgepack.proof.masks.votes import (
     NOT_TRAINED,
@@ -21,6 +21,9 @@ from bridgepack.proof.masks.votes import (
 )
 
 Messages = Sequence[Mapping[str, Any]]
+#: Returns the text of messages, with a generation prompt behind them where it `has_prompt`; None where the template
+#: refuses them.
+Render = Callable[..., str | None]
 ASSISTANT = "assistant"
 #: Words put in place of a message's own; they have no character in common.
 _OTHER_WORDS = ("Qzeroq", "8888")
@@ -31,14 +34,6 @@ NO_PROMPT = "the template has no generation prompt before a turn, so the turn's 
 OTHER_PROMPT = "the template's generation prompt is not how it begins a turn, so the turn's header is not judged"
 PROMPT_GOES_ON = "the template's generation prompt begins the answer, too, so the turn's header is not judged"
 NOTHING_WRITTEN = "the template writes nothing of an assistant turn"
-
-
-class Render(Protocol):
-    """Renders a conversation; None where the template refuses."""
-
-    def __call__(self, messages: Messages, *, has_prompt: bool = False) -> str | None:
-        """Return the text."""
-        ...
 
 
 class Renders:

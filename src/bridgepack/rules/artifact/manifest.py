@@ -44,7 +44,8 @@ def stored_lengths_aligned(facts: ArtifactFacts) -> Found:
 
     Why: Crash or silent: the model sees stored - 1 tokens, so every sequence is one short of the multiple. Packs of
         megatron-bridge 0.5.1 and older, and of producers without the extra last token, look like this.
-    Bad: sequences of 4 and 8 stored tokens, pad_seq_to_mult 4. Good: 5 and 9 stored tokens.
+    Bad: sequences of 4 and 8 stored tokens, pad_seq_to_mult 4.
+    Good: sequences of 5 and 9 stored tokens, pad_seq_to_mult 4.
     Fix: Build again with this version; do not pad the stored lengths.
     """
     multiple = known(facts.context.pad_seq_to_mult, "pad_seq_to_mult")
@@ -60,7 +61,8 @@ def tokenizer_loses_text(facts: ArtifactFacts) -> Found:
 
     Why: Silent: the model is trained on text without spaces or line ends. transformers 5.12 loads DeepSeek-V3's files
         as a class that does this, for Megatron-Bridge too.
-    Bad: a tokenizer that decodes its own encoding of "Hello world" to "Helloworld". Good: to "Hello world".
+    Bad: a tokenizer that decodes its own encoding of "Hello world" to "Helloworld".
+    Good: a tokenizer that decodes its own encoding of "Hello world" to "Hello world".
     Fix: Set tokenizer.loader to tokenizer_json, or use another version of transformers, and build again.
     """
     if facts.require_manifest().tokenizer.get("loses_text"):

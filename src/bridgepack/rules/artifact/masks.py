@@ -49,7 +49,8 @@ def padding_trained(rows: Rows) -> Offenders | None:
     """The mask trains an EOS that follows an EOS: alignment padding.
 
     Why: Silent: trained-token counts are too high; the host drops these labels because their input is EOS.
-    Bad: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 1, 1, 0], EOS 2. Good: loss_mask [1, 1, 0, 0, 0].
+    Bad: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 1, 1, 0], EOS 2.
+    Good: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 0, 0, 0], EOS 2.
     Fix: Pad with mask 0 and build again.
     """
     eos = known(rows.context.eos_token_id, "eos_token_id")

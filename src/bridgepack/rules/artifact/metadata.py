@@ -79,7 +79,8 @@ def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
 
     Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small; wrong results or an
         illegal memory access.
-    Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens. Good: dataset_max_seqlen 3.
+    Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
+    Good: dataset_max_seqlen 3, a sequence of 3 runtime tokens.
     Fix: Build again, or take dataset_max_seqlen from the rows: stored length - 1.
     """
     return _too_small(facts, MAX_LENGTH, max(truth.max_runtime_length for truth in facts.require_truths()))
@@ -144,7 +145,8 @@ def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
     """A bound of a split's entry is wider than its rows need, or its factor or efficiency is not theirs.
 
     Why: Slow, with pad_cu_seqlens: bounds that are too wide cost time and memory; factor and efficiency mislead.
-    Bad: dataset_max_seqlen 100, longest sequence 3 runtime tokens. Good: dataset_max_seqlen 3.
+    Bad: dataset_max_seqlen 100, longest sequence 3 runtime tokens.
+    Good: dataset_max_seqlen 3, longest sequence 3 runtime tokens.
     Fix: Build again, or take the values from the rows.
     """
     entries, splits = _entries(facts), list(facts.shards)

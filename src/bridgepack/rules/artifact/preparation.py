@@ -67,7 +67,8 @@ def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's sequences were cut, and EOS was put after completions that lost their end.
 
     Why: Silent: the model learns to stop in mid-sentence.
-    Bad: 20 of 100 sequences cut, add_eos true, ends_cut_completions true. Good: ends_cut_completions false.
+    Bad: 20 of 100 sequences cut, add_eos true, ends_cut_completions true.
+    Good: 20 of 100 sequences cut, ends_cut_completions false.
     Fix: Set preprocessing.ends_cut_completions to false, or over_long to drop, and build again.
     """
     preprocessing = _prompt_completion(facts)

@@ -15,7 +15,8 @@ def row_wider_than_pack(rows: Rows) -> Offenders | None:
     """A row has more runtime tokens than packed_sequence_size.
 
     Why: Crash, later, when the row is drawn: the collate fails an assertion without a message, in a DataLoader worker.
-    Bad: 7 stored tokens in 2 sequences (5 runtime tokens), packed_sequence_size 4. Good: 4 runtime tokens.
+    Bad: 7 stored tokens in 2 sequences (5 runtime tokens), packed_sequence_size 4.
+    Good: 6 stored tokens in 2 sequences (4 runtime tokens), packed_sequence_size 4.
     Fix: Build again with this packed_sequence_size, or raise it together with the model's seq_length.
     """
     size = known(rows.context.packed_sequence_size, "packed_sequence_size")
@@ -69,7 +70,8 @@ def token_in_vocabulary_padding(rows: Rows) -> Offenders | None:
     """A token id lies beyond the tokenizer's vocabulary, in the padding of the model's embedding.
 
     Why: Silent: these rows of the embedding were never trained.
-    Bad: input_ids [11, 101, 2], vocabulary of 100, padded to 128. Good: input_ids [11, 99, 2].
+    Bad: input_ids [11, 101, 2], vocabulary of 100, padded to 128.
+    Good: input_ids [11, 99, 2], vocabulary of 100, padded to 128.
     Fix: Tokenise with the tokenizer that the model is trained with, and build again.
     """
     padded = known(rows.context.padded_vocab_size, "padded_vocab_size")

@@ -24,7 +24,8 @@ def column_missing(facts: ArtifactFacts) -> Found:
     """A shard lacks one of input_ids, loss_mask, seq_start_id.
 
     Why: Crash at start: the host reads the schema of every shard and refuses.
-    Bad: a shard with the columns input_ids and loss_mask. Good: with seq_start_id, too.
+    Bad: a shard with the columns input_ids and loss_mask.
+    Good: a shard with the columns input_ids, loss_mask and seq_start_id.
     Fix: Write all three columns; masks of ones are no substitute for a missing loss_mask.
     """
     for shard in _readable(facts):
@@ -82,7 +83,8 @@ def list_offsets_overflow(facts: ArtifactFacts) -> Found:
     """A row group holds more list elements than int32 offsets can count.
 
     Why: Crash at the first read of the group, or a chunked column that the host does not expect.
-    Bad: a row group of 2**31 tokens of type list<element: int32>. Good: a row group of 65536 tokens.
+    Bad: a row group of 2**31 tokens of type list<element: int32>.
+    Good: a row group of 65536 tokens of type list<element: int32>.
     Fix: Write small row groups and several shards.
     """
     for shard in _readable(facts):

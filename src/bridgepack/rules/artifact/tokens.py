@@ -65,7 +65,8 @@ def end_of_turn_not_trained(rows: Rows) -> Offenders | None:
 
     Why: Silent: the model never learns to stop. Masks made by token id do this where padding is EOS, and so do
         `{% generation %}` blocks that close before the end of the turn.
-    Bad: input_ids [11, 12, 13, 2], loss_mask [1, 1, 0, 0], answers end with 2. Good: loss_mask [1, 1, 1, 0].
+    Bad: input_ids [11, 12, 13, 2], loss_mask [1, 1, 0, 0], answers end with 2.
+    Good: input_ids [11, 12, 13, 2], loss_mask [1, 1, 1, 0], answers end with 2.
     Fix: Mask padding by position, not by token id; move the end of turn inside the `{% generation %}` block.
     """
     ends = known(rows.context.end_of_turn_ids, "the token that ends an answer")

@@ -43,7 +43,8 @@ def all_gather_exchange_of_packed_rows(run: Run) -> Found:
     """Context-parallel ranks gather keys and values of packed rows, which this TransformerEngine cannot.
 
     Why: Crash at the first step: "No support for cp_comm_type='all_gather' and qkv_format='thd'", or no backend.
-    Bad: cp_comm_type all_gather, CP 2, packing on, TransformerEngine 2.17. Good: p2p, or TransformerEngine 2.18.
+    Bad: cp_comm_type all_gather, CP 2, packing on, TransformerEngine 2.17.
+    Good: cp_comm_type p2p, or TransformerEngine 2.18.
     Fix: Set model.cp_comm_type to p2p. Noticed: first step. Evidence: read in TransformerEngine 2.17.1; 2.18 has it.
     Source: PSB704; TE/dot_product_attention/context_parallel.py:3064, utils.py:1166
     """

@@ -106,7 +106,8 @@ def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     """The full iteration is captured, and packed rows bring a maximum length that is copied to the CPU inside.
 
     Why: Crash at capture, by reading: the forward step copies max_seqlen_q to the CPU, which CUDA refuses in a capture.
-    Bad: cuda_graph_impl full_iteration, enable_offline_packing true. Good: transformer_engine with [mlp].
+    Bad: cuda_graph_impl full_iteration, enable_offline_packing true.
+    Good: cuda_graph_impl transformer_engine with [mlp].
     Fix: Capture parts without attention instead, or try two steps on one node first.
     Source: bridge/training/gpt_step.py, get_batch_from_iterator; core/full_cuda_graph.py
     """

@@ -66,7 +66,8 @@ def gated_delta_net_on_old_core(run: Run) -> Found:
     """Packing is on for a model with gated delta net layers, and megatron-core is older than their packed rows.
 
     Why: Crash at the first step: NotImplementedError, packed rows came to these layers with megatron-core 0.18.
-    Bad: Qwen3-Next packed with megatron-core 0.17.1. Good: unpacked, or packed with 0.19.2.
+    Bad: Qwen3-Next packed with megatron-core 0.17.1.
+    Good: Qwen3-Next unpacked with megatron-core 0.17.1, or packed with 0.19.2.
     Fix: Install megatron-core 0.18 or newer, or set dataset.enable_offline_packing to false.
     Evidence: Megatron-LM #2645; the packed path read in megatron-core 0.19.2.
     Source: PSB907; core/ssm/gated_delta_net/gdn.py:95-125
