@@ -19,7 +19,6 @@ from bridgepack.data.tokenizers.engine_checks import check_texts, checked_engine
 from bridgepack.data.tokenizers.engines import Engine, EngineDiffersError, FlatIds, joined, reference_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.records import Example
 from tests.support.tokenizers import CHATML, FAMILIES, Family, write_tokenizer
 
 ENGINES = ("gigatoken", "fastokens")
@@ -59,7 +58,7 @@ def test_reference_rows(reference_data: Path, name: str, engine: str) -> None:
     markers = DEEPSEEK_MARKERS if name == "deepseek_v3" else None
     chat = ChatEncoder(tokenizer, ChatPreprocessing(assistant_markers=markers), {})
     pairs = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(kind="prompt_completion"))
-    rows = [Example(file_index=0, row=1, columns=row) for row in _chats(reference_data)]
+    rows = list(_chats(reference_data))
     expected = [str(item) for encoder in (chat, pairs) for item in encode_examples(encoder, rows)]
 
     assert use_engine(tokenizer, engine, LARGE) == (engine, None)

@@ -17,7 +17,7 @@ from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.examples.tokenizer import TURN_END, TURN_START, chatml_template
-from bridgepack.records import DropReason, Example
+from bridgepack.records import DropReason
 from tests.support.conversations import ROLES, hostile_texts, json_values, rows, texts
 from tests.support.cutting import cut, policy_for
 from tests.support.tokenizers import CHATML, loaded_tokenizer
@@ -49,7 +49,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 def _encode(tokenizer: ChatTokenizer, *columns: Mapping[str, Any], **preprocessing: Any) -> list[Encoded | RowError]:
     encoder = ChatEncoder(tokenizer, ChatPreprocessing(**preprocessing), {})
-    return encode_examples(encoder, [Example(file_index=0, row=1, columns=row) for row in columns])
+    return encode_examples(encoder, columns)
 
 
 def _owners(tokenizer: ChatTokenizer, turns: list[Turn]) -> tuple[list[int], list[int | None]]:
@@ -135,7 +135,7 @@ def test_any_row_is_a_pair_or_an_error(tokenizer: ChatTokenizer, row: Any) -> No
     settings = {"kind": "prompt_completion", "over_long": "truncate"}
     encoder = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(**settings))
 
-    whole = encode_examples(encoder, [Example(file_index=0, row=1, columns=row)])
+    whole = encode_examples(encoder, [row])
     encoded = cut(policy_for(settings, 8, tokenizer.eos_token_id), whole)
 
     _assert_encoded_or_refused(encoded, tokenizer)

@@ -14,7 +14,6 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.proof.masks.judges import Judge, judge_of
 from bridgepack.proof.masks.records import RowVerdict
-from bridgepack.records import Example
 from tests.support.small_builds import small_recipe
 from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, THINKING, Family, write_tokenizer
 
@@ -83,7 +82,7 @@ class Judged:
         return cls(encoder=encoder, judge=judge_of(recipe, loaded), tokenizer=loaded)
 
     def encode(self, row: Mapping[str, Any]) -> Encoded | RowError:
-        (made,) = encode_examples(self.encoder, [Example(file_index=0, row=1, columns=row)])
+        (made,) = encode_examples(self.encoder, [row])
         return made
 
     def verdict(self, row: Mapping[str, Any], mask: list[int] | None = None) -> RowVerdict:

@@ -23,7 +23,7 @@ from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import ROW_COLUMNS, Example
+from bridgepack.records import ROW_COLUMNS
 from tests.support.cutting import cut, policy_for
 from tests.support.host_datasets import load_host_tokenizer
 
@@ -149,8 +149,7 @@ def _skipped_tokens(host_tokenizer: Any) -> Any:
 def _outcomes(
     encoder: ChatEncoder | PromptCompletionEncoder, rows: Sequence[Columns], policy: OverLongPolicy | None = None
 ) -> list[Outcome]:
-    examples = [Example(file_index=0, row=number, columns=row) for number, row in enumerate(rows, 1)]
-    encoded = encode_examples(encoder, examples)
+    encoded = encode_examples(encoder, rows)
     made = encoded if policy is None else cut(policy, encoded)
     return [(item.ids, item.mask) if isinstance(item, Encoded) else item for item in made]
 

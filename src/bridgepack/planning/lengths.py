@@ -108,7 +108,7 @@ def _of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
         engines = dict.fromkeys((plan.engine().name, REFERENCE))
         keys = [tokenization_key(tokenization_identity(recipe, spec.tokenizer, engine)) for engine in engines]
         for index, (file, record) in enumerate(zip(plan.files[TRAIN], spec.inputs[TRAIN], strict=True)):
-            for part in iter_ranges(file, index, sha256=record.sha256, max_row_bytes=recipe.data.max_row_bytes):
+            for part in iter_ranges(file, sha256=record.sha256, max_row_bytes=recipe.data.max_row_bytes):
                 num_rows += part.num_rows
                 paths = (store.token_file(key, part, file.view) for key in keys)
                 path = next((path for path in paths if path.exists()), None)

@@ -24,7 +24,7 @@ from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
 from bridgepack.planning.plan import plan_recipe
 from bridgepack.planning.shape import model_shape
-from bridgepack.records import TRAIN, Example
+from bridgepack.records import TRAIN
 
 #: Data that a topology is planned for before any is known: packs of sequences of equal length, as many as a step takes.
 _PER_PACK, _NUM_SEQUENCES = 16, 1 << 12
@@ -57,9 +57,9 @@ def _columns(data: str) -> dict[str, str]:
     row: Mapping[str, Any] = {}
     with suppress(DataError):
         file = find_inputs((data,), "data.train", TRAIN, Path())[0]
-        windows = file_windows(file, 0, max_row_bytes=DataConfig.model_fields["max_row_bytes"].default).windows
+        windows = file_windows(file, max_row_bytes=DataConfig.model_fields["max_row_bytes"].default).windows
         rows = (item for window in windows for _, item in read_range(file, window.part))
-        row = next((item.columns for item in rows if isinstance(item, Example)), row)
+        row = next((item for item in rows if isinstance(item, Mapping)), row)
     is_chat = any(row.get(name) is not None for name in CONVERSATION_COLUMNS)
     return {} if is_chat or {"prompt", "completion"} <= row.keys() else fields_that_read(row)
 

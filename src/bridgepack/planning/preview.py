@@ -18,7 +18,7 @@ from bridgepack.data.reading.rows import read_range, sampled_rows
 from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
-from bridgepack.records import TRAIN, Drop, DropReason, Example
+from bridgepack.records import TRAIN, Drop, DropReason
 from bridgepack.records.results import Result
 
 _COLUMN_ROWS = 100
@@ -213,10 +213,10 @@ def _sequences(file: SampledFile, tokenizer: ChatTokenizer) -> Iterator[Sequence
 def _columns(file: SampledFile) -> dict[str, str]:
     """Return what is in the columns of the first rows of a file."""
     window, _ = min(file.taken, key=lambda taken: taken[0].part.first_row)
-    examples = (item for _, item in read_range(file.file, window.part) if isinstance(item, Example))
+    examples = (item for _, item in read_range(file.file, window.part) if isinstance(item, Mapping))
     found: dict[str, dict[str, None]] = {}
     for example in islice(examples, _COLUMN_ROWS):
-        for name, value in example.columns.items():
+        for name, value in example.items():
             found.setdefault(name, {})[_kind_of(value)] = None
     return {name: " or ".join(kinds) for name, kinds in found.items()}
 

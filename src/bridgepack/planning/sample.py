@@ -105,9 +105,7 @@ def sampled_sources(files: Mapping[str, Sequence[InputFile]], *, max_row_bytes: 
         chosen = sorted({len(members) * step // _MAX_FILES for step in range(_MAX_FILES)})
         sampled = [
             SampledFile(
-                file=members[index],
-                index=index,
-                found=file_windows(members[index], index, max_row_bytes=max_row_bytes),
+                file=members[index], index=index, found=file_windows(members[index], max_row_bytes=max_row_bytes)
             )
             for index in chosen
         ]

@@ -24,7 +24,7 @@ from bridgepack.data.tasks import Progress
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import TRAIN, VALIDATION, BalanceRecord, DropReason, Example, MaskArray, Sequence, TokenArray
+from bridgepack.records import TRAIN, VALIDATION, BalanceRecord, DropReason, MaskArray, Sequence, TokenArray
 from bridgepack.records.token_batches import token_counts
 
 #: Rows that are tokenised together.
@@ -99,7 +99,7 @@ class SourceRows:
             raise DataError(f"{self.names[file_index]} is gone")
         identity = load_stage(self.recipe.model_dump_json()).tokenizer.identity()
         policy = OverLongPolicy.of(self.recipe.resolve(), identity)
-        for row, _, made in encoded_rows(self.recipe, file, file_index, rows):
+        for row, _, made in encoded_rows(self.recipe, file, rows):
             if isinstance(made, RowError):
                 yield row, made, ()
             else:
@@ -118,15 +118,12 @@ class SourceRows:
 EncodedRow = tuple[int, Mapping[str, Any], Encoded | RowError]
 
 
-def encoded_rows(
-    recipe: SFTRecipe, file: InputFile, file_index: int, rows: set[int] | None = None
-) -> Iterator[EncodedRow]:
+def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None) -> Iterator[EncodedRow]:
     """Yield rows of a file with what the stage that tokenises makes of them, in row order; blank lines are no rows.
 
     Args:
         recipe: how.
         file: the file.
-        file_index: its position in the split's list of inputs.
         rows: their numbers, from 1; by default all.
 
     Raises:
@@ -134,11 +131,11 @@ def encoded_rows(
         TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
     """
     encoder = load_stage(recipe.model_dump_json()).encoder
-    for batch in batched(_rows_read(file, file_index, rows, recipe.data.max_row_bytes), _BATCH_ROWS):
-        made = iter(encode_examples(encoder, [item for _, item in batch if isinstance(item, Example)]))
+    for batch in batched(_rows_read(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS):
+        made = iter(encode_examples(encoder, [item for _, item in batch if isinstance(item, Mapping)]))
         for row, item in batch:
-            if isinstance(item, Example):
-                yield row, item.columns, next(made)
+            if isinstance(item, Mapping):
+                yield row, item, next(made)
             else:
                 yield row, {}, item
 
@@ -149,7 +146,7 @@ def num_rows_of(file: InputFile, max_row_bytes: int) -> int:
     Raises:
         DataError: the file cannot be read.
     """
-    return sum(part.num_rows for part in iter_ranges(file, 0, sha256="", max_row_bytes=max_row_bytes))
+    return sum(part.num_rows for part in iter_ranges(file, sha256="", max_row_bytes=max_row_bytes))
 
 
 def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
@@ -205,11 +202,11 @@ def finished_sequences(
 
 
 def _rows_read(
-    file: InputFile, file_index: int, rows: set[int] | None, max_row_bytes: int
-) -> Iterator[tuple[int, Example | RowError]]:
+    file: InputFile, rows: set[int] | None, max_row_bytes: int
+) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
     """Yield wanted rows, all where none are named; ranges without one are passed over, as is what follows the last."""
     last = max(rows, default=0) if rows is not None else None
-    for part in iter_ranges(file, file_index, sha256="", max_row_bytes=max_row_bytes):
+    for part in iter_ranges(file, sha256="", max_row_bytes=max_row_bytes):
         if last is not None and part.first_row > last:
             return
         if rows is None:
@@ -218,7 +215,7 @@ def _rows_read(
             yield from ((row, item) for row, item in _rows_in(file, part) if row in rows)
 
 
-def _rows_in(file: InputFile, part: InputRange) -> Iterator[tuple[int, Example | RowError]]:
+def _rows_in(file: InputFile, part: InputRange) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
     for row, item in read_range(file, part):
-        if isinstance(item, (Example, RowError)):
+        if item is not None:
             yield row, item

@@ -104,15 +104,6 @@ LOSS_CURES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Example:
-    """One source row before tokenisation."""
-
-    file_index: int  #: position of its file in the split's list of inputs
-    row: int  #: 1-based; the line in a JSON Lines file, the row in a Parquet or Arrow file, the element of a JSON array
-    columns: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Sequence:
     """One tokenised example.
 
@@ -144,7 +135,8 @@ class Drop:
     """One input row that gave no sequence."""
 
     file_index: int  #: position of its file in the split's list of inputs
-    row: int  #: 1-based, as in `Example`
+    #: 1-based; the line in a JSON Lines file, the row in a Parquet or Arrow file, the element of a JSON array
+    row: int
     reason: DropReason
     detail: str
 
@@ -154,7 +146,7 @@ class LostContent:
     """What a sequence lacks or garbles of its row."""
 
     file_index: int  #: position of its file in the split's list of inputs
-    row: int  #: 1-based, as in `Example`
+    row: int  #: 1-based, as in `Drop`
     kind: LostKind
     detail: str
 

@@ -16,7 +16,7 @@ from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import DropReason, Example, LostKind
+from bridgepack.records import DropReason, LostKind
 from tests.support.tokenizers import (
     FAMILIES,
     GPT_OSS_FAMILY,
@@ -53,7 +53,7 @@ def refusal(*turns: Mapping[str, Any], **settings: Any) -> str:
 
 def encoded(tokenizer: ChatTokenizer, turns: Sequence[Mapping[str, Any]], **settings: Any) -> Encoded | RowError:
     encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings), {})
-    (found,) = encode_examples(encoder, [Example(file_index=0, row=1, columns={"messages": list(turns)})])
+    (found,) = encode_examples(encoder, [{"messages": list(turns)}])
     return found
 
 
@@ -254,7 +254,7 @@ COLUMN = {"chat_template_kwargs_column": "variables"}
 def texts_of_rows(tokenizer: ChatTokenizer, *variables: Any, **settings: Any) -> list[str | RowError]:
     encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings), {})
     turns = CONVERSATION[:4]
-    examples = [Example(file_index=0, row=1, columns={"messages": turns, "variables": item}) for item in variables]
+    examples = [{"messages": turns, "variables": item} for item in variables]
     found = encode_examples(encoder, examples)
     return [tokenizer.decode(item.ids) if isinstance(item, Encoded) else item for item in found]
 
@@ -287,15 +287,14 @@ def test_variables_of_recipe_and_row_reach_the_template(tmp_path: Path) -> None:
     ],
 )
 def test_variables_that_are_not_read_are_told(tmp_path: Path, given: Any, told: str | None) -> None:
-    columns = {"messages": CONVERSATION[:2], "chat_template_kwargs": given}
-    example, tokenizer = Example(file_index=0, row=1, columns=columns), with_config(tmp_path)
+    columns, tokenizer = {"messages": CONVERSATION[:2], "chat_template_kwargs": given}, with_config(tmp_path)
 
-    (found,) = encode_examples(ChatEncoder(tokenizer, ChatPreprocessing(), {}), [example])
+    (found,) = encode_examples(ChatEncoder(tokenizer, ChatPreprocessing(), {}), [columns])
     assert isinstance(found, Encoded)
     detail = f"the column chat_template_kwargs gives {told}, which the template reads"
     assert found.losses == (() if told is None else ((LostKind.TEMPLATE_KWARGS, detail),))
     settings = ChatPreprocessing(chat_template_kwargs_column="chat_template_kwargs")
-    (read_too,) = encode_examples(ChatEncoder(tokenizer, settings, {}), [example])
+    (read_too,) = encode_examples(ChatEncoder(tokenizer, settings, {}), [columns])
     assert isinstance(read_too, RowError) or not read_too.losses
 
 
@@ -305,7 +304,7 @@ def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:
     turns = [dict(CONVERSATION[0], content="<|im_end|>"), *CONVERSATION[1:4]]  # so that nothing is found by scanning
     columns = {"messages": turns, "variables": {"enable_thinking": False, "date_string": "2 May"}}
 
-    (found,) = encode_examples(encoder, [Example(file_index=0, row=1, columns=columns)])
+    (found,) = encode_examples(encoder, [columns])
     assert isinstance(found, Encoded)
     spans = tokenizer.decode([token for token, bit in zip(found.ids, found.mask, strict=True) if bit])
     assert spans == "<think></think>one<|im_end|>\n<think></think>two<|im_end|>\n"

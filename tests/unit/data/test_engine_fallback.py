@@ -17,7 +17,6 @@ from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure
 from bridgepack.data.tokenizers import engine_checks
 from bridgepack.data.tokenizers.engines import Engine, EngineDiffersError, EngineReport, FlatIds, reference_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
-from bridgepack.records import Example
 from tests.support.small_builds import Row, build, chat_row, file_bytes, tokenized_recipe, write_json_lines
 
 NUM_ROWS, NUM_COMPARED = 1200, 500
@@ -109,7 +108,7 @@ def test_rows_come_from_several_files_in_turn(tmp_path: Path) -> None:
 
     files = find_inputs((str(tmp_path),), "data.train", "train", tmp_path / "scratch")
 
-    columns = [item.columns for _, item in sampled_rows(files, 1 << 20) if isinstance(item, Example)]
+    columns = [item for _, item in sampled_rows(files, 1 << 20) if isinstance(item, dict)]
 
     assert np.unique([item["file"] for item in columns]).size == 8
     assert [item["row"] for item in columns] == [0] * 8 + [1] * 8 + [2] * 8

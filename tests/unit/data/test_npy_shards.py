@@ -52,17 +52,17 @@ def _batches(path: Path, max_tokens: int = NO_LIMIT) -> list[RowBatch]:
 def test_facts_and_rows_of_a_sound_file(tmp_path: Path) -> None:
     path = _write(tmp_path / "s.npy")
 
-    facts = read_npy_facts(path, "s.npy", "0f")
+    facts = read_npy_facts(path, "s.npy")
     (batch,) = _batches(path)
 
-    assert (facts.path, facts.exists, facts.num_bytes, facts.sha256) == ("s.npy", True, path.stat().st_size, "0f")
+    assert (facts.path, facts.exists, facts.num_bytes) == ("s.npy", True, path.stat().st_size)
     assert (facts.format, facts.num_rows, facts.columns) == ("npy", 2, SOUND_COLUMNS)
     assert (facts.read_error, facts.layout_error, facts.value_types, facts.forbidden_globals) == (None, None, {}, ())
     assert (batch.shard, batch.first_row, batch.num_rows) == ("s.npy", 0, 2)
     for index, row in enumerate(ROWS):
         assert {name: getattr(batch.row(index), name).tolist() for name in SOUND_COLUMNS} == row
     empty = _write(tmp_path / "empty.npy", [])
-    assert (read_npy_facts(empty, "s.npy", None).num_rows, _batches(empty)) == (0, [])
+    assert (read_npy_facts(empty, "s.npy").num_rows, _batches(empty)) == (0, [])
 
 
 @pytest.mark.parametrize(("max_tokens", "first_rows"), [(1, [0, 1, 2]), (7, [0, 1]), (6, [0, 1]), (13, [0])])
@@ -79,7 +79,7 @@ def test_every_protocol_that_numpy_writes(tmp_path: Path, protocol: int) -> None
     array[:] = _changed(seq_start_id=np.zeros(1, dtype=np.int32))
     path = _write_pickle(tmp_path / "s.npy", pickle.dumps(array, protocol=protocol))
 
-    facts = read_npy_facts(path, "s.npy", None)
+    facts = read_npy_facts(path, "s.npy")
 
     if protocol == 5:
         assert facts.forbidden_globals == (f"numpy.{'_core' if hasattr(np, '_core') else 'core'}.numeric._frombuffer",)
@@ -101,7 +101,7 @@ def test_arrays_and_tuples_are_named_and_read_as_lists_of_numpy_numbers_are(
 ) -> None:
     path = _write(tmp_path / "s.npy", _changed(loss_mask=mask))
 
-    facts = read_npy_facts(path, "s.npy", None)
+    facts = read_npy_facts(path, "s.npy")
 
     assert facts.value_types == ({"loss_mask": value_types} if value_types else {})
     assert (facts.columns, facts.read_error) == (SOUND_COLUMNS, None)
@@ -124,7 +124,7 @@ def test_arrays_and_tuples_are_named_and_read_as_lists_of_numpy_numbers_are(
 def test_columns(tmp_path: Path, rows: list[Any], columns: dict[str, str]) -> None:
     path = _write(tmp_path / "s.npy", rows)
 
-    facts = read_npy_facts(path, "s.npy", None)
+    facts = read_npy_facts(path, "s.npy")
 
     assert (facts.columns, facts.read_error) == (columns, None)
     if columns.get("loss_mask") == "list<element: double>":
@@ -162,7 +162,7 @@ def test_file_of_another_layout(tmp_path: Path, array: Any, message: str) -> Non
     path = tmp_path / "s.npy"
     np.save(path, array)
 
-    facts = read_npy_facts(path, "s.npy", None)
+    facts = read_npy_facts(path, "s.npy")
 
     assert facts.layout_error is not None
     assert facts.layout_error.startswith(message)
@@ -183,7 +183,7 @@ def test_code_in_a_pickle_is_named_and_not_run(tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     path = _write(tmp_path / "s.npy", [*ROWS, _RunsOnLoad(f"touch {marker}")])
 
-    facts = read_npy_facts(path, "s.npy", None)
+    facts = read_npy_facts(path, "s.npy")
     with pytest.raises(ArtifactError, match=r"its pickle asks for \w+\.system, which is not run"):
         _batches(path)
 
@@ -207,7 +207,7 @@ def test_code_in_a_pickle_is_named_and_not_run(tmp_path: Path) -> None:
     ],
 )
 def test_names_that_are_not_allowed(tmp_path: Path, payload: bytes, name: str) -> None:
-    assert read_npy_facts(_write_pickle(tmp_path / "s.npy", payload), "s.npy", None).forbidden_globals == (name,)
+    assert read_npy_facts(_write_pickle(tmp_path / "s.npy", payload), "s.npy").forbidden_globals == (name,)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_names_that_are_not_allowed(tmp_path: Path, payload: bytes, name: str) -
     ],
 )
 def test_odd_pickles_raise_nothing(tmp_path: Path, payload: bytes) -> None:
-    facts = read_npy_facts(_write_pickle(tmp_path / "s.npy", payload), "s.npy", None)
+    facts = read_npy_facts(_write_pickle(tmp_path / "s.npy", payload), "s.npy")
 
     assert facts.read_error
     assert facts.forbidden_globals == ()
@@ -233,7 +233,7 @@ def test_file_that_is_cut_off_or_not_there(tmp_path: Path, num_bytes: int | None
     if num_bytes is not None:
         path.write_bytes(_write(path).read_bytes()[:num_bytes])
 
-    facts = read_npy_facts(path, "s.npy", None)
+    facts = read_npy_facts(path, "s.npy")
 
     assert (facts.exists, facts.format, bool(facts.read_error)) == (num_bytes is not None, "npy", num_bytes is not None)
     assert (facts.layout_error, facts.forbidden_globals, facts.num_rows) == (None, (), None)
@@ -258,7 +258,7 @@ def test_absurd_headers_are_refused(tmp_path: Path, header: bytes) -> None:
     path = tmp_path / "s.npy"
     path.write_bytes(header)
 
-    assert read_npy_facts(path, "s.npy", None).read_error
+    assert read_npy_facts(path, "s.npy").read_error
 
 
 @settings(max_examples=300, deadline=None)
@@ -272,7 +272,7 @@ def test_any_changed_byte_gives_facts_or_rows(
     content[position % len(content)] = byte
     path.write_bytes(content)
 
-    facts = read_npy_facts(path, "s.npy", None)
+    facts = read_npy_facts(path, "s.npy")
 
     try:
         num_rows = sum(batch.num_rows for batch in iter_npy_batches(path, "s.npy", max_tokens=NO_LIMIT))

@@ -11,7 +11,6 @@ from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.examples import train_chatml_tokenizer
-from bridgepack.records import Example
 from tests.support.cutting import cut, policy_for
 
 
@@ -26,7 +25,7 @@ def _encode(tokenizer: ChatTokenizer, prompt: str, completion: str, **settings: 
     settings = {"kind": "prompt_completion", "over_long": "truncate", **settings}
     encoder = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(**settings))
     columns = {"prompt": prompt, "completion": completion}
-    whole = encode_examples(encoder, [Example(file_index=0, row=1, columns=columns)])
+    whole = encode_examples(encoder, [columns])
     (encoded,) = cut(policy_for(settings, 4, tokenizer.eos_token_id), whole)
     assert isinstance(encoded, Encoded)
     return encoded

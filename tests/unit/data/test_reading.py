@@ -22,7 +22,6 @@ from bridgepack.data.reading.lines import iter_line_blocks
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.rows import read_range, rows_apart
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import Example
 
 Found = list[tuple[int, Any]]
 LINES = b'{"a": 1}\n{"a": 2}\n\n{"a": 3}'
@@ -36,8 +35,8 @@ def _file(path: Path) -> InputFile:
     return file
 
 
-def _ranges(file: InputFile, file_index: int = 0, *, max_row_bytes: int = 1 << 25) -> list[InputRange]:
-    return list(ranges.iter_ranges(file, file_index, sha256=hash_file(file.path), max_row_bytes=max_row_bytes))
+def _ranges(file: InputFile, *, max_row_bytes: int = 1 << 25) -> list[InputRange]:
+    return list(ranges.iter_ranges(file, sha256=hash_file(file.path), max_row_bytes=max_row_bytes))
 
 
 def _read(path: Path, **options: int) -> Found:
@@ -52,7 +51,7 @@ def _read(path: Path, **options: int) -> Found:
 def _shown(row: int, item: Any) -> tuple[int, Any]:
     if item is None:
         return row, "blank"
-    return row, item.reason if isinstance(item, RowError) else item.columns
+    return row, item.reason if isinstance(item, RowError) else item
 
 
 def _read_bytes(tmp_path: Path, name: str, content: bytes) -> Found:
@@ -144,10 +143,10 @@ ODD_LINES = (
 @pytest.mark.parametrize("line", [*ODD_LINES, *(line for line, _ in BAD_LINES)], ids=lambda line: repr(line[:40]))
 def test_lines_are_read_the_same_with_json_alone(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("orjson")
-    found = read_line(line, 1, 2)
+    found = read_line(line)
     monkeypatch.setattr(json_rows, "_LOADS", None)
 
-    again = read_line(line, 1, 2)
+    again = read_line(line)
     assert (repr(found), str(found)) == (repr(again), str(again))
 
 
@@ -306,10 +305,10 @@ def test_ranges_hold_every_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 5)
     (tmp_path / "a.jsonl").write_bytes(LINES)
 
-    parts = _ranges(_file(tmp_path / "a.jsonl"), 3)
+    parts = _ranges(_file(tmp_path / "a.jsonl"))
 
-    places = [(part.file_index, part.first_row, part.start, part.stop, part.num_bytes) for part in parts]
-    assert places == [(3, 1, 0, 9, 9), (3, 2, 9, 18, 9), (3, 3, 18, 27, 9)]
+    places = [(part.first_row, part.start, part.stop, part.num_bytes) for part in parts]
+    assert places == [(1, 0, 9, 9), (2, 9, 18, 9), (3, 18, 27, 9)]
 
 
 def test_content_of_a_range_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,11 +487,11 @@ def test_elements_that_are_bad_rows_cost_their_own_row_only(tmp_path: Path) -> N
 def test_any_row_comes_back(columns: dict[str, Any], is_ascii: bool) -> None:
     text = json.dumps(columns, ensure_ascii=is_ascii)
 
-    found = read_line(text.encode(errors="surrogatepass"), 0, 1)
+    found = read_line(text.encode(errors="surrogatepass"))
 
-    assert isinstance(found, (Example, RowError))
-    if isinstance(found, Example):
-        assert repr(dict(found.columns)) == repr(json.loads(text))
+    assert isinstance(found, (dict, RowError))
+    if isinstance(found, dict):
+        assert repr(found) == repr(json.loads(text))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
@@ -501,7 +500,7 @@ def test_a_file_that_goes_on_with_blank_lines_is_refused(tmp_path: Path, name: s
         content = b'{"a": 1}\n' + b"\n" * num_blank
         (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
         (file,) = find_inputs((str(tmp_path / name),), "data.train", "training", tmp_path)
-        return sum(part.num_rows for part in ranges.iter_ranges(file, 0, sha256="", max_row_bytes=1 << 30))
+        return sum(part.num_rows for part in ranges.iter_ranges(file, sha256="", max_row_bytes=1 << 30))
 
     assert num_rows(200_000) == 200_001
     with pytest.raises(DataError, match=r"1,048,576 bytes of blank lines from row \d+ on. Remove them"):

@@ -16,7 +16,6 @@ from bridgepack.data.sequences.encoder import TokenizedEncoder, encoder_of, text
 from bridgepack.data.tokenizers import templates
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError, TokenizerError
-from bridgepack.records import Example
 from tests.support.small_builds import (
     WITHOUT_TORCH,
     build,
@@ -160,7 +159,7 @@ def test_template_that_takes_too_long_stops_the_build(
 def test_long_row_is_probed_by_its_beginning(chatml_tokenizer: Path) -> None:
     recipe = small_recipe("a.jsonl", chatml_tokenizer)
     encoder = encoder_of(recipe.resolve(), load_tokenizer(recipe.tokenizer))
-    rows = [(0, Example(file_index=0, row=0, columns=chat_row("long", "word " * 1000)))]
+    rows = [(0, chat_row("long", "word " * 1000))]
 
     assert [len(text) for text in texts_of_rows(encoder, rows, max_characters=100)] == [100]
 

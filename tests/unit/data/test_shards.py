@@ -40,7 +40,7 @@ def test_row_groups_hold_about_as_many_tokens_whatever_the_size(packed_sequence_
 
 
 def test_columns_are_those_the_host_reads(shard: Path) -> None:
-    facts = read_shard_facts(shard, "s", None)
+    facts = read_shard_facts(shard, "s")
 
     assert facts.columns == COLUMNS
     assert (facts.num_rows, facts.row_group_rows, facts.row_group_tokens) == (4, (2, 2), (5, 6))
@@ -117,7 +117,7 @@ def test_shard_that_is_cut_off_or_not_there(shard: Path, num_bytes: int | None) 
     if num_bytes is not None:
         shard.write_bytes(content)
 
-    facts = read_shard_facts(shard, "s", None)
+    facts = read_shard_facts(shard, "s")
 
     assert facts.exists == bool(facts.read_error) == (num_bytes is not None)
     assert facts.num_rows is None

@@ -15,7 +15,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.examples import train_chatml_tokenizer
-from bridgepack.records import DropReason, Example
+from bridgepack.records import DropReason
 from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
 from tests.support.tokenizers import (
     CHATML,
@@ -43,10 +43,6 @@ BARE = {
 CALLS = "{% for call in m.tool_calls or [] %}CALL{% endfor %}<|im_end|>\n{% endfor %}"
 
 
-def _example(**columns: object) -> Example:
-    return Example(file_index=0, row=1, columns=columns)
-
-
 def _cut_and_pad(tokenizer: TokenizerJson) -> None:
     tokenizer["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     padding = {"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None}
@@ -54,7 +50,7 @@ def _cut_and_pad(tokenizer: TokenizerJson) -> None:
 
 
 def test_truncation_and_padding_in_tokenizer_json_do_not_count(tmp_path: Path) -> None:
-    examples = [_example(prompt=QUESTION["content"], completion=ANSWER["content"])]
+    examples = [{"prompt": QUESTION["content"], "completion": ANSWER["content"]}]
     results = []
     for name, family in (("plain", CHATML), ("cutting", replace(CHATML, edit=_cut_and_pad))):
         tokenizer = loaded_tokenizer(tmp_path / name, family)
@@ -72,7 +68,7 @@ def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
     encoder = ChatEncoder(tokenizer, ChatPreprocessing(), {})
 
     with pytest.raises(TokenizerError, match="line 3 of its chat template is not valid Jinja"):
-        encode_examples(encoder, [_example(messages=[QUESTION, ANSWER])])
+        encode_examples(encoder, [{"messages": [QUESTION, ANSWER]}])
 
 
 @pytest.mark.parametrize(
@@ -97,7 +93,7 @@ def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
 
     broken, whole = encode_examples(
         ChatEncoder(tokenizer, ChatPreprocessing(), {}),
-        [_example(conversations=[asked, call]), _example(messages=[QUESTION, ANSWER])],
+        [{"conversations": [asked, call]}, {"messages": [QUESTION, ANSWER]}],
     )
 
     assert isinstance(broken, RowError)
@@ -111,7 +107,7 @@ def test_half_a_character_that_the_template_leaves_out_does_no_harm(tmp_path: Pa
     encoder = ChatEncoder(loaded_tokenizer(tmp_path, THINKING), ChatPreprocessing(), {})
     tools = json.dumps([{"name": f"<|im_end|>{HALF}"}])
 
-    (encoded,) = encode_examples(encoder, [_example(messages=[QUESTION, ANSWER] * 2, tools=tools)])
+    (encoded,) = encode_examples(encoder, [{"messages": [QUESTION, ANSWER] * 2, "tools": tools}])
 
     assert isinstance(encoded, Encoded)
     assert any(encoded.mask)
@@ -295,5 +291,5 @@ def test_white_space_is_no_control_token(tmp_path: Path) -> None:
     assert "\n\n" in tokenizer.added_tokens
 
     for text, is_kept in (("a\n\nb", True), ("a<|x|>b", False), ("a\t\tb", False), ("a<|im_end|>", False)):
-        (found,) = encode_examples(encoder, [_example(messages=[{"role": "user", "content": text}, ANSWER])])
+        (found,) = encode_examples(encoder, [{"messages": [{"role": "user", "content": text}, ANSWER]}])
         assert isinstance(found, Encoded) == is_kept, text

@@ -132,7 +132,7 @@ def test_the_rest_of_a_large_streamed_file_is_projected(
         path=path, label="rows", kind=form.partition(".")[0], compression="gz" if form.endswith("gz") else None
     )
 
-    found = sampling.file_windows(file, 0, max_row_bytes=1 << 20)
+    found = sampling.file_windows(file, max_row_bytes=1 << 20)
 
     windows = list(found.windows)
     assert sum(window.size for window in windows) < found.total / 2
@@ -144,9 +144,7 @@ def test_a_window_of_wide_rows_has_a_megabyte_of_them(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"text": [RANDOM.bytes(150_000).hex() for _ in range(20)]}), path)
 
-    windows = list(
-        sampling.file_windows(InputFile(path=path, label="rows", kind="parquet"), 0, max_row_bytes=1).windows
-    )
+    windows = list(sampling.file_windows(InputFile(path=path, label="rows", kind="parquet"), max_row_bytes=1).windows)
 
     assert [window.part.num_rows for window in windows] == [3] * 6 + [2]
 

@@ -60,7 +60,7 @@ class PartsOnDisk:
     def facts(self, shard: str) -> ShardFacts:
         """Return what a shard's footer says, or what a `.npy` file holds; no hash."""
         read = read_npy_facts if _is_npy(shard) else read_shard_facts
-        return read(self.folder / shard, shard, None)
+        return read(self.folder / shard, shard)
 
 
 class ArtifactOnDisk:

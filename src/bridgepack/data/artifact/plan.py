@@ -18,7 +18,6 @@ from bridgepack.data.shards.arrow_numbers import numpy_array
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
 
-PLAN_COLUMNS = ("pack", "position", "file_index", "row", "runtime_length", "is_truncated")
 #: Column of the plans of recipes that split rows.
 FIRST_TOKEN = "first_token"
 #: Packs that one filter names; a longer one costs more than it saves.

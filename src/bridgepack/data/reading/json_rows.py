@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bridgepack.errors import RowError
-from bridgepack.records import DropReason, Example
+from bridgepack.records import DropReason
+
+#: Columns of a source row.
+Row = Mapping[str, Any]
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SPACE = b" \t\r\n\xef\xbb\xbf"
@@ -27,7 +30,7 @@ class BrokenJson(RowError):
     """A text that is no JSON; in an array it casts doubt on where every later element begins."""
 
 
-def read_line(line: bytes, file_index: int, row: int) -> Example | RowError | None:
+def read_line(line: bytes) -> Row | RowError | None:
     """Return a line's row or its error; None for a line without anything on it."""
     value: Any = None
     if _LOADS is not None and _LONG_NUMBER not in line.translate(_DIGITS):
@@ -36,25 +39,25 @@ def read_line(line: bytes, file_index: int, row: int) -> Example | RowError | No
         except ValueError:  # `json` takes more (NaN), and words the rest
             value = None
     if type(value) is dict:
-        return Example(file_index=file_index, row=row, columns=value)
+        return value
     if not line.strip(_SPACE):
         return None
-    return _slowly(line, file_index, row)
+    return _slowly(line)
 
 
-def names_of(columns: Mapping[Any, Any]) -> str:
+def names_of(columns: Row) -> str:
     """Return the columns that a row has, for messages."""
     return ", ".join(sorted(map(str, columns)))[:200] or "no fields"
 
 
-def row_of(value: Any, file_index: int, row: int) -> Example | RowError:
+def row_of(value: Any) -> Row | RowError:
     """Return a value that was read as a row, or why it is none."""
     if not isinstance(value, Mapping):
         return RowError(DropReason.NOT_AN_OBJECT, f"a {type(value).__name__}; a row must be an object")
-    return Example(file_index=file_index, row=row, columns=value)
+    return value
 
 
-def _slowly(line: bytes, file_index: int, row: int) -> Example | RowError:
+def _slowly(line: bytes) -> Row | RowError:
     try:
         text = line.decode("utf-8-sig")
         value = json.loads(text)
@@ -68,4 +71,4 @@ def _slowly(line: bytes, file_index: int, row: int) -> Example | RowError:
         start = line[:60].rstrip(b"\r\n").decode(errors="replace")
         kind = BrokenJson if isinstance(error, (json.JSONDecodeError, RecursionError)) else RowError
         return kind(DropReason.INVALID_JSON, f"{error}; the line begins {start!r}")
-    return row_of(value, file_index, row)
+    return row_of(value)

@@ -24,7 +24,6 @@ _RANGES_PER_FILE = 256
 class InputRange:
     """Consecutive rows of one file; every row of a file lies in exactly one range."""
 
-    file_index: int  #: position of the file in the split's list of inputs
     first_row: int  #: 1-based number of its first row (line, array element or row of a table)
     num_rows: int  #: rows in it, blank lines among them
     sha256: str  #: names its content; equal hashes mean equal rows
@@ -36,7 +35,7 @@ class InputRange:
     num_bytes: int = 0  #: its share of the file's size, for showing progress; 0 where that is not known
 
 
-def iter_ranges(file: InputFile, file_index: int, *, sha256: str, max_row_bytes: int) -> Iterator[InputRange]:
+def iter_ranges(file: InputFile, *, sha256: str, max_row_bytes: int) -> Iterator[InputRange]:
     """Yield a file's ranges in order; where they are cut has no influence on the rows.
 
     A row of more than `max_row_bytes` is a range of its own, and is not read; `sha256` is of the file's bytes.
@@ -45,7 +44,7 @@ def iter_ranges(file: InputFile, file_index: int, *, sha256: str, max_row_bytes:
         DataError: when the file cannot be read, or goes on with blank lines.
     """
     if is_table(file):
-        yield from _table_ranges(file, file_index, sha256, max_row_bytes)
+        yield from _table_ranges(file, sha256, max_row_bytes)
         return
     row = 1
     with open_stream(file.path, file.compression) as stream:
@@ -55,7 +54,6 @@ def iter_ranges(file: InputFile, file_index: int, *, sha256: str, max_row_bytes:
                 raise DataError(f"{file.label}: {len(content):,} bytes of blank lines from row {row} on. Remove them.")
             num_rows = 1 if content is None else content.count(b"\n") + (not content.endswith(b"\n"))
             yield InputRange(
-                file_index=file_index,
                 first_row=row,
                 num_rows=num_rows,
                 sha256=hashlib.sha256(b"oversized:%d" % (stop - start) if content is None else content).hexdigest(),
@@ -78,12 +76,11 @@ def is_streamed(file: InputFile) -> bool:
     return file.kind == JSON_ARRAY or file.compression is not None
 
 
-def _table_ranges(file: InputFile, file_index: int, sha256: str, max_row_bytes: int) -> Iterator[InputRange]:
+def _table_ranges(file: InputFile, sha256: str, max_row_bytes: int) -> Iterator[InputRange]:
     sizes = group_sizes(file)
     num_rows = sum(rows for rows, _ in sizes)
     for start, stop in _cut(sizes):
         yield InputRange(
-            file_index=file_index,
             first_row=start + 1,
             num_rows=stop - start,
             sha256=hashlib.sha256(f"{file.kind}:{sha256}:{start}:{stop}".encode()).hexdigest(),

@@ -11,10 +11,10 @@ from bridgepack.data.reading.columns import arrow_table, parquet_cursor
 from bridgepack.data.reading.decompression import open_stream
 from bridgepack.data.reading.inputs import JSON_ARRAY, PARQUET, InputFile
 from bridgepack.data.reading.json_arrays import broken_array
-from bridgepack.data.reading.json_rows import BrokenJson, read_line, row_of
+from bridgepack.data.reading.json_rows import BrokenJson, Row, read_line, row_of
 from bridgepack.data.reading.ranges import InputRange, is_table, iter_ranges
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import DropReason, Example
+from bridgepack.records import DropReason
 
 #: Rows of a table that are decoded together, at most, and in how many batches a range is, at least: a range of few
 #: rows has large ones.
@@ -24,9 +24,8 @@ _SAMPLED_FILES, _SAMPLED_ROWS = 8, 500
 #: Row, list of turns, turn.
 _TURN_DEPTH = 2
 
-#: 1-based row number, and the example or the row's error; None for a line without anything on it, which is counted and
-#: is no row.
-RowRead = tuple[int, Example | RowError | None]
+#: 1-based row number, and the row or its error; None for a line without anything on it, which is counted and is no row.
+RowRead = tuple[int, Row | RowError | None]
 
 
 def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
@@ -65,20 +64,20 @@ def has_row(file: InputFile, max_row_bytes: int) -> bool:
     Raises:
         DataError: when it cannot be read.
     """
-    parts = iter_ranges(file, 0, sha256="", max_row_bytes=max_row_bytes)
+    parts = iter_ranges(file, sha256="", max_row_bytes=max_row_bytes)
     return any(item is not None for part in parts for _, item in read_range(file, part))
 
 
 def sampled_rows(files: Sequence[InputFile], max_row_bytes: int) -> Iterator[RowRead]:
     """Yield rows from the beginning of some of the files, in turn; a file that cannot be read gives none."""
     chosen = {len(files) * number // _SAMPLED_FILES for number in range(_SAMPLED_FILES)} if files else ()
-    in_turn = zip_longest(*(_first_rows(files[index], index, max_row_bytes) for index in sorted(chosen)))
+    in_turn = zip_longest(*(_first_rows(files[index], max_row_bytes) for index in sorted(chosen)))
     yield from (row for group in in_turn for row in group if row is not None)
 
 
-def _first_rows(file: InputFile, index: int, max_row_bytes: int) -> Iterator[RowRead]:
+def _first_rows(file: InputFile, max_row_bytes: int) -> Iterator[RowRead]:
     try:
-        for part in islice(iter_ranges(file, index, sha256="", max_row_bytes=max_row_bytes), 1):
+        for part in islice(iter_ranges(file, sha256="", max_row_bytes=max_row_bytes), 1):
             if not part.is_oversized:
                 yield from islice(read_range(file, part), _SAMPLED_ROWS)
     except DataError:  # the build itself says so, where its turn comes
@@ -103,7 +102,7 @@ def lines_of(file: InputFile, part: InputRange) -> bytes:
 
 def _parsed(lines: Iterable[bytes], file: InputFile, part: InputRange) -> Iterator[RowRead]:
     for row, line in enumerate(lines, part.first_row):
-        found = read_line(line, part.file_index, row)
+        found = read_line(line)
         if file.kind == JSON_ARRAY and (found is None or isinstance(found, BrokenJson)):
             raise broken_array(file.label, f"element {row}: {'there is none' if found is None else found.detail}")
         yield row, _seen(found, file)
@@ -118,15 +117,15 @@ def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator
     values = (value for batch in batches for value in _bounded_rows(batch, part.max_row_bytes))
     for row, value in enumerate(values, part.first_row):
         is_bad = isinstance(value, RowError)
-        yield row, value if is_bad else _seen(row_of(_without_nulls(value), part.file_index, row), file)
+        yield row, value if is_bad else _seen(row_of(_without_nulls(value)), file)
 
 
-def _seen[Read: Example | RowError | BrokenJson | None](read: Read, file: InputFile) -> Read | Example | RowError:
+def _seen(found: Row | RowError | None, file: InputFile) -> Row | RowError | None:
     """Return a row with its columns as they are read, or its error."""
-    if file.view is None or not isinstance(read, Example):
-        return read
+    if file.view is None or found is None or isinstance(found, RowError):
+        return found
     try:
-        return replace(read, columns=file.view.seen(read.columns))
+        return file.view.seen(found)
     except RowError as error:
         return error
 

@@ -37,19 +37,19 @@ class Window:
     has_row_numbers: bool = True  #: its first row's number is known, not guessed
 
 
-def file_windows(file: InputFile, index: int, *, max_row_bytes: int) -> FileWindows:
-    """Return windows of a file, at position `index` of its split's inputs; all of them are all of a small file.
+def file_windows(file: InputFile, *, max_row_bytes: int) -> FileWindows:
+    """Return windows of a file; all of them are all of a small file.
 
     Raises:
         DataError: when it cannot be read, now or as the windows are taken.
     """
     if is_table(file):
-        return _table_windows(file, index, max_row_bytes)
+        return _table_windows(file, max_row_bytes)
     size = file.num_bytes
     if not is_streamed(file) and size > _WHOLE_BYTES:
-        return FileWindows(windows=_sought_windows(file, index, max_row_bytes), total=size)
+        return FileWindows(windows=_sought_windows(file, max_row_bytes), total=size)
     parts, num_bytes, is_whole = [], 0, True
-    for part in iter_ranges(file, index, sha256="", max_row_bytes=max_row_bytes):
+    for part in iter_ranges(file, sha256="", max_row_bytes=max_row_bytes):
         if num_bytes >= _HEAD_BYTES:
             is_whole = False
             break
@@ -72,12 +72,12 @@ def _pieces(file: InputFile, part: InputRange) -> Iterator[Window]:
     lines, position, row = lines_of(file, part), 0, part.first_row
     while position < len(lines):
         end = lines.find(b"\n", position + _WINDOW_BYTES) + 1 or len(lines)
-        yield _window(part.file_index, row, lines[position:end], part.start + position)
+        yield _window(row, lines[position:end], part.start + position)
         row += lines.count(b"\n", position, end)
         position = end
 
 
-def _sought_windows(file: InputFile, index: int, max_row_bytes: int) -> Iterator[Window]:
+def _sought_windows(file: InputFile, max_row_bytes: int) -> Iterator[Window]:
     """Yield the lines that begin within so many bytes from places that lie evenly in a large file of lines."""
     bytes_per_row = 0.0
     for start in _spread([file.num_bytes * place // MAX_WINDOWS for place in range(MAX_WINDOWS)]):
@@ -89,15 +89,14 @@ def _sought_windows(file: InputFile, index: int, max_row_bytes: int) -> Iterator
                 content += stream.readline(max_row_bytes + 1)
         for begin, end, lines in iter_line_blocks(io.BytesIO(content), max_row_bytes):
             row = 1 + round((first + begin) / bytes_per_row) if bytes_per_row else 1
-            window = _window(index, row, content[begin:end], first + begin)
+            window = _window(row, content[begin:end], first + begin)
             bytes_per_row = bytes_per_row or window.size / window.part.num_rows
             part = replace(window.part, is_oversized=lines is None)
             yield replace(window, part=part, has_row_numbers=first + begin == 0)
 
 
-def _window(index: int, row: int, lines: bytes, start: int) -> Window:
+def _window(row: int, lines: bytes, start: int) -> Window:
     part = InputRange(
-        file_index=index,
         first_row=row,
         num_rows=lines.count(b"\n") + (not lines.endswith(b"\n")),
         sha256=hashlib.sha256(lines).hexdigest(),
@@ -108,7 +107,7 @@ def _window(index: int, row: int, lines: bytes, start: int) -> Window:
     return Window(part=part, size=len(lines))
 
 
-def _table_windows(file: InputFile, index: int, max_row_bytes: int) -> FileWindows:
+def _table_windows(file: InputFile, max_row_bytes: int) -> FileWindows:
     """Return windows of a table: rows at the beginning of its row groups, where decoding can begin."""
     sizes = group_sizes(file)
     groups = [rows for rows, _ in sizes]
@@ -124,7 +123,6 @@ def _table_windows(file: InputFile, index: int, max_row_bytes: int) -> FileWindo
     windows = [
         Window(
             part=InputRange(
-                file_index=index,
                 first_row=start + 1,
                 num_rows=min(window_rows, num_rows - start),
                 sha256="",

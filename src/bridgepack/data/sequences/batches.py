@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from bridgepack.data.reading.json_rows import Row
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.encoding import Encoder
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import DropReason, Example
+from bridgepack.records import DropReason
 from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
 
 #: Rows that are encoded together at most; more gain nothing.
@@ -65,13 +66,13 @@ class _Pending:
         self.losses: list[RowLoss] = []
         self.num_rows = self.num_blank_lines = self.num_characters = 0
 
-    def add(self, encoder: Encoder, offset: int, item: Example | RowError, limit: TimeLimit) -> str:
+    def add(self, encoder: Encoder, offset: int, item: Row | RowError, limit: TimeLimit) -> str:
         """Take a row; return why it is dropped, or nothing."""
         self.num_rows += 1
         try:
             if isinstance(item, RowError):
                 raise item
-            prepared = limit(encoder.prepare, item.columns)
+            prepared = limit(encoder.prepare, item)
         except RowError as error:
             self.drops.append(RowDrop(offset, error.reason, error.detail))
             return error.reason

@@ -20,7 +20,7 @@ from bridgepack.data.tokenizers.engines import joined
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import SEQ_START_ID, DropReason, Example
+from bridgepack.records import SEQ_START_ID, DropReason
 
 #: What Hugging Face data sets write where a label is not trained.
 IGNORED_LABEL = -100
@@ -94,9 +94,9 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
         for _, item in rows:
             if num_characters >= max_characters:
                 break
-            if isinstance(item, Example):
+            if isinstance(item, Mapping):
                 try:
-                    prepared = limit(encoder.prepare, item.columns)
+                    prepared = limit(encoder.prepare, item)
                 except RowError as error:
                     if error.reason == DropReason.TIME_OUT:
                         break  # so may the next ones

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
-from bridgepack.records import Example, MaskArray, TokenArray
+from bridgepack.records import MaskArray, TokenArray
 
 #: Columns with a prompt and its completion in data sets that many use.
 _KNOWN_PAIRS = (
@@ -71,13 +71,13 @@ class Encoder(Protocol):
         ...
 
 
-def encode_examples(encoder: Encoder, examples: Sequence[Example]) -> list[Encoded | RowError]:
+def encode_examples(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list[Encoded | RowError]:
     """Return ids and mask or the row's error, one per example, in order."""
     results: list[Encoded | RowError | None] = []
     prepared = []
-    for example in examples:
+    for columns in examples:
         try:
-            prepared.append(encoder.prepare(example.columns))
+            prepared.append(encoder.prepare(columns))
             results.append(None)
         except RowError as error:
             results.append(error)

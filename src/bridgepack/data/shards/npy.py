@@ -53,11 +53,11 @@ class _ForbiddenGlobalError(Exception):
         self.name = name
 
 
-def read_npy_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
+def read_npy_facts(path: Path, name: str) -> ShardFacts:
     """Return what a `.npy` file holds; one that is broken, of another layout or unsafe is a fact, not an error."""
     if not path.is_file():
         return ShardFacts(path=name, exists=False, format=NPY)
-    facts = ShardFacts(path=name, exists=True, num_bytes=path.stat().st_size, sha256=sha256, format=NPY)
+    facts = ShardFacts(path=name, exists=True, num_bytes=path.stat().st_size, format=NPY)
     try:
         rows = _load_rows(path)
         columns, value_types = _survey(rows)

@@ -89,11 +89,11 @@ def read_shard_row(path: Path, name: str, index: int) -> PackedRow:
     raise ArtifactError(f"{name} has {first_row} rows, so there is no row {index}. Build the artifact again.")
 
 
-def read_shard_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
+def read_shard_facts(path: Path, name: str) -> ShardFacts:
     """Return what a shard's footer says; a broken file is a fact, not an error."""
     if not path.is_file():
         return ShardFacts(path=name, exists=False)
-    facts = ShardFacts(path=name, exists=True, num_bytes=path.stat().st_size, sha256=sha256)
+    facts = ShardFacts(path=name, exists=True, num_bytes=path.stat().st_size)
     try:
         with pq.ParquetFile(arrow_source(path)) as file:
             metadata, schema = file.metadata, file.schema_arrow

@@ -50,7 +50,7 @@ class Tokenizing:
         return found
 
     def _tasks(self, file: InputFile, index: int, sha256: str, settings: FinishSettings) -> Iterator[TokenizeTask]:
-        for part in iter_ranges(file, index, sha256=sha256, max_row_bytes=self.max_row_bytes):
+        for part in iter_ranges(file, sha256=sha256, max_row_bytes=self.max_row_bytes):
             path = self.store.token_file(self.how.key, part, file.view)
             yield TokenizeTask(
                 how=self.how,

@@ -67,13 +67,13 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
 
 def _inputs(
     recipe: SFTRecipe, files: Mapping[str, tuple[InputFile, ...]], split: str | None
-) -> list[tuple[str, int, InputFile]]:
-    """Return split, position and file of every input."""
+) -> list[tuple[str, InputFile]]:
+    """Return split and file of every input."""
     names = [TRAIN, *([VALIDATION] if recipe.data.validation is not None else [])]
     if split is not None and split not in names:
         hint = "its rows are among those of training" if recipe.data.validation_fraction else "it is not set"
         raise ConfigError(f"--split is {split!r}; data.validation has no files: {hint}. Leave --split out.")
-    return [(name, index, file) for name in names if split in (None, name) for index, file in enumerate(files[name])]
+    return [(name, file) for name in names if split in (None, name) for file in files[name]]
 
 
 class _Comparison:
@@ -93,25 +93,25 @@ class _Comparison:
         self._lost: Counter[str] = Counter()
         self._first_lost: dict[str, str] = {}
 
-    def run(self, inputs: list[tuple[str, int, InputFile]]) -> None:
+    def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Judge every row, or those of the sample."""
         progress = self._options.progress
         most = self._recipe.data.max_row_bytes
         chosen: list[set[int] | None] = [None] * len(inputs)
         if self._options.num_rows is not None:
-            sizes = [num_rows_of(file, most) for _, _, file in inputs]
+            sizes = [num_rows_of(file, most) for _, file in inputs]
             self._num_rows = sum(sizes)
             drawn = drawn_of_each(sizes, self._options.num_rows, self._options.seed)
             chosen = [{index + 1 for index in found} for found in drawn]
         total = None if self._options.num_rows is None else min(self._options.num_rows, self._num_rows)
         progress.start("Comparing masks", total, "rows")
-        for (split, index, file), rows in zip(inputs, chosen, strict=True):
+        for (split, file), rows in zip(inputs, chosen, strict=True):
             if rows is None or rows:
-                self._judge_file(split, index, file, rows)
+                self._judge_file(split, file, rows)
         progress.finish()
 
-    def _judge_file(self, split: str, index: int, file: InputFile, rows: set[int] | None) -> None:
-        for row, columns, encoded in encoded_rows(self._recipe, file, index, rows):
+    def _judge_file(self, split: str, file: InputFile, rows: set[int] | None) -> None:
+        for row, columns, encoded in encoded_rows(self._recipe, file, rows):
             self._num_read += 1
             self._options.progress.advance(1)
             if isinstance(encoded, RowError):
