@@ -85,6 +85,17 @@ def test_chats_need_one_template(tmp_path: Path, templates: list[str], found: st
         ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(tmp_path))), ChatPreprocessing(), {})
 
 
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf{{ messages }}", b"\xff\xfe{\0{\0"])
+def test_template_file_that_an_editor_marked_is_refused(tmp_path: Path, content: bytes) -> None:
+    config = TokenizerConfig(
+        name_or_path=str(write_tokenizer(tmp_path, CHATML)), chat_template=str(tmp_path / "own.jinja")
+    )
+    (tmp_path / "own.jinja").write_bytes(content)
+
+    with pytest.raises(TokenizerError, match=r"tokenizer.chat_template is '.*own\.jinja'; it .* UTF-8"):
+        load_tokenizer(config)
+
+
 def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
     """JSON inside a column, as ShareGPT's tools and function calls are, may hold one that the reader cannot see."""
     tokenizer = loaded_tokenizer(tmp_path, CHATML)

@@ -121,11 +121,17 @@ def _fill_special_tokens(tokenizer: Any) -> None:
 
 def _template_file(name: str) -> str:
     try:
-        return Path(name).read_text(encoding="utf-8")
+        text = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TokenizerError(
             f"tokenizer.chat_template is {name!r}; it cannot be read: {error}. Give the path of a UTF-8 Jinja file."
         ) from None
+    if text.startswith("\ufeff"):
+        raise TokenizerError(
+            f"tokenizer.chat_template is {name!r}; it begins with a byte order mark, and so would every sequence. Save "
+            "it as UTF-8 without one."
+        )
+    return text
 
 
 def _loses_text(tokenizer: Any, config: TokenizerConfig) -> bool:
