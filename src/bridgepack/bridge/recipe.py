@@ -183,13 +183,13 @@ def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dic
         found = {"dataset.dataset_root": str(artifact), **{f"{SPECS}.{name}": path for name, path in paths.items()}}
     unknown = {}
     for path in _PACK_PATHS:
-        if _is_override(settings.get(path)):
+        holder = dataset if path == "dataset.dataset_root" else dataset["offline_packing_specs"]
+        if _is_override(settings.get(path)) or not isinstance(holder, dict):
             continue
         if path in found:
             put(values, path, found[path])
         else:
             unknown[path] = NO_PACKS if artifact is None else "the packs do not tell it"
-            holder = dataset if path == "dataset.dataset_root" else dataset["offline_packing_specs"]
             holder.pop(path.rpartition(".")[2], None)
     return unknown
 

@@ -36,6 +36,19 @@ def test_an_empty_section_of_overrides_changes_nothing(empty: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
+    ("overrides", "code"),
+    [
+        ({"dataset": {"offline_packing_specs": None}}, "BP002"),
+        ({"model": {"moe_router_load_balancing_type": {"a": 1}, "moe_expert_capacity_factor": 1.0}}, "BP832"),
+    ],
+)
+def test_an_override_of_another_kind_is_a_finding(overrides: dict[str, Any], code: str) -> None:
+    recipe = recipe_of("qwen3_30b_a3b_sft_8gpu_h100_bf16_config", bridge_overrides=overrides)
+
+    assert {finding.code for finding in check_target(recipe, CheckOptions(select=(code,))).findings} == {code}
+
+
+@pytest.mark.parametrize(
     ("name", "hint"),
     [
         ("qwen3_8b_sft_4gpus_h100_bf16", "Did you mean qwen3_8b_sft_4gpu_h100_bf16_config?"),

@@ -181,7 +181,7 @@ def expert_capacity_without_what_it_needs(run: Run) -> Found:
     """
     factor, pads = run.number_or_none("model.moe_expert_capacity_factor"), "model.moe_pad_expert_input_to_capacity"
     balancing, backend = "model.moe_router_load_balancing_type", run.text_or_none(_BACKEND)
-    odd = [str(kind) for kind in run.items(balancing) if kind not in _BALANCED]
+    odd = [kind for kind in map(str, run.items(balancing)) if kind not in _BALANCED]
     if factor is not None and odd:
         yield wrong(balancing, f"{odd[0]} with moe_expert_capacity_factor {factor}", ", ".join(sorted(_BALANCED)))
     if run.is_on(pads):
