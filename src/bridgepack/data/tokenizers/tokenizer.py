@@ -3,8 +3,7 @@
 import datetime
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -176,7 +175,7 @@ class ChatTokenizer:
         Source: transformers 5.12, tokenization_utils_base.py, apply_chat_template, return_assistant_tokens_mask.
         """
         mask = [0] * len(encoding.ids)
-        with _refusals():
+        with _REFUSALS:
             for start, stop in spans:
                 first, last = encoding.char_to_token(start), encoding.char_to_token(stop - 1)
                 if first is None:
@@ -225,7 +224,7 @@ class ChatTokenizer:
             RowError: with reason `template_error` when the template refuses it, `invalid_field` when the text is none.
             TokenizerError: when the template is not valid Jinja.
         """
-        with _refusals():
+        with _REFUSALS:
             text = self.template.render(messages, tools, kwargs)
         check_is_unicode(text)
         return text
@@ -241,7 +240,7 @@ class ChatTokenizer:
         Raises:
             RowError: as `render_text`.
         """
-        with _refusals():
+        with _REFUSALS:
             text, spans = self.template.render_marked(messages, tools, kwargs)
         check_is_unicode(text)
         return text, spans
@@ -293,15 +292,21 @@ class _WithoutPlaces(NamedTuple):
         raise ValueError("char_to_token() is not available when using Python based tokenizers")
 
 
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn what a template raises for a conversation into the row's error."""
-    try:
-        yield
-    except (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-        raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template refuses it: {error}") from None
-    except RecursionError:
-        raise RowError(DropReason.TEMPLATE_ERROR, "it is nested too deeply for the chat template") from None
+class _Refusals:
+    """Turns what a template raises for a conversation into the row's error; no generator, as each row asks it twice."""
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Raise the row's error."""
+        if isinstance(error, RecursionError):
+            raise RowError(DropReason.TEMPLATE_ERROR, "it is nested too deeply for the chat template") from None
+        if isinstance(error, (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)):
+            raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template refuses it: {error}") from None
+
+
+_REFUSALS = _Refusals()
 
 
 def check_is_unicode(text: str) -> None:
