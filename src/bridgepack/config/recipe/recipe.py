@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -139,6 +140,15 @@ class SFTRecipe(Document):
                         "others. Remove it, or set preprocessing.kind to chat."
                     )
         return self
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Return the recipe that plain values describe.
+
+        Raises:
+            ConfigError: naming every wrong field, its value, what is allowed and what to do.
+        """
+        return super().from_mapping(values)  # defined here: nemo-run writes down a method by its module and class
 
     def to_bridge(self, artifact: str | Path | None = None) -> Any:
         """Return the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`.
