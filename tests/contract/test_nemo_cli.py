@@ -186,6 +186,7 @@ def test_plugin_is_found_by_name() -> None:
     assert fdl.build(found) == PreflightPlugin(world_size=8)
 
 
+@pytest.mark.full
 def test_build_runs_as_a_job_of_an_experiment(tmp_path: Path, recipe_file: Path, variables: dict[str, str]) -> None:
     task = run.Partial(build, recipe=as_config(recipe_file, {"packing.seed": 7}), output=str(tmp_path / "packed"))
     executor = run.LocalExecutor(env_vars=variables)

@@ -80,6 +80,7 @@ SECTIONS = (
 WRITTEN_OUT = {"model.no_rope_freq"}
 
 
+@pytest.mark.full
 def test_every_field_of_the_host_is_kept_or_refused(host: None, tmp_path: Path) -> None:
     recipe = recipe_of(DENSE, method__kind="lora", checkpoint__pretrained=str(tmp_path))
     base = to_bridge(recipe)

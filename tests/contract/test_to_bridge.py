@@ -67,6 +67,7 @@ def test_every_shipped_recipe_is_found_by_name(host: None, upstream_recipes: dic
     assert {function.__name__ for function in found.values()} == {name.rpartition(".")[2] for name in upstream_recipes}
 
 
+@pytest.mark.full
 def test_every_shipped_recipe_is_a_base(host: None, upstream_configs: dict[str, Any], tmp_path: Path) -> None:
     refused: dict[str, str] = {}
     invalid: dict[str, str] = {}

@@ -20,7 +20,7 @@ from tests.support.upstream_recipes import recipes_offline, validate
 
 pytestmark = pytest.mark.bridge
 
-NUM_EXAMPLES = 200
+NUM_EXAMPLES = 2 * settings.default.max_examples
 TEXT = (
     DENSE,
     "qwen3_8b_sft_4gpu_h100_bf16_config",

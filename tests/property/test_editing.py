@@ -151,7 +151,7 @@ def _read_yaml(text: str, version: tuple[int, int]) -> Any:
     return yaml.load(text.removeprefix("\ufeff"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(rng=STYLES, wanted=EDITS)
 def test_yaml(rng: random.Random, wanted: list[tuple[str, Any]]) -> None:
     tree = _tree(rng, _names(), 2)
@@ -186,7 +186,7 @@ def _toml_lines(rng: random.Random, tree: Tree, path: tuple[str, ...]) -> Iterat
         yield from _toml_lines(rng, value, (*path, name))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(rng=STYLES, wanted=EDITS)
 def test_toml(rng: random.Random, wanted: list[tuple[str, Any]]) -> None:
     tree = _tree(rng, _names(), 2)

@@ -109,7 +109,7 @@ def recipes(draw: st.DrawFn) -> str:
     )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=recipes())
 def test_after_fixing_nothing_fixable_is_found(text: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"

@@ -65,7 +65,7 @@ def test_the_bases_are_judged() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3 * settings.default.max_examples, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_rule_crashes(data: st.DataObject) -> None:
     is_complete = data.draw(st.booleans())
     values = copy.deepcopy(base_values() if is_complete else _recipe_values())
