@@ -192,6 +192,34 @@ def test_a_recipe_in_python_is_shown_what_to_change(folder: Path, command: Comma
     assert (folder / "mine.py").read_text() == text
 
 
+def test_a_misspelt_override_is_found_and_mended(folder: Path, command: Command) -> None:
+    overrides = "bridge_overrides:\n  ddp:\n    overlap_grad_reduc: false\n    bucket_size: 1000  # small\n"
+    (folder / "mine.yaml").write_text(RECIPE + overrides)
+
+    [found] = json.loads(command("check", "mine.yaml", "--select", "BP044", "--json").output)["findings"]
+
+    assert (found["where"], found["found"], found["line"]) == (
+        "bridge_overrides.ddp.overlap_grad_reduc",
+        "no field of DistributedDataParallelConfig",
+        RECIPE.count("\n") + 3,
+    )
+    assert found["allowed"] == "one of its fields. Did you mean overlap_grad_reduce?"
+    by_hand = command("check", "mine.yaml", "--select", "BP044", "--fix")
+    assert "not fixed: mine.yaml: bridge_overrides.ddp cannot be set to {'overlap_grad_reduce': False" in by_hand.output
+    (folder / "mine.yaml").write_text(RECIPE + overrides.replace("  # small", ""))
+    assert command("check", "mine.yaml", "--select", "BP044", "--fix").code == 0
+    mended = "  ddp: {overlap_grad_reduce: false, bucket_size: 1000}\n"
+    assert (folder / "mine.yaml").read_text() == f"{RECIPE}bridge_overrides:\n{mended}"
+
+
+def test_an_override_of_a_model_that_is_not_known_is_not_judged(folder: Path, command: Command) -> None:
+    (folder / "mine.yaml").write_text(RECIPE + "bridge_overrides: {model: {cp_com_type: a2a}}\n")
+
+    ran = command("check", "mine.yaml", "--select", "BP044")
+
+    assert (ran.code, "BP044: override-leads-nowhere could not judge: model is missing" in ran.errors) == (2, True)
+
+
 def test_packs_are_judged_under_the_geometry_that_fixing_leaves(packs: Path, command: Command) -> None:
     fixed = command("check", "mine.yaml", "--artifact", "packs", "--fix", "--format", "json", "--no-files")
     after = command("check", "mine.yaml", "--artifact", "packs", "--format", "json", "--no-files")
