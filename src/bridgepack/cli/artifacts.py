@@ -8,7 +8,7 @@ import click
 
 from bridgepack.cli.build_options import chosen_options
 from bridgepack.cli.options import Count, PathOption, PlaceOption, build_options, set_option
-from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
+from bridgepack.cli.output import CLEAN, echo, has_colour, print_json, tell_if_newer
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
@@ -104,6 +104,7 @@ def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry
 
     The rows stay what they are.
     """
+    tell_if_newer(bridge_version)
     if dry_run:
         result = plan_export(artifact, output, bridge_version)
     else:

@@ -7,7 +7,7 @@ import click
 
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option, set_option
-from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
+from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, tell_if_newer
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.data.tokenizers.frameworks import import_transformers
@@ -62,6 +62,7 @@ def trace(artifact: Path | str, **arguments: Any) -> int:
     answer goes down to source rows and their text.
     """
     _check_question(arguments)
+    tell_if_newer(arguments["bridge_version"])
     run = TracedRun(opened_artifact(artifact_place(artifact)), _run_options(arguments))
     found, text = _traced(run, arguments)
     print_json(found.to_dict()) if arguments["as_json"] else echo(text())
