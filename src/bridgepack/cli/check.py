@@ -105,6 +105,9 @@ def _form(arguments: dict[str, Any]) -> str:
         raise click.UsageError("--fix and --diff contradict each other; --diff prints what --fix would write.")
     if arguments["diff"] and (arguments["as_json"] or form not in (None, "text")):
         raise click.UsageError("--diff prints a diff, which has no other format; remove --format and --json.")
+    for name in ("advice", "skipped"):
+        if arguments["diff"] and arguments[name]:
+            raise click.UsageError(f"--diff prints a diff and no report; remove --{name}.")
     return "json" if arguments["as_json"] else form or "text"
 
 
