@@ -4,6 +4,7 @@ Source: the wheels of megatron-bridge 0.3.0 to 0.6.2, each compared with the one
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -130,6 +131,15 @@ def release_of(bridge_version: str) -> HostRelease:
             "parallelism. Upgrade megatron-bridge."
         )
     return found
+
+
+def note_of_newer(bridge_version: str) -> str:
+    """Return what to say of a version that is newer than all that is known here; empty for others, as for none."""
+    with suppress(InvalidVersion):
+        if Version(Version(bridge_version).base_version) > Version(TARGET[BRIDGE]):
+            newest = f"{TARGET[BRIDGE]}, the newest that this bridgepack knows"
+            return f"{bridge_version} is newer than {newest}, and taken for it"
+    return ""
 
 
 def packed_file_name(split: str, packed_sequence_size: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.plain import field_names, value_at
+from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.writing.values import declared_types
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -48,6 +49,7 @@ def host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         ({"scheduler": {"lr_decay_steps": 5}}, "Set scheduler.lr_decay_iters instead"),
         ({"model": {"sequence_parallel": True}}, "no effect while model.tensor_model_parallel_size is 1"),
         ({"model": {"activation_func": "gelu"}}, "a function or class"),
+        ({"peft": {"dim": 8}}, "lies below peft, which is null"),
     ],
 )
 def test_override_that_would_be_ignored_is_refused(host: None, overrides: dict[str, Any], message: str) -> None:
@@ -56,6 +58,43 @@ def test_override_that_would_be_ignored_is_refused(host: None, overrides: dict[s
 
     assert str(raised.value).startswith("bridge_overrides.")
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("model.cp_com_type", "a2a"),
+        ("ft.enable_ft_pakage", True),
+        ("ft.enable_ft_package", True),
+        ("mixed_precision.grad_reduce_in_fp33", True),
+        ("mixed_precision.grad_reduce_in_fp32", True),
+        ("rng.seed.low", 1),
+        ("elsewhere", 1),
+        ("checkpoint._target_", "mine.Config"),
+        ("dist.lazy_init", True),
+        ("dataset.dataset_kwargs.mine", 1),
+        ("env_vars.MINE", "1"),
+        ("peft.dim", 8),
+    ],
+)
+def test_a_check_finds_the_overrides_that_lead_nowhere(host: None, path: str, value: Any) -> None:
+    recipe = recipe_of(DENSE).override({f"bridge_overrides.{path}": value})
+    try:
+        to_bridge(recipe)
+        is_refused = False
+    except ConfigError:
+        is_refused = True
+
+    assert [lost.path for lost in config_of_recipe(recipe).lost_overrides] == ([path] if is_refused else [])
+
+
+def test_a_check_knows_every_field_of_the_host(host: None, tmp_path: Path) -> None:
+    recipe = recipe_of(DENSE, method__kind="lora", checkpoint__pretrained=str(tmp_path))
+    base = to_bridge(recipe)
+    for section in SECTIONS:
+        names = field_names(value_at(base, section))
+        config = config_of_recipe(recipe.override({f"bridge_overrides.{section}.{name}": None for name in names}))
+        assert (len(names) > 0, config.lost_overrides) == (True, ())
 
 
 SECTIONS = (

@@ -26,7 +26,12 @@ _CLASSES = (
     "megatron.bridge.peft.dora.DoRA",
     "megatron.bridge.peft.lora.LoRA",
     "megatron.bridge.training.comm_overlap.CommOverlapConfig",
+    "megatron.bridge.training.config.FaultToleranceConfig",
+    "megatron.bridge.training.config.InProcessRestartConfig",
+    "megatron.bridge.training.config.NVRxStragglerDetectionConfig",
     "megatron.bridge.training.config.ProfilingConfig",
+    "megatron.bridge.training.config.StragglerDetectionConfig",
+    "megatron.bridge.training.config.TensorInspectConfig",
     "megatron.bridge.training.tokenizers.config.TokenizerConfig",
 )
 #: Nested configs of a model that are kept; those of vision, sound and the checkpoint are long and no rule reads them.
@@ -40,8 +45,13 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
         configs: module and name of a shipped recipe -> its ConfigContainer.
     """
     common = import_host("megatron.bridge.recipes.common")
-    bases = {name.rpartition(".")[2]: _plain(config) for name, config in configs.items()}
-    models = {name: _without_nested(plain_values(provider)) for name, provider in _providers()}
+    whole = {
+        name.rpartition(".")[2]: dict(config_of_container(config, place="").values) for name, config in configs.items()
+    }
+    providers = {name: plain_values(provider) for name, provider in _providers()}
+    bases = {name: {**values, "model": _without_nested(values["model"])} for name, values in whole.items()}
+    models = {name: _without_nested(values) for name, values in providers.items()}
+    every_model = [*(values["model"] for values in whole.values()), *providers.values()]
     start = {"full": common._sft_common(), "adapter": common._peft_common()}
     plain = {kind: {**plain_values(config), "model": None} for kind, config in start.items()}
     everything = [*bases.values(), *plain.values(), *({"model": model} for model in models.values())]
@@ -61,6 +71,7 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
         "not_made": sorted(set(own_names.values()) - set(bases)),
         "models": {name: _place(model, usual["model"], others["model"]) for name, model in models.items()},
         "common": {kind: places(base) for kind, base in plain.items()},
+        "left_out": sorted({name for model in every_model for name in model.keys() - _without_nested(model).keys()}),
         "usual": usual,
         "others": others,
         "classes": {name: _defaults(name) for name in _CLASSES},
@@ -82,11 +93,6 @@ def _enums(base: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for name, value in values.items() if isinstance(values, Mapping) else ():
             if isinstance(value, Mapping) and "_name_" in value:
                 yield f"{section}.{name}", value["_target_"]
-
-
-def _plain(config: Any) -> dict[str, Any]:
-    values = dict(config_of_container(config, place="").values)
-    return {**values, "model": _without_nested(values["model"])}
 
 
 def _without_nested(model: Mapping[str, Any]) -> dict[str, Any]:

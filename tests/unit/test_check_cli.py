@@ -80,6 +80,12 @@ def packs(folder: Path, chatml_tokenizer: Path) -> Path:
         (["mine.yaml", "--json", "--format", "sarif"], "--json and --format sarif contradict each other"),
         (["mine.yaml", "--fix", "--diff"], "--fix and --diff contradict each other"),
         (["mine.yaml", "--diff", "--json"], "--diff prints a diff, which has no other format"),
+        (["mine.yaml", "--diff", "--advice"], "--diff prints a diff and no report; remove --advice."),
+        (["mine.yaml", "--json", "--output", "-"], "'-' is no file; without --output a report goes to standard output"),
+        (["folder", "--world-size", "8"], "--world-size is a fact about a run, and 'folder' is an artifact alone."),
+        (["folder", "--environment", "here"], "--environment is a fact about a run, and 'folder' is an artifact"),
+        (["folder", "--bridge-version", "0.5.1"], "--bridge-version is a fact about a run"),
+        (["folder", "--fix"], "--fix and --diff change settings, and 'folder' is an artifact, which has none."),
         (["mine.yaml", "--output", "mine.yaml"], "--output is 'mine.yaml', which is what is read. Choose another."),
         (["mine.yaml", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
         (["mine.yaml", "--fix", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
@@ -192,12 +198,49 @@ def test_a_recipe_in_python_is_shown_what_to_change(folder: Path, command: Comma
     assert (folder / "mine.py").read_text() == text
 
 
+def test_a_misspelt_override_is_found_and_mended(folder: Path, command: Command) -> None:
+    overrides = "bridge_overrides:\n  ddp:\n    overlap_grad_reduc: false\n    bucket_size: 1000  # small\n"
+    (folder / "mine.yaml").write_text(RECIPE + overrides)
+
+    [found] = json.loads(command("check", "mine.yaml", "--select", "BP044", "--json").output)["findings"]
+
+    assert (found["where"], found["found"], found["line"]) == (
+        "bridge_overrides.ddp.overlap_grad_reduc",
+        "no field of DistributedDataParallelConfig",
+        RECIPE.count("\n") + 3,
+    )
+    assert found["allowed"] == "one of its fields. Did you mean overlap_grad_reduce?"
+    by_hand = command("check", "mine.yaml", "--select", "BP044", "--fix")
+    assert "not fixed: mine.yaml: bridge_overrides.ddp cannot be set to {'overlap_grad_reduce': False" in by_hand.output
+    (folder / "mine.yaml").write_text(RECIPE + overrides.replace("  # small", ""))
+    assert command("check", "mine.yaml", "--select", "BP044", "--fix").code == 0
+    mended = "  ddp: {overlap_grad_reduce: false, bucket_size: 1000}\n"
+    assert (folder / "mine.yaml").read_text() == f"{RECIPE}bridge_overrides:\n{mended}"
+
+
+def test_an_override_of_a_model_that_is_not_known_is_not_judged(folder: Path, command: Command) -> None:
+    (folder / "mine.yaml").write_text(RECIPE + "bridge_overrides: {model: {cp_com_type: a2a}}\n")
+
+    ran = command("check", "mine.yaml", "--select", "BP044")
+
+    assert (ran.code, "BP044: override-leads-nowhere could not judge: model is missing" in ran.errors) == (2, True)
+
+
 def test_packs_are_judged_under_the_geometry_that_fixing_leaves(packs: Path, command: Command) -> None:
     fixed = command("check", "mine.yaml", "--artifact", "packs", "--fix", "--format", "json", "--no-files")
     after = command("check", "mine.yaml", "--artifact", "packs", "--format", "json", "--no-files")
     assert "fixed packing.pad_seq_to_mult = 8" in fixed.errors
     assert "BP331" in {finding["code"] for finding in json.loads(after.output)["findings"]}
     assert json.loads(fixed.output) == json.loads(after.output)
+
+
+@pytest.mark.parametrize(("version", "is_newer"), [("9.9", True), ("0.6.3rc1", True), ("0.6.2+mine", False)])
+def test_a_version_that_nobody_knows_yet_is_said(folder: Path, command: Command, version: str, is_newer: bool) -> None:
+    ran = command("check", "mine.yaml", "--bridge-version", version, "--json")
+
+    told = f"{version} is newer than 0.6.2, the newest that this bridgepack knows, and taken for it"
+    assert ran.errors == (f"--bridge-version {told}\n" if is_newer else "")
+    assert (told in json.loads(ran.output)["versions"]) == is_newer
 
 
 def test_a_diff_becomes_a_file(folder: Path, command: Command) -> None:

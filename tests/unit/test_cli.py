@@ -278,6 +278,10 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
         (["check", "a.jsonl"], "error: target is 'a.jsonl'; that is a file of another kind. Allowed: a recipe"),
         (["check", "foreign"], "error: 'foreign' has no manifest.json, so it is no artifact"),
         (["inspect", "none"], "error: 'none' does not exist."),
+        (["inspect", "artifact", "--limit", "1"], "--limit needs --row"),
+        (["inspect", "artifact", "--split", "validation"], "--split needs --row"),
+        (["recipes", "show", "recipe.yaml", "--format", "toml", "--json"], "--format and --json contradict each other"),
+        (["recipes", "show", "recipe.yaml", "--format", "yaml", "--resolved"], "--format and --resolved contradict"),
         (["inspect", "a.jsonl", "--row", "0"], "error: 'a.jsonl' is a file."),
         (["inspect", "artifact", "--row", "4"], "error: row is 4; allowed: 0 to 3."),
         (["inspect", "artifact", "--row", "-1"], "error: row is -1; allowed: 0 to 3."),
@@ -302,7 +306,7 @@ def test_mistake_is_one_message_and_exit_code_2(command: Command, arguments: lis
 
     ran = command(*arguments)
 
-    assert (ran.code, ran.output) == (2, "")
+    assert (ran.code, bool(ran.output)) == (2, "--json" in arguments)
     assert message in ran.errors
     assert _files_but_tokens(Path()) == before
 

@@ -44,6 +44,8 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
         (("recipe.yaml", "--cluster", "local", "--cluster-set", "executor.acount=1"), "executor.acount"),
         (("recipe.yaml", "--cluster", "local", "--detach"), "--detach: the build task runs on this machine"),
         (("recipe.yaml", "--cluster", "local", "--detach", "--follow"), "--detach and --follow contradict"),
+        (("recipe.yaml", "--cluster", "local", "--dry-run", "--follow"), "--dry-run and --follow contradict"),
+        (("recipe.yaml", "--list-executors"), "--list-executors launches nothing; give it without RECIPE"),
         (("recipe.yaml", "--cluster", "local", "--artifact", ""), "--artifact is ''"),
     ],
 )

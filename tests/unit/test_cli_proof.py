@@ -136,6 +136,7 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
     [
         (("trace",), "nothing is asked; give --step N, --pack N or --source FILE:ROW."),
         (("trace", "--source", "a:1", "--step", "1"), "--source and --step contradict each other"),
+        (("trace", "--source", "a:1", "--split", "training"), "--split needs --step or --pack"),
         (("trace", "--source", "a:1", "--pack", "1"), "--source and --pack contradict each other"),
         (("trace", "--rank", "1", "--pack", "1"), "--rank needs --step"),
         (("trace", "--step", "0"), "'0' is not a whole number of at least 1."),

@@ -1,5 +1,6 @@
 """Tests pass whatever signals are ignored where they are started: by `nohup`, in the background of a script."""
 
+import json
 import os
 import subprocess
 import sys
@@ -53,11 +54,24 @@ def test_a_command_that_is_done_is_not_ended_by_a_late_signal() -> None:
 
 
 def test_a_second_signal_while_the_first_is_answered_does_not_end_the_command() -> None:
+    ended = _interrupted_twice("rules")
+
+    assert (ended.returncode, ended.stderr.strip(), ended.stdout) == (130, "interrupted; nothing was written", "")
+
+
+def test_a_command_that_is_ended_prints_the_error_of_json() -> None:
+    ended = _interrupted_twice("rules", "--json")
+
+    assert (ended.returncode, ended.stderr.strip()) == (130, "interrupted; nothing was written")
+    error = json.loads(ended.stdout)["error"]
+    assert (error["kind"], error["message"], error["exit_code"]) == ("KeyboardInterrupt", ended.stderr.strip(), 130)
+
+
+def _interrupted_twice(*words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command that gets SIGINT when it prints, and again when it says so."""
     twice = (
-        "import os, signal, sys, click\nfrom bridgepack.cli import main\nsys.argv = ['bridgepack', 'rules']\n"
+        "import os, signal, sys, click\nfrom bridgepack.cli import main\n"
         "interrupt, say = lambda: os.kill(os.getpid(), signal.SIGINT), click.echo\n"
         "click.echo = lambda *parts, **named: (interrupt(), say(*parts, **named))\nmain()\n"
     )
-    ended = subprocess.run([sys.executable, "-c", twice], capture_output=True, text=True, check=False)
-
-    assert (ended.returncode, ended.stderr.strip(), ended.stdout) == (130, "interrupted; nothing was written", "")
+    return subprocess.run([sys.executable, "-c", twice, *words], capture_output=True, text=True, check=False)

@@ -20,7 +20,15 @@ from bridgepack.config.recipe.training import AdapterMethod
 LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
 _FILE = Path(__file__).with_name("bases.json")
 #: Section that a ConfigContainer can be without -> its class, for an override in it.
-_CLASS_OF_SECTION = {"comm_overlap": "CommOverlapConfig", "profiling": "ProfilingConfig"}
+_CLASS_OF_SECTION = {
+    "comm_overlap": "CommOverlapConfig",
+    "ft": "FaultToleranceConfig",
+    "inprocess_restart": "InProcessRestartConfig",
+    "nvrx_straggler": "NVRxStragglerDetectionConfig",
+    "profiling": "ProfilingConfig",
+    "straggler": "StragglerDetectionConfig",
+    "tensor_inspect": "TensorInspectConfig",
+}
 
 
 def base_of(recipe: SFTRecipe) -> dict[str, Any]:
@@ -102,6 +110,12 @@ def precision_named(name: str) -> dict[str, Any]:
     """Return the mixed precision that the host has registered under a name of the recipe's."""
     precision: dict[str, Any] = _file()["precisions"][name]
     return precision
+
+
+def is_left_out(path: str) -> bool:
+    """Say whether the host may have a field that the file does not name: a model's own config, or an alias."""
+    section, _, name = path.partition(".")
+    return path == "dist.lazy_init" or (section == "model" and name in {*_file()["left_out"], "mamba_stack_spec"})
 
 
 def all_sections() -> list[str]:

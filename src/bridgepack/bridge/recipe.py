@@ -1,6 +1,7 @@
 """A recipe as the settings of its run in the host's paths, for the rules: what `to_bridge` gives, without the host."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from bridgepack.bridge.bases import (
     as_held,
     base_of,
     hint_for_no_recipe,
+    is_left_out,
     made,
     new_section,
     precision_named,
@@ -23,11 +25,11 @@ from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put, value_at
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_settings
 from bridgepack.bridge.wiring.training import BOOKKEEPING
-from bridgepack.config.errors import nearest_name
+from bridgepack.config.errors import did_you_mean, nearest_name, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.sources import as_sources, path_of
 from bridgepack.errors import ConfigError
-from bridgepack.records import RunConfig
+from bridgepack.records import Change, LostOverride, RunConfig
 from bridgepack.rules.engine.context import NO_PACKS
 
 _PACK_PATHS = frozenset(
@@ -42,6 +44,8 @@ _TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfi
 _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
 #: What follows from the number of packs.
 _LENGTH = ("train.num_epochs", "train.train_iters")
+#: Likeness of two names, from 0 to 1, from which one is the other misspelt.
+_BEYOND_DOUBT = 0.9
 _FROM_FILES = "Megatron-Bridge works it out from the data; check the ConfigContainer"
 _NOT_SAID = dict.fromkeys(("dataset.source", "dataset.validation_source", "dataset.test_source"), _FROM_FILES)
 
@@ -68,7 +72,7 @@ def config_of_recipe(
     packs = packs_in(artifact) if artifact is not None else None
     values, settings = _started(recipe, packs) if is_newest else _stated(recipe, packs)
     is_model_known = "model" in values
-    user_paths = _write_settings(values, settings)
+    user_paths, lost = _write_settings(values, settings, recipe)
     unknown = dict(_NOT_SAID) if is_model_known else {**_NOT_SAID, "model": why_model_unknown(recipe)}
     if recipe.packing.mode == "offline":
         unknown |= _put_pack_paths(values, artifact, settings)
@@ -79,6 +83,7 @@ def config_of_recipe(
         values=values,
         builds_packs=recipe.packing.mode == "offline",
         no_recipe=(recipe.model.name, hint) if recipe.model and hint else None,
+        lost_overrides=lost if is_newest else (),
         is_complete=is_newest,
         unknown=unknown if is_newest else {},
         place=place or recipe.name,
@@ -133,20 +138,68 @@ def _stated(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dic
     return values, {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
 
 
-def _write_settings(values: dict[str, Any], settings: Mapping[str, Setting]) -> dict[str, str]:
-    """Write settings into plain values, but for where packs lie; return path -> field of the recipe."""
+def _write_settings(
+    values: dict[str, Any], settings: Mapping[str, Setting], recipe: SFTRecipe
+) -> tuple[dict[str, str], tuple[LostOverride, ...]]:
+    """Write settings into plain values, but for where packs lie.
+
+    Returns:
+        path -> field of the recipe, and the overrides that lead nowhere in the values.
+    """
     user_paths = dict(BOOKKEEPING)
+    lost: list[LostOverride] = []
     for setting in settings.values():
         if setting.path in _PACK_PATHS and not _is_override(setting):
             continue
         if _is_override(setting):
             _check_override(setting.path, setting.value)
+            lost += _lost(values, setting.path, settings, recipe)
             *above, _ = accumulate(setting.path.split("."), "{}.{}".format)
             user_paths |= {path: f"{OVERRIDES}.{path}" for path in above}
         if setting.field:
             user_paths[setting.path] = setting.field
         _write(values, setting.path, setting.value)
-    return user_paths
+    return user_paths, tuple(lost)
+
+
+def _lost(
+    values: Mapping[str, Any], path: str, settings: Mapping[str, Setting], recipe: SFTRecipe
+) -> Iterator[LostOverride]:
+    """Yield the override of a path that leads nowhere; what is no object of the host may hold any name."""
+    *sections, leaf = path.split(".")
+    node: Any = {**dict.fromkeys(all_sections()), **values, "_target_": "ConfigContainer"}
+    for depth, name in enumerate((*sections, leaf)):
+        above = ".".join(sections[:depth])
+        if above == "mixed_precision" and isinstance(node, str):
+            node = precision_named(recipe.precision.recipe)
+        if node is None and above == "peft":
+            yield LostOverride(path=path, found="below peft, which is null", allowed="with method.kind lora or dora")
+        if node is None and above in values:
+            node = new_section(above)
+        if isinstance(node, (bool, int, float, str)):
+            found, allowed = f"below {above}, a plain value, {shown(node)}", f"{above} as a whole"
+            yield LostOverride(path=f"{above}.{name}", found=found, allowed=allowed)
+        if not isinstance(node, Mapping) or is_left_out(f"{above}.{name}"):
+            return
+        if "_target_" in node and (name not in node or name.startswith("_")):
+            yield _lost_name(node, above, name, settings, value_at(recipe.bridge_overrides, above))
+            return
+        node = node.get(name)
+
+
+def _lost_name(
+    node: Mapping[str, Any], above: str, name: str, settings: Mapping[str, Setting], written: Any
+) -> LostOverride:
+    """Return the override of a name that an object of the host lacks; `written` are the overrides beside it."""
+    known = sorted(field for field in node if not field.startswith("_"))
+    allowed = f"one of its fields. {did_you_mean(name, known, f'It has: {", ".join(known[:20])}.')}"
+    meant = get_close_matches(name, known, n=2, cutoff=_BEYOND_DOUBT)
+    change = None
+    if len(meant) == 1 and isinstance(written, Mapping) and not is_decided(f"{above}.{meant[0]}", settings):
+        section = {meant[0] if key == name else key: value for key, value in written.items()}
+        change = Change(path=above, value=section, why=f"{name} is a misspelt {meant[0]}")
+    found, path = f"no field of {str(node['_target_']).rpartition('.')[2]}", f"{above}.{name}".removeprefix(".")
+    return LostOverride(path=path, found=found, allowed=allowed, change=change)
 
 
 def _is_override(setting: Setting | None) -> bool:

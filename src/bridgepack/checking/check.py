@@ -101,6 +101,12 @@ def _check_agreement(loaded: Target, options: CheckOptions) -> None:
             f"--artifact is {str(options.artifact)!r}, and the target {loaded.place!r} is an artifact itself. "
             "Remove --artifact, or give a recipe or a config as target."
         )
+    for name in ("world_size", "bridge_version", "environment"):
+        if loaded.config is None and getattr(options, name) is not None:
+            raise ConfigError(
+                f"--{name.replace('_', '-')} is a fact about a run, and {loaded.place!r} is an artifact alone. Remove "
+                f"it, or check the recipe with --artifact {loaded.place}."
+            )
     if options.given and loaded.artifact is None and options.artifact is None:
         raise ConfigError(
             f"--given {next(iter(options.given))} is a fact about packs, and none were given. Add --artifact FOLDER."

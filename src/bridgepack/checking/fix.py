@@ -45,6 +45,11 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
         ConfigError: the target has no file of the user's, a change cannot be made in it, or changes contradict.
     """
     loaded = load_target(target, options.overrides, artifact=options.artifact)
+    if loaded.config is None:
+        raise ConfigError(
+            f"--fix and --diff change settings, and {loaded.place!r} is an artifact, which has none. Remove them, or "
+            f"check the recipe with --artifact {loaded.place}."
+        )
     packs = checked_artifact(loaded, options)
 
     def report_with(changes: Mapping[str, Change]) -> CheckReport:

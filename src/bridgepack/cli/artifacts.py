@@ -8,7 +8,7 @@ import click
 
 from bridgepack.cli.build_options import chosen_options
 from bridgepack.cli.options import Count, PathOption, PlaceOption, build_options, set_option
-from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
+from bridgepack.cli.output import CLEAN, echo, has_colour, print_json, tell_if_newer
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
@@ -55,7 +55,7 @@ def repack(
 @click.command()
 @click.argument("artifact", type=PlaceOption())
 @click.option("--row", type=int, metavar="N", help="Draw this pack: 0-based row of the split.")
-@click.option("--split", type=click.Choice(["training", "validation"]), default="training", show_default=True)
+@click.option("--split", type=click.Choice(["training", "validation"]), help="Split of the pack [training].")
 @click.option("--limit", type=Count(), help="Draw only the first sequences of the pack [all].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -63,7 +63,7 @@ def inspect(
     is_whole_process: bool | None,
     artifact: Path | str,
     row: int | None,
-    split: str,
+    split: str | None,
     limit: int | None,
     as_json: bool,
 ) -> int:
@@ -72,11 +72,14 @@ def inspect(
     ARTIFACT is a folder, or the URL of one in an object store. Without --row: statistics and lengths. With it: one
     pack, its text and its trained tokens.
     """
+    for name, value in (("split", split), ("limit", limit)):
+        if row is None and value is not None:
+            raise click.UsageError(f"--{name} needs --row; without one every split is shown, and no pack is drawn.")
     opened = Artifact(artifact_place(artifact))
     if row is not None:
         if is_whole_process:
             import_transformers()  # before anything imports it with the frameworks, which takes seconds
-        view = view_pack(opened, split, row)
+        view = view_pack(opened, split or "training", row)
         print_json(view.to_dict()) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
         return CLEAN
     manifest = opened.manifest
@@ -104,6 +107,7 @@ def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry
 
     The rows stay what they are.
     """
+    tell_if_newer(bridge_version)
     if dry_run:
         result = plan_export(artifact, output, bridge_version)
     else:

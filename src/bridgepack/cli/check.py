@@ -9,7 +9,7 @@ from bridgepack.checking.fix import fixed, write_edit
 from bridgepack.checking.options import CheckOptions, named_environment, parse_given
 from bridgepack.cli.completion import complete_recipe, complete_rule
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option
-from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
+from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, tell_if_newer
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.data.tasks import Progress
@@ -62,6 +62,7 @@ def check(target: str, **arguments: Any) -> int:
     before a recipe of that name.
     """
     form, output = _form(arguments), arguments["output"]
+    tell_if_newer(arguments["bridge_version"])
     check_report_path(output, target, arguments["environment"])
     try:
         return _checked(target, arguments, form)
@@ -104,6 +105,9 @@ def _form(arguments: dict[str, Any]) -> str:
         raise click.UsageError("--fix and --diff contradict each other; --diff prints what --fix would write.")
     if arguments["diff"] and (arguments["as_json"] or form not in (None, "text")):
         raise click.UsageError("--diff prints a diff, which has no other format; remove --format and --json.")
+    for name in ("advice", "skipped"):
+        if arguments["diff"] and arguments[name]:
+            raise click.UsageError(f"--diff prints a diff and no report; remove --{name}.")
     return "json" if arguments["as_json"] else form or "text"
 
 

@@ -51,10 +51,14 @@ def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
     Exit codes: 0 every task succeeded, 1 the check found errors or a task failed, 2 could not run, 130 interrupted.
     """
     if arguments["list_executors"]:
+        if recipe is not None or cluster is not None:
+            raise click.UsageError("--list-executors launches nothing; give it without RECIPE and --cluster.")
         return _list_executors(as_json=arguments["as_json"])
     if recipe is None or cluster is None:
         missing = "RECIPE" if recipe is None else "--cluster CLUSTER"
         raise click.UsageError(f"{missing} is missing; e.g. bridgepack launch recipe.yaml --cluster local.")
+    if arguments["dry_run"] and arguments["follow"]:
+        raise click.UsageError("--dry-run and --follow contradict each other; a dry run has no logs.")
     if arguments["detach"] and arguments["follow"]:
         raise click.UsageError("--detach and --follow contradict each other; give one of them.")
     return _launch(recipe, cluster, arguments)

@@ -121,8 +121,8 @@ def main(arguments: list[str] | None = None) -> None:
         if arguments is None:
             stop.ignore()
         what_is_kept = str(error.__cause__ or error) or "nothing was written"
-        click.echo(f"interrupted; {printable(what_is_kept)}", err=True)
-        code = stop.code
+        ended = KeyboardInterrupt(what_is_kept)  # click raises another kind for it
+        code = _failed(ended, f"interrupted; {what_is_kept}", arguments, code=stop.code, prefix="")
     if arguments is None:  # otherwise the process goes on
         stop.ignore()
     sys.exit(code)
@@ -139,13 +139,20 @@ def _message(error: Exception) -> str:
     return str(error)
 
 
-def _failed(error: Exception, message: str, arguments: list[str] | None) -> int:
-    """Print why a command could not run, with --json as a document on standard output, too."""
+def _failed(
+    error: BaseException,
+    message: str,
+    arguments: list[str] | None,
+    *,
+    code: int = COULD_NOT_RUN,
+    prefix: str = "error: ",
+) -> int:
+    """Print why a command could not run or was ended, with --json as a document on standard output, too."""
     given = sys.argv[1:] if arguments is None else arguments
     if "--json" in given:
         from bridgepack.report.failures import failure_to_dict  # reports are slow to import
 
         with suppress(ConfigError):  # standard output takes nothing
-            print_json(failure_to_dict(error, message, COULD_NOT_RUN))
-    click.echo(f"error: {printable(message)}", err=True)
-    return COULD_NOT_RUN
+            print_json(failure_to_dict(error, message, code))
+    click.echo(f"{prefix}{printable(message)}", err=True)
+    return code

@@ -26,6 +26,8 @@ class PathOption(click.Path):
         """Return the path."""
         if value == "":
             self.fail("it is empty; give a path.", parameter, context)
+        if value == "-":
+            self.fail("'-' is no file; without --output a report goes to standard output.", parameter, context)
         if _URL.match(str(value)):
             self.fail(f"{value!r} is a URL; give a path of this machine.", parameter, context)
         return super().convert(value, parameter, context)

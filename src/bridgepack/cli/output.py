@@ -29,6 +29,15 @@ def echo(text: str, *, err: bool = False) -> None:
             raise ConfigError(f"the output cannot be written: {error.strerror}. Send it to another place.") from None
 
 
+def tell_if_newer(bridge_version: str | None) -> None:
+    """Say on standard error that a version of megatron-bridge is newer than all that is known."""
+    from bridgepack.releases import note_of_newer  # a third of the time that --help takes
+
+    newer = note_of_newer(bridge_version or "")
+    if newer:
+        echo(f"--bridge-version {newer}", err=True)
+
+
 def silence(stream: Any) -> None:
     """Let what a stream still holds go nowhere, so that leaving does not fail on it."""
     if stream is not None:

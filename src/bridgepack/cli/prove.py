@@ -7,7 +7,7 @@ import click
 
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option, set_option
-from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
+from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, tell_if_newer
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.data.tokenizers.frameworks import import_transformers
@@ -48,7 +48,7 @@ _TIMES_SHOWN = 20
 @set_option
 @click.option("--world-size", type=Count(), help="GPUs of the run [what the recipe says].")
 @click.option("--context", type=Count(), help="Context-parallel ranks [what the recipe says].")
-@click.option("--split", type=_SPLITS, default="training", show_default=True)
+@click.option("--split", type=_SPLITS, help="Of the step or the pack [training].")
 @click.option(
     "--resume-step", type=Count(minimum=0), default=0, help="Steps of the checkpoint that the run goes on from."
 )
@@ -62,6 +62,7 @@ def trace(artifact: Path | str, **arguments: Any) -> int:
     answer goes down to source rows and their text.
     """
     _check_question(arguments)
+    tell_if_newer(arguments["bridge_version"])
     run = TracedRun(opened_artifact(artifact_place(artifact)), _run_options(arguments))
     found, text = _traced(run, arguments)
     print_json(found.to_dict()) if arguments["as_json"] else echo(text())
@@ -76,6 +77,8 @@ def _check_question(arguments: dict[str, Any]) -> None:
     if has_source and (has_step or has_pack):
         other = "--step" if has_step else "--pack"
         raise click.UsageError(f"--source and {other} contradict each other; give one of them.")
+    if has_source and arguments["split"] is not None:
+        raise click.UsageError("--split needs --step or --pack; a source row is looked up in both splits.")
     if arguments["rank"] is not None and not has_step:
         raise click.UsageError("--rank needs --step; without a step no rank reads anything.")
 
@@ -94,7 +97,7 @@ def _run_options(arguments: dict[str, Any]) -> RunOptions:
 
 def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
     """Return what was found, and what gives its text."""
-    limit, split = arguments["limit"], arguments["split"]
+    limit, split = arguments["limit"], arguments["split"] or "training"
     shown: dict[str, Any] = {"has_colour": has_colour()}
     if arguments["source"] is not None:
         source = trace_source(run, *parse_source(arguments["source"]), limit=limit or _TIMES_SHOWN)

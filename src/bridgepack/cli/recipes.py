@@ -53,7 +53,7 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
 @click.option("--resolved", is_flag=True, help="Print every value with where it comes from.")
 @click.option("--artifact", type=PathOption(), help="Packs that decide the steps [the recipe's own].")
 @set_option
-@click.option("--format", "form", type=click.Choice(["yaml", "toml"]), default="yaml", show_default=True)
+@click.option("--format", "form", type=click.Choice(["yaml", "toml"]), help="[yaml]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def show(
@@ -62,13 +62,16 @@ def show(
     resolved: bool,
     artifact: Path | None,
     overrides: tuple[str, ...],
-    form: str,
+    form: str | None,
     as_json: bool,
 ) -> int:
     """Print the recipe NAME.
 
     NAME is of the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION.
     """
+    others = {"--json": as_json, "--resolved": resolved, "--artifact": artifact is not None}
+    for other in (option for option, is_given in others.items() if form and is_given):
+        raise click.UsageError(f"--format and {other} contradict each other; give one of them.")
     recipe = load_recipe(name, parse_overrides(overrides))
     if resolved or artifact is not None:
         if is_whole_process and Path(recipe.tokenizer.name_or_path).is_dir():

@@ -22,7 +22,7 @@ from bridgepack.records.manifests import (
     SplitStatistics,
 )
 from bridgepack.records.results import Result
-from bridgepack.records.runs import Change, Files, RunConfig
+from bridgepack.records.runs import Change, Files, LostOverride, RunConfig
 from bridgepack.records.sequences import (
     INPUT_IDS,
     LOSS_CURES,
@@ -68,6 +68,7 @@ __all__ = [
     "InspectableArtifact",
     "LostContent",
     "LostKind",
+    "LostOverride",
     "Manifest",
     "MaskArray",
     "MetadataFacts",

@@ -6,6 +6,40 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A changed setting: one that a rule proposes, or that was made.
+
+    Attributes:
+        path: of the setting, as in `RunConfig.values`, dotted.
+        value: what to set; plain, or a `pathlib.Path`.
+        why: in one line; of one that was made, with the code of the rule that asks for it where one does.
+        needs_repack: whether packs that exist already must be built again.
+        old: value before, of a change that was made.
+    """
+
+    path: str
+    value: Any
+    why: str
+    needs_repack: bool = False
+    old: Any = None
+
+    @property
+    def new(self) -> Any:
+        """The value, beside `old`."""
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LostOverride:
+    """An override whose path leads nowhere in the target host."""
+
+    path: str  #: up to the name that the host does not have there
+    found: str  #: what is there instead, e.g. `no field of GPTModelProvider`.
+    allowed: str  #: the nearest field, some of those that there are, or the value as a whole
+    change: Change | None = None  #: of the section that it stands in, where one name is meant beyond doubt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
     """The settings of a run, under the paths that Megatron-Bridge's ConfigContainer has for them."""
 
@@ -28,6 +62,8 @@ class RunConfig:
     builds_packs: bool = False
     #: what to write for model.name of a recipe, (value, hint), where it names no recipe of the target host
     no_recipe: tuple[str, str] | None = None
+    #: overrides of a recipe whose path leads nowhere in the target host
+    lost_overrides: tuple[LostOverride, ...] = ()
     #: path of a complete config that is not known here where it is absent, with all below it -> what would tell it
     unknown: Mapping[str, str] = field(default_factory=dict)
 
@@ -44,30 +80,6 @@ class RunConfig:
     def user_path(self, path: str) -> str:
         """Return the user's own name of a path."""
         return self.user_paths.get(path, path)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """A changed setting: one that a rule proposes, or that was made.
-
-    Attributes:
-        path: of the setting, as in `RunConfig.values`, dotted.
-        value: what to set; plain, or a `pathlib.Path`.
-        why: in one line; of one that was made, with the code of the rule that asks for it where one does.
-        needs_repack: whether packs that exist already must be built again.
-        old: value before, of a change that was made.
-    """
-
-    path: str
-    value: Any
-    why: str
-    needs_repack: bool = False
-    old: Any = None
-
-    @property
-    def new(self) -> Any:
-        """The value, beside `old`."""
-        return self.value
 
 
 class Files(Protocol):

@@ -40,6 +40,15 @@ def _sequences(folder: Path, manifest: Manifest) -> Counter[tuple[int, ...]]:
     return found
 
 
+def test_a_file_that_is_given_twice_is_said_to_be(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    file = str(write(tmp_path / "a.jsonl", [ONE, TWO]))
+
+    manifest = build(tokenized_recipe([file, file], chatml_tokenizer, **EXACT), tmp_path / "out").manifest
+
+    details = {drop.detail for drop in manifest.splits[0].drop_examples}
+    assert details == {"data names its file more than once; training has the row already"}
+
+
 def test_first_row_stays_and_validation_comes_before_training(tmp_path: Path, chatml_tokenizer: Path) -> None:
     other_mask = tokenized_row(5, 6, 7, num_prompt=2)
     first = write(tmp_path / "a.jsonl", [ONE, TWO, {}, ONE, other_mask])

@@ -7,6 +7,7 @@ A case is a mapping with, all optional:
 - `recipe`: true for settings that are not complete: only what `set` says is stated.
 - `place`: what the user named; `world_size`: number of GPUs, 8 by default, null for not known.
 - `no_recipe`: a model's name that is no recipe, and the hint that goes with it.
+- `lost_override`: what is said of an override that leads nowhere.
 - `versions`: distribution -> version that the run is judged for.
 - `environment`: `{"versions": {...}, "python": "3.12.4"}`.
 - `files`: path -> number of lines, or `"folder"`; `modified`: path -> seconds; `read_only`: folders.
@@ -25,7 +26,7 @@ from typing import Any
 from packaging.version import Version
 from scripts.bench.balance import RUN
 
-from bridgepack.records import RunConfig, StepRatios, Waiting
+from bridgepack.records import LostOverride, RunConfig, StepRatios, Waiting
 from bridgepack.releases import TARGET
 from bridgepack.rules import Rule
 from bridgepack.rules.engine.context import NO_PACKS
@@ -76,6 +77,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
             builds_packs=case.get("builds_packs", False),
             place=case.get("place", "my_run.yaml"),
             no_recipe=tuple(case["no_recipe"]) if "no_recipe" in case else None,
+            lost_overrides=(LostOverride(**case["lost_override"]),) if "lost_override" in case else (),
             inputs=tuple((field, path) for field, path in case.get("inputs", {}).items()),
         ),
         versions=Versions(

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -98,7 +99,7 @@ def _section(node: Any, name: str, setting: Setting, above: str) -> Any:
 def _made(holder: Any, name: str, setting: Setting) -> Any:
     annotation = declared_types(type(holder)).get(name, Any)
     kind = dataclass_in(annotation)
-    if kind is None:
+    if kind is None or inspect.isabstract(kind):
         if "dict" in str(annotation).lower():
             return {}
         raise ConfigError(

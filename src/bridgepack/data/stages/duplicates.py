@@ -40,9 +40,14 @@ def without_duplicates(
     found: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for row in np.flatnonzero(firsts != np.arange(len(firsts))).tolist():
         (source, position, _), (kept, at, split) = parts[part_of[row]], parts[part_of[firsts[row]]]
-        place = results[kept][at].place
-        origin = f"{place.label} row {place.first_row + int(offsets[firsts[row]])}"
-        found[source, position][int(offsets[row])] = f"tokens and mask are those of {origin}, in {split}"
+        own, first = (
+            f"{place.label} row {place.first_row + int(offsets[index])}"
+            for place, index in ((results[source][position].place, row), (results[kept][at].place, firsts[row]))
+        )
+        detail = f"tokens and mask are those of {first}, in {split}"
+        if own == first:
+            detail = f"data names its file more than once; {split} has the row already"
+        found[source, position][int(offsets[row])] = detail
     less = {source: list(ranges) for source, ranges in results.items()}
     tasks = ((settings[source], less[source][position].place, same) for (source, position), same in found.items())
     for (source, position), outcome in zip(found, runner.run(_finish_again, tasks), strict=True):

@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 from bridgepack.releases import BRIDGE as BRIDGE
 from bridgepack.releases import CORE as CORE
 from bridgepack.releases import ENGINE as ENGINE
-from bridgepack.releases import TARGET, release_of
+from bridgepack.releases import TARGET, note_of_newer, release_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +70,8 @@ def target_versions(bridge_version: str | None = None, installed: Mapping[str, s
     if known:
         chosen |= known if bridge_version is None else {k: v for k, v in known.items() if k != BRIDGE}
         origin = "from the environment given"
+    newer = note_of_newer(chosen[BRIDGE])
+    origin = f"{origin}; {newer}" if newer else origin
     return Versions(versions={name: Version(text) for name, text in chosen.items()}, origin=origin)
 
 

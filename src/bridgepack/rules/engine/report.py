@@ -175,6 +175,6 @@ def finding_of(rule: Rule, tally: Tally) -> Finding:
         fix=rule.fix,
         num_occurrences=tally.num_violations,
         examples=tuple(violation.where for violation in tally.first),
-        changes=tuple(dict.fromkeys(changes)),
+        changes=tuple({repr(one): one for one in changes}.values()),  # a section cannot be hashed
         noticed=rule.noticed,
     )
