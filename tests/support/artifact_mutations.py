@@ -104,6 +104,16 @@ def rewrite_table(folder: Path, change: Callable[[Any], Any], *, shard: str = SH
     restate_record(folder, shard)
 
 
+def cast_column(folder: Path, name: str, element: Any) -> None:
+    """Write a column of all training shards as lists of another type."""
+
+    def cast(table: Any) -> Any:
+        return table.set_column(table.column_names.index(name), name, table[name].cast(pa.list_(element)))
+
+    for shard in training_shards(folder):
+        rewrite_table(folder, cast, shard=shard)
+
+
 def restate_record(folder: Path, shard: str) -> None:
     content = read_manifest(folder)
     for record in (record for split in content["splits"] for record in split["shards"] if record["path"] == shard):

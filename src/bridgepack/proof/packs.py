@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.reading.cloud_path import arrow_source
-from bridgepack.data.shards.row_groups import batch_of_table, one_line
+from bridgepack.data.shards.row_groups import batch_of_table, one_line, row_of_numbers
 from bridgepack.errors import ArtifactError
-from bridgepack.records import ROW_COLUMNS, PackedRow
+from bridgepack.records import PackedRow
 from bridgepack.records.manifests import SplitRecord
 from bridgepack.replay.rows import ShardIndex
 
@@ -83,21 +83,13 @@ def _rows_of_shard(artifact: Artifact, name: str, packs: Mapping[int, int]) -> d
                 wanted = [row for row in range(first, first + num_rows) if row in packs]
                 if wanted:
                     batch = batch_of_table(file.read_row_group(group, use_threads=False), name, first)
-                    found |= {packs[row]: _of_numbers(batch.row(row - first), name) for row in wanted}
+                    found |= {packs[row]: row_of_numbers(batch.row(row - first), name) for row in wanted}
                 first += num_rows
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{name} cannot be read: {one_line(error)}. Build the artifact again.") from None
     if max(packs) >= first:
         raise ArtifactError(f"{name} has {first} rows, so there is no row {max(packs)}. Build the artifact again.")
     return found
-
-
-def _of_numbers(row: PackedRow, name: str) -> PackedRow:
-    for column in ROW_COLUMNS:
-        kind = getattr(row, column).dtype
-        if kind.kind not in "iuf":
-            raise ArtifactError(f"{name}: column {column} holds {kind}; it must hold numbers.")
-    return row
 
 
 def drawn_of_each(sizes: Sequence[int], num_drawn: int, seed: int) -> Iterator[list[int]]:

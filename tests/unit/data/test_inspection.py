@@ -1,13 +1,17 @@
 """One pack decoded: its text, what of it is trained, where it came from."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import PackView, view_pack
 from bridgepack.errors import ArtifactError
 from bridgepack.report.terminal import draw_pack
+from tests.support.artifact_mutations import Row, cast_column, rewrite_rows
 from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
 
 QUESTION = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
@@ -64,3 +68,35 @@ def test_drawing(view: PackView) -> None:
 def test_pack_that_is_not_there(artifact: Artifact, split: str, index: int) -> None:
     with pytest.raises(ArtifactError, match=f"row is {index}; allowed: "):
         view_pack(artifact, split, index)
+
+
+def _changed(artifact: Artifact, folder: Path, change: Callable[[Row], object]) -> Artifact:
+    shutil.copytree(artifact.folder, folder)
+    rewrite_rows(folder, lambda rows: change(rows[0]), shard=artifact.manifest.splits[0].shards[0].path)
+    return Artifact(folder)
+
+
+def test_pack_that_is_not_as_planned_is_refused(artifact: Artifact, tmp_path: Path) -> None:
+    """Shard and manifest agree, so that only the plan tells."""
+    changed = _changed(artifact, tmp_path / "out", lambda row: row.update(seq_start_id=[0, row["seq_start_id"][1] + 4]))
+    with pytest.raises(ArtifactError, match=r"training.parquet does not fit row 0 of training"):
+        view_pack(changed, "training", 0)
+
+
+def test_ids_that_are_none_are_shown_as_numbers(artifact: Artifact, tmp_path: Path) -> None:
+    changed = _changed(artifact, tmp_path / "out", lambda row: row.update(input_ids=[-7, *row["input_ids"][1:]]))
+    assert view_pack(changed, "training", 0).sequences[0].spans[0].text.startswith("[-7] [")
+
+
+@pytest.mark.parametrize(("column", "kind"), [("input_ids", pa.float64()), ("seq_start_id", pa.string())])
+def test_columns_of_other_kinds_are_refused(artifact: Artifact, tmp_path: Path, column: str, kind: pa.DataType) -> None:
+    shutil.copytree(artifact.folder, tmp_path / "out")
+    cast_column(tmp_path / "out", column, kind)
+    with pytest.raises(ArtifactError, match=f"column {column} holds .*; it must hold whole numbers"):
+        view_pack(Artifact(tmp_path / "out"), "training", 0)
+
+
+def test_mask_of_booleans_is_read_as_the_host_reads_it(artifact: Artifact, view: PackView, tmp_path: Path) -> None:
+    shutil.copytree(artifact.folder, tmp_path / "out")
+    cast_column(tmp_path / "out", "loss_mask", pa.bool_())
+    assert view_pack(Artifact(tmp_path / "out"), "training", 0).sequences == view.sequences

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from bridgepack.proof.diff.diff import diff_artifacts, matched_files
 from bridgepack.proof.diff.records import DiffReport, MovedTokens
 from bridgepack.proof.diff.tables import SequenceTable, match_sequences
 from bridgepack.records import InputRecord
+from tests.support.artifact_mutations import cast_column
 from tests.support.small_builds import Row, build, chat_row, small_recipe, with_changes, write_json_lines
 from tests.support.traced_artifacts import build_traced, change_shard, restate, source_rows, traced_recipe, write_source
 
@@ -151,6 +153,12 @@ def test_tampered_mask_is_a_moved_one(artifact: Path, tmp_path: Path) -> None:
 
     assert (found.fate, found.is_same_input) == ("mask_moved", True)
     assert [(moved.start, moved.stop, moved.is_trained_now) for moved in found.masks] == [(1, 2, False)]
+
+
+def test_mask_of_another_type_is_the_same_mask(artifact: Path, tmp_path: Path) -> None:
+    shutil.copytree(artifact, tmp_path / "copy")
+    cast_column(tmp_path / "copy", "loss_mask", pa.bool_())
+    assert diff_artifacts(artifact, tmp_path / "copy").is_same
 
 
 def test_shards_that_do_not_fit_their_plan_are_refused(artifact: Path, tmp_path: Path) -> None:

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import ClassVar
 
+import numpy as np
+
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import entries_of_packs, plan_path
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ArtifactError, TokenizerError
-from bridgepack.geometry import seq_boundaries
+from bridgepack.geometry import aligned_runtime_lengths, runtime_segment_lengths, seq_boundaries
 from bridgepack.records import PackedRow
 from bridgepack.records.results import Result
 
@@ -80,7 +82,7 @@ def view_pack(artifact: Artifact, split: str, index: int, *, decoder: Decoder | 
     tokenizer, note = decoder or tokenizer_of(artifact)
     sequences = view_sequences(
         row,
-        origins=_origins(artifact, split, index),
+        origins=_origins(artifact, split, index, row),
         tokenizer=tokenizer,
         eos_token_id=int(artifact.manifest.tokenizer["eos_token_id"]),
     )
@@ -141,8 +143,10 @@ def text_spans(ids: Sequence[int], trained: Sequence[bool], tokenizer: ChatToken
 
 
 def text_of(ids: Sequence[int], tokenizer: ChatTokenizer | None) -> str:
-    """Return the text of ids; ids in square brackets where there is no tokenizer."""
-    return tokenizer.decode(ids) if tokenizer is not None else " ".join(f"[{token}]" for token in ids)
+    """Return the text of ids; ids in square brackets where there is no tokenizer, or one is no id."""
+    if tokenizer is not None and all(isinstance(token, int) and 0 <= token < 1 << 32 for token in ids):
+        return tokenizer.decode(ids)
+    return " ".join(f"[{token}]" for token in ids)
 
 
 def tokenizer_of(artifact: Artifact) -> Decoder:
@@ -159,14 +163,17 @@ def tokenizer_of(artifact: Artifact) -> Decoder:
         return None, f"text is shown as token ids: {error}"
 
 
-def _origins(artifact: Artifact, split: str, index: int) -> list[tuple[str, int, int, int]]:
+def _origins(artifact: Artifact, split: str, index: int, row: PackedRow) -> list[tuple[str, int, int, int]]:
     """Return (file, 1-based row, first token of it, runtime length) of each sequence of a pack, from the plan."""
     record = artifact.manifest.split(split)
     entries = entries_of_packs(artifact, split, [index]).get(index, ())
     inputs = dict(enumerate(record.inputs if record else ()))  # an index of -1 is none
-    if any(entry.file_index not in inputs for entry in entries):
+    lengths = np.array([entry.runtime_length for entry in entries], dtype=np.int64)
+    planned = aligned_runtime_lengths(lengths, artifact.manifest.pad_seq_to_mult)
+    stored = runtime_segment_lengths(row.seq_start_id, len(row.input_ids))
+    if entries and (any(entry.file_index not in inputs for entry in entries) or not np.array_equal(planned, stored)):
         raise ArtifactError(
-            f"{plan_path(artifact, split)} names inputs that the manifest does not have: it was changed after the "
-            "build. Build the artifact again."
+            f"{plan_path(artifact, split)} does not fit row {index} of {split}, or names inputs that the manifest does "
+            "not have: one was changed after the build. `bridgepack verify` says what. Build the artifact again."
         )
     return [(inputs[item.file_index].path, item.row, item.first_token, item.runtime_length) for item in entries]

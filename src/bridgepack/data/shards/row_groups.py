@@ -14,7 +14,7 @@ from bridgepack.data.reading.cloud_path import arrow_source
 from bridgepack.data.reading.inputs import file_stamp
 from bridgepack.data.shards.arrow_numbers import numpy_array
 from bridgepack.errors import ArtifactError
-from bridgepack.records import INPUT_IDS, ROW_COLUMNS, PackedRow, RowBatch, ShardFacts
+from bridgepack.records import INPUT_IDS, LOSS_MASK, ROW_COLUMNS, PackedRow, RowBatch, ShardFacts
 
 
 def iter_row_groups(
@@ -82,11 +82,25 @@ def read_shard_row(path: Path, name: str, index: int) -> PackedRow:
             for group in range(file.metadata.num_row_groups):
                 num_rows = file.metadata.row_group(group).num_rows
                 if index < first_row + num_rows:
-                    return batch_of_table(file.read_row_group(group), name, first_row).row(index - first_row)
+                    batch = batch_of_table(file.read_row_group(group), name, first_row)
+                    return row_of_numbers(batch.row(index - first_row), name)
                 first_row += num_rows
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{name} row {index} cannot be read: {one_line(error).rstrip('.')}.") from None
     raise ArtifactError(f"{name} has {first_row} rows, so there is no row {index}. Build the artifact again.")
+
+
+def row_of_numbers(row: PackedRow, name: str) -> PackedRow:
+    """Return a row of a shard as it is.
+
+    Raises:
+        ArtifactError: a column holds no numbers; a mask of booleans does, as the host reads it.
+    """
+    for column in ROW_COLUMNS:
+        kind, allowed = getattr(row, column).dtype, "numbers" if column == LOSS_MASK else "whole numbers"
+        if kind.kind not in ("iufb" if column == LOSS_MASK else "iu"):
+            raise ArtifactError(f"{name}: column {column} holds {kind}; it must hold {allowed}.")
+    return row
 
 
 def read_shard_facts(path: Path, name: str) -> ShardFacts:

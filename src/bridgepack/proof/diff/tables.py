@@ -88,8 +88,8 @@ def _plan_column(artifact: Artifact, split: str, name: str) -> IntArray:
 
 def _check_fit(artifact: Artifact, split: str, batch: RowBatch, packs: IntArray, lengths: IntArray) -> None:
     """Accept a batch whose rows have the sequences of the plan, with room for them."""
-    columns = (batch.input_ids, batch.loss_mask, batch.seq_start_id)
-    if any(column.dtype.kind not in "iu" for column in columns):
+    kinds = ((batch.input_ids, "iu"), (batch.loss_mask, "iufb"), (batch.seq_start_id, "iu"))
+    if any(column.dtype.kind not in allowed for column, allowed in kinds):
         raise _misfit(artifact, split)
     num_sequences = np.diff(batch.start_offsets)
     expected = np.repeat(np.arange(batch.num_rows), num_sequences)
