@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bridgepack import canary, report
     from bridgepack.api import (
         build,
+        canary,
         check,
         diff,
         explain,
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         plan,
         preview,
         repack,
+        report,
         to_bridge,
         trace,
         verify,

@@ -49,6 +49,7 @@ def test_results_are_values_and_tables(recipe: dict[str, Any], tmp_path: Path) -
         "diff": (bridgepack.diff("packed", "packed"), 0),
         "trace": (bridgepack.trace("packed", source="rows.jsonl:3", world_size=1), 1),
         "export": (bridgepack.export("packed", tmp_path / "old", "0.3.0"), 1),
+        "report": (bridgepack.report("packed"), 0),
     }
     for name, (result, num_rows) in tables.items():
         assert json.loads(json.dumps(result.to_dict())), name
@@ -58,6 +59,12 @@ def test_results_are_values_and_tables(recipe: dict[str, Any], tmp_path: Path) -
     assert bridgepack.trace("packed", source="rows.jsonl:3").to_pandas().loc[0, "sequence.row"] == 3
     assert bridgepack.verify("packed").to_dict()["outcome"] == "same"
     assert bridgepack.diff("packed", "wide").to_dict()["is_same"] is False
+
+
+def test_paths_stand_for_texts(recipe: dict[str, Any]) -> None:
+    places = {"data": {"train": Path("rows.jsonl")}, "tokenizer": {"name_or_path": Path("chatml")}}
+    loaded = bridgepack.load_recipe({**recipe, **places}, {"artifact": Path("packed")})
+    assert (loaded.data.train, loaded.tokenizer.name_or_path, loaded.artifact) == ("rows.jsonl", "chatml", "packed")
 
 
 def test_a_dataset_is_built_as_its_file_is(recipe: dict[str, Any], tmp_path: Path) -> None:
@@ -94,6 +101,9 @@ def test_datasets_are_sources_of_a_mixture(recipe: dict[str, Any]) -> None:
     rows, other = datasets.Dataset.from_list(ROWS), datasets.Dataset.from_list(ROWS[:3])
     built = bridgepack.build({**recipe, "data": {"train": [rows, {"path": other, "epochs": 2}]}}, output="packed")
     assert built.manifest.splits[0].statistics.num_sequences == len(ROWS) + 6
+    nested = {"sources": [{"path": rows, "weight": 1}, {"path": other, "weight": 1}]}
+    deeper = bridgepack.build({**recipe, "data": {"train": nested}}, output="nested")
+    assert deeper.manifest.splits[0].statistics.num_sequences == 6
     with pytest.raises(ConfigError, match=r"data\.train\.1 is a Dataset without rows"):
         bridgepack.build({**recipe, "data": {"train": [rows, rows.select([])]}}, output="none")
 
@@ -115,6 +125,10 @@ def test_rows_as_plain_dicts_are_refused_in_one_line(recipe: dict[str, Any], row
         bridgepack.preview({**recipe, "data": {"train": [{"paht": "rows.jsonl"}]}})
 
 
+class Named:
+    output = "packed"
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -124,6 +138,17 @@ def test_rows_as_plain_dicts_are_refused_in_one_line(recipe: dict[str, Any], row
         (lambda: bridgepack.trace("packed"), "trace needs step or pack, or else source alone"),
         (lambda: bridgepack.trace("packed", pack=1, rank=0), "rank is 0; without a step"),
         (lambda: bridgepack.explain("BP999"), "rule is 'BP999'"),
+        (lambda: bridgepack.explain(101), "rule is 101; allowed: text"),
+        (lambda: bridgepack.inspect(Named()), r"^artifact is .*allowed: text or a path. Give its `output`"),
+        (lambda: bridgepack.check(Named()), r"of type Named; allowed: a path, .*Give its `output`"),
+        (lambda: bridgepack.inspect("packed", row="0"), "row is '0'; allowed: a whole number from 0"),
+        (lambda: bridgepack.build("mine.yaml", num_workers=True), "num_workers is True; allowed: .* or None"),
+        (lambda: bridgepack.build("mine.yaml", overrides=["packing.seed=7"]), "overrides is .*a mapping"),
+        (lambda: bridgepack.verify("packed", origin="tokens"), "origin is 'tokens'; allowed: sources, store"),
+        (lambda: bridgepack.verify("packed", num_packs=-1), "num_packs is -1"),
+        (lambda: bridgepack.preview({"name": "x", "data": {"train": iter(())}}), "Write rows to a file and name it"),
+        (lambda: bridgepack.launch({"name": "x"}, "local"), "data is missing"),
+        (lambda: bridgepack.forward_step_for(None), "recipe is 'None'; allowed: FILE.yaml"),
     ],
 )
 def test_mistakes_say_what_to_do(call: Any, message: str) -> None:

@@ -8,6 +8,7 @@ from bridgepack.bridge.adopting.pack_for import PackedConfig
 from bridgepack.bridge.adopting.pack_for import pack_for as pack_config
 from bridgepack.bridge.forward_steps import forward_step_for as forward_step_for
 from bridgepack.bridge.shipped import load_shipped
+from bridgepack.config.arguments import checked
 from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
@@ -29,6 +30,7 @@ from bridgepack.planning.preview import Preview, preview_recipe
 Recipe = SFTRecipe | Mapping[str, Any] | str | Path
 
 
+@checked
 def build(
     recipe: Recipe,
     *,
@@ -81,6 +83,7 @@ def build(
     )
 
 
+@checked
 def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] | None = None) -> Preview:
     """Return what a build would make of a recipe's data, by a sample of its rows; nothing is written.
 
@@ -99,6 +102,7 @@ def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] |
     return preview_recipe(load_recipe(recipe, overrides), num_rows=num_rows)
 
 
+@checked
 def plan(
     recipe: Recipe,
     *,
@@ -147,6 +151,7 @@ def plan(
     return plan_recipe(loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed)
 
 
+@checked
 def repack(
     artifact: str | Path,
     overrides: Mapping[str, Any],
@@ -190,6 +195,7 @@ def repack(
     )
 
 
+@checked
 def export(
     artifact: str | Path, output: str | Path, bridge_version: str, *, progress: Progress | None = None
 ) -> Export:
@@ -210,6 +216,7 @@ def export(
     return export_artifact(Path(artifact), Path(output), bridge_version, progress=progress)
 
 
+@checked
 def to_bridge(
     recipe: Recipe,
     *,
@@ -231,6 +238,7 @@ def to_bridge(
     return load_recipe(recipe, overrides).to_bridge(artifact)
 
 
+@checked
 def pack_for(config: Any, artifact: str | Path | None = None, *, world_size: int | None = None) -> PackedConfig:
     """Return a corrected copy of a ConfigContainer that trains packed rows, with what was changed and why.
 

@@ -7,7 +7,8 @@ from typing import Any
 from bridgepack.canary.canary import canary
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
-from bridgepack.config.load import load_recipe, stated_options
+from bridgepack.config.arguments import checked, stated_options
+from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import PackView, view_pack
@@ -33,6 +34,7 @@ from bridgepack.rules.engine.report import CheckReport
 __all__ = ["canary", "check", "diff", "explain", "inspect", "masks", "report", "trace", "verify"]
 
 
+@checked
 def check(target: Any, **options: Any) -> CheckReport:
     """Return what the rules say about a recipe, a ConfigContainer or an artifact.
 
@@ -54,10 +56,10 @@ def check(target: Any, **options: Any) -> CheckReport:
         stated["environment"] = named_environment(stated["environment"])
     if isinstance(stated.get("artifact"), str):
         stated["artifact"] = artifact_place(stated["artifact"])
-    judged = load_recipe(target) if isinstance(target, Mapping) else target
-    return check_target(judged, stated_options(CheckOptions, stated, "check"))
+    return check_target(target, stated_options(CheckOptions, stated, "check"))
 
 
+@checked
 def inspect(artifact: str | Path, *, row: int = 0, split: str = TRAIN) -> PackView:
     """Return one pack of an artifact, decoded.
 
@@ -74,6 +76,7 @@ def inspect(artifact: str | Path, *, row: int = 0, split: str = TRAIN) -> PackVi
     return view_pack(Artifact(artifact_place(artifact)), split, row)
 
 
+@checked
 def verify(artifact: str | Path, **options: Any) -> VerifyReport:
     """Return whether an artifact is what its sources, or its stored tokens, give when packs are derived anew.
 
@@ -92,6 +95,7 @@ def verify(artifact: str | Path, **options: Any) -> VerifyReport:
     return verify_artifact(artifact_place(artifact), stated_options(VerifyOptions, options, "verify"))
 
 
+@checked
 def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> MaskReport:
     """Return whether the loss masks of a recipe's rows are those of independent derivations.
 
@@ -109,6 +113,7 @@ def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
     return check_masks(judged, stated_options(MaskOptions, options, "masks"))
 
 
+@checked
 def diff(
     first: str | Path, second: str | Path, *, limit: int = DEFAULT_LIMIT, progress: Progress | None = None
 ) -> DiffReport:
@@ -128,6 +133,7 @@ def diff(
     return diff_artifacts(artifact_place(first), artifact_place(second), limit=limit, progress=progress)
 
 
+@checked
 def trace(
     artifact: str | Path,
     *,
@@ -171,6 +177,7 @@ def trace(
     return trace_step(traced, split, step, rank=rank, pack=pack)
 
 
+@checked
 def explain(rule: str = "BP") -> dict[str, Any] | list[dict[str, Any]]:
     """Return a rule as plain values: why it matters, a bad and a good example, the fix, the evidence.
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.bridge.container import config_of_container
+from bridgepack.bridge.container import config_of_container, is_container
 from bridgepack.bridge.plain import field_names
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.writing.write import to_bridge
-from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.load import load_recipe
 from bridgepack.rules.engine.families import family_of
 from bridgepack.rules.engine.subject import TEXT_DATASETS
 
@@ -31,14 +31,14 @@ _VISION_FIELDS = frozenset({"vision_config", "freeze_vision_model", "vision_mode
 
 
 def forward_step_for(target: Any) -> Any:
-    """Return the forward step of Megatron-Bridge for a recipe or a ConfigContainer.
+    """Return the forward step of Megatron-Bridge for a ConfigContainer, or for a recipe as `build` takes it.
 
     Example: `finetune(config, forward_step_for(config))`.
 
     Raises:
         ConfigError: the recipe's base cannot be loaded here, or Megatron-Bridge cannot be imported.
     """
-    config = to_bridge(target) if isinstance(target, SFTRecipe) else target
+    config = target if is_container(target) else to_bridge(load_recipe(target))
     return import_host(_step_of(config)).forward_step
 
 

@@ -49,7 +49,7 @@ def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, arti
     """Return what a target is.
 
     Args:
-        target: a text as the command line takes it, a path, an SFTRecipe, or a ConfigContainer.
+        target: a text as the command line takes it, a path, an SFTRecipe, its fields, or a ConfigContainer.
         overrides: dotted path -> value; paths of the recipe for a recipe, of the ConfigContainer otherwise.
         artifact: folder of the packs that the run will read, where it is given.
 
@@ -57,6 +57,8 @@ def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, arti
         ConfigError: it is nothing of these, cannot be loaded, or a path leads nowhere.
     """
     overrides = overrides or {}
+    if isinstance(target, Mapping):
+        target = SFTRecipe.from_mapping(target)
     if isinstance(target, SFTRecipe):
         return _of_recipe(target, target.name, overrides, artifact)
     if not isinstance(target, (str, Path)):
@@ -146,11 +148,15 @@ def _of_object(value: Any, place: str, overrides: Mapping[str, Any], artifact: P
     if is_container(value):
         return Target(kind="container", place=place, config=changed(config_of_container(value, place=place), overrides))
     kind = type(value).__name__
-    found = f"target is of type {kind}" if place == kind else f"target {place!r} gives a {kind}"
+    found, others = f"target {place!r} gives a {kind}", ""
     advice = "Return one of these."
+    if place == kind:
+        found, others, advice = f"target is of type {kind}", "a path, ", "Give one of these."
     if callable(value):
         advice = "Call it first, and give what it returns."
-    raise ConfigError(f"{found}; allowed: an SFTRecipe or a ConfigContainer. {advice}")
+    elif hasattr(value, "output"):
+        advice = "Give its `output`."
+    raise ConfigError(f"{found}; allowed: {others}an SFTRecipe or a ConfigContainer. {advice}")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from bridgepack.canary.packs import ChosenPacks, chosen_packs
 from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
 from bridgepack.canary.targets import CanaryTarget, open_target
-from bridgepack.config.load import stated_options
+from bridgepack.config.arguments import stated_options
 from bridgepack.errors import ConfigError
 
 

@@ -2,11 +2,12 @@
 
 import copy
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ValidationError
 
-from bridgepack.config.errors import config_error
+from bridgepack.config.errors import config_error, shown
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
 
@@ -29,7 +30,7 @@ class Document(Section):
             ConfigError: naming every wrong field, its value, what is allowed and what to do.
         """
         try:
-            return cls.model_validate(values)
+            return cls.model_validate(_with_texts(values))
         except ValidationError as error:
             raise config_error(error, cls, what=cls.WHAT, option=cls.OPTION) from None
 
@@ -43,6 +44,11 @@ class Document(Section):
         Raises:
             ConfigError: for an unknown path or an impossible value.
         """
+        if not isinstance(changes, Mapping) or not all(isinstance(path, str) for path in changes):
+            raise ConfigError(
+                f"overrides is {shown(changes)}; allowed: a mapping, dotted path -> value, e.g. {{'packing.seed': 7}}. "
+                "Give one."
+            )
         values = written(self)
         for path in sorted(changes, key=lambda path: (path.count("."), not path.endswith(".kind"))):
             *sections, leaf = path.split(".")
@@ -57,6 +63,15 @@ class Document(Section):
                     del node[name]
             node[leaf] = copy.deepcopy(changes[path])
         return type(self).from_mapping(values)
+
+
+def _with_texts(value: Any) -> Any:
+    """Return plain values with texts in place of paths, which Python code gives."""
+    if isinstance(value, Mapping):
+        return {name: _with_texts(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_texts(item) for item in value]
+    return str(value) if isinstance(value, PurePath) else value
 
 
 def _section_at(values: dict[str, Any], document: Document, path: str, sections: list[str]) -> Any:

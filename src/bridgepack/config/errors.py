@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -18,6 +18,7 @@ _SECTION_ERRORS = frozenset({"model_type", "model_attributes_type", "dict_type"}
 #: Entry of a list; a field that none of its entries can have is told once.
 _INDEX = re.compile(r"\.\d+\.")
 _SOURCE = "a path, a section {path: PATH} or {dataset: ID}, or a list of these"
+_ROWS_CURE = " Write rows to a file and name it; in Python `build` takes a datasets.Dataset, too."
 _BOUNDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "greater_than_equal": ("ge", "at least {}. Raise it."),
@@ -85,6 +86,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 def shown(value: Any) -> str:
     """Return a value as an error message shows it: its repr, cut at 80 characters."""
     text = repr(value)
+    text = " ".join(text.split()) if "\n" in text else text
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -174,7 +176,8 @@ def _allowed(detail: ErrorDetails) -> str:
     """Return what is allowed and what to do."""
     kind, context, location = detail["type"], detail.get("ctx", {}), detail["loc"]
     if kind == "union_tag_invalid" or (kind == "string_type" and str(location[-1]).startswith(SHAPE_PREFIX)):
-        return f"{_SOURCE}."
+        is_plain = isinstance(detail["input"], int | float | list | set | NoneType)
+        return f"{_SOURCE}.{'' if is_plain else _ROWS_CURE}"
     if kind == "too_short":
         least = context["min_length"]
         return f"a list of at least {least} {'entry' if least == 1 else 'entries'}. Add one or remove the field."

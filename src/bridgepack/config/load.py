@@ -1,7 +1,6 @@
 """Finds and loads a recipe: a YAML or TOML file, a Python function by path or module, or a name in the catalogue."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,7 @@ from bridgepack.config.reading import as_recipe, load_object, parse_overrides, r
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
-__all__ = ["load_recipe", "parse_overrides", "stated_options"]
-
-#: Options that are paths of this machine.
-_PATHS = frozenset({"artifact", "store", "scratch"})
+__all__ = ["load_recipe", "parse_overrides"]
 
 
 def load_recipe(
@@ -49,17 +45,3 @@ def _load(target: str) -> SFTRecipe:
     if not function and suffix != ".py":
         return _load(catalogue_target(target))
     return as_recipe(load_object(target), target)
-
-
-def stated_options[T](kind: type[T], stated: Mapping[str, Any], what: str) -> T:
-    """Return the options of `what` as a dataclass `kind`; paths may be given as text.
-
-    Raises:
-        ConfigError: it has no such option.
-    """
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    for name in sorted(stated.keys() - set(known)):
-        raise ConfigError(f"{what} has no option {name!r}; allowed: {', '.join(known)}. Use one of these.")
-    return kind(
-        **{name: Path(item) if name in _PATHS and isinstance(item, str) else item for name, item in stated.items()}
-    )

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def launch(
-    recipe: SFTRecipe | str | Path,
-    cluster: ClusterConfig | str | Path,
+    recipe: SFTRecipe | Mapping[str, Any] | str | Path,
+    cluster: ClusterConfig | Mapping[str, Any] | str | Path,
     *,
     overrides: Mapping[str, Any] | None = None,
     cluster_overrides: Mapping[str, Any] | None = None,
@@ -42,7 +42,8 @@ def launch(
 
     Args:
         recipe: an SFTRecipe, or where one is, as for `build`.
-        cluster: a ClusterConfig, `FILE.yaml`, `FILE.toml`, or `local` or `torchrun` for this machine.
+        cluster: a ClusterConfig, a dict of its fields, `FILE.yaml`, `FILE.toml`, or `local` or `torchrun` for this
+            machine.
         overrides: dotted path -> value, for the recipe.
         cluster_overrides: the same, for the cluster.
         artifact: packs that are there already; nothing is built.
@@ -89,7 +90,9 @@ def require_nemo_run() -> None:
 class _CallableModule(ModuleType):
     """The package, so that `bridgepack.launch` is the function and the home of its modules."""
 
-    __call__ = staticmethod(launch)
+    def __call__(self, recipe: Any, cluster: Any, **options: Any) -> Any:
+        """Return what came of a launch, as `launch` in it."""
+        return launch(recipe, cluster, **options)
 
 
 sys.modules[__name__].__class__ = _CallableModule

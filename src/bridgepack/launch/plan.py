@@ -81,8 +81,8 @@ class LaunchPlan:
 
 
 def plan_launch(
-    recipe: SFTRecipe | str | Path,
-    cluster: ClusterConfig | str | Path,
+    recipe: SFTRecipe | Mapping[str, Any] | str | Path,
+    cluster: ClusterConfig | Mapping[str, Any] | str | Path,
     *,
     overrides: Mapping[str, Any] | None = None,
     cluster_overrides: Mapping[str, Any] | None = None,
@@ -100,6 +100,7 @@ def plan_launch(
         ConfigError: recipe, cluster or an argument is nothing that can run, or they contradict each other.
         LaunchRefusedError: the check found errors.
     """
+    recipe = load_recipe(recipe) if isinstance(recipe, Mapping) else recipe
     found, where = load_recipe(recipe, overrides), load_cluster(cluster, cluster_overrides)
     tasks = planned_tasks(where, skip, builds=artifact is None and found.packing.mode == _OFFLINE)
     packs = _packs(found, where, tasks, artifact)

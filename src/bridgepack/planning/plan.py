@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
@@ -11,6 +11,7 @@ from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.machines import Gpu
 from bridgepack.planning.search import Candidate, Search
 from bridgepack.planning.shape import ModelShape, model_shape
+from bridgepack.records.results import Result
 
 #: Pack sizes that are compared, beside the recipe's own.
 SIZES = tuple(1 << power for power in range(12, 18))
@@ -28,8 +29,10 @@ _OF_LAYOUTS = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Result):
     """How a recipe could be run, best first."""
+
+    TABLE: ClassVar = "candidates"
 
     recipe: SFTRecipe  #: that was asked about
     gpu: Gpu  #: kind of GPU

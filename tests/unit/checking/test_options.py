@@ -60,8 +60,8 @@ def test_an_environment_by_name() -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (None, "target is of type NoneType; allowed: an SFTRecipe or a ConfigContainer."),
-        ([RECIPE], "target is of type list; .* Return one of these."),
+        (None, "target is of type NoneType; allowed: a path, an SFTRecipe or a ConfigContainer."),
+        ([RECIPE], "target is of type list; .* Give one of these."),
         (lambda: None, "target is of type function; .* Call it first, and give what it returns."),
         ("", "target is '', which names nothing."),
         (Path("none.yaml"), "recipe is 'none.yaml'; there is no such file."),

@@ -137,17 +137,22 @@ class ClusterConfig(Document):
             raise cluster_error(error, _OneExecutor, place=self.place_of(task)) from None
 
 
-def load_cluster(target: str | Path | ClusterConfig, overrides: Mapping[str, Any] | None = None) -> ClusterConfig:
+def load_cluster(
+    target: str | Path | ClusterConfig | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+) -> ClusterConfig:
     """Return the cluster that `target` names, with overrides applied and validated.
 
     Args:
-        target: a cluster, `FILE.yaml`, `FILE.toml`, or `local` or `torchrun` for this machine.
+        target: a cluster, a dict of its fields, `FILE.yaml`, `FILE.toml`, or `local` or `torchrun` for this machine.
         overrides: dotted path -> value, e.g. `{"executor.nodes": 4}`.
 
     Raises:
         ConfigError: when it cannot be found or read, or says something unknown or impossible.
     """
-    cluster = target if isinstance(target, ClusterConfig) else _load(str(target))
+    if isinstance(target, Mapping):
+        cluster = ClusterConfig.from_mapping(target)
+    else:
+        cluster = target if isinstance(target, ClusterConfig) else _load(str(target))
     return cluster.override(overrides) if overrides else cluster
 
 

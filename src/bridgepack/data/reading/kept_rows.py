@@ -17,7 +17,7 @@ from bridgepack.data.store.store import ROWS, default_store, opened_store
 from bridgepack.errors import ConfigError
 
 _ROWS_OF_BATCH = 1000
-_FIELDS = re.compile(r"data\.(train|validation)(\.\d+)?(\.path)?")
+_FIELDS = re.compile(r"data\.(train|validation)(\.\d+)?(\.sources\.\d+)*(\.path)?")
 
 
 def recipe_with_rows(

@@ -7,6 +7,7 @@ from typing import Any
 
 from bridgepack.bridge.targets import Target
 from bridgepack.checking.options import CheckOptions
+from bridgepack.config.arguments import checked
 from bridgepack.data.artifact.contents import CARD_FILE, REPORT_FILE
 from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
@@ -41,6 +42,7 @@ class WrittenReport(Result):
         return self.report.table()
 
 
+@checked
 def report(
     artifact: str | Path,
     *,

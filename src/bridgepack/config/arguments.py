@@ -1,0 +1,93 @@
+"""What is given to Python functions: arguments of the types that they name, and options as a dataclass."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import wraps
+from inspect import signature
+from pathlib import Path
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, Literal, SupportsIndex, Union, get_args, get_origin, get_type_hints
+
+from pydantic.dataclasses import is_pydantic_dataclass
+
+from bridgepack.config.errors import shown
+from bridgepack.errors import ConfigError
+
+#: Options that are paths of this machine.
+_PATHS = frozenset({"artifact", "store", "scratch"})
+_WORDS: Mapping[Any, str] = MappingProxyType(
+    {
+        str: "text",
+        Path: "a path",
+        int: "a whole number from 0",
+        float: "a number",
+        bool: "True or False",
+        Mapping: "a mapping, name -> value",
+        NoneType: "None",
+    }
+)
+
+
+def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that refuses arguments of other types than it names, with a ConfigError; its last decorator."""
+
+    @wraps(function)
+    def refusing(*args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_types({**dict(zip(signature(function).parameters, args, strict=False)), **kwargs}, function)
+        return function(*args, **kwargs)
+
+    return refusing
+
+
+def stated_options[T](kind: type[T], stated: Mapping[str, Any], what: str) -> T:
+    """Return the options of `what` as a dataclass `kind`; paths may be given as text.
+
+    Raises:
+        ConfigError: it has no such option, or one of another type.
+    """
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for name in sorted(stated.keys() - set(known)):
+        raise ConfigError(f"{what} has no option {name!r}; allowed: {', '.join(known)}. Use one of these.")
+    values = {name: Path(item) if name in _PATHS and isinstance(item, str) else item for name, item in stated.items()}
+    if not is_pydantic_dataclass(kind):  # which says itself what it takes
+        refuse_types(values, kind)
+    return kind(**values)
+
+
+def refuse_types(values: Mapping[str, Any], kind: Callable[..., Any]) -> None:
+    """Accept values of the types that a function or a dataclass names; it may leave names out.
+
+    Raises:
+        ConfigError: naming the first of another type.
+    """
+    hints = get_type_hints(kind)
+    for name, value in values.items():
+        allowed = _alternatives(hints.get(name, Any))
+        if not any(_fits(value, one) for one in allowed):
+            *others, last = dict.fromkeys(_words(one) for one in allowed)
+            cure = "Give its `output`." if hasattr(value, "output") else "Give one of these."
+            raise ConfigError(
+                f"{name} is {shown(value)}; allowed: {', '.join(others)}{' or ' if others else ''}{last}. {cure}"
+            )
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint) or hint
+    if origin is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+    if origin is int:
+        return isinstance(value, SupportsIndex) and not isinstance(value, bool) and value.__index__() >= 0
+    if origin is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return origin is Any or isinstance(value, origin)
+
+
+def _words(hint: Any) -> str:
+    origin = get_origin(hint) or hint
+    return ", ".join(get_args(hint)) if origin is Literal else _WORDS.get(origin, f"a {origin.__name__}")
