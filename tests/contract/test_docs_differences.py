@@ -69,13 +69,7 @@ def tokenizer(with_template: Callable[[str], Path]) -> Path:
 
 
 def host_rows(
-    folder: Path,
-    rows: Rows,
-    tokenizer: Path,
-    *,
-    size: int = 128,
-    multiple: int = 1,
-    preprocessing: Any = None,
+    folder: Path, rows: Rows, tokenizer: Path, *, size: int = 128, multiple: int = 1, preprocessing: Any = None
 ) -> PackedRows:
     """Return the rows that Megatron-Bridge's dataset builder packs from training.jsonl."""
     from megatron.bridge.data.builders import ChatSFTPreprocessingConfig, GPTSFTDatasetConfig
@@ -202,11 +196,7 @@ def test_long_chats_are_dropped_or_cut_by_the_multiple(tmp_path: Path, tokenizer
         kept = own_artifact(tmp_path / f"drop-{multiple}", rows, tokenizer, multiple=multiple)
         assert drops(kept) == {"over_long": 1}
         cut = own_artifact(
-            tmp_path / f"cut-{multiple}",
-            rows,
-            tokenizer,
-            multiple=multiple,
-            preprocessing={"over_long": "truncate"},
+            tmp_path / f"cut-{multiple}", rows, tokenizer, multiple=multiple, preprocessing={"over_long": "truncate"}
         )
         assert runtime_lengths(own_rows(cut))[1:] == [128]
 
@@ -239,11 +229,7 @@ def test_long_prompts_are_cut_on_the_same_side(tmp_path: Path, tokenizer: Path, 
         tmp_path,
         rows,
         tokenizer,
-        preprocessing={
-            "kind": "prompt_completion",
-            "over_long": "truncate",
-            "truncation_method": truncation_method,
-        },
+        preprocessing={"kind": "prompt_completion", "over_long": "truncate", "truncation_method": truncation_method},
         max_sequence_length=127,
     )
 
@@ -321,9 +307,7 @@ def test_rows_that_stop_the_host_and_work_here(
 
 
 @pytest.mark.parametrize(
-    "refused",
-    ["messages[-1].role == 'user'", "messages[-1].content == ''"],
-    ids=["first-turns-alone", "empty-answer"],
+    "refused", ["messages[-1].role == 'user'", "messages[-1].content == ''"], ids=["first-turns-alone", "empty-answer"]
 )
 def test_template_that_refuses_part_of_a_conversation(
     tmp_path: Path, with_template: Callable[[str], Path], refused: str

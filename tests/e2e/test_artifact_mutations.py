@@ -39,10 +39,7 @@ from tests.support.varied_builds import PACKED_SEQUENCE_SIZE, Variant, build_var
 pytestmark = pytest.mark.full
 
 MUTATIONS = mutations_of(
-    artifact_mutations_files,
-    artifact_mutations_rows,
-    artifact_mutations_manifest,
-    artifact_mutations_metadata,
+    artifact_mutations_files, artifact_mutations_rows, artifact_mutations_manifest, artifact_mutations_metadata
 )
 NAMED = {mutation.name: mutation for mutation in MUTATIONS}
 REPORTED = [mutation for mutation in MUTATIONS if not mutation.message]

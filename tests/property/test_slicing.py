@@ -47,8 +47,7 @@ def test_any_offsets_are_cut_as_the_kernel_cuts_them(lengths: list[int], ranks: 
 @given(
     st.sampled_from((1, 2, 4)).flatmap(
         lambda ranks: st.tuples(
-            st.just(ranks),
-            st.lists(packed_rows(packed_sequence_size=SIZE, pad_seq_to_mult=8), min_size=1, max_size=4),
+            st.just(ranks), st.lists(packed_rows(packed_sequence_size=SIZE, pad_seq_to_mult=8), min_size=1, max_size=4)
         )
     )
 )

@@ -310,11 +310,7 @@ def test_selectors_in_either_case(folder: Path, command: Command) -> None:
     ],
 )
 def test_colours_in_a_pipe(
-    folder: Path,
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    variables: dict[str, str],
-    has_colour: bool,
+    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], has_colour: bool
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

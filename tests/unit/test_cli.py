@@ -287,10 +287,7 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
             "allowed: none, there is no split 'validation'",
         ),
         (["inspect", "artifact", "--split", "test"], "Invalid value for '--split'"),
-        (
-            ["inspect", "broken", "--row", "0"],
-            "training/shard-00000-of-00001.idx.parquet: it has 0 bytes",
-        ),
+        (["inspect", "broken", "--row", "0"], "training/shard-00000-of-00001.idx.parquet: it has 0 bytes"),
     ],
 )
 def test_mistake_is_one_message_and_exit_code_2(command: Command, arguments: list[str], message: str) -> None:

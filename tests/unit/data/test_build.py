@@ -268,11 +268,7 @@ def _interrupting(function: Any) -> Any:
 
 @pytest.mark.parametrize("moment", ["leaving", "told"])
 def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
-    tmp_path: Path,
-    recipe: SFTRecipe,
-    moment: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, recipe: SFTRecipe, moment: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if moment == "leaving":
         monkeypatch.setattr(build_module.TemporaryDirectory, "__exit__", _interrupting(lambda *_: None))

@@ -39,10 +39,7 @@ def _touched(folder: Path, *names: str) -> Path:
         (["training/x.idx.parquet", "stray.parquet"], {"training": ("training/x.idx.parquet",)}),
         (
             ["splits/train/shard_000000.parquet", "splits/valid/shard_000001.parquet", "runs/0f/shard_000000.parquet"],
-            {
-                "training": ("splits/train/shard_000000.parquet",),
-                "validation": ("splits/valid/shard_000001.parquet",),
-            },
+            {"training": ("splits/train/shard_000000.parquet",), "validation": ("splits/valid/shard_000001.parquet",)},
         ),
         (
             ["training_16.npy", "training_16.idx.parquet", "validation_16.npy"],

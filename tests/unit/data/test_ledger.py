@@ -10,14 +10,7 @@ import pytest
 
 from bridgepack.errors import DataError
 from bridgepack.records import DropReason, SplitRecord
-from tests.support.small_builds import (
-    assert_balanced,
-    build,
-    chat_row,
-    dropped,
-    tokenized_recipe,
-    tokenized_row,
-)
+from tests.support.small_builds import assert_balanced, build, chat_row, dropped, tokenized_recipe, tokenized_row
 
 #: (line, why it is dropped; None for a row that is packed). Packs hold 64 tokens.
 CHAT_LINES: list[tuple[Any, DropReason | None]] = [

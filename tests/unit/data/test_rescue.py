@@ -176,10 +176,7 @@ def test_what_all_rows_bring_about_stops_the_build(
 
 @pytest.mark.parametrize(
     ("engine", "errors"),
-    [
-        ("local", ""),
-        pytest.param("ray", f"no --ray-address: {RAY_HERE}\n", marks=pytest.mark.full),
-    ],
+    [("local", ""), pytest.param("ray", f"no --ray-address: {RAY_HERE}\n", marks=pytest.mark.full)],
 )
 def test_rows_that_end_workers_are_found_and_dropped(
     tmp_path: Path, chatml_tokenizer: Path, engine: str, errors: str

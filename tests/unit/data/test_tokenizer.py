@@ -255,10 +255,7 @@ def test_tool_names(tmp_path: Path, call: str, expected: bool | None) -> None:
 
 @pytest.mark.parametrize(
     ("end", "tokens"),
-    [
-        ("{{ '<|im_end|>' if not loop.last else '\n<|endoftext|>' }}", ["<|im_end|>", "<|endoftext|>"]),
-        ("\n###\n", []),
-    ],
+    [("{{ '<|im_end|>' if not loop.last else '\n<|endoftext|>' }}", ["<|im_end|>", "<|endoftext|>"]), ("\n###\n", [])],
 )
 def test_end_of_turn_of_a_template(tmp_path: Path, end: str, tokens: list[str]) -> None:
     tokenizer = loaded_tokenizer(tmp_path, Family(name="ends", template=TURNS + end + "{% endfor %}"))

@@ -5,11 +5,7 @@ import pytest
 
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import PackedRow
-from bridgepack.replay.collate import (
-    CollateMetadata,
-    CollateSettings,
-    predict_batch,
-)
+from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
 
 EOS = 2
 
