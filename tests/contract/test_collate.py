@@ -163,9 +163,7 @@ def test_sequence_of_one_stored_token(tmp_path: Path, host_tokenizer: Any) -> No
 
 @pytest.mark.parametrize("pad_to_max_length", [False, True])
 @pytest.mark.parametrize("multiple", [1, 4])
-def test_row_the_host_stops_on_is_an_artifact_error(
-    tmp_path: Path, host_tokenizer: Any, multiple: int, pad_to_max_length: bool
-) -> None:
+def test_rows_the_host_stops_on(tmp_path: Path, host_tokenizer: Any, multiple: int, pad_to_max_length: bool) -> None:
     rows = random_rows(4, num_rows=2, packed_sequence_size=64, pad_seq_to_mult=multiple)
     write_shard(tmp_path / "shard.idx.parquet", rows, row_group_size=1)
     collate_settings = _settings(multiple, pad_to_max_length=pad_to_max_length, packed_sequence_size=60)

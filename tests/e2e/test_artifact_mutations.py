@@ -169,9 +169,7 @@ def test_there_are_many_mutations_and_no_name_is_used_twice() -> None:
 
 
 @pytest.mark.parametrize("variant", UNBROKEN, ids=_by_name)
-def test_unbroken_artifact_has_no_finding(
-    variant: Variant, tmp_path: Path, inputs: Path, chatml_tokenizer: Path
-) -> None:
+def test_sound_artifact_has_no_finding(variant: Variant, tmp_path: Path, inputs: Path, chatml_tokenizer: Path) -> None:
     folder = build_variant(variant, tmp_path, inputs=inputs, tokenizer=chatml_tokenizer)
 
     report = bridgepack.check(folder)

@@ -20,9 +20,7 @@ def _offsets(lengths: list[int], multiple: int) -> list[int]:
 
 @given(LENGTHS, RANKS, st.integers(0, 4))
 @settings(max_examples=100, deadline=None)
-def test_aligned_sequences_are_dealt_out_once_and_by_the_definition(
-    lengths: list[int], ranks: int, num_filled: int
-) -> None:
+def test_aligned_sequences_are_dealt_out_by_the_definition(lengths: list[int], ranks: int, num_filled: int) -> None:
     offsets = _offsets(lengths, 2 * ranks)
     positions = thd_positions(offsets + [offsets[-1]] * num_filled, offsets[-1], ranks)
 

@@ -87,9 +87,7 @@ def packs(folder: Path, chatml_tokenizer: Path) -> Path:
         (["mine.yaml", "--set", "bridge_overrides={modle: {fp8: e4m3}}"], "Did you mean model?"),
     ],
 )
-def test_mistake_is_one_message_exit_code_2_and_no_file(
-    folder: Path, command: Command, arguments: list[str], message: str
-) -> None:
+def test_mistake_is_one_message_and_no_file(folder: Path, command: Command, arguments: list[str], message: str) -> None:
     (folder / "folder").mkdir()
     ran = command("check", *arguments)
     assert (ran.code, bool(ran.output)) == (2, "--json" in arguments)

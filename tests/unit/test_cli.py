@@ -343,9 +343,7 @@ def test_a_store_beside_an_output_is_named(command: Command, monkeypatch: pytest
     assert command("store", "list", "--store", "packed/.bridgepack/tokens").code == 0
 
 
-def test_a_silent_hub_is_one_line_that_says_how_to_work_offline(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_hub_is_one_line_on_working_offline(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")

@@ -129,9 +129,7 @@ def test_name_hints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list
         ("*_16.npy", ["training_16.npy", "validation_16.npy", "16_metadata.jsonl"], "16_metadata.jsonl"),
     ],
 )
-def test_metadata_belongs_to_all_files_of_a_folder(
-    tmp_path: Path, target: str, names: list[str], metadata: str | None
-) -> None:
+def test_metadata_belongs_to_whole_folders(tmp_path: Path, target: str, names: list[str], metadata: str | None) -> None:
     _touched(tmp_path, *names)
     for name in names:
         if "metadata" in name:

@@ -6,7 +6,6 @@ import pytest
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import PackView, view_pack
-from bridgepack.errors import ArtifactError
 from bridgepack.report.terminal import draw_pack
 from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
 
@@ -58,9 +57,3 @@ def test_drawing(view: PackView) -> None:
     assert "\x1b[32m⟦Hello there<|im_end|>\n⟧\x1b[0m" in coloured
     assert "a.jsonl row 2, " in plain
     assert "1 skipped at run time, after EOS" in plain
-
-
-@pytest.mark.parametrize(("split", "index"), [("training", 1), ("training", -1), ("validation", 0), ("x", 0)])
-def test_pack_that_is_not_there(artifact: Artifact, split: str, index: int) -> None:
-    with pytest.raises(ArtifactError, match=f"row is {index}; allowed: "):
-        view_pack(artifact, split, index)

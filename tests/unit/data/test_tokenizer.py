@@ -153,9 +153,7 @@ def test_text_that_a_wrong_class_loses_is_noticed_and_the_own_file_keeps_it(tmp_
         ),
     ],
 )
-def test_missing_and_damaged_files_are_refused(
-    tmp_path: Path, files: dict[str, str | None] | None, refusal: str
-) -> None:
+def test_missing_or_broken_files_are_refused(tmp_path: Path, files: dict[str, str | None] | None, refusal: str) -> None:
     folder = tmp_path / "tokenizer"
     sound = train_chatml_tokenizer(tmp_path / "sound", ["a small text of small words"], vocab_size=300)
     if files is not None:
