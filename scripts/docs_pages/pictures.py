@@ -156,10 +156,7 @@ def context_parallel() -> str:
     offsets = [0, 8, 12]
     width = 24
     sequence = ["a"] * 8 + ["b"] * 4
-    drawing.heading(
-        "One pack, two sequences, CP 2",
-        "every sequence is cut into 2 x CP = 4 chunks",
-    )
+    drawing.heading("One pack, two sequences, CP 2", "every sequence is cut into 2 x CP = 4 chunks")
     drawing.cells("position", range(12), sequence, width=width)
     owners = {position: rank for rank, row in enumerate(thd_positions(offsets, 12, 2).tolist()) for position in row}
     drawing.cells(

@@ -17,13 +17,7 @@ from .rules import literal, page_of, rule_pages
 
 _REFERENCE_PREFIX = "#/$defs/"
 #: Names of JSON types, as a recipe's author says them.
-_TYPE_NAMES = {
-    "integer": "integer",
-    "number": "number",
-    "string": "text",
-    "boolean": "boolean",
-    "null": "`null`",
-}
+_TYPE_NAMES = {"integer": "integer", "number": "number", "string": "text", "boolean": "boolean", "null": "`null`"}
 
 _RECIPE_INTRODUCTION = """\
 # Recipe reference

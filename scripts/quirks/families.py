@@ -181,11 +181,5 @@ FAMILIES = (
             }
         },
     ),
-    Family(
-        name="Nemotron",
-        template=templates.NEMOTRON,
-        scaffold=("<think>", "</think>"),
-        call=_xml_call,
-        **_CHATML,
-    ),
+    Family(name="Nemotron", template=templates.NEMOTRON, scaffold=("<think>", "</think>"), call=_xml_call, **_CHATML),
 )

@@ -96,9 +96,7 @@ def test_every_shipped_recipe_is_read_back_or_refused(host: None, upstream_confi
     assert len(refused) == 9
 
 
-def test_adopted_recipe_runs_where_the_shipped_one_does(
-    host: None, upstream_configs: dict[str, Any], tmp_path: Path
-) -> None:
+def test_adopted_recipe_runs_as_the_shipped_one(host: None, upstream_configs: dict[str, Any], tmp_path: Path) -> None:
     num_checked = 0
     for name in list(upstream_configs)[::6]:
         config, short = upstream_configs[name], name.rpartition(".")[2]
@@ -198,9 +196,7 @@ def test_only_configs_are_adopted(host: None) -> None:
 
 
 @pytest.mark.full
-def test_every_shipped_recipe_is_packed_or_refused(
-    host: None, upstream_configs: dict[str, Any], tmp_path: Path
-) -> None:
+def test_shipped_recipes_are_packed_or_refused(host: None, upstream_configs: dict[str, Any], tmp_path: Path) -> None:
     refused: dict[str, str] = {}
     num_packed = 0
     for name, config in upstream_configs.items():

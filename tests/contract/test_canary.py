@@ -253,9 +253,7 @@ def test_a_recipe_without_a_model_gets_a_small_one(host: HostProcess, work: Path
     assert any("of the family llama: the recipe names no model" in note for note in report.notes)
 
 
-def test_the_fingerprint_is_the_same_from_run_to_run(
-    host: HostProcess, work: Path, artifact: Path, report: CanaryReport
-) -> None:
+def test_runs_have_the_same_fingerprint(host: HostProcess, work: Path, artifact: Path, report: CanaryReport) -> None:
     again = [compare(host, work / f"again-{index}", artifact, [Layout()]) for index in range(2)]
 
     assert again[0].fingerprint == again[1].fingerprint != report.fingerprint

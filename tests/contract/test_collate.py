@@ -21,12 +21,7 @@ from bridgepack.data.artifact.bridge_metadata import (
 from bridgepack.errors import ArtifactError
 from bridgepack.records import PackedRow, SplitStatistics
 from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
-from tests.support.host_datasets import (
-    assert_same_batch,
-    assert_same_batches,
-    build_word_tokenizer,
-    open_host_dataset,
-)
+from tests.support.host_datasets import assert_same_batch, assert_same_batches, build_word_tokenizer, open_host_dataset
 from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows, random_rows, write_shard, write_shards
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
@@ -85,12 +80,7 @@ def _settings(multiple: int, *, pad_to_max_length: bool = True, **changes: Any) 
 @pytest.mark.parametrize(("pad_to_max_length", "pad_cu_seqlens"), PADDINGS)
 @pytest.mark.parametrize("multiple", MULTIPLES)
 def test_every_row_and_batches_of_rows(
-    tmp_path: Path,
-    host_tokenizer: Any,
-    multiple: int,
-    pad_to_max_length: bool,
-    pad_cu_seqlens: bool,
-    spec: str,
+    tmp_path: Path, host_tokenizer: Any, multiple: int, pad_to_max_length: bool, pad_cu_seqlens: bool, spec: str
 ) -> None:
     rows = random_rows(multiple, num_rows=NUM_ROWS, packed_sequence_size=PACKED_SEQUENCE_SIZE, pad_seq_to_mult=multiple)
     directory = tmp_path / "training"
@@ -173,9 +163,7 @@ def test_sequence_of_one_stored_token(tmp_path: Path, host_tokenizer: Any) -> No
 
 @pytest.mark.parametrize("pad_to_max_length", [False, True])
 @pytest.mark.parametrize("multiple", [1, 4])
-def test_row_the_host_stops_on_is_an_artifact_error(
-    tmp_path: Path, host_tokenizer: Any, multiple: int, pad_to_max_length: bool
-) -> None:
+def test_rows_the_host_stops_on(tmp_path: Path, host_tokenizer: Any, multiple: int, pad_to_max_length: bool) -> None:
     rows = random_rows(4, num_rows=2, packed_sequence_size=64, pad_seq_to_mult=multiple)
     write_shard(tmp_path / "shard.idx.parquet", rows, row_group_size=1)
     collate_settings = _settings(multiple, pad_to_max_length=pad_to_max_length, packed_sequence_size=60)

@@ -86,9 +86,7 @@ def test_builder_loads_the_artifact_and_writes_nothing(
     assert not dataset_root.exists()
 
 
-def test_builder_does_not_touch_raw_data_that_lies_beside(
-    tmp_path: Path, artifact: Artifact, host_tokenizer: Any
-) -> None:
+def test_builder_does_not_touch_raw_data_beside(tmp_path: Path, artifact: Artifact, host_tokenizer: Any) -> None:
     dataset_root = tmp_path / "dataset_root"
     dataset_root.mkdir()
     conversation = {"messages": [{"role": "user", "content": "word3"}, {"role": "assistant", "content": "word4"}]}
@@ -129,7 +127,7 @@ def test_builder_packs_where_a_split_s_path_is_missing(tmp_path: Path, artifact:
         build_host_datasets(config, host_tokenizer)
 
 
-def test_builder_makes_a_folder_where_the_metadata_path_is_missing(
+def test_builder_makes_a_folder_without_a_metadata_path(
     tmp_path: Path, artifact: Artifact, host_tokenizer: Any
 ) -> None:
     dataset_root = tmp_path / "dataset_root"

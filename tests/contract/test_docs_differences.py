@@ -69,13 +69,7 @@ def tokenizer(with_template: Callable[[str], Path]) -> Path:
 
 
 def host_rows(
-    folder: Path,
-    rows: Rows,
-    tokenizer: Path,
-    *,
-    size: int = 128,
-    multiple: int = 1,
-    preprocessing: Any = None,
+    folder: Path, rows: Rows, tokenizer: Path, *, size: int = 128, multiple: int = 1, preprocessing: Any = None
 ) -> PackedRows:
     """Return the rows that Megatron-Bridge's dataset builder packs from training.jsonl."""
     from megatron.bridge.data.builders import ChatSFTPreprocessingConfig, GPTSFTDatasetConfig
@@ -160,9 +154,7 @@ def _chat(*turns: tuple[str, str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("multiple", [1, 8])
 @pytest.mark.parametrize("kind", ["chat", "prompt_completion"])
-def test_same_settings_give_the_same_rows_in_the_same_order(
-    tmp_path: Path, conversations: Path, kind: str, multiple: int
-) -> None:
+def test_same_settings_give_the_same_order(tmp_path: Path, conversations: Path, kind: str, multiple: int) -> None:
     rows = [json.loads(line) for line in (conversations / "training.jsonl").open(encoding="utf-8")]
     preprocessing = None
     over_long = "drop" if multiple == 1 else "truncate"
@@ -202,11 +194,7 @@ def test_long_chats_are_dropped_or_cut_by_the_multiple(tmp_path: Path, tokenizer
         kept = own_artifact(tmp_path / f"drop-{multiple}", rows, tokenizer, multiple=multiple)
         assert drops(kept) == {"over_long": 1}
         cut = own_artifact(
-            tmp_path / f"cut-{multiple}",
-            rows,
-            tokenizer,
-            multiple=multiple,
-            preprocessing={"over_long": "truncate"},
+            tmp_path / f"cut-{multiple}", rows, tokenizer, multiple=multiple, preprocessing={"over_long": "truncate"}
         )
         assert runtime_lengths(own_rows(cut))[1:] == [128]
 
@@ -239,11 +227,7 @@ def test_long_prompts_are_cut_on_the_same_side(tmp_path: Path, tokenizer: Path, 
         tmp_path,
         rows,
         tokenizer,
-        preprocessing={
-            "kind": "prompt_completion",
-            "over_long": "truncate",
-            "truncation_method": truncation_method,
-        },
+        preprocessing={"kind": "prompt_completion", "over_long": "truncate", "truncation_method": truncation_method},
         max_sequence_length=127,
     )
 
@@ -312,22 +296,16 @@ def test_null_content_can_be_an_empty_text(tmp_path: Path, tokenizer: Path) -> N
     ],
     ids=["tools-as-text", "pair-as-chat"],
 )
-def test_rows_that_stop_the_host_and_work_here(
-    tmp_path: Path, tokenizer: Path, row: Mapping[str, Any], message: str
-) -> None:
+def test_rows_that_stop_the_host_alone(tmp_path: Path, tokenizer: Path, row: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         host_rows(tmp_path, [GOOD, row], tokenizer)
     assert drops(own_artifact(tmp_path, [GOOD, row], tokenizer)) == {}
 
 
 @pytest.mark.parametrize(
-    "refused",
-    ["messages[-1].role == 'user'", "messages[-1].content == ''"],
-    ids=["first-turns-alone", "empty-answer"],
+    "refused", ["messages[-1].role == 'user'", "messages[-1].content == ''"], ids=["first-turns-alone", "empty-answer"]
 )
-def test_template_that_refuses_part_of_a_conversation(
-    tmp_path: Path, with_template: Callable[[str], Path], refused: str
-) -> None:
+def test_template_that_refuses_beginnings(tmp_path: Path, with_template: Callable[[str], Path], refused: str) -> None:
     from jinja2.exceptions import TemplateError
 
     tokenizer = with_template(f"{{%- if {refused} -%}}{{{{- raise_exception('no') -}}}}{{%- endif -%}}{TEMPLATE}")
@@ -362,9 +340,7 @@ def test_empty_fields_of_a_turn_are_absent(
     assert [own] == own_rows(own_artifact(tmp_path / "absent", [GOOD], defined))
 
 
-def test_null_calls_stop_the_host_where_a_template_counts_them(
-    tmp_path: Path, with_template: Callable[[str], Path]
-) -> None:
+def test_null_calls_stop_the_host_that_counts_them(tmp_path: Path, with_template: Callable[[str], Path]) -> None:
     """Llama 3's template asks whether a turn has the field, and then how many calls there are."""
     counting = "{{- '' if 'tool_calls' in turn and turn.tool_calls | length == 1 else '' -}}"
     tokenizer = with_template(TEMPLATE.replace("{{- turn.content", counting + "{{- turn.content"))

@@ -39,9 +39,7 @@ def snippet(start: str) -> Block:
     return block
 
 
-def test_a_launch_is_one_call(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_launching_by_a_call(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     told: list[Any] = []
 
     def submit(plan: Any, **options: Any) -> Any:

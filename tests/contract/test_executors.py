@@ -136,9 +136,7 @@ def test_what_a_class_does_not_take_is_refused(answer: dict[str, Any], name: str
 
 
 @pytest.mark.parametrize("kind", EXECUTORS)
-def test_the_literal_executor_sets_every_field_to_another_value_than_the_default(
-    answer: dict[str, Any], kind: str
-) -> None:
+def test_the_literal_executor_sets_every_field_to_another_value(answer: dict[str, Any], kind: str) -> None:
     defaults = answer["classes"]["executor"][kind]
     values = EXECUTORS[kind]
 

@@ -310,9 +310,7 @@ def test_an_error_of_one_process_ends_all(results: Results) -> None:
         ("other-number-of-gpus", 2, "parallelism.num_gpus is 4, and this job has 2 processes"),
     ],
 )
-def test_what_cannot_start_ends_every_process_with_one_message(
-    results: Results, name: str, code: int, message: str
-) -> None:
+def test_what_cannot_start_ends_with_one_message(results: Results, name: str, code: int, message: str) -> None:
     result = results[name]
 
     assert result["exit_codes"] == [code, code], "\n".join(result["outputs"])[-8000:]

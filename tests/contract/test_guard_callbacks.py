@@ -143,9 +143,7 @@ def test_a_reason_that_says_nothing_ignores_nothing(alone: None, told: list[Noti
         run.train(1)
 
 
-def test_a_model_that_cannot_be_watched_trains_all_the_same(
-    alone: None, told: list[Notice], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwatchable_model_trains_anyway(alone: None, told: list[Notice], monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(model: Any) -> Any:
         raise AttributeError("no group of pipeline stages")
 
@@ -167,9 +165,7 @@ def test_a_loss_of_another_kind_is_told_and_ends_nothing(alone: None, told: list
 
 
 @pytest.mark.parametrize("graphs", ["full_iteration", "none"])
-def test_a_graph_of_whole_iterations_is_only_watched_before_it_is_captured(
-    alone: None, told: list[Notice], graphs: str
-) -> None:
+def test_a_graph_of_iterations_is_only_watched_before_its_capture(alone: None, told: list[Notice], graphs: str) -> None:
     run = Run(_guard(told, first_steps=4), graphs=graphs, warmup_steps=3)
     run.train(5)
 

@@ -190,9 +190,7 @@ def test_rows_are_read_as_they_are(
             }
 
 
-def test_batches_are_those_of_the_installed_version(
-    version: str, case: str, answers: dict[str, dict[str, Any]]
-) -> None:
+def test_batches_are_the_installed_version_s(version: str, case: str, answers: dict[str, dict[str, Any]]) -> None:
     """Tokens, labels, masks and positions are the same; so is where sequences lie."""
     num_checked = 0
     for split, expected in zip(
@@ -215,9 +213,7 @@ def _physical(batch: dict[str, Any]) -> list[list[int]]:
     raise AssertionError(f"no offsets in {sorted(batch)}")
 
 
-def test_logical_offsets_are_there_where_the_version_makes_them(
-    version: str, answers: dict[str, dict[str, Any]], artifacts: dict[int, Path]
-) -> None:
+def test_logical_offsets(version: str, answers: dict[str, dict[str, Any]], artifacts: dict[int, Path]) -> None:
     has_logical = version not in WITHOUT_LOGICAL
     cases = answers[version]["cases"]
     settings = CollateSettings(
@@ -242,7 +238,7 @@ def test_logical_offsets_are_there_where_the_version_makes_them(
         )
 
 
-def test_static_offsets_have_the_length_that_the_metadata_gives(
+def test_static_offsets_have_the_length_of_the_metadata(
     version: str, answers: dict[str, dict[str, Any]], artifacts: dict[int, Path]
 ) -> None:
     metadata = CollateMetadata.from_entries(read_bridge_metadata(artifacts[MULTIPLE] / BRIDGE_METADATA_FILE))
@@ -278,9 +274,7 @@ def _wanted(batch: dict[str, Any], row: int) -> list[list[int]]:
     ]
 
 
-def test_context_parallel_ranks_get_their_chunks_of_every_sequence(
-    version: str, answers: dict[str, dict[str, Any]]
-) -> None:
+def test_context_ranks_get_their_chunks_of_every_sequence(version: str, answers: dict[str, dict[str, Any]]) -> None:
     """By TransformerEngine's arithmetic, on batches of rows with different numbers of sequences."""
     num_checked = 0
     for split in answers[version]["cases"]["context_parallel"]["batches"]:

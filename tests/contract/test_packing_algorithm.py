@@ -121,9 +121,7 @@ def _assert_same_packs(
 @pytest.mark.parametrize(
     ("max_sequence_length", "seed"), [(PACKED_SEQUENCE_SIZE, 0), (504, 1234), (PACKED_SEQUENCE_SIZE, 2**32 - 1)]
 )
-def test_chat_multiple_1_skips_longer_sequences(
-    tmp_path: Path, conversations: Path, max_sequence_length: int, seed: int
-) -> None:
+def test_chat_multiple_1_skips_long(tmp_path: Path, conversations: Path, max_sequence_length: int, seed: int) -> None:
     drops = _assert_same_packs(
         tmp_path,
         conversations / "chat.jsonl",

@@ -119,8 +119,7 @@ def test_hostile_rows(folder: Path, row: Mapping[str, Any], chosen: Settings) ->
 
 
 @pytest.mark.parametrize(
-    ("method", "expected"),
-    [("right", "one two three<|im_end|>"), ("left", "five six seven<|im_end|>")],
+    ("method", "expected"), [("right", "one two three<|im_end|>"), ("left", "five six seven<|im_end|>")]
 )
 def test_truncated_completion_keeps_eos(folder: Path, method: str, expected: str) -> None:
     row = {"prompt": "gone", "completion": "one two three four five six seven"}

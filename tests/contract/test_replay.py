@@ -381,9 +381,7 @@ def test_the_host_s_own_loaders_in_training_and_evaluation(
     assert num_checked >= 2 * (2 + 2)
 
 
-def test_the_host_refuses_fewer_packs_than_a_batch(
-    monkeypatch: pytest.MonkeyPatch, host_tokenizer: Any, tmp_path: Path
-) -> None:
+def test_the_host_needs_packs_for_a_batch(monkeypatch: pytest.MonkeyPatch, host_tokenizer: Any, tmp_path: Path) -> None:
     from megatron.bridge.data import loaders
     from megatron.bridge.data.builders.gpt_sft import gpt_sft_train_valid_test_datasets_provider
     from megatron.bridge.training.state import TrainState

@@ -98,9 +98,7 @@ def _checked(artifact: ArtifactOnDisk, tokenizer: Any) -> CheckReport:
 
 @pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
 @pytest.mark.parametrize("pack", [_packed_by_the_builder, _packed_as_npy], ids=["parquet", "npy"])
-def test_folder_that_the_host_packed_is_clean(
-    tmp_path: Path, conversations: Path, pack: Any, pad_seq_to_mult: int
-) -> None:
+def test_folder_of_the_host_is_clean(tmp_path: Path, conversations: Path, pack: Any, pad_seq_to_mult: int) -> None:
     tokenizer = load_host_tokenizer(conversations / "tokenizer")
     folder = pack(_dataset_root(conversations, tmp_path), tokenizer, pad_seq_to_mult)
 

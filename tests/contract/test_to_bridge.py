@@ -17,13 +17,7 @@ from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, errors_and_warnings, quiet_host, recipe_of
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.small_artifact import build_counting_artifact, write_counting_chats, write_counting_tokenizer
-from tests.support.upstream_recipes import (
-    RecipeFunction,
-    gpu_of,
-    recipes_offline,
-    validate,
-    world_size_of,
-)
+from tests.support.upstream_recipes import RecipeFunction, gpu_of, recipes_offline, validate, world_size_of
 
 pytestmark = pytest.mark.bridge
 
@@ -48,9 +42,7 @@ NOT_FOR_PACKS = {
     "BP829": "glm45_355b|qwen3_vl_235b",
 }
 #: What the host refuses in the recipe as it is shipped, whatever its data.
-NOT_VALID = {
-    "Invalid choices for recompute_modules": "deepseek_v4",
-}
+NOT_VALID = {"Invalid choices for recompute_modules": "deepseek_v4"}
 
 
 @pytest.fixture(scope="module")

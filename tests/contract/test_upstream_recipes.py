@@ -49,7 +49,7 @@ NOT_VALID = {
     ],
     # Megatron-FSDP with the checkpoint format "torch_dist".
     "Megatron-FSDP requires the fsdp_dtensor checkpointing format": [
-        f"{RECIPES}.qwen_vl.h100.qwen35_vl.qwen35_vl_35b_a3b_sft_2gpu_h100_bf16_fsdp_config",
+        f"{RECIPES}.qwen_vl.h100.qwen35_vl.qwen35_vl_35b_a3b_sft_2gpu_h100_bf16_fsdp_config"
     ],
     # Left for the user to fill in: the path of the data.
     "EnergonDatasetConfig.path must be set to a non-empty dataset path": [
@@ -58,7 +58,7 @@ NOT_VALID = {
         f"{RECIPES}.qwen_vl.h100.qwen3_vl.qwen3_vl_8b_peft_1gpu_h100_bf16_energon_config",
     ],
     "load_kwargs.data_files must contain non-empty paths": [
-        f"{RECIPES}.qwen_omni.h100.qwen3_omni.qwen3_omni_30b_a3b_sft_8gpu_h100_bf16_hf_json_config",
+        f"{RECIPES}.qwen_omni.h100.qwen3_omni.qwen3_omni_30b_a3b_sft_8gpu_h100_bf16_hf_json_config"
     ],
 }
 

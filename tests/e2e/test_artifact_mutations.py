@@ -39,10 +39,7 @@ from tests.support.varied_builds import PACKED_SEQUENCE_SIZE, Variant, build_var
 pytestmark = pytest.mark.full
 
 MUTATIONS = mutations_of(
-    artifact_mutations_files,
-    artifact_mutations_rows,
-    artifact_mutations_manifest,
-    artifact_mutations_metadata,
+    artifact_mutations_files, artifact_mutations_rows, artifact_mutations_manifest, artifact_mutations_metadata
 )
 NAMED = {mutation.name: mutation for mutation in MUTATIONS}
 REPORTED = [mutation for mutation in MUTATIONS if not mutation.message]
@@ -172,9 +169,7 @@ def test_there_are_many_mutations_and_no_name_is_used_twice() -> None:
 
 
 @pytest.mark.parametrize("variant", UNBROKEN, ids=_by_name)
-def test_unbroken_artifact_has_no_finding(
-    variant: Variant, tmp_path: Path, inputs: Path, chatml_tokenizer: Path
-) -> None:
+def test_sound_artifact_has_no_finding(variant: Variant, tmp_path: Path, inputs: Path, chatml_tokenizer: Path) -> None:
     folder = build_variant(variant, tmp_path, inputs=inputs, tokenizer=chatml_tokenizer)
 
     report = bridgepack.check(folder)

@@ -103,9 +103,7 @@ def project(reference: tuple[Path, dict[str, bytes], float], tmp_path: Path) -> 
     assert [name for name in leftovers(tmp_path) if name.endswith((".building", ".old"))] == []
 
 
-def test_killed_builds_go_on_and_end_in_the_same_bytes(
-    project: Project, reference: tuple[Path, dict[str, bytes], float]
-) -> None:
+def test_killed_builds_end_in_the_same_bytes(project: Project, reference: tuple[Path, dict[str, bytes], float]) -> None:
     """Kills builds again and again, from the first moment to the last; BRIDGEPACK_KILLS says how often."""
     _, expected, duration_s = reference
     moments = random.Random(0)
@@ -168,7 +166,7 @@ def test_interrupted_build_says_so_in_one_line(
     assert file_bytes(project.output) == reference[1]
 
 
-def test_second_build_of_the_same_output_is_refused(
+def test_second_build_of_an_output_is_refused(
     project: Project, reference: tuple[Path, dict[str, bytes], float]
 ) -> None:
     first = project.start(1)

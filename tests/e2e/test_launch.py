@@ -25,10 +25,7 @@ from tests.support.tiny_recipes import NUM_LAYERS, NUM_PACKS_PER_STEP, VOCAB_SIZ
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 NUM_STEPS = 3
-_IGNORED = {
-    "BP916": "attention of the tests takes packed rows",
-    "BP984": "nothing needs TransformerEngine on CPU",
-}
+_IGNORED = {"BP916": "attention of the tests takes packed rows", "BP984": "nothing needs TransformerEngine on CPU"}
 
 
 class Desk:
@@ -36,11 +33,7 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = {
-            **os.environ,
-            **task_environment(folder),
-            "NEMORUN_HOME": str(folder / "nemo run"),
-        }
+        self.environment = {**os.environ, **task_environment(folder), "NEMORUN_HOME": str(folder / "nemo run")}
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
         """Start a launch in a process group of its own, as a terminal does."""

@@ -89,9 +89,7 @@ def objects(client: Any, bucket: str, prefix: str) -> dict[str, bytes]:
     }
 
 
-def test_inputs_from_a_prefix_give_the_bytes_of_a_disk(
-    project: Path, chatml_tokenizer: Path, store: dict[str, str], client: Any
-) -> None:
+def test_inputs_of_a_prefix(project: Path, chatml_tokenizer: Path, store: dict[str, str], client: Any) -> None:
     fill(client, "inputs", project / "data")
     build(recipe_of("data", chatml_tokenizer), project / "disk")
 
@@ -105,7 +103,7 @@ def test_inputs_from_a_prefix_give_the_bytes_of_a_disk(
     assert data_bytes(project / "cloud") == data_bytes(project / "disk")
 
 
-def test_an_artifact_is_written_whole_and_only_what_is_missing_is_sent(
+def test_an_artifact_is_written_whole_and_sent_where_missing(
     project: Path, chatml_tokenizer: Path, client: Any
 ) -> None:
     client.create_bucket(Bucket="outputs")

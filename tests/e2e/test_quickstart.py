@@ -67,10 +67,7 @@ def test_script_runs_and_runs_again(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["--outptu", "x"], "unknown argument: --outptu"),
-        (["--output"], "--output needs a folder"),
-    ],
+    [(["--outptu", "x"], "unknown argument: --outptu"), (["--output"], "--output needs a folder")],
 )
 def test_script_refuses_wrong_arguments(tmp_path, arguments, message):
     done = run([ROOT / "scripts/quickstart", *arguments], cwd=tmp_path)

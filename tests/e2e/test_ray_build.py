@@ -79,9 +79,7 @@ def num_token_files(folder: Path) -> int:
     return sum(1 for _ in (folder / ".bridgepack" / "tokens").rglob("*.tokens"))
 
 
-def test_same_bytes_as_one_machine_although_a_worker_and_a_node_die(
-    nodes: RayNodes, tmp_path: Path, chatml_tokenizer: Path
-) -> None:
+def test_same_bytes_although_a_worker_and_a_node_die(nodes: RayNodes, tmp_path: Path, chatml_tokenizer: Path) -> None:
     folder = project(tmp_path, chatml_tokenizer, 12_000)
     code, _, errors = finished(start(folder, "--output", "local", "--store", "store-of-local"))
     assert code == 0, errors

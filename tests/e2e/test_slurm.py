@@ -84,12 +84,7 @@ class Site:
         if commands is not None:
             environment["PATH"] = os.pathsep.join((str(commands), environment["PATH"]))
         return subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def launch(self, *arguments: object) -> tuple[int, dict[str, Any], str]:

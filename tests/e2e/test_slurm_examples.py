@@ -170,10 +170,7 @@ def site(slurm: Slurm, tmp_path: Path, chatml_tokenizer: Path) -> Iterator[Site]
             ]
             write_json_lines(tmp_path / "shared" / "chats" / f"{part:03d}-{name}.jsonl", rows)
     recipe = tokenized_recipe(
-        tmp_path / "shared" / "chats",
-        chatml_tokenizer,
-        preprocessing__kind="chat",
-        packing__packed_sequence_size=2048,
+        tmp_path / "shared" / "chats", chatml_tokenizer, preprocessing__kind="chat", packing__packed_sequence_size=2048
     )
     write_recipe(tmp_path / "recipe.yaml", recipe)
     command = tmp_path / "bin" / "bridgepack"

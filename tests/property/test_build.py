@@ -100,9 +100,7 @@ def _found(output: Path, multiple: int) -> Sequences:
 
 @few_examples
 @given(rows=rows(), changes=CHANGES)
-def test_artifact_holds_every_row_that_can_be_trained_on_and_no_other(
-    chatml_tokenizer: Path, rows: list[dict[str, Any]], changes: dict[str, Any]
-) -> None:
+def test_every_trainable_row_is_in(chatml_tokenizer: Path, rows: list[dict[str, Any]], changes: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         train = Path(folder) / "a.jsonl"
         train.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -131,7 +129,7 @@ def test_artifact_holds_every_row_that_can_be_trained_on_and_no_other(
 
 @few_examples
 @given(rows=rows(), changes=CHANGES, fraction=st.floats(0.1, 0.9))
-def test_splits_part_the_rows(
+def test_rows_are_parted(
     chatml_tokenizer: Path, rows: list[dict[str, Any]], changes: dict[str, Any], fraction: float
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

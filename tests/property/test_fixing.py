@@ -47,10 +47,7 @@ PACKING = st.fixed_dictionaries(
 )
 BATCH = st.fixed_dictionaries(
     {"micro_batch_size": st.sampled_from([1, 2, 4]), "global_batch_size": st.sampled_from([4, 8, 128])},
-    optional={
-        "eval_micro_batch_size": st.sampled_from([1, 2]),
-        "eval_global_batch_size": st.sampled_from([1, 6, 8]),
-    },
+    optional={"eval_micro_batch_size": st.sampled_from([1, 2]), "eval_global_batch_size": st.sampled_from([1, 6, 8])},
 )
 OVERRIDES: dict[str, st.SearchStrategy[Any]] = {
     "model.calculate_per_token_loss": st.booleans(),

@@ -71,7 +71,7 @@ def test_derivations_agree(judged: dict[str, Judged], family: Family, row: Any, 
 
 @settings(deadline=None, max_examples=60)
 @given(row=rows(), place=st.floats(0, 1, exclude_max=True))
-def test_a_changed_token_is_found_and_a_shifted_mask_is_named(
+def test_changed_tokens_and_shifted_masks_are_found(
     judged: dict[str, Judged], family: Family, row: Any, place: float
 ) -> None:
     pair = judged["assistant"]

@@ -61,7 +61,7 @@ def _pack_in_order(lengths: Sequence[int], size: int, cap: int | None) -> Packs:
 
 
 @given(drawn=lengths_and_size(), algorithm=st.sampled_from(ALGORITHMS), cap=CAPS, seed=SEEDS)
-def test_every_sequence_lies_in_one_pack_and_packs_fit_and_are_always_the_same(
+def test_packs_fit_and_hold_every_sequence_once(
     drawn: tuple[list[int], int], algorithm: str, cap: int | None, seed: int
 ) -> None:
     lengths, size = drawn

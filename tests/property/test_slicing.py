@@ -20,9 +20,7 @@ def _offsets(lengths: list[int], multiple: int) -> list[int]:
 
 @given(LENGTHS, RANKS, st.integers(0, 4))
 @settings(max_examples=100, deadline=None)
-def test_aligned_sequences_are_dealt_out_once_and_by_the_definition(
-    lengths: list[int], ranks: int, num_filled: int
-) -> None:
+def test_aligned_sequences_are_dealt_out_by_the_definition(lengths: list[int], ranks: int, num_filled: int) -> None:
     offsets = _offsets(lengths, 2 * ranks)
     positions = thd_positions(offsets + [offsets[-1]] * num_filled, offsets[-1], ranks)
 
@@ -47,8 +45,7 @@ def test_any_offsets_are_cut_as_the_kernel_cuts_them(lengths: list[int], ranks: 
 @given(
     st.sampled_from((1, 2, 4)).flatmap(
         lambda ranks: st.tuples(
-            st.just(ranks),
-            st.lists(packed_rows(packed_sequence_size=SIZE, pad_seq_to_mult=8), min_size=1, max_size=4),
+            st.just(ranks), st.lists(packed_rows(packed_sequence_size=SIZE, pad_seq_to_mult=8), min_size=1, max_size=4)
         )
     )
 )

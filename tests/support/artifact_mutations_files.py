@@ -134,8 +134,7 @@ footer_without_data = _bytes_changed(_TORN, lambda content: content[_footer_begi
 data_without_footer = _bytes_changed(_TORN, lambda content: content[: _footer_begin(content)])
 empty_file = _bytes_changed(_TORN, lambda _: b"")
 data_overwritten_with_zeros = _bytes_changed(
-    "BP341 BP343",
-    lambda content: content[:4] + bytes(_footer_begin(content) - 4) + content[_footer_begin(content) :],
+    "BP341 BP343", lambda content: content[:4] + bytes(_footer_begin(content) - 4) + content[_footer_begin(content) :]
 )
 flipped_byte_of_data = _bytes_changed("BP343", lambda content: _flip(content, _footer_begin(content) // 2))
 flipped_byte_of_the_writers_name = _bytes_changed(

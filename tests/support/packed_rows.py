@@ -18,11 +18,7 @@ NUM_TOKEN_IDS = 12
 ONLY_EOS_FRACTION = 0.1
 
 SCHEMA = pa.schema(
-    [
-        (INPUT_IDS, pa.list_(pa.int32())),
-        (LOSS_MASK, pa.list_(pa.int8())),
-        (SEQ_START_ID, pa.list_(pa.int32())),
-    ]
+    [(INPUT_IDS, pa.list_(pa.int32())), (LOSS_MASK, pa.list_(pa.int8())), (SEQ_START_ID, pa.list_(pa.int32()))]
 )
 
 

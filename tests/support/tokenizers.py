@@ -346,12 +346,7 @@ FAMILIES = (
         template=KIMI,
         control_tokens=("<|im_assistant|>", "<|im_user|>", "<|im_system|>", "<|im_middle|>", "<|im_end|>"),
     ),
-    Family(
-        name="harmony",
-        template=HARMONY,
-        control_tokens=_HARMONY_TOKENS,
-        eos_token="<|return|>",
-    ),
+    Family(name="harmony", template=HARMONY, control_tokens=_HARMONY_TOKENS, eos_token="<|return|>"),
     Family(
         name="recipe-markers-sentencepiece",
         template=without_generation_blocks(UNKNOWN),

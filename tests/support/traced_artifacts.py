@@ -35,8 +35,7 @@ def traced_recipe(train: Path, tokenizer: Path, **changes: Any) -> SFTRecipe:
     """Return a recipe of 2 epochs over packs of 16 tokens on 4 GPUs, 4 packs a step."""
     recipe = tokenized_recipe(train, tokenizer)
     return with_changes(
-        recipe,
-        {"parallelism__num_gpus": 4, "batch__global_batch_size": 4, "schedule__num_epochs": 2.0, **changes},
+        recipe, {"parallelism__num_gpus": 4, "batch__global_batch_size": 4, "schedule__num_epochs": 2.0, **changes}
     )
 
 

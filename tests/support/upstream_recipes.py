@@ -29,7 +29,7 @@ RECIPES = "megatron.bridge.recipes"
 NOT_LOADED = {
     f"{RECIPES}.qwen.h100.qwen3_next.qwen3_next_80b_a3b_peft_1gpu_h100_bf16_config": (
         "PEFT is not currently supported for Qwen3-Next"
-    ),
+    )
 }
 
 _RECIPE_NAME = re.compile(r"(?!_).*(sft|peft).*_config")

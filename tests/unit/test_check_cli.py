@@ -93,9 +93,7 @@ def packs(folder: Path, chatml_tokenizer: Path) -> Path:
         (["mine.yaml", "--set", "bridge_overrides={modle: {fp8: e4m3}}"], "Did you mean model?"),
     ],
 )
-def test_mistake_is_one_message_exit_code_2_and_no_file(
-    folder: Path, command: Command, arguments: list[str], message: str
-) -> None:
+def test_mistake_is_one_message_and_no_file(folder: Path, command: Command, arguments: list[str], message: str) -> None:
     (folder / "folder").mkdir()
     ran = command("check", *arguments)
     assert (ran.code, bool(ran.output)) == (2, "--json" in arguments)
@@ -353,11 +351,7 @@ def test_selectors_in_either_case(folder: Path, command: Command) -> None:
     ],
 )
 def test_colours_in_a_pipe(
-    folder: Path,
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    variables: dict[str, str],
-    has_colour: bool,
+    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], has_colour: bool
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

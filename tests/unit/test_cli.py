@@ -291,10 +291,7 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
             "allowed: none, there is no split 'validation'",
         ),
         (["inspect", "artifact", "--split", "test"], "Invalid value for '--split'"),
-        (
-            ["inspect", "broken", "--row", "0"],
-            "training/shard-00000-of-00001.idx.parquet: it has 0 bytes",
-        ),
+        (["inspect", "broken", "--row", "0"], "training/shard-00000-of-00001.idx.parquet: it has 0 bytes"),
     ],
 )
 def test_mistake_is_one_message_and_exit_code_2(command: Command, arguments: list[str], message: str) -> None:
@@ -350,9 +347,7 @@ def test_a_store_beside_an_output_is_named(command: Command, monkeypatch: pytest
     assert command("store", "list", "--store", "packed/.bridgepack/tokens").code == 0
 
 
-def test_a_silent_hub_is_one_line_that_says_how_to_work_offline(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_hub_is_one_line_on_working_offline(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")

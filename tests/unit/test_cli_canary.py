@@ -71,7 +71,7 @@ def artifact(tmp_path: Path, recipe: Any) -> Path:
         (["{artifact}", "--set", "packing.mode=in_batch_typo"], "packing.mode"),
     ],
 )
-def test_mistakes_are_told_and_exit_with_2(
+def test_mistakes_exit_with_2(
     command: Command, tmp_path: Path, artifact: Path, arguments: list[str], message: str
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -118,9 +118,7 @@ def test_an_artifact_knows_its_recipe_and_packs(artifact: Path) -> None:
     assert any("bridgepack verify" in note for note in opened.notes)
 
 
-def test_a_recipe_finds_what_build_made(
-    tmp_path: Path, recipe: Any, artifact: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_finds_its_packs(tmp_path: Path, recipe: Any, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = write_recipe(tmp_path / "small.yaml", recipe)
     assert _opened(path, artifact).artifact == artifact
@@ -199,7 +197,7 @@ def test_a_self_test_tells_what_was_missed() -> None:
         ("seq_start_id", [], "begin at []"),
     ],
 )
-def test_rows_that_are_no_packs_are_refused_before_anything_runs(
+def test_rows_that_are_no_packs_are_refused(
     artifact: Path, command: Command, column: str, values: list[int], problem: str
 ) -> None:
     shard = next((artifact / "training").glob("*.parquet"))

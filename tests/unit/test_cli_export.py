@@ -27,9 +27,7 @@ def test_export_says_what_it_wrote(tmp_path: Path, artifact: Path, command: Comm
     assert ran.code == 0
 
 
-def test_dry_run_writes_nothing_and_json_says_what_was_written(
-    tmp_path: Path, artifact: Path, command: Command
-) -> None:
+def test_dry_run_writes_nothing_and_json_tells(tmp_path: Path, artifact: Path, command: Command) -> None:
     ran = command("export", artifact, "--bridge-version", "0.3.1", "--output", tmp_path / "out", "--dry-run")
     assert (ran.code, ran.output.startswith("Would export ")) == (0, True)
     assert list(tmp_path.iterdir()) == []
@@ -54,9 +52,7 @@ def test_mistakes_are_one_message(artifact: Path, arguments: list[str], message:
     assert message in ran.errors
 
 
-def test_commands_that_read_parquet_alone_say_that_an_export_is_none(
-    tmp_path: Path, artifact: Path, command: Command
-) -> None:
+def test_readers_of_parquet_alone_say_that_an_export_is_none(tmp_path: Path, artifact: Path, command: Command) -> None:
     export = tmp_path / "out"
     assert command("export", artifact, "--bridge-version", "0.3.1", "--output", export).code == 0
     for arguments in (

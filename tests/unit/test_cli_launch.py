@@ -49,9 +49,7 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
         (("recipe.yaml", "--cluster", "local", "--artifact", ""), "--artifact is ''"),
     ],
 )
-def test_mistakes_give_one_message_and_leave_nothing(
-    folder: Path, command: Command, arguments: tuple[str, ...], message: str
-) -> None:
+def test_mistakes_leave_nothing(folder: Path, command: Command, arguments: tuple[str, ...], message: str) -> None:
     before = sorted(folder.rglob("*"))
     ran = command("launch", *arguments)
 
@@ -60,9 +58,7 @@ def test_mistakes_give_one_message_and_leave_nothing(
     assert sorted(folder.rglob("*")) == before
 
 
-def test_broken_recipe_gives_1_and_never_reaches_nemo_run(
-    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_recipe_never_reaches_nemo_run(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "bridgepack.launch.experiment", raising=False)
     arguments = ("recipe.yaml", "--cluster", "local", "--set", "batch.micro_batch_size=2")
     before = sorted(folder.rglob("*"))
@@ -94,9 +90,7 @@ def test_dry_run(folder: Path, command: Command) -> None:
 
 
 @pytest.mark.bridge
-def test_a_launch_that_fails_gives_1_and_the_log(
-    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_launch_gives_1_and_the_log(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The data changes between the check and the build, which then finds no row."""
     from nemo_run.config import get_nemorun_home, set_nemorun_home
 

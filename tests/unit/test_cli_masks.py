@@ -98,11 +98,7 @@ def test_nothing_to_judge(recipe: Path, command: Command) -> None:
     ],
 )
 def test_mistakes(
-    arguments: tuple[str, ...],
-    message: str,
-    recipe: Path,
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...], message: str, recipe: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(recipe.parent)
     ran = command("masks", *(recipe if argument == "RECIPE" else argument for argument in arguments))

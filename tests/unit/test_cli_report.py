@@ -33,11 +33,7 @@ def test_page_lies_in_the_artifact_which_stays_valid(artifact: Path, command: Co
     ran = command("report", artifact, "--card", artifact / "README.md")
 
     assert (ran.code, ran.errors) == (0, "")
-    assert ran.output.splitlines() == [
-        "wrote packed/report.html",
-        "wrote packed/README.md",
-        "errors: 0, warnings: 1",
-    ]
+    assert ran.output.splitlines() == ["wrote packed/report.html", "wrote packed/README.md", "errors: 0, warnings: 1"]
     assert (artifact / "report.html").read_text().startswith("<!doctype html>")
     assert command("check", artifact).code == 0
     assert command("inspect", artifact).code == 0

@@ -227,9 +227,7 @@ def test_overrides_of_a_recipe_that_make_no_sense(folder: Path, overrides: str, 
         (["training_8.npy"], "packs", "packs/training_8.npy", None),
     ],
 )
-def test_paths_of_packs(
-    folder: Path, files: list[str], artifact: str, train: str | None, validation: str | None
-) -> None:
+def test_pack_paths(folder: Path, files: list[str], artifact: str, train: str | None, validation: str | None) -> None:
     for name in files:
         (folder / "packs" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "packs" / name).touch()

@@ -98,11 +98,7 @@ def test_context_ranks_get_their_tokens() -> None:
             faults.SEQUENCE_LEAKS,
             "boundaries are [0, 3, 6, 8, 16], and should be [0, 3, 8, 16]",
         ),
-        (
-            {"max_seqlen": 7},
-            faults.MAX_SEQLEN_TOO_SMALL,
-            "max_seqlen 7 is below the longest sequence, 8 tokens",
-        ),
+        ({"max_seqlen": 7}, faults.MAX_SEQLEN_TOO_SMALL, "max_seqlen 7 is below the longest sequence, 8 tokens"),
         (
             {"position_ids": np.arange(16)},
             faults.POSITIONS_NOT_RESET,

@@ -5,13 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.config.catalogue import (
-    PACKAGED_FOLDER,
-    catalogue,
-    catalogue_folders,
-    catalogue_names,
-    catalogue_target,
-)
+from bridgepack.config.catalogue import PACKAGED_FOLDER, catalogue, catalogue_folders, catalogue_names, catalogue_target
 from bridgepack.config.load import load_recipe
 from bridgepack.errors import ConfigError
 from tests.support import catalogue as own

@@ -197,13 +197,7 @@ def test_set_that_is_no_path_and_value(item: str, message: str) -> None:
     assert str(raised.value).startswith(message)
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        "train: [{}]",
-        "role_aliases: {{<<: [{}]}}",
-    ],
-)
+@pytest.mark.parametrize("field", ["train: [{}]", "role_aliases: {{<<: [{}]}}"])
 def test_aliases_that_multiply_values_are_refused(tmp_path: Path, field: str) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{level}: &a{level} [" + ", ".join([f"*a{level - 1}"] * 10) + "]" for level in range(1, 12)]

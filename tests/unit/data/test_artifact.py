@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.errors import ArtifactError
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
@@ -24,11 +23,6 @@ def built(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> P
 def folder(built: Path, tmp_path: Path) -> Path:
     """Return a copy of an artifact that may be broken."""
     return shutil.copytree(built, tmp_path / "out")
-
-
-def test_split_that_is_not_there(built: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"split is 'test'; .* has: training, validation. Choose one of these"):
-        list(Artifact(built).iter_batches("test"))
 
 
 @pytest.mark.parametrize("is_flat", [True, False])

@@ -141,7 +141,7 @@ def test_explicit_validation(tmp_path: Path, recipe: SFTRecipe) -> None:
     assert len(json.loads((tmp_path / "out" / "bridge_metadata.json").read_text())) == 2
 
 
-def test_same_bytes_with_one_worker_and_with_three_wherever_ranges_are_cut(
+def test_same_bytes_with_three_workers_and_any_ranges(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chats = [chat_row(f"Question {index}?", f"Answer {index}. " * (index % 5)) for index in range(200)]
@@ -223,9 +223,7 @@ def test_failed_build_keeps_what_is_there(tmp_path: Path, recipe: SFTRecipe) -> 
     assert list(leftovers(tmp_path)) == []
 
 
-def test_default_folder_carries_name_and_fingerprint(
-    tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_folder_is_by_fingerprint(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     result = build_module.build_artifact(recipe)
@@ -268,11 +266,7 @@ def _interrupting(function: Any) -> Any:
 
 @pytest.mark.parametrize("moment", ["leaving", "told"])
 def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
-    tmp_path: Path,
-    recipe: SFTRecipe,
-    moment: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, recipe: SFTRecipe, moment: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if moment == "leaving":
         monkeypatch.setattr(build_module.TemporaryDirectory, "__exit__", _interrupting(lambda *_: None))
@@ -289,9 +283,7 @@ def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
     assert len(_rows(tmp_path / "out")) > 0
 
 
-def test_ctrl_c_before_the_end_says_what_is_kept(
-    tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_early_ctrl_c_says_what_is_kept(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     build(recipe, tmp_path / "out")
     monkeypatch.setattr(staging, "move_into_place", _interrupting(lambda *_: None))
 

@@ -39,10 +39,7 @@ def _touched(folder: Path, *names: str) -> Path:
         (["training/x.idx.parquet", "stray.parquet"], {"training": ("training/x.idx.parquet",)}),
         (
             ["splits/train/shard_000000.parquet", "splits/valid/shard_000001.parquet", "runs/0f/shard_000000.parquet"],
-            {
-                "training": ("splits/train/shard_000000.parquet",),
-                "validation": ("splits/valid/shard_000001.parquet",),
-            },
+            {"training": ("splits/train/shard_000000.parquet",), "validation": ("splits/valid/shard_000001.parquet",)},
         ),
         (
             ["training_16.npy", "training_16.idx.parquet", "validation_16.npy"],
@@ -132,9 +129,7 @@ def test_name_hints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list
         ("*_16.npy", ["training_16.npy", "validation_16.npy", "16_metadata.jsonl"], "16_metadata.jsonl"),
     ],
 )
-def test_metadata_belongs_to_all_files_of_a_folder(
-    tmp_path: Path, target: str, names: list[str], metadata: str | None
-) -> None:
+def test_metadata_belongs_to_whole_folders(tmp_path: Path, target: str, names: list[str], metadata: str | None) -> None:
     _touched(tmp_path, *names)
     for name in names:
         if "metadata" in name:

@@ -81,7 +81,7 @@ def test_first_row_stays_and_validation_comes_before_training(tmp_path: Path, ch
 
 
 @pytest.mark.parametrize("over_long", ["drop", "truncate", "split"])
-def test_bytes_are_the_same_for_any_number_of_workers_and_ranges(
+def test_bytes_are_the_same_for_any_workers_and_ranges(
     tmp_path: Path, chatml_tokenizer: Path, over_long: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [tokenized_row(*([10 + index % 7] * (2 + index % 11))) for index in range(300)]
@@ -101,9 +101,7 @@ def test_bytes_are_the_same_for_any_number_of_workers_and_ranges(
     assert "BP320" not in {finding.code for finding in check(tmp_path / "one").findings} or over_long == "split"
 
 
-def test_nothing_is_dropped_unless_asked_for_and_bad_rows_alone_stop_a_build(
-    tmp_path: Path, chatml_tokenizer: Path
-) -> None:
+def test_duplicates_are_kept_unless_asked_for_and_stop_no_build(tmp_path: Path, chatml_tokenizer: Path) -> None:
     source = write(tmp_path / "a.jsonl", [ONE, ONE])
     whole = tokenized_recipe(source, chatml_tokenizer)
     strict = tokenized_recipe(source, chatml_tokenizer, data__on_bad_row="error", **EXACT)

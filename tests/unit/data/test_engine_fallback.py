@@ -39,9 +39,7 @@ def _deceitful(tokenizer: Path, word: str) -> Engine:
 
 
 @pytest.mark.parametrize("word", ["question 3?", "late"])
-def test_tokens_stay_those_of_the_reference(
-    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, word: str
-) -> None:
+def test_tokens_stay_right(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     """One word is among the rows that are compared before the build, one only among those that it compares later."""
     questions = [f"A {'late ' * (index > NUM_COMPARED)}question {index}?" for index in range(NUM_ROWS)]
     rows = [chat_row(question, "Its answer.") for question in questions]
@@ -69,7 +67,7 @@ class Eager(InThisProcess):
             yield outcome
 
 
-def test_tokens_of_an_engine_that_is_found_out_are_not_read_again(
+def test_wrong_tokens_are_not_read_again(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first of two files gives the engine away; the second's tokens were finished by then, and are wrong, too."""

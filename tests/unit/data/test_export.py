@@ -11,7 +11,7 @@ from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.export import export_artifact
 from bridgepack.data.stages import split as splits
-from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.errors import ArtifactError
 from bridgepack.records import ROW_COLUMNS
 from bridgepack.rules import check_artifact
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
@@ -113,12 +113,6 @@ def test_a_manifest_with_other_counts_is_refused(tmp_path: Path, artifact: Path)
     with pytest.raises(ArtifactError, match=r"training_32\.npy: \d+ rows; \d+ are announced"):
         export_artifact(tmp_path / "copy", tmp_path / "export", "0.3.1")
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
-
-
-@pytest.mark.parametrize("bridge_version", ["0.2.0", "0.1", "latest", ""])
-def test_versions_that_are_none(tmp_path: Path, artifact: Path, bridge_version: str) -> None:
-    with pytest.raises(ConfigError, match="--bridge-version is"):
-        export_artifact(artifact, tmp_path / "export", bridge_version)
 
 
 def test_outputs_that_would_lose_something(tmp_path: Path, artifact: Path) -> None:

@@ -172,9 +172,7 @@ def test_saved_data_set_that_is_broken(name: str, content: str, message: str) ->
     assert message in _message("saved")
 
 
-def test_hub_data_set_is_written_out_as_parquet(
-    tmp_path: Path, local_data_set: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_hub_data_set_becomes_parquet(tmp_path: Path, local_data_set: Path, capfd: pytest.CaptureFixture[str]) -> None:
     rows = [{"messages": [{"role": "user", "content": str(index)}]} for index in range(3)]
     write_json_lines(local_data_set / "train.jsonl", rows)
     source = DataSource(dataset=str(local_data_set), split="train[1:]")

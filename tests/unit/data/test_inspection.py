@@ -64,12 +64,6 @@ def test_drawing(view: PackView) -> None:
     assert "1 skipped at run time, after EOS" in plain
 
 
-@pytest.mark.parametrize(("split", "index"), [("training", 1), ("training", -1), ("validation", 0), ("x", 0)])
-def test_pack_that_is_not_there(artifact: Artifact, split: str, index: int) -> None:
-    with pytest.raises(ArtifactError, match=f"row is {index}; allowed: "):
-        view_pack(artifact, split, index)
-
-
 def _changed(artifact: Artifact, folder: Path, change: Callable[[Row], object]) -> Artifact:
     shutil.copytree(artifact.folder, folder)
     rewrite_rows(folder, lambda rows: change(rows[0]), shard=artifact.manifest.splits[0].shards[0].path)

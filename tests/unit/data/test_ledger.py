@@ -10,14 +10,7 @@ import pytest
 
 from bridgepack.errors import DataError
 from bridgepack.records import DropReason, SplitRecord
-from tests.support.small_builds import (
-    assert_balanced,
-    build,
-    chat_row,
-    dropped,
-    tokenized_recipe,
-    tokenized_row,
-)
+from tests.support.small_builds import assert_balanced, build, chat_row, dropped, tokenized_recipe, tokenized_row
 
 #: (line, why it is dropped; None for a row that is packed). Packs hold 64 tokens.
 CHAT_LINES: list[tuple[Any, DropReason | None]] = [
@@ -143,9 +136,7 @@ def test_bad_row_stops_the_build_when_the_recipe_says_so(
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".bridgepack", "a.jsonl"]
 
 
-def test_truncated_row_is_counted_or_dropped_when_nothing_trained_is_left(
-    tmp_path: Path, built: Callable[..., SplitRecord]
-) -> None:
+def test_truncated_row_is_counted_or_dropped_when_untrained(tmp_path: Path, built: Callable[..., SplitRecord]) -> None:
     lines = [
         (tokenized_row(*range(10, 40)), None),
         (tokenized_row(*range(10, 40), num_prompt=25), DropReason.TRUNCATED_NO_TRAINED_TOKEN),

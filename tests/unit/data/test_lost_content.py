@@ -187,9 +187,7 @@ results = st.fixed_dictionaries({"role": st.just("tool"), "content": words})
 
 
 @given(st.lists(plain_turns | calling | results, min_size=1, max_size=6))
-def test_templates_that_write_everything_lose_nothing(
-    losses: Callable[..., dict[str, str]], messages: list[dict[str, Any]]
-) -> None:
+def test_complete_templates_lose_nothing(losses: Callable[..., dict[str, str]], messages: list[dict[str, Any]]) -> None:
     for template in ("calls as JSON", "escapes"):
         try:
             assert not losses(template, messages, [SCHEMA])
@@ -296,7 +294,7 @@ def test_rows_that_lose_something_are_dropped_or_stop_the_build(tmp_path: Path, 
         ({"dialog": [{"role": "user", "content": "Who?"}]}, "prompt_completion", "preprocessing.kind to chat"),
     ],
 )
-def test_columns_that_do_not_fit_are_named_with_what_reads_them(
+def test_columns_that_do_not_fit_are_named(
     tmp_path: Path, chatml_tokenizer: Path, row: dict[str, Any], kind: str, cure: str
 ) -> None:
     rows = write_json_lines(tmp_path / "a.jsonl", [row])

@@ -25,6 +25,8 @@ from tests.support.small_builds import (
     write_json_lines,
 )
 
+Sources = list[dict[str, Any]]
+
 
 def _rows(path: Path, num_rows: int, length: int, first: int = 10) -> str:
     """Write rows of ids, each of `length` runtime tokens, and return the path."""
@@ -47,14 +49,12 @@ def _uses(folder: Path, split: str = "training") -> Counter[tuple[int, int]]:
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> list[dict[str, Any]]:
+def two(tmp_path: Path) -> Sources:
     """Return two sources: 40 sequences of 4 tokens, and 10 of 6."""
     return [{"path": _rows(tmp_path / "a.jsonl", 40, 4)}, {"path": _rows(tmp_path / "b.jsonl", 10, 6, 70)}]
 
 
-def test_columns_and_kind_let_a_data_set_of_questions_stand_beside_chats(
-    tmp_path: Path, chatml_tokenizer: Path
-) -> None:
+def test_a_data_set_of_questions_stands_beside_chats(tmp_path: Path, chatml_tokenizer: Path) -> None:
     chats = write_json_lines(tmp_path / "chats.jsonl", [chat_row("What is 2 + 2?", "4."), chat_row("Hello", "Yes.")])
     sums = [{"question": "What is 3 + 4?", "answer": "7.", "messages": "of no use"}]
     questions = write_json_lines(tmp_path / "sums.jsonl", sums)
@@ -83,9 +83,7 @@ def test_rows_without_the_named_columns_are_drops_that_name_them(tmp_path: Path,
         build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
 
 
-def test_max_rows_keeps_so_many_and_counts_the_others(
-    tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]
-) -> None:
+def test_max_rows_keeps_some_counts_others(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
     sources = [{**two[0], "max_rows": 7}, two[1]]
     split = _split(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
     assert [source.num_sequences for source in split.sources] == [7, 10]
@@ -94,9 +92,7 @@ def test_max_rows_keeps_so_many_and_counts_the_others(
     assert (tmp_path / "out/plan/dropped.jsonl").read_text() == ""
 
 
-def test_max_rows_is_shared_with_rows_that_are_set_aside(
-    tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]
-) -> None:
+def test_max_rows_counts_rows_set_aside(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
     sources = [{**two[0], "max_rows": 10, "weight": 1}, {**two[1], "weight": 1}]
     recipe = tokenized_recipe(sources, chatml_tokenizer, data__validation_fraction=0.3)
     result = build(recipe, tmp_path / "out")
@@ -106,7 +102,7 @@ def test_max_rows_is_shared_with_rows_that_are_set_aside(
     assert validation.statistics.num_repeated == 0
 
 
-def test_a_total_repeats_what_is_short(tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]) -> None:
+def test_a_total_repeats_what_is_short(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
     sources = [{**two[0], "weight": 3}, {**two[1], "weight": 1}]
     recipe = tokenized_recipe(sources, chatml_tokenizer, data__mixture={"by": "rows", "total": 100})
     split = _split(recipe, tmp_path / "out")
@@ -115,9 +111,7 @@ def test_a_total_repeats_what_is_short(tmp_path: Path, chatml_tokenizer: Path, t
     assert set(_uses(tmp_path / "out").values()) == {1, 2, 3}
 
 
-def test_a_mixture_within_the_mixture_has_its_own_shares(
-    tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]
-) -> None:
+def test_an_inner_mixture_has_its_own_shares(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
     inner = [{**two[0], "name": "a", "weight": 1}, {**two[1], "name": "b", "weight": 3}]
     other = {"path": _rows(tmp_path / "c.jsonl", 100, 2, 30), "weight": 1}
     sources = [{"name": "math", "weight": 4, "sources": inner}, other]
@@ -127,9 +121,7 @@ def test_a_mixture_within_the_mixture_has_its_own_shares(
     assert [source.share_asked for source in split.sources] == pytest.approx([0.2, 0.6, 0.2])
 
 
-def test_a_mixture_is_the_same_with_workers_and_from_the_store(
-    tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]
-) -> None:
+def test_mixture_of_workers_and_of_the_store(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
     plain = tokenized_recipe(two, chatml_tokenizer)
     sources = [{**two[0], "weight": 1}, {**two[1], "weight": 2}]
     recipe = tokenized_recipe(sources, chatml_tokenizer, data__mixture__total=300)
@@ -142,7 +134,7 @@ def test_a_mixture_is_the_same_with_workers_and_from_the_store(
 
 
 def test_every_command_works_on_a_mixture(
-    tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]], command: Command
+    tmp_path: Path, chatml_tokenizer: Path, two: Sources, command: Command
 ) -> None:
     sources = [{"name": "both", "epochs": 1.5, "sources": [two[0], {**two[1], "name": "b"}]}]
     out = build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out").output
@@ -159,9 +151,7 @@ def test_every_command_works_on_a_mixture(
     assert len(json.loads(traced.output)["placements"]) == 2
 
 
-def test_a_row_that_was_not_chosen_is_explained(
-    tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]], command: Command
-) -> None:
+def test_left_out_row_is_explained(tmp_path: Path, chatml_tokenizer: Path, two: Sources, command: Command) -> None:
     recipe = tokenized_recipe([{**two[0], "max_rows": 39}], chatml_tokenizer)
     out = build(recipe, tmp_path / "out").output
     (left_out,) = set(range(1, 41)) - {row for _, row in _uses(out)}
@@ -193,9 +183,7 @@ def test_what_cannot_be_is_refused(chatml_tokenizer: Path, sources: list[Any], p
     assert problem in str(raised.value)
 
 
-def test_sources_that_give_nothing_and_limits_that_leave_nothing_are_refused(
-    tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]
-) -> None:
+def test_sources_that_give_nothing_are_refused(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
     few = [{**two[0], "weight": 1000}, {**two[1], "name": "few", "weight": 1}]
     with pytest.raises(DataError, match=r"the source 'few' \(weight 1.0\) gives no sequence"):
         build(tokenized_recipe(few, chatml_tokenizer), tmp_path / "out")
@@ -208,7 +196,7 @@ def test_sources_that_give_nothing_and_limits_that_leave_nothing_are_refused(
         build(limited, tmp_path / "out")
 
 
-def test_an_absurd_total_is_refused(tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]) -> None:
+def test_an_absurd_total_is_refused(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
     recipe = tokenized_recipe([{**two[0], "weight": 1}], chatml_tokenizer, data__mixture__total=10**15)
     with pytest.raises(DataError, match=r"would have 250,000,000,000,000 sequences.*Lower data.mixture.total"):
         build(recipe, tmp_path / "out")

@@ -96,9 +96,7 @@ def test_every_protocol_that_numpy_writes(tmp_path: Path, protocol: int) -> None
         (list(np.array([1, 1, 0])), None),
     ],
 )
-def test_arrays_and_tuples_are_named_and_read_as_lists_of_numpy_numbers_are(
-    tmp_path: Path, mask: Any, value_types: tuple[str, ...] | None
-) -> None:
+def test_arrays_and_tuples_are_named_and_read(tmp_path: Path, mask: Any, value_types: tuple[str, ...] | None) -> None:
     path = _write(tmp_path / "s.npy", _changed(loss_mask=mask))
 
     facts = read_npy_facts(path, "s.npy")
@@ -263,9 +261,7 @@ def test_absurd_headers_are_refused(tmp_path: Path, header: bytes) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(position=st.integers(0, 10_000), byte=st.integers(0, 255).filter(lambda byte: byte not in b"rp"))
-def test_any_changed_byte_gives_facts_or_rows(
-    tmp_path_factory: pytest.TempPathFactory, position: int, byte: int
-) -> None:
+def test_a_changed_byte_gives_facts_or_rows(tmp_path_factory: pytest.TempPathFactory, position: int, byte: int) -> None:
     path = _write(tmp_path_factory.getbasetemp() / "changed.npy")
     # r and p number a memo entry: a large number makes pickle allocate as large a table.
     content = bytearray(path.read_bytes())

@@ -188,9 +188,7 @@ JSON_VALUES = st.recursive(
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(elements=st.lists(JSON_VALUES, max_size=6), block_bytes=st.integers(1, 70), is_ascii=st.booleans())
 @example(elements=["x" * 30, 12345, -0.25, 1e300, {"c": '"}]'}], block_bytes=1, is_ascii=True)
-def test_array_elements_do_not_depend_on_where_blocks_end(
-    elements: list[Any], block_bytes: int, is_ascii: bool
-) -> None:
+def test_elements_do_not_depend_on_where_blocks_end(elements: list[Any], block_bytes: int, is_ascii: bool) -> None:
     text = json.dumps(elements, ensure_ascii=is_ascii, indent=block_bytes % 3 or None)
 
     found = _array_lines(text.encode(errors="surrogatepass"), block_bytes)
@@ -244,9 +242,7 @@ COLUMNAR = ("a.parquet", "a.arrow", "stream.arrow")
 
 
 @pytest.mark.parametrize("name", COLUMNAR)
-def test_columnar_rows_lose_their_nulls_but_not_null_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_columns_lose_nulls_but_not_null_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 150)
 
     assert _read(_write_table(tmp_path / name, ROWS_OF_TABLE, rows_per_group=2)) == [
@@ -329,9 +325,7 @@ def test_content_of_a_range_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("rows_per_group", [1, 7, 100, 1000])
-def test_ranges_of_a_table_hold_every_row_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_group: int
-) -> None:
+def test_table_ranges_hold_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_group: int) -> None:
     monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 400)
     table = pa.table({"a": list(range(1000))})
     path = _write_table(tmp_path / "a.parquet", table, rows_per_group=rows_per_group)
@@ -357,9 +351,7 @@ def test_rows_of_a_table_that_are_too_large_are_dropped(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("order", [[3, 2, 1, 0], [0, 2, 2, 1, 3, 0]])
-def test_parquet_rows_are_the_same_in_whatever_order_ranges_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: list[int]
-) -> None:
+def test_parquet_ranges_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: list[int]) -> None:
     monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 2300)
     path = _write_table(tmp_path / "a.parquet", pa.table({"a": list(range(1000))}), rows_per_group=400)
     parts = _ranges(_file(path))
@@ -374,9 +366,7 @@ LONG = json.dumps({"a": "x" * 50}).encode()
 
 @pytest.mark.parametrize("block_bytes", [1, 20, 1 << 20])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.json", "a.json.zst"])
-def test_row_that_is_too_large_is_dropped_and_costs_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, block_bytes: int
-) -> None:
+def test_large_rows_cost_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, block_bytes: int) -> None:
     monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", block_bytes)
     monkeypatch.setattr(line_blocks, "_PIECE_BYTES", 7)
     monkeypatch.setattr(json_arrays, "_BLOCK_BYTES", block_bytes)
@@ -419,7 +409,7 @@ def test_large_elements_of_an_array_are_told_by_their_size(
         ("a.jsonl.zst", zstandard.compress(b"{}\n" * (1 << 23))),
     ],
 )
-def test_file_that_grows_beyond_measure_when_it_is_uncompressed(
+def test_file_that_grows_far_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
 ) -> None:
     monkeypatch.setattr(decompression, "_ALWAYS_ALLOWED_BYTES", 1 << 22)

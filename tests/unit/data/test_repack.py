@@ -45,9 +45,7 @@ def _repack(artifact: Path, output: Path | None = None, *, store: Path | None = 
         {},
     ],
 )
-def test_bytes_are_those_of_a_build_though_nothing_is_there_but_the_store(
-    tmp_path: Path, recipe: SFTRecipe, changes: dict[str, Any]
-) -> None:
+def test_the_store_alone_gives_the_bytes_of_a_build(tmp_path: Path, recipe: SFTRecipe, changes: dict[str, Any]) -> None:
     changed = recipe.override({path.replace("__", "."): value for path, value in changes.items()})
     build(changed, tmp_path / "built")
     for name in ("a.jsonl", "b.jsonl"):

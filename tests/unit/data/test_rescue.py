@@ -81,7 +81,7 @@ def test_row_that_raises_is_dropped(
     assert manifest.splits[0].statistics.num_sequences == 60
 
 
-def test_rows_that_ran_out_of_memory_are_tried_again(
+def test_row_without_memory_is_tried_later(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(tmp_path / "a.jsonl", [*ROWS, tokenized_row(POISON, 5)])
@@ -116,9 +116,7 @@ def _chat(num_turns: int) -> dict[str, Any]:
     }
 
 
-def test_row_whose_text_takes_too_long_is_dropped_and_tried_again(
-    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_row_is_dropped_for_now(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(templates, "MAX_ROW_S", 0.2)
     _write(tmp_path / "a.jsonl", [_chat(2), _chat(20), _chat(4)])
     recipe = _slow_beyond(4, tmp_path / "a.jsonl", chatml_tokenizer)
@@ -164,9 +162,7 @@ def test_long_row_is_probed_by_its_beginning(chatml_tokenizer: Path) -> None:
     assert [len(text) for text in texts_of_rows(encoder, rows, max_characters=100)] == [100]
 
 
-def test_what_all_rows_bring_about_stops_the_build(
-    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_all_rows_is_fatal(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path / "a.jsonl", [tokenized_row(POISON, index) for index in range(60)])
     _poison(monkeypatch, ValueError("a bug of ours"))
 
@@ -176,14 +172,9 @@ def test_what_all_rows_bring_about_stops_the_build(
 
 @pytest.mark.parametrize(
     ("engine", "errors"),
-    [
-        ("local", ""),
-        pytest.param("ray", f"no --ray-address: {RAY_HERE}\n", marks=pytest.mark.full),
-    ],
+    [("local", ""), pytest.param("ray", f"no --ray-address: {RAY_HERE}\n", marks=pytest.mark.full)],
 )
-def test_rows_that_end_workers_are_found_and_dropped(
-    tmp_path: Path, chatml_tokenizer: Path, engine: str, errors: str
-) -> None:
+def test_rows_that_end_workers_are_dropped(tmp_path: Path, chatml_tokenizer: Path, engine: str, errors: str) -> None:
     poison = [tokenized_row(111, 5), tokenized_row(112, 5), tokenized_row(5, 111)]
     _write(tmp_path / "a.jsonl", [*ROWS[:9], poison[0], *ROWS[9:30], poison[1], *ROWS[30:], poison[2]])
     recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer)

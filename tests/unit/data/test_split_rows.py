@@ -89,9 +89,7 @@ def test_a_piece_that_was_changed_is_found(artifact: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("preprocessing", [{"kind": "prompt_completion", "add_bos": True}, {"kind": "chat"}])
-def test_texts_are_split_and_have_the_same_bytes_for_any_number_of_workers(
-    tmp_path: Path, chatml_tokenizer: Path, preprocessing: dict[str, Any]
-) -> None:
+def test_workers_split_texts_alike(tmp_path: Path, chatml_tokenizer: Path, preprocessing: dict[str, Any]) -> None:
     rows = [{"prompt": f"say {count}", "completion": "word " * count} for count in range(1, 60)]
     source = write_json_lines(tmp_path / "a.jsonl", rows)
     kind = {**preprocessing, "over_long": "split"}

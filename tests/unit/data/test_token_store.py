@@ -54,9 +54,7 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path) -> SFTRecipe:
         {"packing__seed": 7, "data__validation_fraction": 0.3, "name": "other"},
     ],
 )
-def test_recipes_that_make_the_same_tokens_share_them(
-    tmp_path: Path, recipe: SFTRecipe, changes: dict[str, Any]
-) -> None:
+def test_recipes_with_the_same_tokens_share_them(tmp_path: Path, recipe: SFTRecipe, changes: dict[str, Any]) -> None:
     num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
     changed = with_changes(recipe, changes)
 
@@ -103,9 +101,7 @@ def test_same_lines_elsewhere_and_compressed_are_not_tokenised_again(tmp_path: P
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-1])])
-def test_tokens_that_are_broken_or_gone_are_made_again(
-    tmp_path: Path, recipe: SFTRecipe, name: str, damage: Any
-) -> None:
+def test_broken_or_missing_tokens_are_made_again(tmp_path: Path, recipe: SFTRecipe, name: str, damage: Any) -> None:
     if name.endswith("gz"):
         (tmp_path / name).write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
     recipe = with_changes(recipe, {"data__train": str(tmp_path / name)})
@@ -229,7 +225,7 @@ def _half_written(store: Path, tokenization: str) -> Path:
 
 @pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("error", [None, FileNotFoundError])
-def test_what_ended_workers_left_goes_with_the_build_that_lost_them_alone(
+def test_what_ended_workers_left_goes_with_their_build(
     tmp_path: Path, others: int, error: type[OSError] | None
 ) -> None:
     with ExitStack() as stack:

@@ -153,9 +153,7 @@ def test_text_that_a_wrong_class_loses_is_noticed_and_the_own_file_keeps_it(tmp_
         ),
     ],
 )
-def test_missing_and_damaged_files_are_refused(
-    tmp_path: Path, files: dict[str, str | None] | None, refusal: str
-) -> None:
+def test_missing_or_broken_files_are_refused(tmp_path: Path, files: dict[str, str | None] | None, refusal: str) -> None:
     folder = tmp_path / "tokenizer"
     sound = train_chatml_tokenizer(tmp_path / "sound", ["a small text of small words"], vocab_size=300)
     if files is not None:
@@ -255,10 +253,7 @@ def test_tool_names(tmp_path: Path, call: str, expected: bool | None) -> None:
 
 @pytest.mark.parametrize(
     ("end", "tokens"),
-    [
-        ("{{ '<|im_end|>' if not loop.last else '\n<|endoftext|>' }}", ["<|im_end|>", "<|endoftext|>"]),
-        ("\n###\n", []),
-    ],
+    [("{{ '<|im_end|>' if not loop.last else '\n<|endoftext|>' }}", ["<|im_end|>", "<|endoftext|>"]), ("\n###\n", [])],
 )
 def test_end_of_turn_of_a_template(tmp_path: Path, end: str, tokens: list[str]) -> None:
     tokenizer = loaded_tokenizer(tmp_path, Family(name="ends", template=TURNS + end + "{% endfor %}"))

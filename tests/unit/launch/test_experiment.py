@@ -80,8 +80,7 @@ def small_tasks(plan: LaunchPlan, **ends: object) -> list[LaunchTask]:
     """Return the tasks of a plan with scripts that end as told: `build="0", train="sleep"`."""
     return [
         replace(
-            task,
-            script=replace(task.script, path="task.py", m=False, args=[task.name, str(ends.get(task.name, 0))]),
+            task, script=replace(task.script, path="task.py", m=False, args=[task.name, str(ends.get(task.name, 0))])
         )
         for task in make_tasks(plan)
     ]
@@ -97,11 +96,7 @@ def test_a_failed_task_stops_those_after_it(plan: LaunchPlan, tmp_path: Path, fa
     names = ["build", "check", "train"]
     number = names.index(failing)
 
-    assert [task.state for task in result.tasks] == [
-        *["succeeded"] * number,
-        "failed",
-        *["not started"] * (2 - number),
-    ]
+    assert [task.state for task in result.tasks] == [*["succeeded"] * number, "failed", *["not started"] * (2 - number)]
     assert result.has_failed
     assert began(tmp_path) == sorted(names[: number + 1])
 

@@ -130,10 +130,7 @@ def test_arguments_are_split_as_the_executor_hands_them_over(recipe_file: Path) 
     seen = trained_target(quoted, slurm(), target=str(recipe_file), options=CheckOptions())
 
     assert seen.recipe is not None
-    assert seen.recipe.bridge_overrides == {
-        "dataset": {"dataset_kwargs": {"a": 1}},
-        "train": {"micro_batch_size": 2},
-    }
+    assert seen.recipe.bridge_overrides == {"dataset": {"dataset_kwargs": {"a": 1}}, "train": {"micro_batch_size": 2}}
     unread = trained_target(quoted, run.LocalExecutor(), target=str(recipe_file), options=CheckOptions())
     assert unread.recipe is not None
     assert unread.recipe.bridge_overrides == {"train": {"micro_batch_size": 2}}

@@ -158,9 +158,7 @@ def test_a_class_that_is_none_is_refused(name: str, expected: str) -> None:
     assert expected in str(caught.value)
 
 
-def test_a_launch_compares_before_anything_else(
-    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launch_compares_first(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nemo_run.run.torchx_backend.schedulers.api import EXECUTOR_MAPPING
 
     recipe = launch_recipe(tmp_path, chatml_tokenizer)

@@ -109,9 +109,7 @@ def test_own_python_on_this_machine_brings_its_torchrun(recipe: SFTRecipe) -> No
     assert {task.executor.env_vars["PATH"] for task in default} == {str(Path(sys.executable).parent)}
 
 
-def test_missing_variables_are_named_before_anything_is_submitted(
-    recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_variables_are_named_before_submitting(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_TOKEN", raising=False)
 
     with pytest.raises(ConfigError, match="HF_TOKEN"):

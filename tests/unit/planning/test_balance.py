@@ -54,7 +54,7 @@ def packs_of(artifact: Artifact) -> list[tuple[tuple[int, int], ...]]:
 
 
 @pytest.mark.parametrize(("kind", "loader"), [("within_batch", "batch"), ("across_batches", "single")])
-def test_a_build_lays_the_packs_of_another_in_an_even_order(
+def test_a_build_lays_the_same_packs_in_an_even_order(
     tmp_path: Path, recipe: SFTRecipe, kind: str, loader: str
 ) -> None:
     recipe = recipe.override({"bridge_overrides": {"dataset": {"dataloader_type": loader}}})
@@ -137,7 +137,7 @@ def test_experts_and_stages_make_ranks_wait_in_each_micro_batch(recipe: SFTRecip
         ({"dataset": {"max_train_samples": 4}}, "dataset.max_train_samples is 4"),
     ],
 )
-def test_a_run_without_an_order_is_skipped_with_the_reason(
+def test_runs_without_order_are_skipped(
     tmp_path: Path, recipe: SFTRecipe, changes: dict[str, Any], reason: str
 ) -> None:
     packs = built(recipe, tmp_path / "packs", "within_batch").folder

@@ -89,16 +89,10 @@ def test_of_a_sample_both_are_scaled_alike(tmp_path: Path) -> None:
             r"which would be \d+% of the speed of h100-80gb .* Name the recipe and the --gpu",
         ),
         ([0.001] * 5, {"num_gpus": 16}, "Name the recipe and the --gpu"),
-        (
-            [2.0] * 2000,
-            {"num_gpus": 16},
-            r"whose steps are not those of the recipe .* step is 22; allowed: 1 to",
-        ),
+        ([2.0] * 2000, {"num_gpus": 16}, r"whose steps are not those of the recipe .* step is 22; allowed: 1 to"),
     ],
 )
-def test_a_log_of_another_run_is_refused(
-    tmp_path: Path, times: list[float], parallelism: dict[str, int], message: str
-) -> None:
+def test_logs_of_other_runs(tmp_path: Path, times: list[float], parallelism: dict[str, int], message: str) -> None:
     log = _log(tmp_path / "run.log", np.array(times))
 
     with pytest.raises(ConfigError, match=message):

@@ -69,9 +69,7 @@ def _rows(tmp_path: Path, num_rows: int = 600) -> Path:
         {"parallelism__context_parallel_size": 2},
     ],
 )
-def test_fill_and_waiting_are_those_of_the_artifact_that_is_built(
-    tmp_path: Path, chatml_tokenizer: Path, changes: dict[str, Any]
-) -> None:
+def test_fill_and_waiting_are_the_artifact_s(tmp_path: Path, chatml_tokenizer: Path, changes: dict[str, Any]) -> None:
     sizes = {"packing__packed_sequence_size": 48, "parallelism__num_gpus": 4, "batch__global_batch_size": 8}
     recipe = tokenized_recipe([str(_rows(tmp_path))], chatml_tokenizer, model={"name": "Qwen/Qwen3-8B"}, **sizes)
     recipe = recipe.override({path.replace("__", "."): value for path, value in changes.items()})
@@ -116,9 +114,7 @@ def test_lengths_of_an_artifact_are_those_of_its_data(tmp_path: Path, chatml_tok
     assert of_artifact.origin.endswith(f"{num_gone} rows were too long for its packs and are not among them")
 
 
-def test_lengths_of_a_store_are_those_of_the_artifact_that_is_built_from_it(
-    tmp_path: Path, chatml_tokenizer: Path
-) -> None:
+def test_lengths_of_a_store_are_those_of_its_artifact(tmp_path: Path, chatml_tokenizer: Path) -> None:
     rows, changes = _rows(tmp_path), {"packing__packed_sequence_size": 64, "packing__balance": {"kind": "within_batch"}}
     mixed = [{"path": str(rows), "epochs": 2}]
     recipe = tokenized_recipe([str(rows)], chatml_tokenizer, data__validation_fraction=0.2, **changes)
@@ -163,9 +159,7 @@ def test_over_long_sequences_are_counted_and_cost_tokens() -> None:
         ({"batch__global_batch_size": 2, "packing__balance": {"kind": "across_batches"}}, 1.8, 1.0),
     ],
 )
-def test_waiting_is_that_of_the_order_that_a_build_balances(
-    changes: dict[str, Any], straggler: float, balanced: float
-) -> None:
+def test_waiting_is_that_of_the_balanced_order(changes: dict[str, Any], straggler: float, balanced: float) -> None:
     in_order = {"parallelism__num_gpus": 2, "bridge_overrides__dataset": {"dataloader_type": "single"}}
     sizes = {"batch__tokens_per_step": None, "batch__global_batch_size": 4}
     recipe = _recipe(**{**in_order, **sizes, **changes})
@@ -275,9 +269,7 @@ def test_adapters_need_less_memory_and_time() -> None:
         (8, {"bridge_overrides__model": {"context_parallel_size": 2}}, RUNTIME, "model.context_parallel_size is set"),
     ],
 )
-def test_what_cannot_run_is_refused_with_the_reason(
-    num_gpus: int, changes: dict[str, Any], runtime: Any, message: str
-) -> None:
+def test_what_cannot_run_says_the_reason(num_gpus: int, changes: dict[str, Any], runtime: Any, message: str) -> None:
     lengths = Lengths(runtime=np.array(runtime), share=1.0, origin="")
     with pytest.raises(ConfigError, match=message):
         plan_recipe(_recipe(**changes), lengths, gpu=H100, num_gpus=num_gpus)
@@ -323,9 +315,7 @@ def _source(tmp_path: Path, tokenizer: Path, **changes: Any) -> Path:
     return write_recipe(tmp_path / "mine.yaml", recipe)
 
 
-def test_the_best_is_written_as_a_recipe_that_checks_clean(
-    tmp_path: Path, chatml_tokenizer: Path, command: Command
-) -> None:
+def test_the_best_is_a_recipe_that_checks_clean(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:
     source, output = _source(tmp_path, chatml_tokenizer), tmp_path / "planned.yaml"
 
     found = command("plan", source, "--gpus", 2, "--write", output)

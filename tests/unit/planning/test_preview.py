@@ -105,9 +105,7 @@ def test_a_sample_is_projected_within_a_few_percent_and_says_so(
     assert source.is_sample == (form not in {"jsonl.gz", "json"})  # these are read from their beginning, 16 MB of them
 
 
-def test_lines_of_a_large_file_are_whole_and_none_is_read_twice(
-    tmp_path: Path, chatml_tokenizer: Path, small_windows: None
-) -> None:
+def test_lines_of_a_large_file_are_read_once(tmp_path: Path, chatml_tokenizer: Path, small_windows: None) -> None:
     path = tmp_path / "rows.jsonl"
     write_json_lines(path, [*ROWS, tokenized_row(*[7] * 2000), *ROWS[:10]])
     (source,) = bridgepack.preview(_recipe(path, chatml_tokenizer, data__max_row_bytes=3000), num_rows=3).sources
@@ -118,9 +116,7 @@ def test_lines_of_a_large_file_are_whole_and_none_is_read_twice(
 
 
 @pytest.mark.parametrize("form", ["jsonl.gz", "json"])
-def test_the_rest_of_a_large_streamed_file_is_projected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
+def test_rest_of_a_large_stream_is_projected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     monkeypatch.setattr(sampling, "_HEAD_BYTES", 1 << 20)
     rows = [{"text": f"{index} {RANDOM.random()}"} for index in range(150_000)]
     path = tmp_path / f"rows.{form}"
@@ -201,9 +197,7 @@ def test_empty_files_beside_others_hold_nothing(tmp_path: Path, chatml_tokenizer
     assert "sequences" in describe_preview(preview, has_colour=False)
 
 
-def test_the_command_marks_trained_text_and_escapes_control_characters(
-    tmp_path: Path, chatml_tokenizer: Path, command: Command
-) -> None:
+def test_the_command_marks_trained_text_and_escapes(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:
     turns = [{"role": "user", "content": "red \x1b[31m"}, {"role": "assistant", "content": "answer"}]
     write_json_lines(tmp_path / "rows.jsonl", [{"messages": turns}, {"messages": []}])
     recipe = _recipe(tmp_path / "rows.jsonl", chatml_tokenizer).override({"preprocessing": {"kind": "chat"}})

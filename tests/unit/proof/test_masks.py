@@ -273,8 +273,7 @@ PAIR = {"prompt": " What is it? ", "completion": "It is this.\n"}
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"separator": " ", "add_bos": True}, {"add_eos": False}, {"prompt_template": "Q: {prompt} A:"}],
+    "settings", [{}, {"separator": " ", "add_bos": True}, {"add_eos": False}, {"prompt_template": "Q: {prompt} A:"}]
 )
 def test_prompts_with_completions(tmp_path: Path, settings: dict[str, Any]) -> None:
     judged = _prompt_completion(tmp_path, **settings)

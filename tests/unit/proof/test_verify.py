@@ -280,9 +280,7 @@ def test_changed_records_are_found(artifact: Path) -> None:
 
 @pytest.mark.parametrize("origin", ["sources", "store"])
 @pytest.mark.parametrize("change", ["added", "removed"])
-def test_a_sample_compares_what_the_rows_that_it_reads_lack(
-    tmp_path: Path, chatml_tokenizer: Path, origin: str, change: str
-) -> None:
+def test_a_sample_compares_what_its_rows_lack(tmp_path: Path, chatml_tokenizer: Path, origin: str, change: str) -> None:
     turns = [*chat_row("What?", "One.")["messages"]]
     weighed = {"messages": [*turns[:-1], {**turns[-1], "weight": 0}]}
     rows = write_json_lines(tmp_path / "rows.jsonl", [weighed, {"messages": turns}])

@@ -5,11 +5,7 @@ import pytest
 
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import PackedRow
-from bridgepack.replay.collate import (
-    CollateMetadata,
-    CollateSettings,
-    predict_batch,
-)
+from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
 
 EOS = 2
 
@@ -24,7 +20,6 @@ def _row(input_ids: list[int], loss_mask: list[int], seq_start_id: list[int]) ->
 
 UNALIGNED = _row([5, 6, 7, 8, 2, 5, 6, 9, 2], [0, 1, 1, 1, 0, 0, 1, 1, 0], [0, 5])
 ALIGNED_TO_4 = _row([5, 6, 7, 8, 2, 5, 6, 9, 2, 2], [0, 1, 1, 1, 0, 0, 1, 1, 0, 0], [0, 5])
-ONE_SEQUENCE = _row([9, 8, 7, 6, 2], [0, 0, 1, 1, 0], [0])
 
 
 def _settings(**changes: object) -> CollateSettings:
@@ -60,11 +55,6 @@ def test_aligned_row_has_logical_and_physical_offsets() -> None:
     assert batch.cu_seqlens_padded is not None
     assert batch.cu_seqlens_padded.tolist() == [[0, 4, 8, 16]]
     assert batch.max_seqlen.tolist() == [[8]]
-
-
-def test_row_wider_than_packed_sequence_size_is_rejected() -> None:
-    with pytest.raises(ArtifactError, match="row 1 of the batch: 7 runtime tokens; packed_sequence_size is 6"):
-        predict_batch([ONE_SEQUENCE, UNALIGNED], _settings(packed_sequence_size=6))
 
 
 @pytest.mark.parametrize("seq_start_id", [[], [1, 5], [0, 5, 5], [0, 9], [0, 10], [0, 5, 3]])

@@ -45,9 +45,7 @@ def test_control_characters_are_replaced_and_lines_stay() -> None:
     assert printable("a\x1b[2Jb\tc\nd\x07é\u202e😀") == "a�[2Jb\tc\nd�é�😀"
 
 
-def test_lines_of_a_log_are_ten_seconds_apart(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_log_lines_are_ten_seconds_apart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now_s = 100.0
     monkeypatch.setattr("bridgepack.report.progress.time.monotonic", lambda: now_s)
     with TerminalProgress() as progress:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from bridgepack.rules import ARTIFACT_RULES, CheckContext, CheckReport, RuleCrashError, Severity, check_artifact
+from bridgepack.rules import ARTIFACT_RULES, CheckReport, RuleCrashError, Severity
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.rule import Violation, artifact_rule
-from tests.unit.rules.in_memory_artifact import GOOD_ROWS, artifact, check
+from tests.unit.rules.in_memory_artifact import GOOD_ROWS, check
 
 GOOD = GOOD_ROWS[0]
 SHORT_MASK = [[11, 12, 2], [1, 1], [0]]
@@ -46,14 +46,6 @@ def test_examples_follow_the_splits_whatever_their_size() -> None:
     [finding] = report.findings
     last = "validation/shard-00000-of-00001.idx.parquet row 0, sequence 1"
     assert (finding.num_occurrences, finding.examples) == (2, (f"{SHARD} row 1, sequence 0", last))
-
-
-def test_structurally_broken_rows_are_kept_from_later_rules() -> None:
-    report = check({"rows": {"training": [SHORT_MASK, GOOD, FINAL_BOUNDARY, TOO_WIDE, [[], [], []]]}})
-    assert _codes(report) == ["BP303", "BP305", "BP328", "BP330"]
-    [wide] = [finding for finding in report.findings if finding.code == "BP330"]
-    assert wide.where == f"{SHARD} row 3"
-    assert (report.num_rows, report.num_sound_rows) == (5, 2)
 
 
 def _reasons(report: CheckReport) -> dict[str, str]:
@@ -97,14 +89,6 @@ def test_third_party_packs_without_manifest() -> None:
     assert reasons["BP330"] == "packed_sequence_size is not known"
     assert reasons["BP311"] == "vocab_size is not known"
     assert reasons["BP336"] == "eos_token_id is not known"
-
-
-def test_third_party_packs_with_a_given_context() -> None:
-    case = {"has_manifest": False, "rows": {"training": [GOOD, TOO_WIDE]}}
-    context = CheckContext(packed_sequence_size=16, pad_seq_to_mult=1, eos_token_id=2, vocab_size=100)
-    report = check_artifact(artifact(case), context=context)
-    assert _codes(report) == ["BP330"]
-    assert {"BP311", "BP331", "BP335", "BP336"} <= set(report.rules_run)
 
 
 def test_errors_come_before_warnings() -> None:

@@ -59,8 +59,7 @@ def test_a_statement_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "code"),
-    [("deepseek-ai/DeepSeek-V4-Flash", "BP917"), ("Qwen/Qwen3-Next-80B-A3B-Instruct", "BP901")],
+    ("model", "code"), [("deepseek-ai/DeepSeek-V4-Flash", "BP917"), ("Qwen/Qwen3-Next-80B-A3B-Instruct", "BP901")]
 )
 def test_families_that_break(model: str, code: str) -> None:
     assert code in _codes(_judged(model))

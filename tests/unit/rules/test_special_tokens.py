@@ -55,7 +55,5 @@ def test_bos_that_is_eos_is_not_judged() -> None:
     ("token", "padded_vocab_size", "expected"),
     [(99, 128, set()), (99, 100, set()), (100, 100, {"BP311"}), (100, 128, {"BP312"}), (127, 128, {"BP312"})],
 )
-def test_vocabulary_padding_begins_at_the_tokenizers_size_and_ends_before_the_models(
-    token: int, padded_vocab_size: int, expected: set[str]
-) -> None:
+def test_vocabulary_padding_lies_between_two_sizes(token: int, padded_vocab_size: int, expected: set[str]) -> None:
     assert _codes([11, token, 13, 2], [0, 1, 1, 0], context={"padded_vocab_size": padded_vocab_size}) == expected

@@ -30,9 +30,7 @@ def run(recipe: SFTRecipe, folder: Path, **changes: object) -> int:
     return task.main(["--assignment", encode(sent)])
 
 
-def test_builds_by_fingerprint_then_finds(
-    recipe: SFTRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_builds_once_then_finds(recipe: SFTRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(recipe, tmp_path) == 0
 
     place = RunFolder(tmp_path / "run").read_artifact()
@@ -59,9 +57,7 @@ def test_command_line_of_people(recipe: SFTRecipe, tmp_path: Path, monkeypatch: 
     assert Path(place.path).parent == tmp_path / "artifacts"
 
 
-def test_other_packs_at_the_recipe_s_artifact_stay(
-    recipe: SFTRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_packs_in_its_place_stay(recipe: SFTRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = tmp_path / "own"
     assert run(recipe, tmp_path, artifact=str(own)) == 0
     before = (own / "manifest.json").read_bytes()
@@ -74,9 +70,7 @@ def test_other_packs_at_the_recipe_s_artifact_stay(
     assert (own / "manifest.json").read_bytes() == before
 
 
-def test_mistakes_give_one_message_and_no_artifact(
-    recipe: SFTRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_give_one_message(recipe: SFTRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(recipe, tmp_path, **{"data.train": str(tmp_path / "nope.jsonl")}) == 2
 
     assert capsys.readouterr().out.startswith("error: data.train is ")

@@ -57,9 +57,7 @@ def test_world_size_counts(recipe: SFTRecipe, packs: Path, tmp_path: Path) -> No
     assert run(recipe, tmp_path, artifact=str(packs), world_size=3) == 1
 
 
-def test_environment_is_that_of_the_task(
-    recipe: SFTRecipe, packs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_of_a_task(recipe: SFTRecipe, packs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Environment(versions={"megatron-bridge": "0.6.1"}, python="3.12.1", origin="test")
     monkeypatch.setattr(task, "environment_here", lambda: broken)
 

@@ -145,7 +145,7 @@ def test_the_nearest_file_is_one_of_a_cluster(tmp_path: Path) -> None:
         ({"launcher": {"kind": "torchrun"}, "ntasks_per_node": 2}, 8, (4, 2)),
     ],
 )
-def test_slurm_processes_follow_from_the_file_then_from_the_recipe(
+def test_slurm_processes_by_file_then_recipe(
     executor: dict[str, Any], num_gpus: int | None, expected: tuple[int | None, int]
 ) -> None:
     values = {name: value for name, value in {**SLURM["executor"], **executor}.items() if value is not None}
