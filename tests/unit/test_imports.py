@@ -92,3 +92,19 @@ def test_help_answers_fast() -> None:
 def _cpu_seconds_of_children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def test_transformers_reads_its_models_once_and_what_is_replaced_meanwhile_is_put_back() -> None:
+    finished = _run("""
+import functools, importlib.metadata, sys
+
+before = functools.lru_cache, importlib.metadata.packages_distributions
+from bridgepack.data.tokenizers.frameworks import import_transformers
+import_transformers()
+assert before == (functools.lru_cache, importlib.metadata.packages_distributions)
+assert "torch" not in sys.modules
+from transformers.utils.import_utils import create_import_structure_from_path
+assert create_import_structure_from_path.cache_info().hits > 100, "each model is looked up a second time, and found"
+""")
+
+    assert finished.returncode == 0, finished.stderr

@@ -11,7 +11,6 @@ from bridgepack.data.files import write_text
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.assembly import ShardPlan, assemble_rows
 from bridgepack.data.shards.write import rows_per_group, write_shard
-from bridgepack.data.store.keys import code_digest
 from bridgepack.data.tasks import Beat
 from bridgepack.errors import DataError
 from bridgepack.records import ShardRecord
@@ -50,13 +49,13 @@ def write_planned_shard(task: WriteTask, _: Beat) -> WrittenShard:
 
 
 def plan_identity(task: WriteTask) -> str:
-    """Return a digest of everything that a shard's bytes depend on."""
+    """Return a digest of everything but the code that a shard's bytes depend on; working folders tell that apart."""
     plan = task.plan
     files, members = np.unique(plan.store_files, return_inverse=True)
     digest = hashlib.sha256()
     sizes = (plan.pad_seq_to_mult, plan.pad_token_id, plan.packed_sequence_size)
     names = [task.token_files[file].name for file in files.tolist()]
-    digest.update(json.dumps([code_digest(), plan.name, sizes, names]).encode())
+    digest.update(json.dumps([plan.name, sizes, names]).encode())
     for array in (plan.pack_offsets, members, plan.store_indices, plan.stored_lengths):
         digest.update(np.ascontiguousarray(array, dtype=np.int64).data)
     return digest.hexdigest()

@@ -1,7 +1,9 @@
 """Imports transformers without the frameworks that it imports where it finds them, and tokenizers do without."""
 
+import functools
 import importlib.metadata
 import sys
+from typing import Any
 
 #: An import of one takes seconds and hundreds of megabytes.
 _NOT_NEEDED = ("torch", "tensorflow", "flax", "jax")
@@ -24,14 +26,19 @@ def import_transformers() -> None:
     """Import what loads tokenizers, in a process that loads no model with it; frameworks can be imported afterwards."""
     from bridgepack.data.tokenizers.load import quiet_transformers
 
-    known, read = set(sys.modules), importlib.metadata.packages_distributions
+    known, read, cached = set(sys.modules), importlib.metadata.packages_distributions, functools.lru_cache
+
+    def keeping_all(maxsize: Any = 128, typed: bool = False) -> Any:
+        """Return `lru_cache` without its limit of 128, for which transformers reads the files of 480 models twice."""
+        return cached(None)(maxsize) if callable(maxsize) else cached(maxsize, typed)
+
     quiet_transformers()
     hide_frameworks()
-    importlib.metadata.packages_distributions = _NamedAlike
+    importlib.metadata.packages_distributions, functools.lru_cache = _NamedAlike, keeping_all
     try:
         from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: F401
     finally:
-        importlib.metadata.packages_distributions = read
+        importlib.metadata.packages_distributions, functools.lru_cache = read, cached
         for name in set(sys.modules) - known:
             if sys.modules[name] is None:
                 del sys.modules[name]

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from bridgepack.data.tokenizers.frameworks import import_transformers
+from bridgepack.data.workers.memory import collect_rarely
 from bridgepack.data.workers.process import RECIPE_VARIABLE
 
 _ERROR_OUTPUT = 2
@@ -44,6 +45,7 @@ def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
         stage.tokenizer.identity()  # finds out what the tokenizer keeps: its size and its template
 
 
+collect_rarely()
 import_transformers()
 if RECIPE_VARIABLE in os.environ:
     _load_shared(*json.loads(os.environ[RECIPE_VARIABLE]))
