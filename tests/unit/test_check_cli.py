@@ -104,7 +104,7 @@ def test_mistake_is_one_message_and_no_file(folder: Path, command: Command, argu
     assert (folder / "mine.yaml").read_text() == RECIPE
 
 
-LACKED = "could not judge: no settings were given; check a recipe or a config with --artifact."
+LACKED = "could not run: no settings were given; check a recipe or a config with --artifact."
 
 
 @pytest.mark.parametrize(
@@ -182,17 +182,15 @@ def test_what_cannot_be_written_stays_a_finding(folder: Path, command: Command) 
 def test_a_recipe_in_python_is_shown_what_to_change(folder: Path, command: Command) -> None:
     text = RECIPE_FUNCTION.replace('yaml")', 'yaml").override({"packing.pad_seq_to_mult": 4})')
     (folder / "mine.py").write_text(text)
-    told = (
-        "mine.py: packing.pad_seq_to_mult cannot be set to 8: Python is not rewritten. Write 8 in line 6, which has 4."
-    )
+    told = "packing.pad_seq_to_mult cannot be set to 8: Python files are not edited. Write 8 in line 6, which has 4."
 
     fixed = command("check", "mine.py:mine_recipe", "--fix")
     assert fixed.code == 1
-    assert f"not fixed: {told}\n" in fixed.output
+    assert f"not fixed: mine.py: {told}\n" in fixed.output
     assert "error[BP101]" in fixed.output
     shown = command("check", "mine.py", "--diff")
     assert (shown.code, shown.output) == (1, "")
-    assert f"not in the diff: {told}\n" in shown.errors
+    assert f"not in the diff: mine.py: {told}\n" in shown.errors
     assert (folder / "mine.py").read_text() == text
 
 

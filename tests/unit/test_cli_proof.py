@@ -134,7 +134,7 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("trace",), "nothing is asked; give --step N, --pack N or --source FILE:ROW."),
+        (("trace",), "no question given; use --step N, --pack N or --source FILE:ROW."),
         (("trace", "--source", "a:1", "--step", "1"), "--source and --step contradict each other"),
         (("trace", "--source", "a:1", "--split", "training"), "--split needs --step or --pack"),
         (("trace", "--source", "a:1", "--pack", "1"), "--source and --pack contradict each other"),

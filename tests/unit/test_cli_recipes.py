@@ -154,7 +154,7 @@ def test_new_asks_in_a_terminal(tmp_path: Path) -> None:
     output, errors = child.communicate(timeout=60)
     assert child.returncode == 0, errors
     assert output == "wrote qwen3-8b-sft.yaml\nnext: bridgepack check qwen3-8b-sft.yaml\n"
-    assert "recipes of the catalogue are for it" in errors
+    assert "recipes in the catalogue train it" in errors
     assert "  found" in errors
     recipe = load_recipe(str(tmp_path / "qwen3-8b-sft.yaml"))
     assert "rows.jsonl" in recipe.data.train

@@ -64,13 +64,13 @@ def test_broken_file_is_a_finding_until_it_is_removed(folder: Path, command: Com
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("store", "prune"), "nothing says what may go; give --unused, --older-than or --max-size."),
-        (("store", "prune", "--older-than", "soon"), "'soon' is no time span"),
+        (("store", "prune"), "no selection given; use --unused, --older-than or --max-size."),
+        (("store", "prune", "--older-than", "soon"), "'soon' is not a time span"),
         (("store", "prune", "--max-size", "much"), "--max-size is 'much'; allowed: a number with K, M, G or T"),
         (("store", "list", "--store", "nowhere"), "'nowhere' does not exist. Name the folder with --store"),
         (("store", "list", "--store", ""), "it is empty; give a path."),
-        (("store", "list", "--store", "s3://b/x"), "'s3://b/x' is a URL; give a path of this machine."),
-        (("repack", "gs://b/x"), "'gs://b/x' is a URL; give a path of this machine."),
+        (("store", "list", "--store", "s3://b/x"), "'s3://b/x' is a URL; give a local path."),
+        (("repack", "gs://b/x"), "'gs://b/x' is a URL; give a local path."),
         (("repack", "artifacts/out", "--memory", "1K"), "--memory is '1K'; allowed: at least 448M."),
         (("repack", "artifacts/out", "--memory", "lots"), "--memory is 'lots'; allowed: a number with K, M, G or T"),
         (("repack", "nowhere"), "'nowhere' does not exist."),

@@ -1,4 +1,4 @@
-"""The commands on an artifact that is there: repack, inspect, export."""
+"""The commands on an existing artifact: repack, inspect, export."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -28,7 +28,7 @@ from bridgepack.report.terminal import describe_build, describe_histogram, descr
 @click.argument("artifact", type=PathOption())
 @set_option
 @click.option(
-    "--output", type=PathOption("FOLDER"), help="Folder of the new artifact [NAME-FINGERPRINT beside the old]."
+    "--output", type=PathOption("FOLDER"), help="Folder of the new artifact (default: NAME-FINGERPRINT beside the old)."
 )
 @build_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -36,9 +36,9 @@ from bridgepack.report.terminal import describe_build, describe_histogram, descr
 def repack(
     artifact: Path, overrides: tuple[str, ...], output: Path | None, as_json: bool, dry_run: bool, **options: Any
 ) -> int:
-    """Pack the sequences of ARTIFACT anew, with other sizes.
+    """Pack the sequences of ARTIFACT again, with other sizes.
 
-    The tokens come from the token store; the inputs are not read and nothing is tokenised.
+    The tokens come from the token store; no source is read and nothing is tokenised.
     """
     changes, chosen = parse_overrides(overrides), chosen_options(**options)
     balance = balance_of_repack(artifact, changes)
@@ -54,9 +54,9 @@ def repack(
 
 @click.command()
 @click.argument("artifact", type=PlaceOption())
-@click.option("--row", type=int, metavar="N", help="Draw this pack: 0-based row of the split.")
-@click.option("--split", type=click.Choice(["training", "validation"]), help="Split of the pack [training].")
-@click.option("--limit", type=Count(), help="Draw only the first sequences of the pack [all].")
+@click.option("--row", type=int, metavar="N", help="Show this pack: 0-based row of the split.")
+@click.option("--split", type=click.Choice(["training", "validation"]), help="Split of the pack (default: training).")
+@click.option("--limit", type=Count(), help="Maximum sequences to show of the pack (default: all).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def inspect(
@@ -67,9 +67,9 @@ def inspect(
     limit: int | None,
     as_json: bool,
 ) -> int:
-    """Show what ARTIFACT holds, or one pack with its text.
+    """Show statistics of ARTIFACT, or one pack with its text.
 
-    ARTIFACT is a folder, or the URL of one in an object store. Without --row: statistics and lengths. With it: one
+    ARTIFACT is a folder or its URL in an object store. Without --row, it shows statistics and lengths; with it, one
     pack, its text and its trained tokens.
     """
     for name, value in (("split", split), ("limit", limit)):
@@ -78,14 +78,14 @@ def inspect(
     opened = Artifact(artifact_place(artifact))
     if row is not None:
         if is_whole_process:
-            import_transformers()  # before anything imports it with the frameworks, which takes seconds
+            import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
         view = view_pack(opened, split or "training", row)
         print_json(view.to_dict()) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
         return CLEAN
     manifest = opened.manifest
     try:
         waiting = waiting_in(opened, recorded_recipe(opened, {}))
-    except BridgepackError:  # nothing says what ranks read, or what a token costs
+    except BridgepackError:  # the artifact records no recipe, or no token cost is known
         waiting = None
     if as_json:
         print_json({**asdict(manifest), "waiting": None if waiting is None else asdict(waiting)})
@@ -98,14 +98,16 @@ def inspect(
 
 @click.command()
 @click.argument("artifact", type=PathOption())
-@click.option("--bridge-version", required=True, metavar="VERSION", help="Version of megatron-bridge, 0.3 or newer.")
-@click.option("--output", required=True, type=PathOption("FOLDER"), help="Folder of the export.")
+@click.option(
+    "--bridge-version", required=True, metavar="VERSION", help="Target megatron-bridge version, 0.3 or later."
+)
+@click.option("--output", required=True, type=PathOption("FOLDER"), help="Folder to write the export to.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be written; write nothing.")
 def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry_run: bool) -> int:
-    """Write ARTIFACT in the form of a version of Megatron-Bridge.
+    """Export ARTIFACT in the format of a given Megatron-Bridge version.
 
-    The rows stay what they are.
+    The rows stay unchanged.
     """
     tell_if_newer(bridge_version)
     if dry_run:

@@ -14,28 +14,28 @@ from bridgepack.data.workers.process import TOKENISING, preload
 @click.option(
     "--output",
     type=PlaceOption("FOLDER|URL"),
-    help="Its folder [the recipe's artifact, or artifacts/NAME-FINGERPRINT].",
+    help="Output folder (default: the recipe's artifact, else artifacts/NAME-FINGERPRINT).",
 )
 @set_option
 @build_options
-@click.option("--check", "is_checked", is_flag=True, help="Then judge recipe and artifact, as `check` does.")
-@click.option("--report", "is_reported", is_flag=True, help="Then judge both, and write report.html into it.")
+@click.option("--check", "is_checked", is_flag=True, help="Then run `check` on recipe and artifact.")
+@click.option("--report", "is_reported", is_flag=True, help="Then check both and write report.html into the artifact.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
 def build(
     recipe: str, overrides: tuple[str, ...], is_checked: bool, is_reported: bool, dry_run: bool, **arguments: Any
 ) -> int:
-    """Build the packed artifact of RECIPE, or resume its build.
+    """Build the packed artifact of RECIPE, or resume an interrupted build.
 
-    RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `recipes list` has. With
-    a URL (s3://, gs://, az://, msc://) as output it is built in the default folder, and a copy is written there. With
-    --check or --report, it exits 1 when a rule of severity error is broken.
+    RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name from `recipes list`. If the
+    output is a URL (s3://, gs://, az://, msc://), the artifact is built in the default folder and copied to the URL.
+    With --check or --report, the exit code is 1 when a rule of severity error is broken.
     """
     for name, is_asked in (("--check judges", is_checked), ("--report shows", is_reported)):
         if is_asked and dry_run:
             raise click.UsageError(f"{name} what --dry-run does not build; give one of them.")
-    preload(TOKENISING, *(() if dry_run else (recipe, overrides)))  # a dry run needs no engine
-    # Meanwhile the server of the workers loads the tokenizer: imported before it starts, this would cost 0.7 s.
+    preload(TOKENISING, *(() if dry_run else (recipe, overrides)))  # a dry run needs no encoding engine
+    # The worker server loads the tokenizer meanwhile; importing this before it starts would cost 0.7 s.
     from bridgepack.cli.building import build_recipe
 
     return build_recipe(recipe, overrides, is_checked=is_checked, is_reported=is_reported, dry_run=dry_run, **arguments)

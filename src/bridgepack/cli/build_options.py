@@ -1,4 +1,4 @@
-"""What the options of a command that makes an artifact ask for."""
+"""Reads the options of the commands that write artifacts."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from bridgepack.data.results import BuildOptions, build_options
 
 
 def chosen_options(**stated: Any) -> BuildOptions:
-    """Return how a build works, as the options that `cli.options.build_options` adds say.
+    """Return the build options from the values of the options that `cli.options.build_options` adds.
 
     Raises:
-        ConfigError: when one of them is impossible, or Ray is not installed.
+        ConfigError: an option has an impossible value, or Ray is not installed.
     """
     chosen = build_options(**stated, default_workers=num_cores())
     if chosen.ray is not None and chosen.ray.address is None:
-        echo("no --ray-address: Ray is started on this machine and stopped at the end", err=True)
+        echo("no --ray-address: starting Ray on this machine; it is stopped at the end", err=True)
     return chosen

@@ -1,4 +1,4 @@
-"""What the `build` command does, once the server of the workers has been started."""
+"""What the `build` command does after the worker server has started."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def build_recipe(
     dry_run: bool,
     **options: Any,
 ) -> int:
-    """Build, or print what a build would do; `options` are those of `build_options`."""
+    """Build, or print what a build would do, and return the exit code; `options` are those of `build_options`."""
     loaded, chosen = load_recipe(recipe, parse_overrides(overrides)), chosen_options(**options)
     balance = balance_for(loaded)
     if dry_run:
@@ -68,7 +68,7 @@ def build_recipe(
 def _judged(
     recipe: str, overrides: tuple[str, ...], result: BuildResult, *, is_reported: bool, num_workers: int
 ) -> tuple[CheckReport, Path | None]:
-    """Return what the rules say of what was built together with its recipe, and where the page of it is."""
+    """Return the check report on the recipe with its new artifact, and the path of the HTML page."""
     with TerminalProgress() as progress:
         options = CheckOptions(
             artifact=result.output,

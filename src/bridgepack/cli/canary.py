@@ -1,4 +1,4 @@
-"""The command that compares packed with unpacked training."""
+"""The `canary` command."""
 
 import json
 from pathlib import Path
@@ -21,28 +21,28 @@ from bridgepack.report.progress import TerminalProgress
 
 @click.command()
 @click.argument("target", shell_complete=complete_recipe)
-@click.option("--artifact", type=PathOption(), help="Packs of a recipe [its own, or made-up ones].")
+@click.option("--artifact", type=PathOption(), help="Packs of the recipe (default: its own, else synthetic).")
 @set_option
-@click.option("--tensor", type=Count(), help="Compare only this layout: tensor-parallel ranks [1].")
-@click.option("--pipeline", type=Count(), help="Compare only this layout: pipeline stages [1].")
-@click.option("--context", type=Count(), help="Compare only this layout: context-parallel ranks [1].")
-@click.option("--packs", type=Count(), help="Packs to compare [4].")
-@click.option("--max-tokens", type=Count(), help="Most tokens of each; longer ones are cut [1024].")
-@click.option("--device", type=click.Choice(["cpu", "gpu"]), help="[gpu where one and TransformerEngine are there]")
-@click.option("--timeout", type=Count(), metavar="SECONDS", help="Most time for one step [300].")
-@click.option("--plant", type=click.Choice(FAULTS), help="Plant a fault, to see that it is found.")
-@click.option("--self-test", "is_self_test", is_flag=True, help="Plant every fault, one after another.")
+@click.option("--tensor", type=Count(), help="Compare one layout: tensor-parallel size (default: 1).")
+@click.option("--pipeline", type=Count(), help="Compare one layout: pipeline stages (default: 1).")
+@click.option("--context", type=Count(), help="Compare one layout: context-parallel size (default: 1).")
+@click.option("--packs", type=Count(), help="Packs to compare (default: 4).")
+@click.option("--max-tokens", type=Count(), help="Maximum tokens per pack; longer ones are cut (default: 1024).")
+@click.option("--device", type=click.Choice(["cpu", "gpu"]), help="(default: gpu if available with TransformerEngine)")
+@click.option("--timeout", type=Count(), metavar="SECONDS", help="Timeout of one step (default: 300).")
+@click.option("--plant", type=click.Choice(FAULTS), help="Inject this fault, to see that the canary finds it.")
+@click.option("--self-test", "is_self_test", is_flag=True, help="Inject every fault, one after another.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--output", type=PathOption("FILE"), help="Write the report to this file.")
 def canary(target: str, **arguments: Any) -> int:
     """Compare one packed training step with an unpacked one.
 
-    Packs of TARGET train one step packed and one unpacked; exit 1 when loss or gradients differ.
+    Trains packs of TARGET for one step, packed and unpacked; exits 1 when loss or gradients differ.
 
-    TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION, a name that `recipes list` has)
-    or an artifact's folder, which comes before a recipe of that name. It runs Megatron-Bridge's own training step of a
-    tiny model of the recipe's family, on one rank and over tensor, pipeline and context parallelism, in processes of
-    this machine.
+    TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION, a name from `recipes list`) or
+    an artifact's folder; a folder wins over a recipe of the same name. The canary runs Megatron-Bridge's own training
+    step on a tiny model of the recipe's family, on one rank and with tensor, pipeline and context parallelism, in
+    processes on this machine.
     """
     is_self_test, output = arguments["is_self_test"], arguments["output"]
     for name in ("plant", "tensor", "pipeline", "context"):

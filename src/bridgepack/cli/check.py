@@ -25,41 +25,43 @@ from bridgepack.rules.registry import ALL_RULES
 
 @click.command()
 @click.argument("target", shell_complete=complete_recipe)
-@click.option("--artifact", type=PlaceOption(), help="Packs that the run will read, or their URL.")
-@click.option("--world-size", type=Count(), help="GPUs of the run [what the settings say].")
-@click.option("--bridge-version", metavar="VERSION", help="Judge for this version of megatron-bridge [0.6.2].")
-@click.option("--environment", metavar="here|FILE", help="Judge what is installed here, or as pip freeze lists it.")
-@overrides_option("Change a setting first; repeatable.")
-@click.option("--given", multiple=True, metavar="NAME=VALUE", help="Say what packs without a manifest do not.")
+@click.option("--artifact", type=PlaceOption(), help="Packs that the run will read: a path or a URL.")
+@click.option("--world-size", type=Count(), help="GPUs of the run (default: from the settings).")
+@click.option("--bridge-version", metavar="VERSION", help="Check for this megatron-bridge version (default: 0.6.2).")
+@click.option("--environment", metavar="here|FILE", help="Check the installed packages, or a pip freeze FILE.")
+@overrides_option("Override a setting; repeatable.")
+@click.option("--given", multiple=True, metavar="NAME=VALUE", help="State a fact that packs without a manifest lack.")
 @click.option(
     "--select",
     multiple=True,
     metavar="CODE",
     shell_complete=complete_rule,
-    help="Run only these: BP101, BP1, a name; repeatable.",
+    help="Run only these rules: BP101, BP1, or a name; repeatable.",
 )
 @click.option(
-    "--ignore", multiple=True, metavar="CODE", shell_complete=complete_rule, help="Do not run these; repeatable."
+    "--ignore", multiple=True, metavar="CODE", shell_complete=complete_rule, help="Skip these rules; repeatable."
 )
-@click.option("--fix", is_flag=True, help="Write the safe changes into the file, then check it.")
-@click.option("--diff", is_flag=True, help="Print what --fix would write.")
-@click.option("--strict", is_flag=True, help="Exit 1 on warnings, too.")
-@click.option("--advice", is_flag=True, help="Show advice, too.")
-@click.option("--skipped", is_flag=True, help="Name every rule that was skipped.")
-@click.option("--no-files", is_flag=True, help="Do not look up the run's paths on this machine.")
-@click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
-@click.option("--format", "form", type=click.Choice(["text", "json", "sarif", "github", "gitlab"]), help="[text]")
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--fix", is_flag=True, help="Write the safe fixes into the file, then check it.")
+@click.option("--diff", is_flag=True, help="Print the changes that --fix would write.")
+@click.option("--strict", is_flag=True, help="Exit 1 on warnings too.")
+@click.option("--advice", is_flag=True, help="Show advice too.")
+@click.option("--skipped", is_flag=True, help="List every skipped rule.")
+@click.option("--no-files", is_flag=True, help="Do not check whether the run's paths exist on this machine.")
+@click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "sarif", "github", "gitlab"]), help="(default: text)"
+)
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.option("--output", type=PathOption("FILE"), help="Write the report, or the diff, to this file.")
 def check(target: str, **arguments: Any) -> int:
-    """Judge TARGET by every rule that applies.
+    """Check TARGET against every rule that applies.
 
-    Exit 1 when a rule of severity error is broken.
+    Exits 1 when a rule of severity error is broken.
 
     TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION), a recipe of Megatron-Bridge
     (bridge:FUNCTION, megatron.bridge.recipes.qwen:FUNCTION) or any function or object that gives a ConfigContainer, a
-    saved Megatron-Bridge config (FILE.yaml), or an artifact: a folder, a packed file, a pattern, a URL. A folder comes
-    before a recipe of that name.
+    saved Megatron-Bridge config (FILE.yaml), or an artifact: a folder, a packed file, a glob, a URL. A folder wins over
+    a recipe of the same name.
     """
     form, output = _form(arguments), arguments["output"]
     tell_if_newer(arguments["bridge_version"])
@@ -90,14 +92,14 @@ def _checked(target: str, arguments: dict[str, Any], form: str) -> int:
     if arguments["output"] is None:
         echo(text.rstrip("\n"))
     for rule in unjudged(report, options.select):
-        echo(f"--select {rule.code}: {rule.name} could not judge: {rule.reason}.", err=True)
+        echo(f"--select {rule.code}: {rule.name} could not run: {rule.reason}.", err=True)
     if unjudged(report, options.select):
         return COULD_NOT_RUN
     return FINDINGS if report.fails(strict=arguments["strict"]) else CLEAN
 
 
 def _form(arguments: dict[str, Any]) -> str:
-    """Return the form of the report; options that contradict each other are refused."""
+    """Return the report format; contradictory options are refused."""
     form = arguments["form"]
     if arguments["as_json"] and form not in (None, "json"):
         raise click.UsageError(f"--json and --format {form} contradict each other; give one of them.")
@@ -112,7 +114,7 @@ def _form(arguments: dict[str, Any]) -> str:
 
 
 def _fix(target: str, options: CheckOptions, arguments: dict[str, Any], form: str) -> int:
-    """Print or write the changes, then the report of the changed settings."""
+    """Print or write the fixes, then the report of the fixed settings, and return the exit code."""
     outcome, output = fixed(target, options), arguments["output"]
     has_failed = outcome.report.fails(strict=arguments["strict"])
     if arguments["diff"]:
@@ -149,7 +151,7 @@ def _check_options(arguments: dict[str, Any], progress: Progress) -> CheckOption
 
 
 def _selectors(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the selectors of `BP1,BP201`; a text without any stays, for it is a mistake and not a wish for all."""
+    """Return the selectors of `BP1,BP201`; a value without any stays: it is a mistake, not a request for all."""
     return tuple(part for value in values for part in value.replace(",", " ").split() or [value])
 
 
@@ -171,9 +173,9 @@ def rules(as_json: bool) -> int:
 @click.argument("rule", shell_complete=complete_rule)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(rule: str, as_json: bool) -> int:
-    """Explain RULE: why it matters, bad, good, the fix, the evidence.
+    """Explain RULE: why it matters, a bad and a good setting, the fix, the evidence.
 
-    RULE is a code or a name. The beginning of a code, e.g. BP1, lists the rules that begin so.
+    RULE is a code or a name. The prefix of a code, e.g. BP1, lists the rules of that group.
     """
     group = rules_of_group(rule)
     if as_json:

@@ -1,4 +1,4 @@
-"""What a shell offers while one types: recipes, rules, fields of `--set`. Read with the Tab key only."""
+"""Shell completion: recipes, rules, fields of `--set`. Runs only on the Tab key."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -13,7 +13,7 @@ type Completion = Callable[[click.Context, click.Parameter, str], list[Completio
 
 
 def _offering(words: Callable[[str], Iterable[tuple[str, str]]], *, with_files: bool = False) -> Completion:
-    """Return what offers the words, each with its help, that begin as what is typed; an error offers nothing."""
+    """Return a completion of the words (each with its help) that start with the typed text; errors offer none."""
 
     def offer(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:  # noqa: ARG001
         items = [CompletionItem(typed, type="file")] if with_files else []
@@ -48,7 +48,7 @@ def _field_paths(_typed: str) -> Iterator[tuple[str, str]]:
 
 
 def _paths(section: Any, prefix: str) -> Iterator[str]:
-    """Yield the dotted paths of a section's fields, those of its sections in place of them."""
+    """Yield the dotted paths of a section's fields; nested sections are replaced by their own fields."""
     for name, field in section.model_fields.items():
         inner = [path for kind in _sections_in(field.annotation) for path in _paths(kind, f"{prefix}{name}.")]
         yield from inner or [f"{prefix}{name}"]

@@ -1,4 +1,4 @@
-"""The command behind the hooks of `.pre-commit-hooks.yaml`: `check` for each of several files."""
+"""The command behind the pre-commit hooks of `.pre-commit-hooks.yaml`: runs `check` on each file."""
 
 import re
 from pathlib import Path
@@ -11,16 +11,16 @@ from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, echo
 from bridgepack.errors import BridgepackError
 from bridgepack.report.text import printable
 
-#: Sections of a recipe at the beginning of a line; a file with two of them is one, whatever else is wrong with it.
+#: Recipe sections at the start of a line; a file with two of them counts as a recipe, even a broken one.
 _SECTION = re.compile(r"^\[*[\"']?(data|tokenizer|packing|preprocessing)\b", re.MULTILINE)
-#: What a saved config of Megatron-Bridge has.
+#: The line that identifies a saved config of Megatron-Bridge.
 _SAVED = re.compile(r"^_target_: *['\"]?megatron\.bridge\.\S*ConfigContainer", re.MULTILINE)
 
 
 def _hook(targets: tuple[Path, ...], **arguments: Any) -> int:
-    """Judge each file that is a recipe or a saved config, as `check` does; other YAML and TOML files are passed over.
+    """Run `check` on each file that is a recipe or a saved config; other YAML and TOML files are skipped.
 
-    Exit codes: as `check`, the highest of all files.
+    Exit codes: as for `check`, the highest of all files.
     """
     codes = [CLEAN]
     for target in filter(_is_meant, targets):

@@ -32,21 +32,27 @@ from bridgepack.rules.engine.text import report_to_dict
 @click.argument("recipe", required=False, shell_complete=complete_recipe)
 @click.option("--cluster", metavar="CLUSTER", help="FILE.yaml, FILE.toml, local or torchrun.")
 @set_option
-@click.option("--cluster-set", "cluster_changes", multiple=True, metavar="PATH=VALUE", help="The same for the cluster.")
-@click.option("--artifact", metavar="ARTIFACT", help="Packs that are there already; nothing is built.")
-@click.option("--skip", multiple=True, metavar="TASK", help="Leave out build, check or train; repeatable.")
-@click.option("--environment", metavar="here|FILE", help="What is installed on the nodes, as pip freeze lists it.")
+@click.option(
+    "--cluster-set",
+    "cluster_changes",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Override a cluster field; repeatable.",
+)
+@click.option("--artifact", metavar="ARTIFACT", help="Use these existing packs; nothing is built.")
+@click.option("--skip", multiple=True, metavar="TASK", help="Skip a task: build, check or train; repeatable.")
+@click.option("--environment", metavar="here|FILE", help="Packages on the nodes, as pip freeze lists them.")
 @click.option("--detach", is_flag=True, help="Return once everything is submitted.")
-@click.option("--follow", is_flag=True, help="Print the logs of the tasks as they grow.")
+@click.option("--follow", is_flag=True, help="Stream the logs of the tasks.")
 @click.option("--dry-run", is_flag=True, help="Print the tasks, the scripts and the check; submit nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--list-executors", is_flag=True, help="List every kind of executor with its fields.")
 def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
     """Build, check, then train RECIPE on CLUSTER through nemo-run.
 
-    It is one experiment of nemo-run. RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a
-    name that `recipes list` has. It is checked first; with an error nothing is submitted. Logs and progress go to
-    standard error.
+    The tasks form one nemo-run experiment. RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or
+    a name from `recipes list`. It is checked first; if the check finds an error, nothing is submitted. Logs and
+    progress go to standard error.
 
     Exit codes: 0 every task succeeded, 1 the check found errors or a task failed, 2 could not run, 130 interrupted.
     """

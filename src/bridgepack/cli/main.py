@@ -1,4 +1,4 @@
-"""The `bridgepack` command: finds the command that is called, runs it, returns an exit code."""
+"""The `bridgepack` command: finds the requested subcommand, runs it, returns an exit code."""
 
 import sys
 from contextlib import suppress
@@ -15,45 +15,45 @@ from bridgepack.report.text import printable
 
 #: Command -> its module in this package, and the first line of its help, which the list of commands shows.
 COMMANDS = {
-    "build": ("build", "Build the packed artifact of RECIPE, or resume its build."),
+    "build": ("build", "Build the packed artifact of RECIPE, or resume an interrupted build."),
     "canary": ("canary", "Compare one packed training step with an unpacked one."),
-    "check": ("check", "Judge TARGET by every rule that applies."),
+    "check": ("check", "Check TARGET against every rule that applies."),
     "diff": ("prove", "Compare two artifacts: sequences, masks, statistics, settings."),
-    "explain": ("check", "Explain RULE: why it matters, bad, good, the fix, the evidence."),
-    "export": ("artifacts", "Write ARTIFACT in the form of a version of Megatron-Bridge."),
-    "inspect": ("artifacts", "Show what ARTIFACT holds, or one pack with its text."),
+    "explain": ("check", "Explain RULE: why it matters, a bad and a good setting, the fix, the evidence."),
+    "export": ("artifacts", "Export ARTIFACT in the format of a given Megatron-Bridge version."),
+    "inspect": ("artifacts", "Show statistics of ARTIFACT, or one pack with its text."),
     "launch": ("launch", "Build, check, then train RECIPE on CLUSTER through nemo-run."),
-    "masks": ("prove", "Compare the loss masks of TARGET with independent derivations."),
-    "plan": ("plan", "Rank pack sizes and topologies for RECIPE on GPUs."),
-    "preview": ("preview", "Show what a build would make of RECIPE's data; write nothing."),
-    "recipes": ("recipes", "List the recipes at hand, show one, write a new one."),
-    "repack": ("artifacts", "Pack the sequences of ARTIFACT anew, with other sizes."),
-    "report": ("report", "Write ARTIFACT as one page of HTML."),
+    "masks": ("prove", "Compare the loss masks of TARGET with independently derived ones."),
+    "plan": ("plan", "Rank pack sizes and parallel topologies for RECIPE on N GPUs."),
+    "preview": ("preview", "Show what a build would do with RECIPE's data, without writing anything."),
+    "recipes": ("recipes", "List the available recipes, show one, or write a new one."),
+    "repack": ("artifacts", "Pack the sequences of ARTIFACT again, with other sizes."),
+    "report": ("report", "Write a one-page HTML report of ARTIFACT."),
     "rules": ("check", "List every rule of `check` by subject: code, severity, name."),
-    "store": ("store", "Look at the token store, empty it, verify it."),
-    "trace": ("prove", "Say what every rank reads at a step, or where a source row went."),
-    "verify": ("prove", "Derive packs of ARTIFACT anew, and compare them."),
+    "store": ("store", "List, prune or verify the token store."),
+    "trace": ("prove", "Show what each rank reads at a step, or where a source row ended up."),
+    "verify": ("prove", "Derive packs of ARTIFACT again and compare them."),
 }
-#: The list's headings; a command that none names stands under the last.
+#: Headings of the command list; commands not named here are listed under the last one.
 _GROUPS = {
     "Make": ("preview", "plan", "recipes", "build", "repack", "export"),
     "Check": ("check", "rules", "explain", "inspect", "report"),
     "Prove": ("verify", "masks", "trace", "diff", "canary"),
     "Run": ("launch", "store"),
 }
-#: Commands that tools call, and that no list shows.
+#: Commands that tools call; help does not list them.
 _HIDDEN = {"hook": ("hook", "")}
 
 
 class _Commands(click.Group):
-    """Commands whose modules are imported when they are asked for; the list of them imports none."""
+    """Commands whose modules are imported only when used; listing them imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click gives it)
-        """Return the names."""
+        """Return the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click gives it)
-        """Return a command; None where there is none of that name."""
+        """Return the command of that name, or None."""
         known = COMMANDS | _HIDDEN
         if cmd_name not in known:
             return None
@@ -66,7 +66,7 @@ class _Commands(click.Group):
         """Return a command's name, the command and its arguments.
 
         Raises:
-            click.UsageError: there is none of that name; the nearest is named.
+            click.UsageError: no such command; the message names the nearest.
         """
         if args[0] in COMMANDS | _HIDDEN:
             return super().resolve_command(ctx, args)
@@ -81,7 +81,7 @@ class _Commands(click.Group):
         ctx: click.Context,  # noqa: ARG002 (click gives it)
         formatter: click.HelpFormatter,
     ) -> None:
-        """Write the list of commands."""
+        """Write the list of commands under its headings."""
         named = {name for names in _GROUPS.values() for name in names}
         groups = _GROUPS | {"Run": (*_GROUPS["Run"], *sorted(COMMANDS.keys() - named))}
         width = max(map(len, COMMANDS))
@@ -93,14 +93,14 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="bridgepack")
 def bridgepack() -> None:
-    """Build packed SFT datasets for NVIDIA Megatron-Bridge, check them, and look inside.
+    """Build, check and inspect packed SFT datasets for NVIDIA Megatron-Bridge.
 
     Exit codes: 0 clean, 1 findings, 2 could not run.
     """
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command and exit with its code; a user's mistake is one message, never a traceback."""
+    """Run the command and exit with its code; user mistakes print one message, never a traceback."""
     collect_rarely()
     stop = StopSignals()
     for stream in (sys.stdout, sys.stderr):
@@ -123,19 +123,19 @@ def main(arguments: list[str] | None = None) -> None:
         what_is_kept = str(error.__cause__ or error) or "nothing was written"
         ended = KeyboardInterrupt(what_is_kept)  # click raises another kind for it
         code = _failed(ended, f"interrupted; {what_is_kept}", arguments, code=stop.code, prefix="")
-    if arguments is None:  # otherwise the process goes on
+    if arguments is None:  # otherwise the caller's process continues
         stop.ignore()
     sys.exit(code)
 
 
 def _message(error: Exception) -> str:
-    """Return what is wrong and what to do."""
+    """Return the error message: what is wrong and what to do."""
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         return error.format_message() + (f" `{context.command_path} --help` lists what is allowed." if context else "")
     if isinstance(error, OSError):
         place = f"{error.filename!r}: " if error.filename else ""
-        return f"{place}{error.strerror or error}. Check the path and its rights."
+        return f"{place}{error.strerror or error}. Check the path and its permissions."
     return str(error)
 
 
@@ -147,12 +147,12 @@ def _failed(
     code: int = COULD_NOT_RUN,
     prefix: str = "error: ",
 ) -> int:
-    """Print why a command could not run or was ended, with --json as a document on standard output, too."""
+    """Print why a command could not run or was interrupted; with --json also as JSON on standard output."""
     given = sys.argv[1:] if arguments is None else arguments
     if "--json" in given:
         from bridgepack.report.failures import failure_to_dict  # reports are slow to import
 
-        with suppress(ConfigError):  # standard output takes nothing
+        with suppress(ConfigError):  # standard output cannot be written
             print_json(failure_to_dict(error, message, code))
     click.echo(f"{prefix}{printable(message)}", err=True)
     return code

@@ -1,4 +1,4 @@
-"""Kinds of values that options of several commands take, and the options of those that make artifacts."""
+"""Option types shared by several commands, and the options of commands that write artifacts."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 class PathOption(click.Path):
-    """A path that is not empty, as an unset variable of a script would be; help shows its `name`."""
+    """A non-empty path (an unset shell variable gives an empty one); help shows its `name`."""
 
     def __init__(self, name: str = "ARTIFACT") -> None:
         super().__init__(path_type=Path)
@@ -29,12 +29,12 @@ class PathOption(click.Path):
         if value == "-":
             self.fail("'-' is no file; without --output a report goes to standard output.", parameter, context)
         if _URL.match(str(value)):
-            self.fail(f"{value!r} is a URL; give a path of this machine.", parameter, context)
+            self.fail(f"{value!r} is a URL; give a local path.", parameter, context)
         return super().convert(value, parameter, context)
 
 
 class PlaceOption(PathOption):
-    """A path, or the URL of a place in an object store, which stays text."""
+    """A path, or an object-store URL, which stays text."""
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
         """Return the path or the URL."""
@@ -42,7 +42,7 @@ class PlaceOption(PathOption):
 
 
 class Count(click.IntRange):
-    """A whole number that is not below a bound; digits only, as Python would take `1_0` and `-0`, too."""
+    """A whole number with a lower bound; digits only, because Python also accepts `1_0` and `-0`."""
 
     name = "N"
 
@@ -64,41 +64,43 @@ class Age(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     name = "AGE"
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
-        """Return seconds."""
+        """Return the time span in seconds."""
         found = _AGE.fullmatch(str(value).strip())
         if found is None:
             self.fail(
-                f"{value!r} is no time span; allowed: a number with s, m, h, d or w, e.g. 30d.", parameter, context
+                f"{value!r} is not a time span; allowed: a number with s, m, h, d or w, e.g. 30d.", parameter, context
             )
         return float(found[1]) * _SECONDS[found[2].lower()]
 
 
 def num_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def overrides_option(meaning: str) -> Callable[[Any], Any]:
-    """Return a decorator that adds `--set`, with what it means for the command."""
+    """Return a decorator that adds `--set`, with its help text for the command."""
     return click.option(
         "--set", "overrides", multiple=True, metavar="PATH=VALUE", shell_complete=complete_field, help=meaning
     )
 
 
-set_option = overrides_option("Change a recipe field; repeatable.")
-_STORE_HELP = "Folder of the token store [$BRIDGEPACK_STORE, or .bridgepack/tokens beside the artifact]."
+set_option = overrides_option("Override a recipe field; repeatable.")
+_STORE_HELP = "Token store (default: $BRIDGEPACK_STORE, else .bridgepack/tokens beside the artifact)."
 _BUILD_OPTIONS = (
-    click.option("--workers", "num_workers", type=Count(), help="Most processes [the machine's cores]."),
-    click.option("--memory", metavar="SIZE", help="Memory to use, e.g. 8G [three quarters of what is free]."),
+    click.option("--workers", "num_workers", type=Count(), help="Maximum worker processes (default: CPU count)."),
+    click.option("--memory", metavar="SIZE", help="Memory limit, e.g. 8G (default: 75% of free memory)."),
     click.option("--store", type=PathOption("FOLDER"), help=_STORE_HELP),
-    click.option("--engine", type=click.Choice(["local", "ray"]), default="local", help="Where tasks run [local]."),
-    click.option("--ray-address", metavar="HOST:PORT", help="Head of a Ray cluster [$RAY_ADDRESS, or Ray here]."),
-    click.option("--replace", is_flag=True, help="Replace an artifact of another fingerprint at the output."),
+    click.option(
+        "--engine", type=click.Choice(["local", "ray"]), default="local", help="Where tasks run (default: local)."
+    ),
+    click.option("--ray-address", metavar="HOST:PORT", help="Ray head (default: $RAY_ADDRESS, else a local Ray)."),
+    click.option("--replace", is_flag=True, help="Overwrite an artifact with another fingerprint at the output."),
 )
 
 
 def build_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options that say how a build works; `chosen_options` takes what the command gets of them."""
+    """Return the command with the options of a build added; `chosen_options` reads their values."""
     for option in reversed(_BUILD_OPTIONS):
         command = option(command)
     return command

@@ -1,4 +1,4 @@
-"""What the commands have in common: exit codes, printing, and how a command ends that is told to."""
+"""What all commands share: exit codes, printing, and how a command ends on a signal."""
 
 import json
 import os
@@ -16,17 +16,17 @@ CLEAN, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print; a reader that has gone away, as `head` does, is no error.
+    """Print; a reader that closed the pipe, as `head` does, is no error.
 
     Raises:
-        ConfigError: nothing can be written there, as on a full disk.
+        ConfigError: the stream cannot be written, e.g. the disk is full.
     """
     try:
         click.echo(text, err=err, color=has_colour())
     except OSError as error:
         silence(sys.stderr if err else sys.stdout)
         if not isinstance(error, BrokenPipeError):
-            raise ConfigError(f"the output cannot be written: {error.strerror}. Send it to another place.") from None
+            raise ConfigError(f"the output cannot be written: {error.strerror}. Redirect it to another file.") from None
 
 
 def tell_if_newer(bridge_version: str | None) -> None:
@@ -39,7 +39,7 @@ def tell_if_newer(bridge_version: str | None) -> None:
 
 
 def silence(stream: Any) -> None:
-    """Let what a stream still holds go nowhere, so that leaving does not fail on it."""
+    """Discard what a stream still buffers, so that the exit does not fail on it."""
     if stream is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -50,17 +50,17 @@ def print_json(value: Any) -> None:
 
 
 def has_colour() -> bool:
-    """Say whether to print colours: on a terminal, unless NO_COLOR or FORCE_COLOR say otherwise."""
+    """Return whether to print colours: on a terminal, unless NO_COLOR or FORCE_COLOR decides."""
     is_forced = os.environ.get("FORCE_COLOR", "") not in ("", "0")
     is_terminal = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     return (is_terminal or is_forced) and not os.environ.get("NO_COLOR")
 
 
 class StopSignals:
-    """Lets SIGTERM, by which schedulers end a job, and SIGHUP end a command as Ctrl-C does, with nothing left behind.
+    """Makes SIGTERM (sent by schedulers) and SIGHUP end a command like Ctrl-C, with nothing left behind.
 
     Attributes:
-        code: with which a command exits that was ended: 130, 143 after SIGTERM, 129 after SIGHUP.
+        code: exit code of an interrupted command: 130, 143 after SIGTERM, 129 after SIGHUP.
     """
 
     def __init__(self) -> None:
@@ -71,8 +71,8 @@ class StopSignals:
                     signal.signal(number, self._interrupt)
 
     def ignore(self) -> None:
-        """Let nothing stop this process any more: all is done, and Python is slow to end."""
-        self.is_over = True  # at once, where the handlers take their time
+        """Ignore further signals: the work is done, and Python exits slowly."""
+        self.is_over = True  # takes effect before the handlers are replaced
         if current_thread() is main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)

@@ -13,17 +13,15 @@ from bridgepack.data.tokenizers.frameworks import import_transformers
 @click.argument("recipe")
 @click.option("--gpus", "num_gpus", required=True, type=Count(), help="GPUs of the run.")
 @click.option(
-    "--gpu", metavar="GPU", default="h100-80gb", help="Kind of GPU, e.g. a100-80gb, h200-141gb, b200-180gb [h100-80gb]."
+    "--gpu", metavar="GPU", default="h100-80gb", help="GPU type, e.g. a100-80gb, b200-180gb (default: h100-80gb)."
 )
+@click.option("--model", metavar="MODEL", help="Hub id, folder or Megatron-Bridge recipe (default: the recipe's).")
+@click.option("--artifact", type=PathOption(), help="Artifact to take sequence lengths from (default: a data sample).")
+@click.option("--store", type=PathOption("FOLDER"), help="Token store to take RECIPE's sequence lengths from.")
 @click.option(
-    "--model", metavar="MODEL", help="Model to plan for: hub id, folder, or a recipe of Megatron-Bridge [recipe's]."
+    "--calibrate", "log", type=PathOption("FILE"), help="Training log of RECIPE; its step times calibrate the speed."
 )
-@click.option("--artifact", type=PathOption(), help="Packs whose sequences' lengths are taken [a sample of the data].")
-@click.option("--store", type=PathOption("FOLDER"), help="Token store that has RECIPE's rows, whose lengths are taken.")
-@click.option(
-    "--calibrate", "log", type=PathOption("FILE"), help="Log of a run of RECIPE; its step times set the speed."
-)
-@click.option("--write", "output", type=PathOption("FILE"), help="Write the best as a recipe to this new YAML file.")
+@click.option("--write", "output", type=PathOption("FILE"), help="Write the best candidate to this new recipe file.")
 @set_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -40,18 +38,17 @@ def plan(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Rank pack sizes and topologies for RECIPE on GPUs.
+    """Rank pack sizes and parallel topologies for RECIPE on N GPUs.
 
-    By estimate, for its model and data. Each candidate is legal by the rules of `check`, and comes with its fill, the
-    sequences that are too long for it, how long ranks wait for each other, memory, and the tokens that a GPU trains in
-    a second.
+    The ranking is an estimate for the recipe's model and data. Each candidate passes the rules of `check`. The output
+    shows its fill, over-long sequences, the time that ranks wait for each other, memory, and tokens per second per GPU.
     """
     from bridgepack.config.starting import refuse_taken, write_new
 
     if output:
         refuse_taken(output, option="--write")
     if is_whole_process and artifact is None:
-        import_transformers()  # before anything imports it with the frameworks, which takes seconds
+        import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
     from bridgepack import api
     from bridgepack.config.load import parse_overrides
     from bridgepack.config.write import recipe_to_yaml

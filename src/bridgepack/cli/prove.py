@@ -1,4 +1,4 @@
-"""The commands that prove: trace, verify, diff, masks."""
+"""The proof commands: trace, verify, diff, masks."""
 
 from pathlib import Path
 from typing import Any
@@ -38,28 +38,25 @@ _TIMES_SHOWN = 20
 
 @click.command()
 @click.argument("artifact", type=PlaceOption())
-@click.option("--step", type=Count(), help="What ranks read at this step, as the host logs it.")
-@click.option("--rank", type=Count(minimum=0), help="Of these, the packs of this global rank, with their sequences.")
-@click.option(
-    "--pack", type=Count(minimum=0), help="Of these, this pack with its text; without --step when it is read."
-)
-@click.option("--source", metavar="FILE:ROW", help="Where this source row is, and when it is read, or why not.")
-@click.option("--recipe", metavar="RECIPE", help="Recipe or config of the run [that of ARTIFACT].")
+@click.option("--step", type=Count(), help="Training step, numbered as Megatron-Bridge logs it, from 1.")
+@click.option("--rank", type=Count(minimum=0), help="Only the packs of this global rank, with their sequences.")
+@click.option("--pack", type=Count(minimum=0), help="Only this pack, with its text; without --step: when it is read.")
+@click.option("--source", metavar="FILE:ROW", help="Where this source row is packed and read, or why it was dropped.")
+@click.option("--recipe", metavar="RECIPE", help="Recipe or config of the run (default: the artifact's).")
 @set_option
-@click.option("--world-size", type=Count(), help="GPUs of the run [what the recipe says].")
-@click.option("--context", type=Count(), help="Context-parallel ranks [what the recipe says].")
-@click.option("--split", type=_SPLITS, help="Of the step or the pack [training].")
+@click.option("--world-size", type=Count(), help="GPUs of the run (default: the recipe's).")
+@click.option("--context", type=Count(), help="Context-parallel size (default: the recipe's).")
+@click.option("--split", type=_SPLITS, help="Split of the step or the pack (default: training).")
 @click.option(
-    "--resume-step", type=Count(minimum=0), default=0, help="Steps of the checkpoint that the run goes on from."
+    "--resume-step", type=Count(minimum=0), default=0, help="Checkpoint step that the run resumes from (default: 0)."
 )
-@click.option("--bridge-version", metavar="VERSION", help="Version of megatron-bridge [0.6.2].")
-@click.option("--limit", type=Count(), help="Most sequences drawn, and times listed [all, 20].")
+@click.option("--bridge-version", metavar="VERSION", help="megatron-bridge version (default: 0.6.2).")
+@click.option("--limit", type=Count(), help="Maximum sequences and read times shown (default: all, 20).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def trace(artifact: Path | str, **arguments: Any) -> int:
-    """Say what every rank reads at a step, or where a source row went.
+    """Show what each rank reads at a step, or where a source row ended up.
 
-    ARTIFACT is a folder, or the URL of one in an object store. The step is one of a run over it; the
-    answer goes down to source rows and their text.
+    ARTIFACT is a folder or its URL in an object store. The output goes down to source rows and their text.
     """
     _check_question(arguments)
     tell_if_newer(arguments["bridge_version"])
@@ -70,17 +67,17 @@ def trace(artifact: Path | str, **arguments: Any) -> int:
 
 
 def _check_question(arguments: dict[str, Any]) -> None:
-    """Accept options that ask one thing."""
+    """Refuse options that do not ask exactly one question."""
     has_step, has_source, has_pack = (arguments[name] is not None for name in ("step", "source", "pack"))
     if not (has_step or has_source or has_pack):
-        raise click.UsageError("nothing is asked; give --step N, --pack N or --source FILE:ROW.")
+        raise click.UsageError("no question given; use --step N, --pack N or --source FILE:ROW.")
     if has_source and (has_step or has_pack):
         other = "--step" if has_step else "--pack"
         raise click.UsageError(f"--source and {other} contradict each other; give one of them.")
     if has_source and arguments["split"] is not None:
         raise click.UsageError("--split needs --step or --pack; a source row is looked up in both splits.")
     if arguments["rank"] is not None and not has_step:
-        raise click.UsageError("--rank needs --step; without a step no rank reads anything.")
+        raise click.UsageError("--rank needs --step: the packs of a rank depend on the step.")
 
 
 def _run_options(arguments: dict[str, Any]) -> RunOptions:
@@ -96,7 +93,7 @@ def _run_options(arguments: dict[str, Any]) -> RunOptions:
 
 
 def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
-    """Return what was found, and what gives its text."""
+    """Return the result, and a function that returns its text."""
     limit, split = arguments["limit"], arguments["split"] or "training"
     shown: dict[str, Any] = {"has_colour": has_colour()}
     if arguments["source"] is not None:
@@ -116,24 +113,23 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
     "origin",
     type=click.Choice(["sources", "store"]),
     default="sources",
-    show_default=True,
-    help="What packs are derived from; the token store needs no sources and no tokenizer.",
+    help="Derive packs from this; the store needs no sources and no tokenizer (default: sources).",
 )
-@click.option("--store", type=PathOption("FOLDER"), help="Folder of the token store [that of ARTIFACT].")
-@click.option("--all", "is_all", is_flag=True, help="Build everything anew and compare every byte.")
-@click.option("--sample", type=Count(), help="Packs to derive anew; every shard is hashed in any case [100].")
-@click.option("--seed", type=Count(minimum=0), help="Seed of the sample [0].")
-@overrides_option("Say where a source is now; repeatable.")
-@click.option("--scratch", type=PathOption("FOLDER"), help="Folder for --all [the system's for temporary files].")
-@click.option("--workers", type=Count(), help="Most processes for --all [the machine's cores].")
+@click.option("--store", type=PathOption("FOLDER"), help="Token store (default: the artifact's).")
+@click.option("--all", "is_all", is_flag=True, help="Rebuild everything and compare every byte.")
+@click.option("--sample", type=Count(), help="Packs to derive again; all shards are always hashed (default: 100).")
+@click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0).")
+@overrides_option("Set the current path of a source; repeatable.")
+@click.option("--scratch", type=PathOption("FOLDER"), help="Folder for --all (default: the system's temporary folder).")
+@click.option("--workers", type=Count(), help="Maximum worker processes for --all (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(artifact: Path | str, **arguments: Any) -> int:
-    """Derive packs of ARTIFACT anew, and compare them.
+    """Derive packs of ARTIFACT again and compare them.
 
-    ARTIFACT is a folder, or the URL of one in an object store. Packs are derived from its sources or its stored tokens;
-    exit 1 when anything differs. Names the first difference and its cause: an input, the tokenizer, the chat template,
-    a library, or the artifact itself is not what it was. Exit 2 when sources are gone; what could be compared without
-    them is said.
+    ARTIFACT is a folder or its URL in an object store. The packs are derived from its sources or its stored tokens.
+    Exits 1 when anything differs, and names the first difference and what changed: an input, the tokenizer, the chat
+    template, a library, or the artifact itself. Exits 2 when sources are missing, and reports what could be compared
+    without them.
     """
     _check_extent(arguments)
     with TerminalProgress() as progress:
@@ -153,7 +149,7 @@ def verify(artifact: Path | str, **arguments: Any) -> int:
 
 
 def _check_extent(arguments: dict[str, Any]) -> None:
-    """Accept options that fit together."""
+    """Refuse options that contradict each other."""
     for name in ("sample", "seed"):
         if arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")
@@ -162,24 +158,24 @@ def _check_extent(arguments: dict[str, Any]) -> None:
             raise click.UsageError(f"--{name} needs --all; a sample builds nothing.")
     is_stored = arguments["origin"] == "store"
     if arguments["store"] is not None and not is_stored:
-        raise click.UsageError("--store needs --from store; sources are read without it.")
+        raise click.UsageError("--store needs --from store; --from sources does not use it.")
     if arguments["overrides"] and is_stored:
-        raise click.UsageError("--set needs --from sources; from the store no source is read.")
+        raise click.UsageError("--set needs --from sources; --from store reads no source.")
 
 
 @click.command()
 @click.argument("first", type=PlaceOption())
 @click.argument("second", type=PlaceOption())
-@click.option("--limit", type=Count(minimum=0), help="Most sequences of each kind that are shown; all are counted [5].")
-@click.option("--html", type=PathOption("FILE"), help="Write it as a page of HTML, too.")
+@click.option("--limit", type=Count(minimum=0), help="Maximum sequences shown per kind; all are counted (default: 5).")
+@click.option("--html", type=PathOption("FILE"), help="Also write an HTML page.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | None, as_json: bool) -> int:
     """Compare two artifacts: sequences, masks, statistics, settings.
 
-    Each is a folder, or the URL of one in an object store. Sequences that were gained, lost or changed are shown with
-    their text, and masks that moved.
+    Each is a folder or its URL in an object store. Shows added, removed and changed sequences with their text, and
+    changed masks.
 
-    Exit 1 when a run would read other packs of SECOND than of FIRST; other settings alone are no difference.
+    Exits 1 when a run would read different packs from SECOND than from FIRST; different settings alone do not count.
     """
     places = artifact_place(first), artifact_place(second)
     for place in places:
@@ -194,28 +190,28 @@ def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | 
 
 @click.command()
 @click.argument("target", shell_complete=complete_recipe)
-@click.option("--all", "is_all", is_flag=True, help="Every row.")
-@click.option("--sample", type=Count(), help="Rows to look at, of all files together [1000].")
-@click.option("--seed", type=Count(minimum=0), help="Seed of the sample [0].")
-@click.option("--split", type=_SPLITS, help="[both]")
+@click.option("--all", "is_all", is_flag=True, help="Compare every row.")
+@click.option("--sample", type=Count(), help="Rows to compare, over all files (default: 1000).")
+@click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0).")
+@click.option("--split", type=_SPLITS, help="Split to compare (default: both).")
 @set_option
-@click.option("--limit", type=Count(minimum=0), help="Most findings that are shown; all are counted [10].")
+@click.option("--limit", type=Count(minimum=0), help="Maximum findings shown; all are counted (default: 10).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def masks(is_whole_process: bool | None, /, target: str, **arguments: Any) -> int:
-    """Compare the loss masks of TARGET with independent derivations.
+    """Compare the loss masks of TARGET with independently derived ones.
 
-    Exit 1 when any disagrees.
+    Exits 1 when any mask disagrees.
 
-    TARGET is a recipe, as for `build`, or an artifact, whose own recipe is taken; --set then only says where its
-    sources are. Conversations are derived from the template's generation blocks, from renders of their beginnings, and
-    from the text around turns. Exit 2 when no row could be judged.
+    TARGET is a recipe, as for `build`, or an artifact, whose own recipe is used; --set then only sets the paths of its
+    sources. Masks of conversations are derived from the template's generation blocks, from renders of conversation
+    prefixes, and from the text around turns. Exits 2 when no row could be compared.
     """
     for name in ("sample", "seed"):
         if arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")
     if is_whole_process and Path(target).is_dir():
-        import_transformers()  # before anything imports it with the frameworks, which takes seconds
+        import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
     with TerminalProgress() as progress:
         options = MaskOptions(
             num_rows=None if arguments["is_all"] else arguments["sample"] or SAMPLED_ROWS,

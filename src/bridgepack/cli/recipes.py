@@ -24,20 +24,20 @@ from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_
 
 @click.group()
 def recipes() -> None:
-    """List the recipes at hand, show one, write a new one.
+    """List the available recipes, show one, or write a new one.
 
-    The catalogue is the folder recipes/ here, then the recipes that come with bridgepack.
+    The catalogue holds the recipes of ./recipes, then those that come with bridgepack.
     """
 
 
 @recipes.command("list")
-@click.option("--family", metavar="NAME", help="Only recipes of this family, the name of their file.")
-@click.option("--bridge", "with_bridge", is_flag=True, help="Name Megatron-Bridge's own recipes, too; imports it.")
+@click.option("--family", metavar="NAME", help="Only recipes of this family (their file name).")
+@click.option("--bridge", "with_bridge", is_flag=True, help="Also list Megatron-Bridge's own recipes (imports it).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
     """List the recipes of the catalogue.
 
-    For each: family, method, GPUs, tokens of a pack, parallelism.
+    For each: family, method, GPUs, tokens per pack, parallelism.
     """
     entries = catalogue(family=family)
     shipped = list(shipped_recipes()) if with_bridge else None
@@ -50,10 +50,10 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
 
 @recipes.command()
 @click.argument("name", shell_complete=complete_recipe)
-@click.option("--resolved", is_flag=True, help="Print every value with where it comes from.")
-@click.option("--artifact", type=PathOption(), help="Packs that decide the steps [the recipe's own].")
+@click.option("--resolved", is_flag=True, help="Print every value and where it comes from.")
+@click.option("--artifact", type=PathOption(), help="Packs that the steps follow from (default: the recipe's).")
 @set_option
-@click.option("--format", "form", type=click.Choice(["yaml", "toml"]), help="[yaml]")
+@click.option("--format", "form", type=click.Choice(["yaml", "toml"]), help="(default: yaml)")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def show(
@@ -67,7 +67,7 @@ def show(
 ) -> int:
     """Print the recipe NAME.
 
-    NAME is of the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION.
+    NAME is a name in the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION.
     """
     others = {"--json": as_json, "--resolved": resolved, "--artifact": artifact is not None}
     for other in (option for option, is_given in others.items() if form and is_given):
@@ -75,7 +75,7 @@ def show(
     recipe = load_recipe(name, parse_overrides(overrides))
     if resolved or artifact is not None:
         if is_whole_process and Path(recipe.tokenizer.name_or_path).is_dir():
-            import_transformers()  # packs are projected from tokenised rows
+            import_transformers()  # the number of packs is estimated from tokenised rows
         view = resolved_view(recipe, artifact=artifact)
         print_json(view.to_dict()) if as_json else echo(describe_resolved(view))
     elif as_json:
@@ -87,20 +87,20 @@ def show(
 
 @recipes.command()
 @click.argument("name", required=False)
-@click.option("--model", metavar="MODEL", help="Hub id, folder, or a recipe of Megatron-Bridge or of the catalogue.")
+@click.option("--model", metavar="MODEL", help="Hub id, folder, or a recipe of Megatron-Bridge or the catalogue.")
 @click.option("--gpus", "num_gpus", type=Count(), help="GPUs of the run.")
-@click.option("--seq-length", type=Count(minimum=2), help="Runtime tokens of a pack.")
-@click.option("--method", type=click.Choice(["full", "lora", "dora"]), help="What is trained [full].")
-@click.option("--data", metavar="FILE", default="data/chats.jsonl", show_default=True, help="Training data.")
-@click.option("--tokenizer", metavar="NAME", help="Hub id or folder of the tokenizer [the model's].")
-@click.option("--output", type=PathOption("FILE"), help="File to write [NAME.yaml].")
+@click.option("--seq-length", type=Count(minimum=2), help="Runtime tokens per pack.")
+@click.option("--method", type=click.Choice(["full", "lora", "dora"]), help="What is trained (default: full).")
+@click.option("--data", metavar="FILE", default="data/chats.jsonl", help="Training data (default: data/chats.jsonl).")
+@click.option("--tokenizer", metavar="NAME", help="Hub id or folder of the tokenizer (default: the model's).")
+@click.option("--output", type=PathOption("FILE"), help="File to write (default: NAME.yaml).")
 @click.option("--dry-run", is_flag=True, help="Print the recipe; write nothing.")
 @click.pass_context
 def new(context: click.Context, /, output: Path | None, dry_run: bool, **wish: Any) -> int:
-    """Write a recipe file to start from, with comments.
+    """Write a commented recipe file to start from.
 
-    It is NAME.yaml, names the columns of data that is there, and checks clean once it is. In a terminal, what is not
-    given is asked, with what was found as the default.
+    The file is NAME.yaml. It names the columns of the data if that exists, and passes `check` once it does. In a
+    terminal, the command asks for missing values and proposes defaults.
     """
     missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
     if missing and not sys.stdin.isatty():
@@ -119,17 +119,17 @@ _NEEDED = frozenset({"name", "model", "num_gpus", "seq_length"})
 
 
 def _asked(wish: dict[str, Any]) -> dict[str, Any]:
-    """Return what is missing of a wish, as the user answers; what the catalogue and the disk have is shown."""
+    """Return the missing values, asked from the user, with matches in the catalogue and on disk shown."""
     model = wish["model"] or click.prompt("Model (hub id, folder, or a recipe's name)", err=True)
     same = [entry.recipe for entry in recipes_of_model(catalogue(), model) if entry.recipe]
     is_full = wish["method"] in (None, "full")
     fitting = [one for one in same if (one.method.kind == "full") == is_full]
     by_size = sorted(fitting, key=lambda one: (one.packing.packed_sequence_size, one.parallelism.num_gpus or 1))
     nearest = by_size[0] if by_size else None
-    click.echo(f"  {len(same)} recipes of the catalogue are for it" if same else "  the catalogue has none", err=True)
+    click.echo(f"  {len(same)} recipes in the catalogue train it" if same else "  the catalogue has none", err=True)
     data = click.prompt("Data (file, folder or pattern)", default=wish["data"], err=True)
     is_there = Path(data).exists() or (not Path(data).is_absolute() and any(Path().glob(data)))
-    click.echo("  found" if is_there else "  not there yet", err=True)
+    click.echo("  found" if is_there else "  not found yet", err=True)
     gpus = nearest.parallelism.num_gpus if nearest else None
     size = nearest.packing.packed_sequence_size if nearest else 4096
     name = f"{model.rstrip('/').rpartition('/')[2].rpartition(':')[2].lower().replace('.', 'p')}-sft"
@@ -137,18 +137,15 @@ def _asked(wish: dict[str, Any]) -> dict[str, Any]:
         "model": model,
         "data": data,
         "num_gpus": wish["num_gpus"] or click.prompt("GPUs", type=click.IntRange(min=1), default=gpus or 8, err=True),
-        "seq_length": wish["seq_length"] or click.prompt("Tokens of a pack", type=int, default=size, err=True),
+        "seq_length": wish["seq_length"] or click.prompt("Tokens per pack", type=int, default=size, err=True),
         "name": wish["name"] or click.prompt("Name of the recipe", default=name, err=True),
     }
 
 
 @recipes.command()
-@click.option("--output", type=PathOption("FILE"), help="Write it to this file.")
+@click.option("--output", type=PathOption("FILE"), help="Write the schema to this file.")
 def schema(output: Path | None) -> int:
-    """Print the JSON Schema of recipe files.
-
-    Editors and other programs read it.
-    """
+    """Print the JSON Schema of recipe files."""
     with staged_report(output, schema_text()):
         pass
     if output is None:

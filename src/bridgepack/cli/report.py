@@ -17,10 +17,10 @@ from bridgepack.report.text import printable
 
 @click.command()
 @click.argument("artifact", type=PlaceOption())
-@click.option("--output", type=PathOption("FILE"), help="Where the page goes [report.html in ARTIFACT].")
-@click.option("--card", type=PathOption("FILE"), help="Write a dataset card as well, e.g. README.md.")
-@click.option("--given", multiple=True, metavar="NAME=VALUE", help="Say what packs without a manifest do not.")
-@click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
+@click.option("--output", type=PathOption("FILE"), help="File of the page (default: report.html in ARTIFACT).")
+@click.option("--card", type=PathOption("FILE"), help="Also write a dataset card, e.g. README.md.")
+@click.option("--given", multiple=True, metavar="NAME=VALUE", help="State a fact that packs without a manifest lack.")
+@click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def report(
@@ -32,14 +32,14 @@ def report(
     as_json: bool,
     **arguments: Any,
 ) -> int:
-    """Write ARTIFACT as one page of HTML.
+    """Write a one-page HTML report of ARTIFACT.
 
-    The page has what `check` finds, what became of every row, sources, lengths, fill, attention work, packs drawn and
-    as text, and how to build it again. It needs no script and no network. ARTIFACT is a folder, or the URL of one in an
-    object store; that and packs of other tools need --output. Exit 1 when a rule of severity error is broken.
+    The page shows the findings of `check`, kept and dropped rows, sources, lengths, fill, attention work, packs drawn
+    and as text, and how to rebuild the artifact. It needs no script and no network. ARTIFACT is a folder or its URL in
+    an object store; a URL and packs of other tools need --output. Exits 1 when a rule of severity error is broken.
     """
     if is_whole_process:
-        import_transformers()  # before anything imports it with the frameworks, which takes seconds
+        import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
     with TerminalProgress() as progress:
         options = CheckOptions(
             given=parse_given(arguments["given"]), num_workers=arguments["workers"] or num_cores(), progress=progress

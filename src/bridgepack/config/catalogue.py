@@ -1,7 +1,7 @@
-"""The recipes at hand: those of the folder `recipes` here, then those that come with bridgepack.
+"""The recipe catalogue: recipes of ./recipes, then those that come with bridgepack.
 
-Names are read from the text of Python files. Only bridgepack's own files are run to list what is in them; a file of the
-folder here runs when one of its recipes is asked for.
+Names are read from the source text of Python files. Listing runs only bridgepack's own files; a file of ./recipes runs
+when one of its recipes is loaded.
 """
 
 import ast
@@ -18,7 +18,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
 LOCAL_FOLDER = "recipes"
-#: Where the wheel has the recipes, beside this package's modules.
+#: Folder of the recipes in the wheel, beside this package's modules.
 PACKAGED_FOLDER = "recipes_catalogue"
 _FILE_SUFFIXES = (".py", ".yaml", ".yml", ".toml")
 _USES_BRIDGEPACK = re.compile(r"^\s*(?:from|import)\s+bridgepack\b", re.MULTILINE)
@@ -29,17 +29,17 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 class CatalogueEntry:
     """One recipe of the catalogue."""
 
-    name: str  #: of its function, or of its file without the suffix
-    family: str  #: name of the file it is in, without the suffix
-    target: str  #: where it is, as `load_recipe` takes it
-    #: the recipe; None where it cannot be loaded, or its Python file is not bridgepack's own and is not run
+    name: str  #: its function's name, or its file's name without the suffix
+    family: str  #: name of its file, without the suffix
+    target: str  #: its location, as `load_recipe` takes it
+    #: the recipe; None if it cannot be loaded, or if its Python file is not bridgepack's own and so not run
     recipe: SFTRecipe | None = None
-    summary: str = ""  #: first line of its docstring; empty for a file
+    summary: str = ""  #: first line of its docstring; empty for a YAML or TOML file
     error: str = ""  #: why it cannot be loaded; empty otherwise
 
 
 def catalogue_folders() -> tuple[Path, ...]:
-    """Return the folders that recipes are looked up in, first come first: `recipes` here, then bridgepack's own."""
+    """Return the recipe folders in search order: ./recipes, then bridgepack's own."""
     own = _own_folder()
     found = {folder.resolve(): folder for folder in (own, Path(LOCAL_FOLDER)) if folder.is_dir()}
     return tuple(reversed(found.values()))
@@ -53,10 +53,10 @@ def _own_folder() -> Path:
 
 
 def catalogue(*, family: str | None = None) -> tuple[CatalogueEntry, ...]:
-    """Return every recipe of the catalogue, or of one family, as its file has them; the first of a name counts.
+    """Return every recipe of the catalogue, or of one family, in file order; of equal names the first counts.
 
     Raises:
-        ConfigError: there is no such family.
+        ConfigError: no such family.
     """
     files = list(_files())
     families = sorted({file.stem for file in files})
@@ -71,15 +71,15 @@ def catalogue(*, family: str | None = None) -> tuple[CatalogueEntry, ...]:
 
 
 def catalogue_names() -> tuple[str, ...]:
-    """Return the name of every recipe of the catalogue, sorted; no code is run, and a broken file has none."""
+    """Return the sorted names of all recipes of the catalogue; runs no code and skips broken files."""
     return tuple(sorted(_targets()))
 
 
 def catalogue_target(name: str) -> str:
-    """Return where a recipe is, as `load_recipe` takes it, by its name with or without `_recipe`; no code is run.
+    """Return a recipe's location, as `load_recipe` takes it, by its name with or without `_recipe`; runs no code.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: no recipe has that name.
     """
     targets = _targets() if _NAME.fullmatch(name) else {}
     target = targets.get(name) or targets.get(f"{name}{RECIPE_SUFFIX}")
@@ -90,7 +90,7 @@ def catalogue_target(name: str) -> str:
 
 
 def _targets() -> dict[str, str]:
-    """Return name -> where its recipe is, the first of a name; no code is run, and a broken file has none."""
+    """Return recipe name -> location, the first of equal names; runs no code and skips broken files."""
     found: dict[str, str] = {}
     for file in _files():
         with contextlib.suppress(ConfigError):
@@ -105,7 +105,7 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def _files() -> Iterator[Path]:
-    """Yield the recipe files; Python files that do not import bridgepack are none."""
+    """Yield the recipe files; Python files that do not import bridgepack are skipped."""
     for path in (path for folder in catalogue_folders() for path in sorted(folder.iterdir())):
         is_recipe = path.is_file() and path.suffix.lower() in _FILE_SUFFIXES and path.name[0] not in "._"
         if is_recipe and _is_python(path):
@@ -144,7 +144,7 @@ def _entries_of(file: Path) -> Iterator[CatalogueEntry]:
 
 
 def _summaries(file: Path) -> Mapping[str, str]:
-    """Return the recipes of a file, name -> first line of the docstring; a YAML or TOML file is one recipe.
+    """Return recipe name -> first line of its docstring for one file; a YAML or TOML file is one recipe.
 
     Raises:
         ConfigError: it is not Python.
@@ -160,7 +160,7 @@ def _summaries(file: Path) -> Mapping[str, str]:
 
 
 def _named_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    """Yield what a statement makes that can be a recipe function: a name, and the first line of its docstring."""
+    """Yield (name, first docstring line) of what a statement defines, if it can be a recipe function."""
     if isinstance(node, ast.FunctionDef):
         given = node.args
         has_required = len(given.posonlyargs) + len(given.args) > len(given.defaults) or None in given.kw_defaults

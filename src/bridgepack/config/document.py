@@ -1,4 +1,4 @@
-"""What a whole file holds, a recipe or a cluster: read from plain values, changed by dotted path, written again."""
+"""Base of whole files, recipes and clusters: read from plain values, changed by dotted path, written back."""
 
 import copy
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from bridgepack.config.errors import config_error, shown
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
 
-#: Fields of a section that stay when the section becomes one of another kind; the last three are packing.balance's.
+#: Fields that a section keeps when its kind changes; the last three are packing.balance's.
 _KEPT = frozenset({"over_long", "window_batches", "seed", "token_cost"})
 
 
 class Document(Section):
     """The outermost section of a file."""
 
-    #: What the file is called in messages, and the option that sets a field of it.
+    #: The file's name in messages, and the option that sets one of its fields.
     WHAT: ClassVar[str]
     OPTION: ClassVar[str]
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Return what plain values describe.
+        """Return the document that plain values describe.
 
         Raises:
             ConfigError: naming every wrong field, its value, what is allowed and what to do.
@@ -35,14 +35,14 @@ class Document(Section):
             raise config_error(error, cls, what=cls.WHAT, option=cls.OPTION) from None
 
     def override(self, changes: Mapping[str, Any]) -> Self:
-        """Return it with some fields changed, validated as a whole again.
+        """Return a copy with some fields changed, validated as a whole.
 
         `changes` are dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`; entries of lists are
-        numbers from 0, as in `data.train.0.weight`. A path goes before those below it. Another `kind` starts from that
-        kind's defaults; `over_long` stays, as do the fields of packing.balance.
+        numbers from 0, as in `data.train.0.weight`. A path is applied before the paths below it. Another `kind` starts
+        from that kind's defaults; `over_long` and the fields of packing.balance keep their values.
 
         Raises:
-            ConfigError: for an unknown path or an impossible value.
+            ConfigError: a path is unknown or a value impossible.
         """
         if not isinstance(changes, Mapping) or not all(isinstance(path, str) for path in changes):
             raise ConfigError(
@@ -53,7 +53,7 @@ class Document(Section):
         for path in sorted(changes, key=lambda path: (path.count("."), not path.endswith(".kind"))):
             *sections, leaf = path.split(".")
             if not all([*sections, leaf]):
-                raise ConfigError(f"{path!r} is no path of a field; allowed: names with dots between them. Correct it.")
+                raise ConfigError(f"{path!r} is not a field path; allowed: names separated by dots. Correct it.")
             node = _section_at(values, self, path, sections)
             if isinstance(node, list):
                 node[_index(node, path, sections, leaf)] = copy.deepcopy(changes[path])
@@ -75,7 +75,7 @@ def _with_texts(value: Any) -> Any:
 
 
 def _section_at(values: dict[str, Any], document: Document, path: str, sections: list[str]) -> Any:
-    """Return the section or list of plain values that a path leads to; a section that is not written is made."""
+    """Return the section or list of plain values at a path; missing sections are created."""
     node: Any = values
     here: Any = document
     for depth, name in enumerate(sections):
@@ -89,27 +89,26 @@ def _section_at(values: dict[str, Any], document: Document, path: str, sections:
             node = node[name]
         if not isinstance(node, dict | list):
             raise ConfigError(
-                f"{path}: {'.'.join(sections[: depth + 1])} is a plain value, and the path would lie below it. "
-                "Set the value as a whole."
+                f"{path}: {'.'.join(sections[: depth + 1])} is a plain value without fields. Set the value as a whole."
             )
     return node
 
 
 def _index(entries: list[Any], path: str, sections: list[str], name: str) -> int:
-    """Return which entry of a list the next name of a path means."""
+    """Return the list index that a name in a path means."""
     if name.isdecimal() and int(name) < len(entries):
         return int(name)
     allowed = f"0 to {len(entries) - 1}" if entries else "none"
     raise ConfigError(
-        f"{path}: {'.'.join(sections)} is a list of {len(entries)}, so {name!r} must be the number of an entry; "
+        f"{path}: {'.'.join(sections)} is a list of {len(entries)}, so {name!r} must be an index; "
         f"allowed: {allowed}. Correct the path, or set the list as a whole."
     )
 
 
 def written(value: Any, *, keeps_null: bool = True) -> Any:
-    """Return a section as its author wrote it: plain values without defaults, in the order of the fields.
+    """Return a section as its author wrote it: plain values without defaults, in field order.
 
-    A section keeps its `kind`; one that says nothing is left out. `keeps_null` keeps null where that is the default.
+    A section keeps its `kind`; empty sections are left out. `keeps_null` keeps null where null is the default.
     """
     if isinstance(value, Mapping):
         return {name: written(item, keeps_null=keeps_null) for name, item in value.items()}

@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into bridgepack's: field, value found, what is allowed, what to do."""
+"""Turns pydantic's errors into bridgepack's messages: field, value found, what is allowed, what to do."""
 
 import difflib
 import re
@@ -15,7 +15,7 @@ from bridgepack.errors import ConfigError, Problem
 
 _TAG_ERRORS = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _SECTION_ERRORS = frozenset({"model_type", "model_attributes_type", "dict_type"})
-#: Entry of a list; a field that none of its entries can have is told once.
+#: Index of a list entry; an unknown field in several entries is reported once.
 _INDEX = re.compile(r"\.\d+\.")
 _SOURCE = "a path, a section {path: PATH} or {dataset: ID}, or a list of these"
 _ROWS_CURE = " Write rows to a file and name it; in Python `build` takes a datasets.Dataset, too."
@@ -58,8 +58,8 @@ def config_error(
 ) -> ConfigError:
     """Return one ConfigError with a line for every wrong field of a model.
 
-    `what` the file holds, and the `option` that sets a field, are for messages; `moved` is the path of a section of the
-    model, and where that stands in the file.
+    `what` names the file's content and `option` the option that sets a field, for messages; `moved` is (dotted path of
+    a section in the model, its path in the file).
     """
     found: dict[str, tuple[Place, list[ErrorDetails]]] = {}
     for detail in error.errors(include_url=False):
@@ -78,7 +78,7 @@ def config_error(
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most like `name`, or None when none is close."""
+    """Return the known name closest to `name`, or None if none is close."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
 
@@ -91,24 +91,24 @@ def shown(value: Any) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "Use one of these.") -> str:
-    """Return a hint at the known name most like `name`, or what to do where none is close."""
+    """Return a hint with the known name closest to `name`, or `otherwise` if none is close."""
     nearest = nearest_name(name, known)
     return f"Did you mean {nearest}?" if nearest else otherwise
 
 
 def known_names(name: str, known: Iterable[str]) -> str:
-    """Return what a message says of a name that is none of the `known` ones."""
+    """Return the message part for an unknown name: the known names and the closest one."""
     known = list(known)
     return f"allowed: {', '.join(known)}. {did_you_mean(name, known)}"
 
 
 def _is_echo(detail: ErrorDetails) -> bool:
-    """Say whether a list is called too short only because its entries are wrong."""
+    """Return whether pydantic calls a list too short only because its entries are wrong."""
     return detail["type"] == "too_short" and len(detail["input"]) >= detail.get("ctx", {}).get("min_length", 0)
 
 
 def _line(place: Place, details: list[ErrorDetails], what: str, option: str) -> str:
-    """Return the line of one field; several errors of it are the shapes that it may have."""
+    """Return the message line of one field; several errors of one field are its alternative types."""
     detail, path, kinds = details[0], place.path, kinds_at(place)
     value, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
@@ -134,7 +134,7 @@ def _shape(detail: ErrorDetails) -> str:
 
 
 def _unknown_field(place: Place, name: str) -> str:
-    """Return the line for an unknown field; a field of another kind of its section is no typo."""
+    """Return the message line for an unknown field; if another kind of the section has it, the message says so."""
     kind, known = place.kind, place.known
     others = [other for other, fields in place.fields_of_kinds.items() if name in fields]
     text = f"{place.path} is not a field{f' of {kind}' if kind else ''}"
@@ -143,7 +143,7 @@ def _unknown_field(place: Place, name: str) -> str:
     nearest = nearest_name(name, known)
     section = place.path.rpartition(".")[0]
     change = f"Set {section}.kind to {' or '.join(others)}, or remove it."
-    hint = f"The nearest that {kind} has is {nearest}." if nearest else change
+    hint = f"Did you mean {nearest}?" if nearest else change
     have = f"{', '.join(others[:-1])} and {others[-1]} have" if len(others) > 1 else f"{others[0]} has"
     return f"{text}; {have} it. {hint} {kind} has: {', '.join(known)}."
 

@@ -1,4 +1,4 @@
-"""Finds and loads a recipe: a YAML or TOML file, a Python function by path or module, or a name in the catalogue."""
+"""Finds and loads a recipe: a YAML or TOML file, a Python function by path or module, or a catalogue name."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,13 +18,13 @@ def load_recipe(
     """Return the recipe that `target` names, with overrides applied and validated.
 
     Args:
-        target: a recipe, its fields as plain values, or where one is: `FILE.yaml`, `FILE.toml`, `FILE.py[:FUNCTION]`,
-            `package.module:FUNCTION`, or a name in the catalogue. FUNCTION takes no arguments; it may be left out of a
-            file that has just one `*_recipe` function.
+        target: a recipe, its fields as plain values, or its location: `FILE.yaml`, `FILE.toml`, `FILE.py[:FUNCTION]`,
+            `package.module:FUNCTION`, or a name in the catalogue. FUNCTION takes no arguments; it may be omitted if the
+            file has exactly one `*_recipe` function.
         overrides: dotted path -> value, e.g. `{"packing.packed_sequence_size": 8192}`.
 
     Raises:
-        ConfigError: when it cannot be found or read, or says something unknown or impossible.
+        ConfigError: it cannot be found or read, or has an unknown field or an impossible value.
     """
     if isinstance(target, Mapping):
         recipe = SFTRecipe.from_mapping(target)
@@ -38,7 +38,7 @@ def _load(target: str) -> SFTRecipe:
     suffix = Path(place).suffix.lower()
     if suffix in {".yaml", ".yml", ".toml"}:
         if function:
-            raise ConfigError(f"recipe is {target!r}; a {suffix} file holds no functions. Remove :{function}.")
+            raise ConfigError(f"recipe is {target!r}; a {suffix} file has no functions. Remove :{function}.")
         values = read_sections(Path(place))
         with written_in(Path(place)):
             return SFTRecipe.from_mapping(values)

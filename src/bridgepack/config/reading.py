@@ -1,4 +1,4 @@
-"""Reads what users wrote: sections of YAML and TOML files, `path=value` texts, objects that Python code gives."""
+"""Reads user input: sections of YAML and TOML files, `path=value` texts, objects from Python code."""
 
 import contextlib
 import importlib
@@ -19,23 +19,23 @@ from bridgepack.config.errors import config_error, did_you_mean, nearest_name, s
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, Problem
 
-#: Values of a YAML file, which aliases multiply.
+#: Maximum values of a YAML file after its aliases are expanded.
 _MAX_VALUES = 100_000
-#: Of a file whose name is near to a missing one's, looked at for what it holds.
+#: Maximum characters read of a file with a similar name, to see what it holds.
 _BEGINNING_CHARACTERS = 1 << 16
 RECIPE_SUFFIX = "_recipe"
-FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `bridgepack recipes list` has"
+FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name from `bridgepack recipes list`"
 
 
 def parse_overrides(
     items: tuple[str, ...], *, option: str = "--set", example: str = "packing.packed_sequence_size=8192"
 ) -> dict[str, Any]:
-    """Return `path=value` strings as a mapping; values are read as YAML: `8192`, `true`, `[a.jsonl, b.jsonl]`.
+    """Return `path=value` strings as a mapping, values read as YAML: `8192`, `true`, `[a.jsonl, b.jsonl]`.
 
-    `option` is what they were given with and `example` one that is right, for messages.
+    `option` (where they come from) and `example` (a correct one) are for messages.
 
     Raises:
-        ConfigError: for a string without `=` or with a value that is not YAML.
+        ConfigError: a string has no `=`, or its value is not YAML.
     """
     overrides: dict[str, Any] = {}
     for item in items:
@@ -47,23 +47,23 @@ def parse_overrides(
 
 
 def as_recipe(value: Any, target: str) -> SFTRecipe:
-    """Return a value that has to be a recipe.
+    """Return `value` if it is a recipe.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not a recipe.
     """
     if not isinstance(value, SFTRecipe):
-        raise ConfigError(f"recipe {target!r} gives a {type(value).__name__}; it must return an SFTRecipe.")
+        raise ConfigError(f"recipe {target!r} returns a {type(value).__name__}; it must return an SFTRecipe.")
     return value
 
 
 def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) -> Any:
-    """Return what a function gives, or the object itself, from `FILE.py[:FUNCTION]` or `package.module:FUNCTION`.
+    """Return the result of a function, or the object itself, from `FILE.py[:FUNCTION]` or `package.module:FUNCTION`.
 
-    FUNCTION may be left out where there is just one whose name ends in one of `suffixes`.
+    FUNCTION may be omitted if exactly one function's name ends in one of `suffixes`.
 
     Raises:
-        ConfigError: when it cannot be found, or fails.
+        ConfigError: it cannot be found, or fails.
     """
     place, _, function = target.rpartition(":") if ":" in target else (target, "", "")
     if Path(place).suffix.lower() == ".py":
@@ -75,10 +75,10 @@ def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) ->
 
 
 def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data, ...") -> Mapping[str, Any]:
-    """Return the sections of a YAML or TOML file as plain values; messages say `what` it holds, and some `fields`.
+    """Return the sections of a YAML or TOML file as plain values; `what` and `fields` are for messages.
 
     Raises:
-        ConfigError: when it cannot be read, or holds no sections.
+        ConfigError: it cannot be read, or holds no sections.
     """
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
@@ -102,7 +102,7 @@ def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data
 
 @contextlib.contextmanager
 def written_in(path: Path) -> Iterator[None]:
-    """Let errors of what a file says tell the file, and the line where their text does."""
+    """Add the file to errors raised inside, and the line if their text names one."""
     try:
         yield
     except ConfigError as error:
@@ -114,7 +114,7 @@ def written_in(path: Path) -> Iterator[None]:
 
 
 def _neighbours(path: Path, mark: str = "") -> str:
-    """Return the file beside a path that may be meant; of those that hold the text `mark`."""
+    """Return a hint at a neighbouring file with a similar name that contains the text `mark`."""
     files = [entry for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
     nearest = nearest_name(path.name, [entry.name for entry in files if not mark or _holds(entry, mark)])
     return f" Did you mean {str(path.parent / nearest)!r}?" if nearest else " Check the path."
@@ -140,9 +140,9 @@ def _parse_yaml(text: str, where: str) -> Any:
 
 
 def _num_values(node: Any, known: dict[int, float]) -> float:
-    """Return how many values a composed node holds, those of an alias counted each time; without end in a circle."""
+    """Return the number of values in a composed node, aliases counted each time; infinity if they are circular."""
     if id(node) not in known:
-        known[id(node)] = math.inf  # until its own parts are counted
+        known[id(node)] = math.inf  # until its children are counted
         parts = node.value if node is not None and not isinstance(node.value, str) else ()
         nodes = (inner for part in parts for inner in (part if isinstance(part, tuple) else (part,)))
         known[id(node)] = 1 + sum(_num_values(inner, known) for inner in nodes)
@@ -150,10 +150,10 @@ def _num_values(node: Any, known: dict[int, float]) -> float:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Return a Python file as a module.
+    """Return the module of a Python file.
 
     Raises:
-        ConfigError: there is no such file, or its code fails.
+        ConfigError: the file does not exist, or its code fails.
     """
     if not path.is_file():
         raise ConfigError(f"recipe is {str(path)!r}; there is no such file.{_neighbours(path)}")
@@ -161,7 +161,7 @@ def load_module(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look up annotations
+    sys.modules[spec.name] = module  # dataclasses look up annotations there
     run_user_code(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
     return module
 
@@ -187,7 +187,7 @@ def _object_from_module(module: ModuleType, function: str, target: str, suffixes
     names = sorted(name for name, value in vars(module).items() if name.endswith(suffixes) and is_recipe(value))
     if not function and len(names) != 1:
         listed = ", ".join(names) or f"none; a recipe function's name ends in {' or '.join(suffixes)}"
-        raise ConfigError(f"recipe is {target!r}; say which function: {target}:FUNCTION. It has: {listed}.")
+        raise ConfigError(f"recipe is {target!r}; name the function: {target}:FUNCTION. It has: {listed}.")
     value = getattr(module, function or names[0], None)
     if value is None:
         hint = did_you_mean(function, names, f"It has: {', '.join(names[:20]) or 'no recipe functions'}.")
@@ -196,7 +196,7 @@ def _object_from_module(module: ModuleType, function: str, target: str, suffixes
 
 
 def run_user_code(step: Callable[[], Any], where: str) -> Any:
-    """Run a user's code and turn whatever it raises into a ConfigError that names it.
+    """Return the result of a user's code; whatever it raises becomes a ConfigError that names `where`.
 
     Raises:
         ConfigError: it failed.

@@ -1,4 +1,4 @@
-"""The JSON Schemas (Draft 2020-12) of files, for editors and for other programs."""
+"""The JSON Schemas (Draft 2020-12) of recipe and cluster files, for editors and other programs."""
 
 import json
 from typing import Any
@@ -16,22 +16,22 @@ CLUSTER_SCHEMA_URL = "https://bridgepack.readthedocs.io/cluster.schema.json"
 def recipe_schema() -> dict[str, Any]:
     """Return the JSON Schema of a recipe file: every field with its meaning, type, bounds, default.
 
-    It refuses what `SFTRecipe` refuses by itself: unknown fields, wrong types, values out of bounds. What depends on
-    two fields at once is left to `SFTRecipe`.
+    It refuses unknown fields, wrong types and values out of bounds. Only `SFTRecipe` checks conditions on several
+    fields.
     """
     return _published(SFTRecipe, url=SCHEMA_URL, title="bridgepack recipe")
 
 
 def cluster_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a cluster file, as `recipe_schema`.
+    """Return the JSON Schema of a cluster file, like `recipe_schema`.
 
-    What depends on two fields, and how a mount or a time is written, is left to `ClusterConfig`.
+    Only `ClusterConfig` checks conditions on several fields and the formats of mounts and times.
     """
     return _published(ClusterConfig, url=CLUSTER_SCHEMA_URL, title="bridgepack cluster")
 
 
 def schema_text(schema: dict[str, Any] | None = None) -> str:
-    """Return a schema as the text of a file; by default that of a recipe."""
+    """Return the file text of a schema; by default of the recipe schema."""
     return json.dumps(recipe_schema() if schema is None else schema, indent=2, ensure_ascii=False) + "\n"
 
 

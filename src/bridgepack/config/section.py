@@ -1,4 +1,4 @@
-"""The base of every recipe section: frozen, closed to unknown fields, documented field by field."""
+"""The base of every recipe section: frozen, no unknown fields, every field documented."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Section(BaseModel):
     """A frozen recipe section; validators only reject, they never fill or change a value."""
 
-    # pydantic's use_attribute_docstrings would read all fields' texts at every start of a program, which takes longer
-    # than everything else that it does for these sections; schemas ask `meanings_of` for them.
+    # pydantic's use_attribute_docstrings reads all field docstrings at every program start, which takes longer than all
+    # its other work on these sections; schemas call `meanings_of` instead.
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
@@ -33,7 +33,7 @@ class Section(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the section's JSON Schema with the meanings of its fields; a file always says a section's `kind`."""
+        """Return the section's JSON Schema with the meanings of its fields; `kind` is always required."""
         schema = handler(core_schema)
         found = handler.resolve_ref_schema(schema)
         if cls.__doc__:
@@ -50,7 +50,7 @@ class Section(BaseModel):
 
 @cache
 def meanings_of(section: type[BaseModel]) -> Mapping[str, str]:
-    """Return what each field of a section means: the text that stands below it in the code; a single `kind` says it."""
+    """Return field -> meaning: the docstring below the field; for a `kind` with one value, that value."""
     if section in (BaseModel, Section):
         return {}
     kinds = get_args(section.model_fields["kind"].annotation) if "kind" in section.model_fields else ()
@@ -62,7 +62,7 @@ def meanings_of(section: type[BaseModel]) -> Mapping[str, str]:
 def _own_meanings(section: type[BaseModel]) -> dict[str, str]:
     try:
         source = inspect.getsource(section)
-    except OSError:  # made by code, or typed in
+    except OSError:  # no source file: created by code or typed interactively
         return {}
     body = ast.parse(dedent(source)).body[0]
     assert isinstance(body, ast.ClassDef)
@@ -78,5 +78,5 @@ def _own_meanings(section: type[BaseModel]) -> dict[str, str]:
 
 
 def _on_lines(text: str) -> str:
-    """Return a docstring with one line for each paragraph, as editors show it."""
+    """Return a docstring with one line per paragraph, as editors show it."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))

@@ -1,4 +1,4 @@
-"""Follows a location in pydantic's words through the sections to the field that it means."""
+"""Maps an error location of pydantic to the field it means."""
 
 import types
 from collections.abc import Collection, Iterator, Mapping
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from bridgepack.config.section import meanings_of
 
-#: How a location marks a step into one shape of a source; see `config.data`.
+#: Prefix of location parts that select one type of a source; see `config.recipe.sources`.
 SHAPE_PREFIX = "as "
 
 
@@ -17,17 +17,17 @@ SHAPE_PREFIX = "as "
 class Place:
     """A field of a file."""
 
-    path: str  #: its dotted path, without the branches of unions
-    kind: str  #: that of the section it is in, where sections of several kinds may stand there; else ""
-    #: kind -> fields of its sections, for every kind that may stand there
+    path: str  #: dotted path, without union branches
+    kind: str  #: kind of the section that contains it, if several kinds are possible; else ""
+    #: kind -> its fields, for every possible kind
     fields_of_kinds: Mapping[str, Collection[str]]
-    known: tuple[str, ...]  #: names of the fields beside it
+    known: tuple[str, ...]  #: names of all fields in its section
     meaning: str  #: first sentence of its docstring, or ""
-    types: tuple[Any, ...]  #: what may stand there
+    types: tuple[Any, ...]  #: allowed types
 
 
 def walk(model: type[BaseModel], location: tuple[int | str, ...]) -> Place:
-    """Return the place in a model that a location leads to: fields, indices, keys, kinds, and branches of unions."""
+    """Return the field at a location, a path of fields, indices, keys, kinds and union branches."""
     parts: list[str] = []
     here: tuple[Any, ...] = (model,)
     known: tuple[str, ...] = ()
@@ -60,19 +60,19 @@ def walk(model: type[BaseModel], location: tuple[int | str, ...]) -> Place:
 
 
 def _is_no_field(part: int | str, here: tuple[Any, ...]) -> bool:
-    """Say whether a part of a location is the name of a union's branch, or marks the key of a mapping."""
+    """Return whether a location part names a union branch or marks a mapping key."""
     if isinstance(part, int) or any(get_origin(one) is dict for one in here):
         return part == "[key]"
     return part.startswith(SHAPE_PREFIX) or not any(_is_model(one) for one in here)
 
 
 def kinds_at(place: Place) -> tuple[str, ...]:
-    """Return the kinds of the sections that may stand at a place, or none where there is only one shape."""
+    """Return the section kinds allowed at a place; empty if only one type is allowed."""
     return tuple(kind for one in place.types if _is_model(one) for kind in _kinds_of(one))
 
 
 def alternatives(annotation: Any) -> Iterator[Any]:
-    """Yield the types that an annotation allows, without None and without the marks of `Annotated`."""
+    """Yield the types that an annotation allows, without None and `Annotated` metadata."""
     if isinstance(annotation, TypeAliasType):
         yield from alternatives(annotation.__value__)
     elif get_origin(annotation) is Annotated:

@@ -1,4 +1,4 @@
-"""Writes a recipe as YAML or TOML: what its author said and what differs from the defaults, in the order of fields."""
+"""Writes a recipe as YAML or TOML: the values its author set, in field order."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -11,7 +11,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.schema import SCHEMA_URL
 from bridgepack.errors import ConfigError
 
-#: What editors with the YAML language server, and with Taplo for TOML, look for in a file's first line.
+#: First line that tells editors (YAML language server; Taplo for TOML) the schema.
 YAML_HEADER = f"# yaml-language-server: $schema={SCHEMA_URL}"
 TOML_HEADER = f"#:schema {SCHEMA_URL}"
 
@@ -20,7 +20,7 @@ def recipe_to_yaml(recipe: SFTRecipe) -> str:
     """Return a recipe as the text of a YAML file, with the line that tells editors its schema.
 
     Raises:
-        ConfigError: for a value in `bridge_overrides` or a tool schema that is no plain value.
+        ConfigError: `bridge_overrides` or a tool schema holds a value that is not plain.
     """
     values = written_values(recipe)
     lines = [line for name, value in values.items() for line in block_lines(name, value, "  ")]
@@ -31,7 +31,7 @@ def recipe_to_toml(recipe: SFTRecipe) -> str:
     """Return a recipe as the text of a TOML file, with the line that tells editors its schema.
 
     Raises:
-        ConfigError: for a value that TOML cannot hold: null, or what is no plain value.
+        ConfigError: TOML cannot hold a value: null, or one that is not plain.
     """
     import tomlkit
 
@@ -40,12 +40,12 @@ def recipe_to_toml(recipe: SFTRecipe) -> str:
 
 
 def written_values(recipe: SFTRecipe, *, keeps_null: bool = True) -> dict[str, Any]:
-    """Return what was written as plain values that a file can hold, in the order of the schema.
+    """Return the values that the author set, as plain values that a file can hold, in schema order.
 
-    `keeps_null` keeps fields that say null where that is the default.
+    `keeps_null` keeps fields set to null where null is the default.
 
     Raises:
-        ConfigError: for a value that is no plain value.
+        ConfigError: a value is not plain.
     """
     values: dict[str, Any] = _plain(written(recipe, keeps_null=keeps_null), "")
     return values
@@ -60,7 +60,7 @@ def _plain(value: Any, path: str, *, takes_null: bool = True) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     if value is None and not takes_null:
-        raise ConfigError(f"{path} is null; TOML cannot hold that. Write the recipe as YAML.")
+        raise ConfigError(f"{path} is null; TOML has no null. Write the recipe as YAML.")
     if value is None or type(value) in {bool, int, float, str}:
         return value
     raise ConfigError(
@@ -72,4 +72,4 @@ def _plain(value: Any, path: str, *, takes_null: bool = True) -> Any:
 def _key(key: Any, path: str) -> str:
     if isinstance(key, str):
         return key
-    raise ConfigError(f"{path} has the key {shown(key)}; the names in a file are texts. Use a text.")
+    raise ConfigError(f"{path} has the key {shown(key)}; field names in a file must be text. Use a text.")

@@ -124,7 +124,7 @@ def test_empty_name_in_a_path() -> None:
 
 @pytest.mark.parametrize("suffix", [".yaml", ".toml"])
 def test_saved_configuration_cannot_hold_a_path(suffix: str) -> None:
-    with pytest.raises(CannotEditError, match="cannot hold a Path"):
+    with pytest.raises(CannotEditError, match="refuses to load a Path"):
         edited_text("", suffix, [Edit(path="dataset.x", value=Path("a"))], kind="container")
 
 
@@ -145,7 +145,7 @@ def test_saved_configuration_cannot_hold_a_path(suffix: str) -> None:
         (
             "container",
             ("dataset.p", Path("/x")),
-            "Before the config is returned, write cfg.dataset.p = Path('/x'), cfg being the config.",
+            "Before returning the config (here cfg), write cfg.dataset.p = Path('/x').",
         ),
     ],
 )
@@ -159,5 +159,5 @@ def test_python_is_shown_what_to_change(
     with pytest.raises(CannotEditError) as raised:
         edit_file(f"{path}:{function}", [Edit(path=edit[0], value=edit[1])], kind=kind)
     assert str(raised.value).startswith(f"{path}: {edit[0]} cannot be set to ")
-    assert str(raised.value).endswith(f": Python is not rewritten. {advice}")
+    assert str(raised.value).endswith(f": Python files are not edited. {advice}")
     assert path.read_text() == text

@@ -70,7 +70,7 @@ def test_layouts(text: str, edit: tuple[str, Any], expected: str) -> None:
         ("a = 1\n", ("a", None), "TOML has no null.*so that its default applies"),
         ("a = 1\n", ("a", [{"b": None}]), "Unable to convert"),
         ("a = 1\n", ("a.b", 1), "a is 1 in the file, not a section"),
-        ("a = [\n 1, # one\n]\n", ("a", [2]), "comments stand inside"),
+        ("a = [\n 1, # one\n]\n", ("a", [2]), "its old value contains comments"),
         ("[a]\nx = 1\n", ("a", 2), "its old value is a table"),
         ("a = 1\r\nb = 2\n", ("a", 2), "mixes two kinds of line endings"),
     ],

@@ -29,7 +29,7 @@ def test_first_steps_of_a_job_and_every_so_many(settings: dict[str, Any], first_
     assert _watched(GuardConfig(**settings), first_step=first_step) == expected
 
 
-@pytest.mark.parametrize(("guard", "message"), [({"first_steps": 0, "every_steps": None}, "no step is watched")])
+@pytest.mark.parametrize(("guard", "message"), [({"first_steps": 0, "every_steps": None}, "no step is checked")])
 def test_a_guard_that_makes_no_sense_is_refused(guard: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SFTRecipe.from_mapping({**SMALL, "guard": guard})

@@ -23,10 +23,7 @@ def small_recipe():
         "packing": {"packed_sequence_size": 16},
     })
 """
-FORMS = (
-    "allowed: FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `bridgepack recipes list` "
-    "has"
-)
+FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name from `bridgepack recipes list`"
 
 
 @pytest.fixture
@@ -104,13 +101,13 @@ def test_module(tmp_path: Path, small: SFTRecipe, monkeypatch: pytest.MonkeyPatc
         ("a.toml", "a =", "is not TOML: Invalid value (at end of document). Correct that line."),
         ("a.toml", "a = " + "[" * 400, "is not TOML: "),
         ("a.toml", "", "4 fields are wrong:"),
-        ("a.py", "", "say which function: "),
+        ("a.py", "", "name the function: "),
         ("a.py", PYTHON + "def other_recipe(): pass\n", "It has: other_recipe, small_recipe."),
         ("a.py", "def x(:\n", "failed: SyntaxError: "),
         ("a.py", "1 / 0\n", "failed: ZeroDivisionError: division by zero. Correct its code."),
         ("a.py", "import sys\nsys.exit(3)\n", "failed: SystemExit: 3. Correct its code."),
         ("a.py", "def a_recipe(size): pass\n", "failed: TypeError: a_recipe() missing 1 required positional"),
-        ("a.py", "def a_recipe(): pass\n", "gives a NoneType; it must return an SFTRecipe."),
+        ("a.py", "def a_recipe(): pass\n", "returns a NoneType; it must return an SFTRecipe."),
         ("a.py", "from bridgepack import SFTRecipe\ndef a_recipe(): return SFTRecipe(name='a')\n", "data is missing;"),
     ],
 )
@@ -143,7 +140,7 @@ def test_folder(tmp_path: Path, name: str) -> None:
         ("none.py", "there is no such file. Check the path."),
         ("small.py:smal_recipe", "there is no 'smal_recipe' in it. Did you mean small_recipe?"),
         ("small.py:other", "there is no 'other' in it. It has: small_recipe."),
-        ("small.yaml:small_recipe", "a .yaml file holds no functions. Remove :small_recipe."),
+        ("small.yaml:small_recipe", "a .yaml file has no functions. Remove :small_recipe."),
         ("none", f"{FORMS}. No such file or folder."),
         (":", FORMS),
         (":function", "there is no module ''."),

@@ -331,11 +331,11 @@ def test_override_of_an_entry_of_a_list() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("data.train.3.weight", "data.train is a list of 3, so '3' must be the number of an entry; allowed: 0 to 2"),
-        ("data.train.-1.weight", "so '-1' must be the number of an entry; allowed: 0 to 2"),
-        ("data.train.weight", "so 'weight' must be the number of an entry"),
-        ("data.train.5", "so '5' must be the number of an entry"),
-        ("data.train.2.sources.1.weight", "data.train.2.sources.1 is a plain value, and the path would lie below it"),
+        ("data.train.3.weight", "data.train is a list of 3, so '3' must be an index; allowed: 0 to 2"),
+        ("data.train.-1.weight", "so '-1' must be an index; allowed: 0 to 2"),
+        ("data.train.weight", "so 'weight' must be an index"),
+        ("data.train.5", "so '5' must be an index"),
+        ("data.train.2.sources.1.weight", "data.train.2.sources.1 is a plain value without fields"),
     ],
 )
 def test_override_of_no_entry_of_a_list(path: str, message: str) -> None:
@@ -373,13 +373,13 @@ def test_another_kind_takes_its_fields_in_any_order(is_kind_first: bool) -> None
     ("changes", "message"),
     [
         ({"pakcing.seed": 1}, "pakcing is not a field; .* Did you mean packing\\?"),
-        ({"packing.packed_sequence_size.x": 1}, "packing.packed_sequence_size is a plain value, .* as a whole."),
+        ({"packing.packed_sequence_size.x": 1}, "packing.packed_sequence_size is a plain value without .* as a whole."),
         ({"packing.seed.x": 1}, "packing.seed is {'x': 1}; allowed: a whole number"),
-        ({"data.train.0": "b"}, "data.train.0: data.train is a plain value, .* Set the value as a whole."),
-        ({"packing..seed": 1}, "'packing..seed' is no path of a field"),
+        ({"data.train.0": "b"}, "data.train.0: data.train is a plain value without .* as a whole."),
+        ({"packing..seed": 1}, "'packing..seed' is not a field path"),
         ({"preprocessing.kind": "chatt"}, "preprocessing.kind is 'chatt'; allowed: chat"),
         ({"preprocessing.assistant_markers.assistant_start": "a"}, "assistant_markers.assistant_end is missing"),
-        ({"": 1}, "is no path of a field"),
+        ({"": 1}, "is not a field path"),
     ],
 )
 def test_override_that_leads_nowhere_or_is_impossible(changes: dict[str, Any], message: str) -> None:

@@ -168,7 +168,7 @@ def test_unknown_fields_are_refused_wherever_the_recipe_refuses_them(path: tuple
 def _is_about_two_fields(message: str) -> bool:
     marks = (
         "only one of them can be set",
-        "modules belong to",
+        "modules are for",
         "it needs at least 2",
         "to packed_sequence_size",
         "must be a multiple of micro_batch_size",

@@ -342,7 +342,7 @@ def test_day_is_that_of_the_recipe_and_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["messages", "tools", "documents", "add_generation_prompt", "strftime_now"])
 def test_variables_of_the_conversation_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"chat_template_kwargs has {name}; any other variable of the template is"):
+    with pytest.raises(ValueError, match=f"chat_template_kwargs has {name}; any other template variable is"):
         TokenizerConfig(name_or_path="x", chat_template_kwargs={name: 1})
 
 

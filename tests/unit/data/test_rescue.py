@@ -51,7 +51,7 @@ module.TokenizedEncoder.prepare = poisoned
 """
 
 
-RAY_HERE = "Ray is started on this machine and stopped at the end"
+RAY_HERE = "starting Ray on this machine; it is stopped at the end"
 
 
 class Panic(BaseException):

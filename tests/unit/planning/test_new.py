@@ -157,8 +157,8 @@ def test_text_has_a_header_and_comments(entries: tuple[CatalogueEntry, ...]) -> 
     assert lines[1].startswith(
         "# Full training of qwen3_8b_sft_8gpu_h100_bf16_32k_config on 16 GPUs in packs of 32,768"
     )
-    assert "  context_parallel_size: 2 # 16,384 tokens on each rank" in lines
-    assert "  num_gpus: 16 # copies of the model: 2, each on 8" in lines
+    assert "  context_parallel_size: 2 # 16,384 tokens per rank" in lines
+    assert "  num_gpus: 16 # data-parallel copies: 2, each on 8" in lines
     assert "  kind: full # or lora, or dora" in lines
     assert not any(line.rstrip().endswith("null") for line in lines)
 
@@ -167,7 +167,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     path = write_new(tmp_path / "new" / "mine.yaml", "name: mine\n")
 
     assert path.read_text() == "name: mine\n"
-    with pytest.raises(ConfigError, match="is there already; allowed: a new file"):
+    with pytest.raises(ConfigError, match="already exists; allowed: a new file"):
         write_new(path, "name: other\n")
     assert path.read_text() == "name: mine\n"
     with pytest.raises(ConfigError, match=r"allowed: a file whose name ends in \.yaml or \.yml"):

@@ -328,7 +328,7 @@ def test_the_best_is_a_recipe_that_checks_clean(tmp_path: Path, chatml_tokenizer
     assert written.parallelism.num_gpus == 2
     again = command("plan", source, "--gpus", 2, "--artifact", "nowhere", "--write", output)
     assert again.code == 2
-    assert "is there already; allowed: a new file. Choose another name or --write" in again.errors
+    assert "already exists; allowed: a new file. Choose another name or --write" in again.errors
 
 
 def test_json_has_every_candidate(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:

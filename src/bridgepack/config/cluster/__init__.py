@@ -1,6 +1,6 @@
 """Cluster files: where and how a run's tasks are started, for every executor that nemo-run has.
 
-In: YAML, TOML or a built-in name. Out: a `ClusterConfig`: an executor for each task, and what may surprise.
+In: YAML, TOML or a built-in name. Out: a `ClusterConfig`: an executor for each task, and notes on surprises.
 Read first: `cluster`.
 """
 

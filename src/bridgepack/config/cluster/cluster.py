@@ -1,4 +1,4 @@
-"""A cluster file: an executor, a folder that all tasks see, and what a task has of its own; and how it is loaded."""
+"""The cluster file: an executor, a workspace shared by all tasks, and per-task settings; and how it is loaded."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,29 +20,29 @@ from bridgepack.config.reading import read_sections, written_in
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
 
-#: Clusters that need no file: this machine.
+#: Built-in clusters: this machine.
 _BUILT_IN = ("local", "torchrun")
 
 
 class TaskConfig(Section):
-    """What one task has of its own."""
+    """Settings of one task."""
 
     skip: Switch = False
-    """Leave the task out of every launch."""
+    """Skip the task in every launch."""
     executor: FreeForm = Field(default_factory=dict)
-    """Fields laid over those of the cluster's executor, e.g. `{partition: cpu}`; with another `kind` an executor of
-    its own."""
+    """Fields that override those of the cluster's executor, e.g. `{partition: cpu}`; with another `kind`, a separate
+    executor."""
     env_vars: EnvironmentVariables = Field(default_factory=dict)
-    """Environment variables of this task, laid over those of its executor."""
+    """Environment variables of this task; they override those of its executor."""
 
 
 class TasksConfig(Section):
-    """What each task has of its own."""
+    """Settings of each task."""
 
     build: TaskConfig = TaskConfig()
     """Builds or finds the packs; one process that needs no GPU."""
     check: TaskConfig = TaskConfig()
-    """Judges recipe, packs and environment; one process that needs no GPU."""
+    """Checks recipe, packs and environment; one process that needs no GPU."""
     train: TaskConfig = TaskConfig()
     """Trains."""
 
@@ -58,18 +58,18 @@ class ClusterConfig(Document):
     OPTION = "--cluster-set"
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)] | None = None
-    """Name for people; by default that of the executor's kind."""
+    """Name shown in output; by default the executor's kind."""
     executor: Executor
     """What starts the tasks."""
     workspace: Text = "bridgepack-runs"
-    """Folder that every task sees under the same path: packs go to `artifacts/`, runs to `runs/NAME/` in it. On this
-    machine it may be relative; elsewhere it is absolute."""
+    """Folder that every task sees under the same path: packs go to its `artifacts/`, runs to its `runs/NAME/`. It may
+    be relative for local executors; otherwise it is absolute."""
     python: Annotated[str, Field(pattern=r"python[^/]*$")] = "python"
-    """Python on the nodes, with bridgepack and megatron-bridge. torchrun takes the `torchrun` that is in PATH."""
+    """Python on the nodes, with bridgepack and megatron-bridge. The torchrun launcher uses `torchrun` from PATH."""
     train_script: Text | None = None
     """Path on the nodes of a script to train with, instead of `python -m bridgepack.running.train`."""
     tasks: TasksConfig = TasksConfig()
-    """What single tasks have of their own."""
+    """Settings of single tasks."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -85,12 +85,12 @@ class ClusterConfig(Document):
 
     @property
     def title(self) -> str:
-        """The name, else the kind of the executor, or its class."""
+        """The name, else the executor's kind or class."""
         return self.name or self.executor.title
 
     @property
     def is_remote(self) -> bool:
-        """Whether tasks run elsewhere than as processes of this machine: in containers, or on other machines."""
+        """True if tasks run in containers or on other machines, not as processes of this machine."""
         return any(self.executor_for(task).kind not in LOCAL_KINDS for task in TASKS)
 
     @property
@@ -102,15 +102,15 @@ class ClusterConfig(Document):
 
     @property
     def world_size(self) -> int | None:
-        """Processes of the training task, or None where the recipe decides."""
+        """Total processes of the training task, or None if the recipe decides."""
         return self.processes("train").world_size
 
     def place_of(self, task: Task) -> str:
-        """Return where the executor of a task stands in the file."""
+        """Return the dotted path of a task's executor in the file."""
         return f"tasks.{task}.executor" if getattr(self.tasks, task).executor else "executor"
 
     def processes(self, task: Task, num_gpus: int | None = None) -> Processes:
-        """Return how many nodes and processes a task gets; `num_gpus`, the recipe's, fills what the file leaves open.
+        """Return the nodes and processes of a task; `num_gpus` (the recipe's) fills what the file does not set.
 
         Raises:
             ConfigError: the GPUs do not fill whole nodes.
@@ -119,12 +119,12 @@ class ClusterConfig(Document):
         return processes_of(self.executor_for(task), task, num_gpus, own_fields=own, place=self.place_of(task))
 
     def shown(self) -> dict[str, Any]:
-        """Return what was written as plain values, with secrets hidden."""
+        """Return the file's values as plain values, with secrets hidden."""
         values: dict[str, Any] = hide_secrets(written(self))
         return values
 
     def executor_for(self, task: Task) -> Executor:
-        """Return the executor of one task: the cluster's with the task's own fields and variables laid over it."""
+        """Return the executor of one task: the cluster's, overridden by the task's own fields and variables."""
         own: TaskConfig = getattr(self.tasks, task)
         if not own.executor and not own.env_vars:
             return self.executor
@@ -147,7 +147,7 @@ def load_cluster(
         overrides: dotted path -> value, e.g. `{"executor.nodes": 4}`.
 
     Raises:
-        ConfigError: when it cannot be found or read, or says something unknown or impossible.
+        ConfigError: it cannot be found or read, or has an unknown field or an impossible value.
     """
     if isinstance(target, Mapping):
         cluster = ClusterConfig.from_mapping(target)
@@ -170,14 +170,14 @@ def _load(target: str) -> ClusterConfig:
 
 
 def cluster_error(error: ValidationError, model: type[BaseModel], *, place: str) -> ConfigError:
-    """Return one ConfigError with a line for every wrong field; the executor stands at `place` in the file."""
+    """Return one ConfigError with a line for every wrong field; `place` is the executor's dotted path in the file."""
     return config_error(error, model, what="cluster file", option="--cluster-set", moved=("executor", place))
 
 
 def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `values` with those of `over` laid over them, section by section.
+    """Return `values` overridden by those of `over`, section by section.
 
-    Another `kind` begins anew, and another class of `kind: nemo_run`.
+    A section with another `kind`, or another class of `kind: nemo_run`, is replaced as a whole.
 
     `{kind: slurm, time: 60, env_vars: {A: 1}}` and `{env_vars: {B: 2}}` give
     `{kind: slurm, time: 60, env_vars: {A: 1, B: 2}}`.
@@ -196,7 +196,7 @@ def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
 
 
 def _executor_faults(executor: Executor, task: Task) -> Iterator[str]:
-    """Yield why no launch could use the executor of a task as it is; each begins with the field."""
+    """Yield the reasons why a launch cannot use the executor of a task; each starts with the field."""
     yield from _choice_faults(executor, "launcher", executor.launcher.kind, executor.facts.launchers)
     if not isinstance(executor, NemoRunExecutor) or "packager" in executor.model_fields_set:  # else the class's own
         yield from _choice_faults(executor, "packager", executor.packager.kind, executor.facts.packagers)
@@ -205,7 +205,7 @@ def _executor_faults(executor: Executor, task: Task) -> Iterator[str]:
     elif executor.packager.symlink_from_remote_dir is not None:
         yield (
             f"packager.symlink_from_remote_dir is {executor.packager.symlink_from_remote_dir!r}; only slurm "
-            f"has it, {executor.kind} would ignore it. Remove it."
+            f"supports it, {executor.kind} would ignore it. Remove it."
         )
     is_launched = executor.launcher.kind in PROCESS_LAUNCHERS
     if isinstance(executor, LocalFields) and (executor.nodes or 1) > 1 and not is_launched:
@@ -219,7 +219,7 @@ def _choice_faults(executor: Executor, field: str, kind: str, allowed: tuple[str
     if kind not in allowed:
         others = [name for name, facts in FACTS.items() if kind in getattr(facts, f"{field}s")]
         yield (
-            f"{field}.kind is {kind}; nemo-run has it for {', '.join(others)}, not for {executor.kind}. "
+            f"{field}.kind is {kind}; nemo-run supports it for {', '.join(others)}, not for {executor.kind}. "
             f"Allowed here: {', '.join(allowed)}. Use one of these."
         )
 
@@ -228,18 +228,18 @@ def _slurm_faults(executor: SlurmExecutor, task: Task) -> Iterator[str]:
     for name in ("heterogeneous", "het_group_indices"):
         if getattr(executor, name):
             yield (
-                f"{name} is {getattr(executor, name)}; nemo-run makes a heterogeneous job of a group of tasks, and "
-                "every task of a launch is a job of its own. Remove it."
+                f"{name} is {getattr(executor, name)}; heterogeneous jobs need a group of tasks, and "
+                "a launch submits every task as its own job. Remove it."
             )
     if task == "train" and executor.launcher.kind == "slurm_ray":
         yield (
-            "launcher.kind is slurm_ray; it runs the command on one node alone, and training needs one process for "
-            "each GPU. Set it for build: tasks.build.executor.launcher."
+            "launcher.kind is slurm_ray; it runs the command on one node only, and training needs one process per "
+            "GPU. Set it for build: tasks.build.executor.launcher."
         )
     if task == "train" and executor.array is not None and not executor.array.isdigit():
         indices, _, at_once = executor.array.partition("%")
         if at_once != "1":
             yield (
                 f"array is {executor.array!r}; its jobs would train at the same time and write the same checkpoints. "
-                f"Allowed: one at a time, each resumes from the last checkpoint. Write {indices}%1."
+                f"Allowed: one at a time, so that each resumes from the last checkpoint. Write {indices}%1."
             )

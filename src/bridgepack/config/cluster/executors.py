@@ -1,4 +1,4 @@
-"""Every kind of executor by its name; those on this machine are here: a process, torchrun, Docker."""
+"""Every executor kind by name; defines the local ones: a process, torchrun, Docker."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,17 +23,17 @@ _FACTS = Facts(
 
 
 class LocalFields(ExecutorSection):
-    """What both ways to run on this machine have."""
+    """Fields of both local executors."""
 
     ntasks_per_node: Count | None = None
-    """Processes that torchrun starts; by default as many as the recipe needs GPUs, one without torchrun."""
+    """Processes that torchrun starts; by default one per GPU of the recipe, without torchrun one."""
     nodes: Count | None = None
     """Machines that torchrun waits for; by default 1. With more, start the launch on each of them, with MASTER_ADDR,
     MASTER_PORT and NODE_RANK set."""
 
 
 class LocalExecutor(LocalFields):
-    """Processes on this machine; without a launcher one process for each task."""
+    """Processes on this machine; without a launcher, one process per task."""
 
     FACTS: ClassVar[Facts] = replace(_FACTS, title="one process on this machine")
 
@@ -41,7 +41,7 @@ class LocalExecutor(LocalFields):
 
 
 class TorchrunExecutor(LocalFields):
-    """torchrun on this machine: one process for each GPU of the recipe."""
+    """torchrun on this machine: one process per GPU of the recipe."""
 
     FACTS: ClassVar[Facts] = replace(_FACTS, launchers=("torchrun", "fault_tolerance"))
 
@@ -64,27 +64,27 @@ class DockerExecutor(ExecutorSection):
     container_image: Text
     """Image of the container."""
     ntasks_per_node: Count | None = None
-    """Processes that torchrun starts; by default one for each GPU."""
+    """Processes that torchrun starts; by default one per GPU."""
     runtime: Text | None = None
-    """Runtime of Docker, e.g. `nvidia`."""
+    """Docker runtime, e.g. `nvidia`."""
     num_gpus: Annotated[int, Field(ge=-1, strict=True)] | None = None
-    """GPUs of the container, -1 for all; by default as many as the recipe needs. `build` and `check` get none."""
+    """GPUs of the container, -1 for all; by default those that the recipe needs. `build` and `check` get none."""
     shm_size: Text | None = None
     """Size of /dev/shm, e.g. `30g`."""
     ulimits: tuple[Text, ...] = ()
-    """Limits: `TYPE=SOFT[:HARD]`, e.g. `memlock=-1`."""
+    """Resource limits: `TYPE=SOFT[:HARD]`, e.g. `memlock=-1`."""
     ipc_mode: Text | None = None
     """IPC namespace, e.g. `host`."""
     healthcheck: FreeForm = Field(default_factory=dict)
-    """Health check, as docker-py takes it."""
+    """Health check, in docker-py's format."""
     privileged: Switch = False
     """Give the container extended privileges."""
     network: Text = "nemo_run"
-    """Network; nemo-run makes one of this name, `host` for that of the machine."""
+    """Docker network; nemo-run creates one of this name. `host` uses the machine's network."""
     additional_kwargs: FreeForm = Field(default_factory=dict)
-    """More arguments of docker-py's `containers.run`."""
+    """Further arguments of docker-py's `containers.run`."""
     volumes: tuple[Volume, ...] = ()
-    """Folders of this machine in the container: `SOURCE:TARGET[:FLAGS]`, e.g. `/data:/data:ro`."""
+    """Host folders mounted into the container: `SOURCE:TARGET[:FLAGS]`, e.g. `/data:/data:ro`."""
 
     def paths_on_nodes(self) -> tuple[str, ...] | None:
         """Return the targets of the volumes."""
@@ -103,9 +103,9 @@ EXECUTORS: Mapping[str, type[ExecutorSection]] = MappingProxyType(
         "nemo_run": NemoRunExecutor,
     }
 )
-#: What launches know of each kind, those among them that are short for `nemo_run` with a class.
+#: Facts about each kind, including those that are short for `nemo_run` with a class.
 FACTS: Mapping[str, Facts] = MappingProxyType(
     {kind: section.FACTS for kind, section in EXECUTORS.items() if kind != "nemo_run"} | dict(KNOWN)
 )
-#: Kinds whose tasks are processes of this machine, and see its files.
+#: Kinds whose tasks are processes of this machine and see its files.
 LOCAL_KINDS = frozenset({"local", "torchrun"})

@@ -1,4 +1,4 @@
-"""Any executor of nemo-run that has no kind of its own: the fields are those of its class, checked at the launch."""
+"""nemo-run executors without a kind of their own: the fields are those of the class, checked at the launch."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,15 +13,15 @@ from bridgepack.config.cluster.references import hide_secrets
 from bridgepack.config.cluster.values import is_inside
 from bridgepack.config.errors import shown
 
-#: Classes that have a kind of their own.
+#: Classes with their own kind.
 TYPED = MappingProxyType({"LocalExecutor": "local", "DockerExecutor": "docker", "SlurmExecutor": "slurm"})
 SKYPILOT = frozenset({"SkypilotExecutor", "SkypilotJobsExecutor"})
-#: Classes that start one process for each GPU of a node, whatever is said of processes.
+#: Classes that always start one process per GPU of a node, whatever the file sets.
 ONE_FOR_EACH_GPU = frozenset({"DGXCloudExecutor", "LeptonExecutor"})
 _FACTS = Facts(class_name="", title="", nodes="nodes", processes="nprocs_per_node", gpus="gpus_per_node")
 _SKYPILOT = Facts(
     class_name="SkypilotExecutor",
-    title="a cluster that SkyPilot makes",
+    title="a cluster that SkyPilot creates",
     extra="skypilot",
     packagers=("git_archive",),
     nodes="num_nodes",
@@ -29,7 +29,7 @@ _SKYPILOT = Facts(
     gpus="gpus_per_node",
     gpu_only=("gpus", "instance_type", "network_tier"),
 )
-#: What launches know of classes besides their signatures, by a short name that is a `kind` too.
+#: Facts about classes besides their signatures, by the short name that is also a `kind`.
 KNOWN: Mapping[str, Facts] = MappingProxyType(
     {
         "skypilot": _SKYPILOT,
@@ -69,22 +69,22 @@ KNOWN: Mapping[str, Facts] = MappingProxyType(
     }
 )
 _OF_CLASS = {facts.class_name: facts for facts in KNOWN.values()}
-#: Names that fields of unknown classes have for nodes, processes of a node, and its GPUs.
+#: Field names of unknown classes for nodes, processes per node and GPUs per node.
 _NODES = ("nodes", "num_nodes")
 _PROCESSES = ("nprocs_per_node", "ntasks_per_node", "torchrun_nproc_per_node")
 _GPUS = ("gpus_per_node", "num_gpus")
-#: Fields with volumes, and the names of what says where one is mounted, the first that there is.
+#: Fields with volumes, and the keys of the mount path; the first that exists counts.
 _VOLUMES = ("volume_mounts", "pvcs", "mounts")
 _MOUNTED_AT = ("mountPath", "mount_path", "path")
 
 
 class NemoRunExecutor(ExecutorSection):
-    """Any other executor of nemo-run. Every more field is one of its class, with the name that it has there."""
+    """Any other executor of nemo-run. All further fields are passed to its class under the same names."""
 
     model_config = ConfigDict(extra="allow")
 
     kind: Literal["nemo_run", "skypilot", "skypilot_jobs", "kubeflow", "kuberay", "dgxcloud", "lepton"]
-    """`nemo_run`; the others are short for it with their class."""
+    """`nemo_run`, with `class`; the other kinds are short for `nemo_run` with that class."""
     class_: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")] | None = Field(
         default=None,
         alias="class",
@@ -95,7 +95,7 @@ class NemoRunExecutor(ExecutorSection):
 
     @property
     def facts(self) -> Facts:
-        """What launches know of the class; of an unknown one, what its fields are called in the file."""
+        """Facts about the class; for an unknown class, the names of its fields in the file."""
         known = self._known()
         if known is not None:
             return known
@@ -106,16 +106,16 @@ class NemoRunExecutor(ExecutorSection):
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The fields of the class that the file sets."""
+        """The class's fields that the file sets."""
         return self.model_extra or {}
 
     def _known(self) -> Facts | None:
         return KNOWN.get(self.kind) if self.class_ is None else _OF_CLASS.get(self.class_)
 
     def paths_on_nodes(self) -> tuple[str, ...] | None:
-        """Return where volumes are mounted; None where no field is known to say it."""
+        """Return the mount paths of volumes; None if no known field tells them."""
         if self.facts.class_name in SKYPILOT:
-            return tuple(self.value("storage_mounts") or ()) or None  # the disk of a machine is all that a task has
+            return tuple(self.value("storage_mounts") or ()) or None  # without them a task has only its machine's disk
         volumes = [volume for name in _VOLUMES for volume in self.value(name) or () if isinstance(volume, Mapping)]
         found = [next((volume[name] for name in _MOUNTED_AT if name in volume), None) for volume in volumes]
         if self.facts.class_name == "KubeflowExecutor":
@@ -150,12 +150,12 @@ class NemoRunExecutor(ExecutorSection):
                 yield f"{name} is {shown(count)}; allowed: a whole number, at least {least}. Correct it."
         folder, paths = self.value(facts.job_folder), self.paths_on_nodes() or ()
         if folder is not None and not any(is_inside(str(folder), path) for path in paths):
-            # nemo-run could not copy the files of the jobs
+            # otherwise nemo-run cannot copy the files of the jobs
             yield (
-                f"{facts.job_folder} is {folder!r}; it lies on no volume ({', '.join(paths) or 'there is none'}). "
-                f"Add the volume that it lies on."
+                f"{facts.job_folder} is {folder!r}; it is on no volume ({', '.join(paths) or 'there is none'}). "
+                f"Add the volume that holds it."
             )
 
     def __repr_args__(self) -> Any:
-        """Return what repr shows: everything but secrets."""
+        """Return what repr shows: everything except secrets."""
         return hide_secrets(dict(super().__repr_args__())).items()

@@ -1,4 +1,4 @@
-"""What starts the processes of a task on a node: nemo-run's launchers."""
+"""nemo-run's launchers, which start the processes of a task on a node."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -14,11 +14,11 @@ class LauncherSection(Section):
     nsys_profile: Switch = False
     """Run the task under `nsys profile`."""
     nsys_folder: Text = "nsys_profile"
-    """Folder of the profiles, in the job's folder."""
+    """Folder of the profiles, relative to the job's folder."""
     nsys_filename: Text = "profile_%p"
-    """Name of a profile; `%p` is the process id."""
+    """File name of a profile; `%p` is the process id."""
     nsys_trace: tuple[Text, ...] = ("nvtx", "cuda")
-    """What is traced."""
+    """APIs to trace."""
     nsys_extra_args: tuple[Text, ...] = (
         "--force-overwrite=true",
         "--capture-range=cudaProfilerApi",
@@ -26,51 +26,51 @@ class LauncherSection(Section):
         "--cuda-graph-trace=node",
         "--cuda-event-trace=false",
     )
-    """More arguments of nsys."""
+    """Further arguments of nsys."""
     nsys_gpu_metrics: Switch = False
-    """Collect metrics of the GPUs. Only on Slurm."""
+    """Collect GPU metrics. Only on Slurm."""
 
 
 class NoLauncher(LauncherSection):
-    """The executor starts the command itself: srun one process for each task, the others one on each node."""
+    """The executor starts the command itself: srun one process per Slurm task, the others one per node."""
 
     kind: Literal["none"]
 
 
 class TorchrunLauncher(LauncherSection):
-    """torchrun starts the processes of a node."""
+    """torchrun starts the processes of each node."""
 
     kind: Literal["torchrun"]
     rdzv_backend: Text = "c10d"
-    """How the nodes find each other."""
+    """Rendezvous backend."""
     rdzv_port: Port = 29500
-    """Port on the first node; a single node takes any free one."""
+    """Rendezvous port on the first node; a single node uses any free port."""
     rdzv_id: int | None = None
-    """Number of the meeting of the nodes; by default a random one."""
+    """Rendezvous id; random by default."""
 
 
 class FaultToleranceLauncher(LauncherSection):
-    """ft_launcher of nvidia-resiliency-ext: torchrun that watches the ranks and starts them again."""
+    """ft_launcher of nvidia-resiliency-ext: a torchrun that monitors the ranks and restarts them."""
 
     kind: Literal["fault_tolerance"]
     rdzv_backend: Text = "c10d"
-    """How the nodes find each other."""
+    """Rendezvous backend."""
     rdzv_port: Port = 29500
-    """Port on the first node."""
+    """Rendezvous port on the first node."""
     rdzv_id: int | None = None
-    """Number of the meeting of the nodes; by default a random one."""
+    """Rendezvous id; random by default."""
     workload_check_interval: Seconds | None = None
-    """Seconds between looks at the ranks."""
+    """Seconds between checks of the ranks."""
     initial_rank_heartbeat_timeout: Seconds | None = None
-    """Seconds until the first sign of life of a rank."""
+    """Timeout in seconds until a rank's first heartbeat."""
     rank_heartbeat_timeout: Seconds | None = None
-    """Seconds between signs of life of a rank."""
+    """Timeout in seconds between a rank's heartbeats."""
     rank_termination_signal: Text | None = None
     """Signal that ends a rank, e.g. `SIGKILL`."""
     log_level: Text | None = None
-    """Level of the launcher's log, e.g. `INFO`."""
+    """Log level of the launcher, e.g. `INFO`."""
     max_restarts: NotNegative | None = None
-    """Times that the ranks are started again inside one job."""
+    """Maximum restarts of the ranks within one job."""
 
 
 class SlurmTemplateLauncher(LauncherSection):
@@ -78,11 +78,11 @@ class SlurmTemplateLauncher(LauncherSection):
 
     kind: Literal["slurm_template"]
     template_path: Text | None = None
-    """File with the template: an absolute path, or the name of one that nemo-run brings."""
+    """Template file: an absolute path, or the name of a template that comes with nemo-run."""
     template_inline: Text | None = None
-    """The template itself. nemo-run escapes what it fills in as if for HTML: write `{{ command | safe }}`."""
+    """The template itself. nemo-run HTML-escapes inserted values: write `{{ command | safe }}`."""
     template_vars: dict[str, Any] = Field(default_factory=dict)
-    """Values of the template's variables besides `command`."""
+    """Values of the template variables other than `command`."""
 
     @model_validator(mode="after")
     def _check_one_template(self) -> Self:
@@ -93,11 +93,11 @@ class SlurmTemplateLauncher(LauncherSection):
 
 
 class SlurmRayLauncher(LauncherSection):
-    """A Ray cluster on the nodes of a Slurm job; the command runs on its head alone. For `build`, not for training."""
+    """A Ray cluster on the nodes of a Slurm job; the command runs only on the head. For `build`, not for training."""
 
     kind: Literal["slurm_ray"]
     gcs_server_port: Port = 6379
-    """Port of Ray's head."""
+    """Port of the Ray head."""
     dashboard_port: Port = 8265
     """Port of the dashboard."""
     object_manager_port: Port = 8076
@@ -111,13 +111,13 @@ class SlurmRayLauncher(LauncherSection):
     metrics_port: Port = 9002
     """Port of the metrics."""
     display_nvidia_smi_output: Switch = False
-    """Print what nvidia-smi says on each node first."""
+    """Print the output of nvidia-smi on each node at the start."""
     head_setup: Text | None = None
-    """Shell commands on the head once all workers are there."""
+    """Shell commands to run on the head when all workers have joined."""
     head_init_wait_time: NotNegative = 10
-    """Seconds between looks whether all workers are there."""
+    """Seconds between checks that all workers have joined."""
     worker_init_wait_time: NotNegative = 60
-    """Seconds that a worker waits for the head to start."""
+    """Seconds that a worker waits for the head."""
     env_vars: dict[str, str] | None = None
     """Environment variables of the Ray processes."""
 
@@ -126,5 +126,5 @@ Launcher = Annotated[
     NoLauncher | TorchrunLauncher | FaultToleranceLauncher | SlurmTemplateLauncher | SlurmRayLauncher,
     Field(discriminator="kind"),
 ]
-#: Launchers that start several processes on a node themselves.
+#: Launchers that start several processes per node themselves.
 PROCESS_LAUNCHERS = frozenset({"torchrun", "fault_tolerance"})

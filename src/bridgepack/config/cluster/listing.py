@@ -1,4 +1,4 @@
-"""What each kind of executor can be told: fields with types, defaults and meanings, as data."""
+"""The fields of every executor kind, with types, defaults and meanings, as data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
@@ -23,38 +23,38 @@ class ListedField:
     """One field."""
 
     name: str  #: as in the file
-    type: str  #: what it takes, in words
-    default: Any  #: as in YAML; None where it is required or empty
+    type: str  #: accepted type, in words
+    default: Any  #: as in YAML; None if the field is required or empty
     is_required: bool  #: whether the file must have it
     meaning: str  #: its docstring on one line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedSection:
-    """One kind of a section: an executor, launcher, packager or tunnel."""
+    """One section kind: an executor, launcher, packager or tunnel."""
 
     kind: str  #: its name in the file
-    title: str  #: what it is
-    nemo_run_class: str  #: class of nemo-run that it becomes, or "" for a part
-    needs: str | None  #: extra of nemo-run that it needs, or None
-    no_launch: str  #: why no launch can use it, or ""
+    title: str  #: short description
+    nemo_run_class: str  #: nemo-run class that it becomes; "" for a part of an executor
+    needs: str | None  #: nemo-run extra that it needs, or None
+    no_launch: str  #: why launches cannot use it, or ""
     fields: tuple[ListedField, ...]  #: in the file's order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExecutorListing:
-    """Every executor and every part that an executor's field can be."""
+    """Every executor kind, and every kind of its nested sections."""
 
-    executors: tuple[ListedSection, ...]  #: one for each kind, then one for each class that `kind: nemo_run` can name
-    #: `launcher`, `packager`, `tunnel` -> one for each kind; `job_details` -> the one
+    executors: tuple[ListedSection, ...]  #: one per kind, then one per class that `kind: nemo_run` can name
+    #: `launcher`, `packager`, `tunnel` -> one per kind; `job_details` -> its only section
     parts: dict[str, tuple[ListedSection, ...]]
 
 
 def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:
-    """Return every kind of executor with its fields, types, defaults and meanings; needs no nemo-run.
+    """Return every executor kind with its fields, types, defaults and meanings; works without nemo-run.
 
     Args:
-        classes: those of the installed nemo-run, which only a launch can ask.
+        classes: executor classes of the installed nemo-run, if it is installed.
     """
     other = Facts(class_name="", title="any other executor, by its class")
     facts = {kind: FACTS.get(kind, other) for kind in EXECUTORS}
@@ -75,7 +75,7 @@ def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:
 
 
 def listed(model: type[BaseModel], *, kind: str, title: str, facts: Facts | None = None) -> ListedSection:
-    """Return a kind of a section with the fields of its model; `facts` are of the class that it becomes, if any."""
+    """Return one section kind with the fields of its model; `facts` describe the nemo-run class it becomes, if any."""
     return ListedSection(
         kind=kind,
         title=title,
@@ -102,9 +102,9 @@ def _kind(model: type[BaseModel]) -> str:
 
 
 def _type_in_words(annotation: Any) -> str:
-    """Return what a field takes, in words: `text`, `whole number`, `list of text`, `launcher`.
+    """Return the accepted type of a field in words: `text`, `whole number`, `list of text`, `launcher`.
 
-    The sections of a union are named by their kinds: `none | torchrun`.
+    Sections of a union are listed by kind: `none | torchrun`.
     """
     return " | ".join(dict.fromkeys(map(_one_type_in_words, alternatives(annotation))))
 

@@ -1,4 +1,4 @@
-"""What is no mistake in a cluster file but may surprise."""
+"""Notes on cluster settings that are valid but may surprise."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ from bridgepack.config.cluster.values import is_inside
 
 _SAFER = MappingProxyType(
     {
-        "SlurmExecutor": "sbatch hands on the variables of its own environment: export it where sbatch runs.",
+        "SlurmExecutor": "sbatch passes on its own environment: export the variable where sbatch runs.",
         "KubeflowExecutor": "Use env_list with valueFrom.secretKeyRef.",
     }
 )
@@ -23,7 +23,7 @@ _SAFER_ELSEWHERE = "Keep it in a file that the nodes read."
 
 
 def cluster_notes(cluster: ClusterConfig) -> tuple[str, ...]:
-    """Return what is no mistake in a cluster but may surprise: one text for each."""
+    """Return one note for each setting that is valid but may surprise."""
     return tuple(dict.fromkeys(_notes(cluster)))
 
 
@@ -32,7 +32,7 @@ def _notes(cluster: ClusterConfig) -> Iterator[str]:
     kinds = sorted({executor.title for executor in executors.values()})
     if len(kinds) > 1:
         yield (
-            f"Tasks run on {' and '.join(kinds)}: workspace {cluster.workspace_path} has to be the same folder there."
+            f"Tasks run on {' and '.join(kinds)}: workspace {cluster.workspace_path} must be the same folder on both."
         )
     for task, executor in executors.items():
         place = cluster.place_of(task)
@@ -46,21 +46,21 @@ def _notes(cluster: ClusterConfig) -> Iterator[str]:
         for note in (*_variable_notes(executor), *(_process_notes(executor) if task == "train" else ()), *notes):
             yield f"{place}{note}"
     for path in plain_secrets(cluster.model_dump(mode="python", exclude_unset=True)):
-        yield f"{path} is written out. Write ${{env:NAME}}, and set that variable where you launch."
+        yield f"{path} is a secret in plain text. Write ${{env:NAME}}, and set that variable where you launch."
     train = executors.get("train")
     if cluster.python != "python" and train is not None and train.launcher.kind in PROCESS_LAUNCHERS:
-        yield f"python is {cluster.python}; {train.launcher.kind} takes the Python of the command that PATH has."
+        yield f"python is {cluster.python}; {train.launcher.kind} uses the Python of the launcher command in PATH."
 
 
 def _workspace_notes(executor: Executor, workspace: str, place: str) -> Iterator[str]:
     paths = executor.paths_on_nodes()
     if paths is not None and not any(is_inside(workspace, path) for path in paths):
         yield (
-            f"{place}: workspace {workspace} lies in no folder that the container shares "
+            f"{place}: workspace {workspace} is in no folder that the container mounts "
             f"({', '.join(paths) or 'nothing'}); what a task writes there is lost. Mount it under the same path."
         )
     if executor.facts.class_name in SKYPILOT and paths is None:
-        yield f"{place}: workspace {workspace} is on the disk of one machine. Put it on a storage of storage_mounts."
+        yield f"{place}: workspace {workspace} is on the local disk of one machine. Put it on a storage_mounts storage."
 
 
 def _variable_notes(executor: Executor) -> Iterator[str]:

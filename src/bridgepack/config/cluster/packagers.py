@@ -1,4 +1,4 @@
-"""How code reaches the nodes: nemo-run's packagers."""
+"""nemo-run's packagers, which copy code to the nodes."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ class PackagerSection(Section):
     """Fields that every packager of nemo-run has."""
 
     debug: Switch = False
-    """Start the task with PyTorch's flags for debugging: CUDA_LAUNCH_BLOCKING, TORCH_DISTRIBUTED_DEBUG and others. Only
-    with the launchers torchrun and fault_tolerance. Slow."""
+    """Set PyTorch's debugging flags: CUDA_LAUNCH_BLOCKING, TORCH_DISTRIBUTED_DEBUG and others. Slow. Only with the
+    launchers torchrun and fault_tolerance."""
     symlink_from_remote_dir: Text | None = None
-    """Folder on the cluster that already has the code; it is linked instead of packaging anything. Only on Slurm; not
+    """Folder on the cluster that already has the code; it is symlinked instead of packaging. Only on Slurm, and not
     with `none`."""
 
 
 class NoPackager(PackagerSection):
-    """Nothing is sent; the image or the environment on the nodes has the code."""
+    """No code is copied; the image or environment on the nodes already has it."""
 
     kind: Literal["none"]
 
 
 class GitArchivePackager(PackagerSection):
-    """What is committed in the git repository of the current folder; changes that are not committed stay behind."""
+    """The committed files of the git repository in the current folder; uncommitted changes are not included."""
 
     kind: Literal["git_archive"]
     basepath: MaybeEmpty = ""
-    """Repository to package; by default that of the current folder."""
+    """Path of the repository; by default that of the current folder."""
     subpath: MaybeEmpty = ""
-    """Folder of the repository to package; it becomes the working folder of the task."""
+    """Subfolder of the repository to package; it becomes the task's working folder."""
     ref: Text = "HEAD"
     """Branch, tag or commit."""
     include_submodules: Switch = True
-    """Package submodules too."""
+    """Also package submodules."""
     include_pattern: MaybeEmpty | tuple[MaybeEmpty, ...] = ""
-    """Files to package besides the committed ones: what `find` is given, or a list of these."""
+    """Further files to package: arguments of `find`, or a list of these."""
     include_pattern_relative_path: MaybeEmpty | tuple[MaybeEmpty, ...] = ""
-    """Folder that the paths of `include_pattern` are relative to; as many as there are patterns."""
+    """Folder that the paths of `include_pattern` are relative to; one per pattern."""
     check_uncommitted_changes: Switch = False
-    """Refuse when the repository has changes that are not committed."""
+    """Refuse if the repository has uncommitted changes."""
     check_untracked_files: Switch = False
-    """Refuse when the repository has files that git does not know."""
+    """Refuse if the repository has untracked files."""
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
@@ -60,9 +60,9 @@ class PatternPackager(PackagerSection):
 
     kind: Literal["pattern"]
     include_pattern: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
-    """What `find` is given: best an absolute path; or a list of these."""
+    """Arguments of `find`, best an absolute path; or a list of these."""
     relative_path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
-    """Folder that the paths in the package are relative to; as many as there are patterns."""
+    """Folder that the paths in the package are relative to; one per pattern."""
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
@@ -77,7 +77,7 @@ class HybridPackager(PackagerSection):
     sub_packagers: Annotated[dict[Text, SubPackager], Field(min_length=1)]
     """Folder in the package -> the packager that fills it."""
     extract_at_root: Switch = False
-    """Put the files of every packager at the root of the package, not into its folder."""
+    """Extract the files of every packager at the package root instead of its folder."""
 
 
 SubPackager = Annotated[GitArchivePackager | PatternPackager | HybridPackager, Field(discriminator="kind")]
@@ -89,6 +89,6 @@ def _check_same_length(names: tuple[str, str], *values: str | tuple[str, ...]) -
     numbers = [1 if isinstance(value, str) else len(value) for value in values]
     if numbers[0] != numbers[1]:
         raise ValueError(
-            f"{names[0]} has {numbers[0]} and {names[1]} has {numbers[1]}; allowed: as many of one as of the other. "
-            f"Give each pattern its folder."
+            f"{names[0]} has {numbers[0]} and {names[1]} has {numbers[1]}; allowed: equal numbers. "
+            f"Give one folder per pattern."
         )

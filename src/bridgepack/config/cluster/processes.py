@@ -1,4 +1,4 @@
-"""How many nodes and processes a task gets: as the file says, else from the GPUs that the recipe is made for."""
+"""Nodes and processes of a task: from the cluster file, else from the recipe's GPUs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.errors import ConfigError
 
-#: The most GPUs that are taken for those of one node without being told.
+#: Maximum GPUs assumed to fit one node when the file does not say.
 MOST_GPUS_OF_A_NODE = 8
 
 
@@ -18,14 +18,14 @@ MOST_GPUS_OF_A_NODE = 8
 class Processes:
     """Nodes and processes of a task."""
 
-    num_nodes: int | None  #: nodes, or None where neither file nor recipe says
-    num_per_node: int | None  #: processes on each, or None
-    gpus_per_node: int | None  #: GPUs to ask for on each node; None to ask for none, -1 for all
-    has_process_launcher: bool  #: whether torchrun or ft_launcher starts the processes of a node
+    num_nodes: int | None  #: nodes, or None if neither file nor recipe sets them
+    num_per_node: int | None  #: processes per node, or None
+    gpus_per_node: int | None  #: GPUs to request per node; None to request none, -1 for all
+    has_process_launcher: bool  #: torchrun or ft_launcher starts the processes of a node
 
     @property
     def world_size(self) -> int | None:
-        """Processes in all, or None where they are not known."""
+        """Total number of processes, or None if unknown."""
         if self.num_nodes is None or self.num_per_node is None:
             return None
         return self.num_nodes * self.num_per_node
@@ -34,9 +34,9 @@ class Processes:
 def processes_of(
     executor: Executor, task: Task, num_gpus: int | None, *, own_fields: Collection[str], place: str
 ) -> Processes:
-    """Return the processes of a task on its executor, whose `own_fields` were written for this task alone.
+    """Return the processes of a task on its executor; `own_fields` are the fields set for this task only.
 
-    `num_gpus` are those that the recipe is made for; `place`, where the executor stands in the file, is for messages.
+    `num_gpus` is the recipe's number of GPUs; `place`, the executor's dotted path in the file, is for messages.
 
     Raises:
         ConfigError: the GPUs do not fill whole nodes, or `build` or `check` would be more than one process.
@@ -48,7 +48,7 @@ def processes_of(
     per_node = processes or gpus
     sizes: tuple[int | None, int | None]
     if not is_launched and not isinstance(executor, SlurmExecutor):
-        sizes = nodes or 1, 1  # nothing there starts more than one process on a node
+        sizes = nodes or 1, 1  # such executors start one process per node
     elif num_gpus is None or (nodes and per_node):
         sizes = nodes, per_node
     elif nodes is None and per_node is not None and num_gpus <= per_node:
@@ -64,14 +64,14 @@ def processes_of(
 
 
 def _one_process(executor: Executor, task: Task, own_fields: Collection[str], place: str) -> Processes:
-    """Return one process, with the GPUs that were asked for this task alone."""
+    """Return one process, with the GPUs requested for this task only."""
     launcher, facts = executor.launcher.kind, executor.facts
     limited = {facts.processes, "torchrun_nproc_per_node", *([] if launcher == "slurm_ray" else [facts.nodes])}
     for name in sorted(limited & set(own_fields)):
         value = executor.value(name)
         if value not in {None, 1}:
             raise ConfigError(
-                f"{place}.{name} is {value}; allowed: 1. {task} is one process; more would write the same files. "
+                f"{place}.{name} is {value}; allowed: 1. {task} is one process; several would write the same files. "
                 f"Remove it."
             )
     nodes, gpus = (executor.value(name) if name in own_fields else None for name in (facts.nodes, facts.gpus))
@@ -84,7 +84,7 @@ def _one_process(executor: Executor, task: Task, own_fields: Collection[str], pl
 
 
 def _as_written(executor: Executor, is_launched: bool) -> tuple[int | None, int | None, int | None]:
-    """Return what the file says: nodes, processes of a node, GPUs of a node; each or None."""
+    """Return (nodes, processes per node, GPUs per node) from the file; None where it sets none."""
     facts = executor.facts
     nodes, processes, gpus = (executor.value(name) for name in (facts.nodes, facts.processes, facts.gpus))
     if executor.kind in LOCAL_KINDS or not facts.nodes:
@@ -99,27 +99,27 @@ def _as_written(executor: Executor, is_launched: bool) -> tuple[int | None, int 
 
 
 def _filled(nodes: int | None, per_node: int | None, num_gpus: int, executor: Executor, place: str) -> tuple[int, int]:
-    """Return nodes and processes of a node where the file leaves one or both to the recipe's GPUs."""
+    """Return (nodes, processes per node), derived from the recipe's GPUs where the file does not set them."""
     facts = executor.facts
     if nodes is None and per_node is None and (num_gpus <= MOST_GPUS_OF_A_NODE or executor.kind in LOCAL_KINDS):
         return 1, num_gpus
     if nodes is None and per_node is None:
         raise ConfigError(
-            f"{place}.{facts.gpus} is not set; the recipe is made for {num_gpus} GPUs, which are more than "
-            f"one node has in general. Set it to the GPUs of a node, e.g. {facts.gpus}: 8."
+            f"{place}.{facts.gpus} is not set; the recipe needs {num_gpus} GPUs, more than one node "
+            f"usually has. Set it to the GPUs per node, e.g. {facts.gpus}: 8."
         )
     known = nodes or per_node or 1
     if num_gpus % known:
-        what = f"{place}.{facts.nodes} is {nodes}" if nodes else f"{place} has {known} GPUs or processes on a node"
+        what = f"{place}.{facts.nodes} is {nodes}" if nodes else f"{place} has {known} GPUs or processes per node"
         raise ConfigError(
-            f"{what}; the recipe is made for {num_gpus} GPUs, which do not fill equal nodes of that. Set "
+            f"{what}; the recipe needs {num_gpus} GPUs, which do not fill equal nodes. Set "
             f"{facts.nodes} and {facts.processes}, or change the recipe's topology."
         )
     return (known, num_gpus // known) if nodes else (num_gpus // known, known)
 
 
 def _gpus_to_ask_for(executor: Executor, processes: int | None, per_node: int | None) -> int | None:
-    """Return the GPUs of a node to ask for; processes without GPUs in the file are a cluster that counts none."""
+    """Return the GPUs to request per node; None if the file sets processes but no GPUs: its cluster counts none."""
     if not executor.facts.gpus:
         return None
     gpus: int | None = executor.value(executor.facts.gpus)

@@ -1,4 +1,4 @@
-"""Values that a cluster file does not hold but names: `${env:NAME}`; and values that nobody is shown."""
+"""References to environment variables (`${env:NAME}`) in cluster files, and secrets that are never shown."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,19 +6,19 @@ from typing import Any
 
 from bridgepack.errors import ConfigError
 
-#: A value that is named.
+#: A reference.
 REFERENCE = re.compile(r"\$\{env:[^}]*\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_NAME = re.compile(r"(token(?!iz)|secret|passw|credential|api_?key|access_?key|private_?key|auth)", re.I)
-#: Names that look like those of secrets and are none: they name a secret that the platform keeps.
+#: Names that look like secrets but only name one that the platform stores.
 _NAMES_OF_SECRETS = frozenset({"image_pull_secrets", "secret_vars", "secretKeyRef", "secretName"})
 
 
 def resolve_references(value: Any, environment: Mapping[str, str], where: str) -> Any:
-    """Return plain values, at any depth, with every `${env:NAME}` replaced; they stand at the dotted path `where`.
+    """Return plain values with every `${env:NAME}` replaced, at any depth; `where` is their dotted path.
 
     Raises:
-        ConfigError: a variable is not set, or a reference names none.
+        ConfigError: a variable is not set, or a reference is malformed.
     """
 
     def resolve(text: str, path: str) -> str:
@@ -28,17 +28,17 @@ def resolve_references(value: Any, environment: Mapping[str, str], where: str) -
 
 
 def is_secret_name(name: str) -> bool:
-    """Say whether a variable or a field is a secret by its name."""
+    """Return whether the name of a variable or field marks a secret."""
     return bool(_SECRET_NAME.search(name))
 
 
 def hide_secrets(value: Any) -> Any:
-    """Return plain values with every secret replaced by `***`; references stay, they tell only a name."""
+    """Return plain values with every secret replaced by `***`; references stay, because they hold only a name."""
     return _with_texts(value, "", lambda text, path: "***" if _is_secret(text, path) else text)
 
 
 def plain_secrets(value: Any) -> list[str]:
-    """Return the dotted paths of secrets that are written out."""
+    """Return the dotted paths of secrets in plain text."""
     found: list[str] = []
 
     def look(text: str, path: str) -> str:
@@ -56,12 +56,12 @@ def _is_secret(text: str, path: str) -> bool:
 
 
 def _with_texts(value: Any, path: str, change: Callable[[str, str], str]) -> Any:
-    """Return plain values with each text changed; `change` takes it and its dotted path."""
+    """Return plain values with `change` applied to each text; `change` takes the text and its dotted path."""
     if isinstance(value, str):
         return change(value, path)
     if isinstance(value, Mapping):
         prefix = f"{path}." if path else ""
-        # Kubernetes writes a variable as {name: NAME, value: VALUE}; its name is what says what the value is.
+        # Kubernetes writes a variable as {name: NAME, value: VALUE}; the name tells whether the value is a secret.
         own_name = value.get("name") if isinstance(value.get("name"), str) else "value"
         names = {name: own_name if name == "value" else name for name in value}
         return {name: _with_texts(item, f"{prefix}{names[name]}", change) for name, item in value.items()}

@@ -1,4 +1,4 @@
-"""The Slurm executor, and how Slurm's commands are reached."""
+"""The Slurm executor, and the tunnels to Slurm's commands."""
 
 import re
 from typing import Annotated, Any, ClassVar, Literal
@@ -26,31 +26,31 @@ _GRES_GPUS = re.compile(r"(?:^|,)\s*gpu(?::[^:,]+)??(?::(\d+))?(?:\([^)]*\))?\s*
 
 
 class LocalTunnel(Section):
-    """The launching machine is a login node: sbatch is called on it."""
+    """The launching machine is a login node and calls sbatch itself."""
 
     kind: Literal["local"]
     job_dir: MaybeAbsolutePath = ""
-    """Folder of the jobs that all nodes see, absolute; by default `$NEMORUN_HOME/experiments`."""
+    """Absolute path of the job folder, visible to all nodes; by default `$NEMORUN_HOME/experiments`."""
 
 
 class SSHTunnel(Section):
-    """Slurm's commands are called over SSH on another machine."""
+    """Slurm's commands run over SSH on another machine."""
 
     kind: Literal["ssh"]
     host: Text
-    """Login node."""
+    """Host name of the login node."""
     user: Text
-    """User on it."""
+    """User name on the login node."""
     job_dir: AbsolutePath
-    """Folder of the jobs on the cluster, absolute, that all nodes see."""
+    """Absolute path of the job folder on the cluster, visible to all nodes."""
     port: Port | None = None
-    """Port of SSH; by default 22."""
+    """SSH port; by default 22."""
     identity: Text | None = None
-    """File of the private key; without it, and where no agent has a key, nemo-run asks for a password."""
+    """Private key file; without it and without a key in an SSH agent, nemo-run asks for a password."""
     shell: Text | None = None
     """Shell on the login node."""
     pre_command: Text | None = None
-    """Command before each of nemo-run's, e.g. `source /etc/profile`."""
+    """Command to run before each of nemo-run's commands, e.g. `source /etc/profile`."""
 
 
 Tunnel = Annotated[LocalTunnel | SSHTunnel, Field(discriminator="kind")]
@@ -62,13 +62,13 @@ class SlurmJobDetails(Section):
     job_name: Text | None = None
     """Name of the job; by default `ACCOUNT-ACCOUNT.TASK`, or with `job_name_prefix`."""
     folder: Text | None = None
-    """Folder of the output on the cluster; by default the job's."""
+    """Folder of the output on the cluster; by default the job's folder."""
     ray_log_prefix: Text = "ray-"
-    """Start of the names of Ray's logs."""
+    """Prefix of Ray's log names."""
 
 
 class SlurmExecutor(ExecutorSection):
-    """Jobs on a Slurm cluster, one for each task; with a container through pyxis."""
+    """Slurm jobs, one per task; containers through pyxis."""
 
     FACTS: ClassVar[Facts] = Facts(
         class_name="SlurmExecutor",
@@ -87,95 +87,94 @@ class SlurmExecutor(ExecutorSection):
     account: Text
     """Account that the jobs are charged to."""
     partition: Text | None = None
-    """Partition, or several with commas."""
+    """Partition, or several separated by commas."""
     job_name_prefix: Text | None = None
-    """Start of the names of the jobs."""
+    """Prefix of the job names."""
     time: SlurmTime = "00:10:00"
-    """Longest time of a job, as sbatch takes it. nemo-run's default is ten minutes."""
+    """Time limit of a job, in sbatch's format. nemo-run's default is 10 minutes."""
     nodes: Count | None = None
-    """Nodes of the training job; by default as many as the recipe's GPUs fill. `build` and `check` take one."""
+    """Nodes of the training job; by default as many as the recipe's GPUs fill. `build` and `check` use one."""
     ntasks_per_node: Count | None = None
-    """Processes on a node: ranks with srun; with torchrun the processes that it starts. By default one for each
-    GPU."""
+    """Processes per node: ranks with srun, or the processes that torchrun starts. By default one per GPU."""
     cpus_per_task: Count | None = None
-    """Cores of a process; srun is told too, which since Slurm 22.05 takes one core otherwise."""
+    """CPU cores per process. It is also passed to srun, which since Slurm 22.05 uses one core otherwise."""
     cpus_per_gpu: Count | None = None
-    """Cores for each GPU; Slurm wants `gpus_per_task` with it."""
+    """CPU cores per GPU; Slurm needs `gpus_per_task` with it."""
     gpus_per_node: Count | None = None
-    """GPUs of a node. Where the cluster has no GPUs as a resource to ask for, set `ntasks_per_node` instead."""
+    """GPUs per node. If GPUs are not a requestable resource of the cluster, set `ntasks_per_node` instead."""
     gpus_per_task: Count | None = None
-    """GPUs of a process."""
+    """GPUs per process."""
     qos: Text | None = None
     """Quality of service."""
     mem: TextOrNumber | None = None
-    """Memory of a node, e.g. `0` for all or `64G`."""
+    """Memory per node, e.g. `64G`, or `0` for all."""
     mem_per_gpu: TextOrNumber | None = None
-    """Memory for each GPU."""
+    """Memory per GPU."""
     mem_per_cpu: TextOrNumber | None = None
-    """Memory for each core."""
+    """Memory per CPU core."""
     comment: Text | None = None
     """Comment on the job."""
     constraint: Text | None = None
-    """Features that a node must have."""
+    """Required node features."""
     exclude: Text | None = None
-    """Nodes not to use."""
+    """Nodes to exclude."""
     gres: Text | None = None
-    """Generic resources of a node, e.g. `gpu:h100:8`."""
+    """Generic resources per node, e.g. `gpu:h100:8`."""
     signal: Text | None = None
-    """Signal before the time is over, e.g. `TERM@60`."""
+    """Signal to send before the time limit, e.g. `TERM@60`."""
     exclusive: Switch | Text | None = None
-    """`true` for whole nodes, or the way of sharing: `user`, `mcs`, `topo`."""
+    """`true` for whole nodes, or the sharing mode: `user`, `mcs`, `topo`."""
     array: SlurmArray | None = None
-    """Job array of the training job. `0-9%1` is ten jobs one after the other, each resumes from the last checkpoint;
-    several at once would write the same files."""
+    """Job array of the training job. `0-9%1` runs ten jobs one after another, each resuming from the last checkpoint;
+    concurrent jobs would write the same files."""
     open_mode: Literal["append", "truncate"] = "append"
-    """What happens to the output of a job that starts again."""
+    """What a restarted job does with its output file."""
     container_image: Text | None = None
-    """Image for pyxis: a registry path or a .sqsh file; without it the job runs in the environment of the nodes."""
+    """Image for pyxis: a registry path or a .sqsh file; without it, the job runs directly on the nodes."""
     container_mounts: tuple[Mount, ...] = ()
-    """Folders in the container: `SOURCE:TARGET[:FLAGS]`. A source `/$nemo_run/...` is in the job's folder."""
+    """Folders mounted into the container: `SOURCE:TARGET[:FLAGS]`. A source `/$nemo_run/...` is in the job's folder."""
     container_env: tuple[Text, ...] | None = None
-    """Variables of the node that win over those of the image."""
+    """Variables of the node that override those of the image."""
     additional_parameters: dict[str, Any] | None = None
-    """More parameters of sbatch, with `_` for `-`, e.g. `{mail_type: END}`."""
+    """Further sbatch parameters, with `_` for `-`, e.g. `{mail_type: END}`."""
     srun_args: tuple[Text, ...] | None = None
-    """More arguments of srun, e.g. `[--mpi=pmix]`."""
+    """Further srun arguments, e.g. `[--mpi=pmix]`."""
     heterogeneous: Switch = False
-    """Heterogeneous job. nemo-run makes one of a group of tasks; a launch has none, and refuses it."""
+    """Heterogeneous job. nemo-run needs a task group for it; a launch has none and refuses `true`."""
     memory_measure: Switch = False
-    """Run nvidia-smi beside the job."""
+    """Log nvidia-smi while the job runs."""
     job_details: SlurmJobDetails = SlurmJobDetails()
     """Name and output of the jobs."""
     tunnel: Tunnel = LocalTunnel(kind="local")
-    """How Slurm's commands are reached."""
+    """How to reach Slurm's commands."""
     dependencies: tuple[SlurmJob, ...] = ()
-    """Slurm jobs that the first task waits for; the tasks wait for one another in any case."""
+    """Slurm jobs that the first task waits for; the tasks always wait for one another."""
     dependency_type: Literal["after", "afterany", "afterok", "afternotok", "aftercorr", "afterburstbuffer"] = "afterok"
-    """What the first task waits for in `dependencies`. The tasks themselves always wait for the success of the one
-    before."""
+    """Condition on `dependencies` for the first task. Each further task always waits for the success of the previous
+    one."""
     torchrun_nproc_per_node: Count | None = None
-    """Processes that torchrun starts on a node; by default `ntasks_per_node`, else one for each GPU."""
+    """Processes that torchrun starts per node; by default `ntasks_per_node`, else one per GPU."""
     wait_time_for_group_job: NotNegative = 30
-    """Seconds between the parts of a group of tasks."""
+    """Seconds between the starts of the tasks in a group."""
     monitor_group_job: Switch = True
-    """End a group of tasks when one of them ends."""
+    """End a task group when one of its tasks ends."""
     monitor_group_job_wait_time: NotNegative = 60
-    """Seconds between looks at a group of tasks."""
+    """Seconds between checks of a task group."""
     setup_lines: Text | None = None
-    """Shell lines of the job before the task, e.g. `module load cuda`."""
+    """Shell lines to run before the task, e.g. `module load cuda`."""
     het_group_indices: tuple[NotNegative, ...] | None = None
-    """Groups of the parts of a heterogeneous job."""
+    """Group indices of a heterogeneous job."""
     segment: Count | None = None
-    """Nodes that must be in one block of the topology."""
+    """Number of nodes that must be in one block of the network topology."""
     network: Text | None = None
     """Network option of sbatch, e.g. `sharp`."""
     ray_template: Text = "ray.sub.j2"
-    """Template of nemo-run for Ray jobs."""
+    """nemo-run's template for Ray jobs."""
     poll_estimated_start_time: Switch = True
-    """Print when Slurm expects a waiting job to start."""
+    """Print the start time that Slurm estimates for a pending job."""
 
     def gpus_in_gres(self) -> int | None:
-        """Return the GPUs of a node that `gres` asks for, or None when it asks for none."""
+        """Return the GPUs per node that `gres` requests, or None."""
         found = _GRES_GPUS.search(self.gres or "")
         return int(found.group(1) or 1) if found else None
 

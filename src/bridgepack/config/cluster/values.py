@@ -1,4 +1,4 @@
-"""Types of single values in cluster files: counts, texts, paths, mounts, and what Slurm takes as text."""
+"""Value types of cluster files: counts, texts, paths, mounts, and Slurm's text formats."""
 
 import re
 from pathlib import PurePosixPath
@@ -14,7 +14,7 @@ _MAYBE_ABSOLUTE = re.compile(r"(/.*)?", re.DOTALL)
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Say whether an absolute path is a folder or lies in it."""
+    """Return whether an absolute path is `folder` or lies in it."""
     return PurePosixPath(path).is_relative_to(folder)
 
 
@@ -54,7 +54,7 @@ TextOrNumber = Annotated[
     Field(min_length=1, coerce_numbers_to_str=True),
     WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "number"}]}),
 ]
-#: A mapping that the platform reads, passed on as it is.
+#: A mapping passed unchanged to the platform.
 FreeForm = dict[str, Any]
 EnvironmentVariables = dict[
     Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")],

@@ -1,6 +1,6 @@
-"""Settings written into a recipe file, its other lines kept byte for byte: YAML and TOML; Python is changed by hand.
+"""Writes settings into YAML and TOML recipe files and keeps all other lines byte for byte; Python is edited by hand.
 
-In come a file and edits, `path -> value`; out comes its text before and after. Read `files` first.
+In: a file and edits `path -> value`. Out: its text before and after. Read `files` first.
 """
 
 from bridgepack.config.editing.edits import CannotEditError, Edit

@@ -1,4 +1,4 @@
-"""What an edit of a recipe file is, how edits are made one by one, and the error for one that cannot be made."""
+"""Edits of a recipe file: their type, how they are applied one by one, and the error for an impossible edit."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from bridgepack.config.errors import shown
 from bridgepack.errors import ConfigError
 
 Kind = Literal["recipe", "container"]
-"""`recipe`: gives an `SFTRecipe`; `container`: gives Megatron-Bridge's `ConfigContainer`."""
+"""`recipe`: the file gives an `SFTRecipe`; `container`: Megatron-Bridge's `ConfigContainer`."""
 _COMMENT = re.compile(r"(?:^|\s)#", re.MULTILINE)
 
 
@@ -18,7 +18,7 @@ _COMMENT = re.compile(r"(?:^|\s)#", re.MULTILINE)
 class Edit:
     """One setting of a recipe file, new or changed."""
 
-    path: str  #: dotted path in the file's own terms, e.g. `packing.pad_seq_to_mult`.
+    path: str  #: dotted path as in the file, e.g. `packing.pad_seq_to_mult`.
     value: Any  #: None, bool, int, float, str, Path, or a list or dict of plain ones
 
     @property
@@ -28,10 +28,10 @@ class Edit:
 
 
 class CannotEditError(ConfigError):
-    """An edit that has to be made by hand.
+    """An edit that must be made by hand.
 
     Attributes:
-        edit: the one that cannot be made; None when no edit at all can be made in the file.
+        edit: the impossible edit; None if the file cannot be edited at all.
     """
 
     def __init__(self, message: str, edit: Edit | None = None) -> None:
@@ -40,7 +40,7 @@ class CannotEditError(ConfigError):
 
 
 def refuse(edit: Edit, reason: str, by_hand: str = "") -> NoReturn:
-    """Raise for an edit that cannot be made, with the reason, a clause, and what to type `by_hand`.
+    """Raise for an impossible edit; `reason` is a clause, `by_hand` says what to type.
 
     Raises:
         CannotEditError: always.
@@ -53,11 +53,11 @@ def refuse(edit: Edit, reason: str, by_hand: str = "") -> NoReturn:
 def edited(
     text: str, edits: Sequence[Edit], *, read: Callable[[str], dict[str, Any]], change: Callable[[str, Edit], str]
 ) -> str:
-    """Return a text after edits, each of which reads back as what it says, or is refused.
+    """Return a text after edits; an edit that does not read back as its value is refused.
 
     Args:
-        text: of a file.
-        edits: made one after the other.
+        text: content of a file.
+        edits: applied in order.
         read: returns the plain values of a text.
         change: returns a text with one edit made; it may get unusual layouts wrong.
 
@@ -66,7 +66,7 @@ def edited(
     """
     has_returns = "\r\n" in text
     if has_returns and text.count("\n") != text.count("\r\n"):
-        raise CannotEditError("the file mixes two kinds of line endings. Convert it to one of them first.")
+        raise CannotEditError("the file mixes two kinds of line endings. Convert it to one kind first.")
     text = text.replace("\r\n", "\n")
     values = read(text)
     for edit in edits:
@@ -81,30 +81,30 @@ def edited(
         if not is_right:
             lines = zip(text.split("\n"), changed.split("\n"), strict=False)
             line = next((number for number, (old, new) in enumerate(lines, 1) if old != new), text.count("\n") + 1)
-            refuse(edit, f"line {line}: an anchor, a merge key (<<), a key that is no text or the layout is in the way")
+            refuse(edit, f"line {line}: an anchor, a merge key (<<), a non-text key or the layout prevents it")
         text, values = changed, wanted
     return text.replace("\n", "\r\n") if has_returns else text
 
 
 def check_no_comment(edit: Edit, old: str) -> None:
-    """Accept to replace a stretch of text; in one line no comment can stand, as it would end the line.
+    """Check that a replaced stretch of text holds no comments; they do not fit into a one-line value.
 
     Raises:
         CannotEditError: comments would be lost.
     """
     if "\n" in old and _COMMENT.search(old):
-        refuse(edit, "comments stand inside its old value")
+        refuse(edit, "its old value contains comments")
 
 
 def nested(names: Sequence[str], value: Any) -> Any:
-    """Return a value inside a section for each name, the first outermost."""
+    """Return a value wrapped in one section per name, the first name outermost."""
     for name in reversed(names):
         value = {name: value}
     return value
 
 
 def _applied(values: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
-    """Return plain values after an edit; sections that are missing or None are made."""
+    """Return plain values after an edit; missing or None sections are created."""
     result = dict(values)
     *sections, leaf = edit.keys
     node: dict[str, Any] = result
@@ -112,12 +112,12 @@ def _applied(values: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
         below = node.get(name)
         if below is not None and not isinstance(below, dict):
             refuse(edit, f"{'.'.join(sections[: index + 1])} is {shown(below)} in the file, not a section")
-        node[name] = dict(below or {})  # a copy: an alias may lead to the same section
+        node[name] = dict(below or {})  # a copy: a YAML alias may share the section
         node = node[name]
     node[leaf] = edit.value
     return result
 
 
 def _is_same(left: Any, right: Any) -> bool:
-    """Say whether two plain values are equal and of the same types; the order of keys does not count."""
+    """Return whether two plain values are equal and of equal types, regardless of key order."""
     return pformat(left) == pformat(right)

@@ -19,12 +19,12 @@ _BYTE_ORDER_MARK = "\ufeff"
 class FileEdit:
     """A file before and after edits."""
 
-    path: Path  #: of the file, as the user gave it
+    path: Path  #: as the user gave it
     old_text: str  #: as read, with its byte order mark and line endings
     new_text: str  #: after the edits
 
     def diff(self) -> str:
-        """Return the change as a unified diff; empty when there is none."""
+        """Return the change as a unified diff; empty if nothing changes."""
         old, new = (
             [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in StringIO(text)]
             for text in (self.old_text, self.new_text)
@@ -37,11 +37,11 @@ def edit_file(place: str, edits: Sequence[Edit], *, kind: Kind = "recipe") -> Fi
 
     Args:
         place: `FILE.yaml` or `FILE.toml`; for `FILE.py` or `FILE.py:FUNCTION` the error says which lines to change.
-        edits: made one after the other.
-        kind: whether the file gives a bridgepack recipe or a Megatron-Bridge `ConfigContainer`.
+        edits: applied in order.
+        kind: `recipe` for a bridgepack recipe, `container` for a Megatron-Bridge `ConfigContainer`.
 
     Raises:
-        CannotEditError: when the file cannot be read, or for the first edit that cannot be made.
+        CannotEditError: the file cannot be read, or an edit is impossible (the first one counts).
     """
     file, _, function = place.rpartition(":")
     if not file.lower().endswith(".py"):
@@ -60,10 +60,10 @@ def edited_text(
 ) -> str:
     """Return the text of a recipe file after edits; lines that no edit touches stay as they are, byte for byte.
 
-    The file's `suffix` says how it is read. In a Python file `function` gives the recipe or the config.
+    `suffix` is the file's format. In a Python file `function` returns the recipe or the config.
 
     Raises:
-        CannotEditError: for the first edit that cannot be made.
+        CannotEditError: an edit is impossible (the first one counts).
     """
     body = text.removeprefix(_BYTE_ORDER_MARK)
     edits = [_plain(edit, suffix, kind) for edit in edits]
@@ -82,10 +82,10 @@ def edited_text(
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text with its byte order mark and line endings.
+    """Return a file's text, including byte order mark and original line endings.
 
     Raises:
-        CannotEditError: when it cannot be read.
+        CannotEditError: it cannot be read.
     """
     try:
         return path.read_bytes().decode("utf-8")
@@ -96,7 +96,7 @@ def read_text(path: Path) -> str:
 
 
 def _plain(edit: Edit, suffix: str, kind: Kind) -> Edit:
-    """Return an edit with a list for a tuple, and text for a path in a bridgepack recipe.
+    """Return an edit with tuples as lists, and in a bridgepack recipe with paths as text.
 
     Source: megatron-bridge 0.6.2 `utils/instantiate_utils.py`: pathlib is not among the allowed `_target_`s, and
         `to_yaml` writes a Path as `{_call_: true, _target_: pathlib.PosixPath}`, without the path.
@@ -110,16 +110,16 @@ def _plain(edit: Edit, suffix: str, kind: Kind) -> Edit:
     if isinstance(edit.value, PurePath) and suffix != ".py":
         refuse(
             edit,
-            "a saved configuration cannot hold a Path, which Megatron-Bridge refuses to load from YAML",
-            f"Set {edit.path} to a Path in Python, or write it as text where text is allowed.",
+            "Megatron-Bridge refuses to load a Path from a saved YAML configuration",
+            f"Set {edit.path} to a Path in Python, or write it as text if text is allowed.",
         )
     return edit
 
 
 def _refuse_python(text: str, edit: Edit, function: str | None, kind: Kind) -> NoReturn:
-    """Raise for an edit of a Python file, with the lines that give its value now, or the line to add.
+    """Raise for an edit of a Python file, naming the lines that set the value now, or the line to add.
 
-    `function` gives what is of the `kind`; it is None for the only one of the file.
+    `function` returns the recipe or config (see `kind`); None means the only such function of the file.
 
     Raises:
         CannotEditError: always.
@@ -140,8 +140,8 @@ def _refuse_python(text: str, edit: Edit, function: str | None, kind: Kind) -> N
     elif kind == "recipe":
         advice = f"Return the recipe with .override({{{edit.path!r}: {new}}})."
     else:
-        advice = f"Before the config is returned, write cfg.{edit.path} = {new}, cfg being the config."
-    refuse(edit, "Python is not rewritten", advice)
+        advice = f"Before returning the config (here cfg), write cfg.{edit.path} = {new}."
+    refuse(edit, "Python files are not edited", advice)
 
 
 def _values(node: ast.AST, path: str, section: str) -> Iterator[tuple[str, ast.expr]]:

@@ -1,4 +1,4 @@
-"""Edits the text of a TOML file with tomlkit, which keeps what it does not touch."""
+"""Edits the text of a TOML file with tomlkit, which keeps all other text."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ def edited_toml(text: str, edits: Sequence[Edit]) -> str:
     """Return the text of a TOML file after edits; lines that no edit touches stay as they are.
 
     Raises:
-        CannotEditError: for None, which TOML does not have, and for what its layout forbids.
+        CannotEditError: the value is None, which TOML lacks, or the file's layout prevents the edit.
     """
     for edit in edits:
         if edit.value is None:
@@ -36,7 +36,7 @@ def _changed(text: str, edit: Edit) -> str:
         _set(document, edit)
         return tomlkit.dumps(document)
     except TOMLKitError as error:
-        refuse(edit, f"its TOML cannot be taken apart: {error}")
+        refuse(edit, f"tomlkit cannot parse it: {error}")
 
 
 def _set(document: tomlkit.TOMLDocument, edit: Edit) -> None:
@@ -59,7 +59,7 @@ def _set(document: tomlkit.TOMLDocument, edit: Edit) -> None:
 
 
 def _add(document: tomlkit.TOMLDocument, table: Any, name: str, value: Any) -> None:
-    """Put a new key right after the last one of its table, before the comments that follow it."""
+    """Insert a new key right after the last key of its table, before any comments that follow."""
     is_super = isinstance(table, Table) and table.is_super_table()
     place = None if is_super else _last_entry(document, table)
     if isinstance(value, Mapping) and (table is document or is_super):
@@ -75,7 +75,7 @@ def _add(document: tomlkit.TOMLDocument, table: Any, name: str, value: Any) -> N
 
 
 def _last_entry(document: tomlkit.TOMLDocument, table: Any) -> Trivia | None:
-    """Return the white space and comment around a table's last entry, or its header; None when neither has a line."""
+    """Return the white space and comment around a table's last entry, or its header; None if neither has a line."""
     if isinstance(table, Table):
         body, header = table.value.body, table.trivia
     elif table is document:
@@ -87,7 +87,7 @@ def _last_entry(document: tomlkit.TOMLDocument, table: Any) -> Trivia | None:
 
 
 def _inline(value: Any) -> Item:
-    """Return a value on one line: mappings become inline tables, also in lists."""
+    """Return a value as one line: mappings become inline tables, also within lists."""
     if isinstance(value, list):
         array = tomlkit.array()
         for item in value:

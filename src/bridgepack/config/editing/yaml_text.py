@@ -1,7 +1,6 @@
-"""Edits the text of a YAML document: the stretch of one value is replaced, or lines are put after a section's last.
+"""Edits the text of a YAML document: replaces the text of one value, or adds lines at the end of a section.
 
-ruamel.yaml tells where keys and values lie. Its own round trip is not used, since it indents lists anew that no edit
-touches.
+ruamel.yaml gives the positions of keys and values. Its round trip is not used because it re-indents untouched lists.
 """
 
 import re
@@ -16,7 +15,7 @@ from bridgepack.config.editing.edits import CannotEditError, Edit, check_no_comm
 from bridgepack.config.editing.yaml_values import block_lines, flow, text_scalar
 
 _COLON = re.compile(r"\s*:")
-#: Blank lines and comments at the end of a section, which ruamel counts to it.
+#: Blank lines and comments at the end of a section, which ruamel counts as part of it.
 _TRAILING = re.compile(r"(?:\n[ \t]*(?:#[^\n]*)?)*\Z")
 
 
@@ -24,7 +23,7 @@ def edited_yaml(text: str, edits: Sequence[Edit]) -> str:
     """Return the text of one YAML document after edits; lines that no edit touches stay as they are.
 
     Raises:
-        CannotEditError: for an edit that its anchors, merge keys or layout forbid.
+        CannotEditError: anchors, merge keys or the layout prevent an edit.
     """
     return edited(text, edits, read=_sections, change=_changed)
 
@@ -42,7 +41,7 @@ def _sections(text: str) -> dict[str, Any]:
 
 def _changed(text: str, edit: Edit) -> str:
     root = YAML(typ="safe", pure=True).compose(text)
-    if not isinstance(root, MappingNode):  # nothing but comments
+    if not isinstance(root, MappingNode):  # only comments
         lines = block_lines(flow(edit.keys[0]), nested(edit.keys[1:], edit.value), "  ")
         return text + ("\n" if text and not text.endswith("\n") else "") + "".join(f"{line}\n" for line in lines)
     node, keys = root, list(edit.keys)
@@ -73,16 +72,16 @@ def _with_entry(text: str, mapping: MappingNode, name: str, value: Any, step: st
 
 
 def _with_value(text: str, edit: Edit, key: Node, old: Node, value: Any) -> str:
-    """Return a text with a value in the place of another, which is then on one line and keeps its quotes."""
+    """Return a text with one value replaced; the new value is on one line and keeps the old quotes."""
     colon = _COLON.match(text, key.end_mark.index)
     if colon is None:
         refuse(edit, f"line {key.end_mark.line + 1}: its key has no value and no colon")
     style = getattr(old, "style", None)
     new = text_scalar(value, style) if isinstance(value, str) and style in {"'", '"'} else flow(value)
     start, end = old.start_mark.index, old.end_mark.index
-    if start == end:  # the value is left out
+    if start == end:  # the value is empty
         return f"{text[: colon.end()]} {new}{text[colon.end() :]}"
-    if isinstance(old, CollectionNode) and not old.flow_style:  # it begins on the next line
+    if isinstance(old, CollectionNode) and not old.flow_style:  # it starts on the next line
         start, end = f"{text}\n".index("\n", colon.end()), _end(text, old)
         check_no_comment(edit, text[start:end])
         return f"{text[: colon.end()]} {new}{text[colon.end() : start]}{text[end:]}"
@@ -97,6 +96,6 @@ def _end(text: str, node: Node) -> int:
 
 
 def _step_of(root: MappingNode) -> str:
-    """Return the white space that the first nested block mapping is indented by; two spaces when there is none."""
+    """Return the indentation of the first nested block mapping; two spaces if there is none."""
     nested_blocks = (value for _, value in root.value if isinstance(value, MappingNode) and not value.flow_style)
     return " " * next((value.value[0][0].start_mark.column for value in nested_blocks), 2)

@@ -1,4 +1,4 @@
-"""Writes plain values as YAML that versions 1.1 and 1.2 read alike: one flow line, or a block."""
+"""Writes plain values as YAML that reads the same under YAML 1.1 and 1.2: one flow line, or a block."""
 
 import json
 import math
@@ -25,9 +25,9 @@ def flow(value: Any) -> str:
 def block_lines(
     key: str, value: Any, step: str, *, comments: Mapping[str, str] = MappingProxyType({}), path: str = ""
 ) -> Iterator[str]:
-    """Yield the lines of one entry of a block mapping: `key` is as written, `step` what a level is indented by.
+    """Yield the lines of one entry of a block mapping; `key` is as written, `step` is the indentation per level.
 
-    `comments` are of dotted paths; `path` is that of the entry.
+    `comments` maps dotted paths to comments; `path` is the entry's dotted path.
     """
     comment = f" # {comments[path]}" if path in comments else ""
     if not isinstance(value, Mapping) or not value:
@@ -40,7 +40,7 @@ def block_lines(
 
 
 def text_scalar(text: str, style: str | None = None) -> str:
-    """Return a string as a scalar, in quotes of a style where they can hold it, else in quotes only where needed."""
+    """Return a string as a YAML scalar, in the given quote style if possible, else in quotes only if needed."""
     if not text.isprintable() or style == '"':
         return '"' + "".join(map(_escaped, text)) + '"'
     is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_THAT_ARE_NO_TEXT

@@ -1,5 +1,5 @@
 """The sections of a recipe.
 
-In: plain values. Out: an `SFTRecipe`, and by `resolve()` what follows from it, with reasons.
+In: plain values. Out: an `SFTRecipe`, and from `resolve()` the derived values with reasons.
 Read first: `recipe`.
 """

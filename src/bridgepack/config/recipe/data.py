@@ -1,4 +1,4 @@
-"""Where conversations come from and what happens to a bad row."""
+"""Data sources, bad-row handling, and the tokenizer."""
 
 import datetime
 from itertools import combinations
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from bridgepack.config.recipe.sources import MixtureConfig, Sources, check_weights, listed, weight_of
 from bridgepack.config.section import Section
 
-#: Variables of a chat template that are the conversation's, or the same for every conversation.
+#: Chat template variables that bridgepack sets itself.
 OWN_TEMPLATE_VARIABLES = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now"})
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function_call", "observation"]
@@ -25,19 +25,19 @@ class DataConfig(Section):
     validation: Sources | None = None
     """Validation data, as `train`; none by default."""
     mixture: MixtureConfig = MixtureConfig()
-    """How sources with a weight are mixed."""
+    """How weighted sources are mixed."""
     validation_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """Fraction (0-1) of the training rows set aside for validation, chosen per row by the seed."""
     on_bad_row: Literal["drop", "error"] = "drop"
-    """`drop`: a row that cannot become a sequence goes to the ledger with its reason; `error`: it stops the build."""
+    """`drop`: drop rows that cannot become sequences and record the reason in the ledger; `error`: stop the build."""
     deduplicate: Literal["none", "exact"] = "none"
-    """`exact`: of rows with the same tokens and mask only the first stays, validation before training, then in order;
-    the others go to the ledger."""
+    """`exact`: of rows with equal tokens and mask only the first is kept (validation before training, then in order);
+    the others are dropped and recorded in the ledger."""
     max_row_bytes: Annotated[int, Field(ge=1, strict=True)] = 1 << 25
-    """Largest row in bytes, as JSON or, in columnar files, its values; a larger one is dropped without being read."""
+    """Maximum size of a row in bytes, of its JSON or, in columnar files, its values; larger rows are dropped unread."""
     role_aliases: dict[str, Role] = Field(default_factory=dict)
-    """Extra names of roles, in upper or lower case, -> a role, e.g. `{bard: assistant}`. Known: human, gpt,
-    function_call, function_response, observation."""
+    """Extra role name (case-insensitive) -> role, e.g. `{bard: assistant}`. Built in: human, gpt, function_call,
+    function_response, observation."""
 
     @model_validator(mode="after")
     def _check_one_validation_source(self) -> Self:
@@ -65,7 +65,7 @@ class DataConfig(Section):
             if first.lower() == second.lower() and self.role_aliases[first] != self.role_aliases[second]:
                 raise ValueError(
                     f"role_aliases[{first!r}] is {self.role_aliases[first]!r} and role_aliases[{second!r}] is "
-                    f"{self.role_aliases[second]!r}; upper and lower case do not count. Remove one of them."
+                    f"{self.role_aliases[second]!r}; role names are case-insensitive. Remove one of them."
                 )
         return self
 
@@ -78,21 +78,21 @@ class TokenizerConfig(Section):
     revision: str | None = None
     """Commit, tag or branch on the hub."""
     chat_template: str | None = None
-    """Path of a Jinja file that replaces the tokenizer's chat template. Give Megatron-Bridge the same template on the
+    """Path of a Jinja file that replaces the tokenizer's chat template. Set the same template on Megatron-Bridge's
     tokenizer, not through `dataset_kwargs`."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Variables that the chat template can read, e.g. `{enable_thinking: false}`. Rows may have their own:
+    """Variables for the chat template, e.g. `{enable_thinking: false}`. Rows may set their own:
     `preprocessing.chat_template_kwargs_column`."""
     template_date: datetime.date | None = None
-    """Day that `strftime_now` tells the chat template, e.g. `2025-06-30`. Without it Llama 3 and gpt-oss write the day
-    of the build, and other days give other rows."""
+    """Date that `strftime_now` returns in the chat template, e.g. `2025-06-30`. Without it, the templates of Llama 3
+    and gpt-oss insert the build date, so the rows depend on the day of the build."""
     loader: Literal["transformers", "tokenizer_json"] = "transformers"
-    """`transformers`: `AutoTokenizer`, as Megatron-Bridge loads it; `tokenizer_json`: the file as it is, for tokenizers
-    that transformers loads as another class that loses spaces (5.12 with DeepSeek-V3)."""
+    """`transformers`: `AutoTokenizer`, as Megatron-Bridge loads it; `tokenizer_json`: tokenizer.json unchanged, for
+    tokenizers that transformers loads as a class that loses spaces (transformers 5.12 with DeepSeek-V3)."""
     engine: Literal["auto", "tokenizers", "gigatoken", "fastokens"] = "auto"
-    """What encodes texts. `tokenizers` is the reference; `gigatoken` and `fastokens` (extra `fast`) are much faster and
-    are used only where they give the same tokens on the data; `auto` takes the first that does. The choice changes no
-    token."""
+    """Library that encodes text. `tokenizers` is the reference; `gigatoken` and `fastokens` (extra `fast`) are much
+    faster and are used only if they give the same tokens on the data; `auto` takes the first that does. The choice
+    never changes a token."""
     trust_remote_code: bool = False
     """Run Python code that comes with the tokenizer. Only for tokenizers whose code you have read."""
 
@@ -100,7 +100,7 @@ class TokenizerConfig(Section):
     def _check_template_variables(self) -> Self:
         if own := sorted(OWN_TEMPLATE_VARIABLES.intersection(self.chat_template_kwargs)):
             raise ValueError(
-                f"chat_template_kwargs has {', '.join(own)}; any other variable of the template is allowed. "
-                "Remove it: the rows give messages and tools, template_date gives the day."
+                f"chat_template_kwargs has {', '.join(own)}; any other template variable is allowed. "
+                "Remove it: messages and tools come from the rows, the date from template_date."
             )
         return self

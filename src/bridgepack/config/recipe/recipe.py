@@ -1,4 +1,4 @@
-"""SFTRecipe, what it resolves to, and how it is overridden."""
+"""SFTRecipe, its derived values, and overrides."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from bridgepack.records import BalanceRecord
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
-    """A value that `resolve` worked out."""
+    """A value derived by `resolve`."""
 
-    value: int  #: in the unit of the field it stands for
-    because: str  #: how it was derived, with the numbers
+    value: int  #: in the unit of its field
+    because: str  #: how it was derived, with numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,12 +44,12 @@ class ResolvedRecipe:
     """A recipe with every derived value."""
 
     recipe: SFTRecipe  #: as written
-    pad_seq_to_mult: Derived  #: multiple of every runtime length
-    max_sequence_length: Derived  #: longest runtime length of a sequence that is kept whole; a multiple of the above
-    balance: BalanceRecord | None = None  #: what the order of packs is balanced for; None where it is not
+    pad_seq_to_mult: Derived  #: every runtime length is a multiple of this
+    max_sequence_length: Derived  #: maximum runtime length of an unsplit sequence; a multiple of `pad_seq_to_mult`
+    balance: BalanceRecord | None = None  #: topology and costs that the order of packs is balanced for, or None
 
     def explain(self) -> dict[str, dict[str, Any]]:
-        """Return every derived value with its reason, for printing and for the manifest."""
+        """Return every derived value with its reason, for output and the manifest."""
         fields = {"pad_seq_to_mult": self.pad_seq_to_mult, "max_sequence_length": self.max_sequence_length}
         values = {name: {"value": item.value, "because": item.because} for name, item in fields.items()}
         if self.balance is None:
@@ -59,13 +59,13 @@ class ResolvedRecipe:
 
 
 class SFTRecipe(Document):
-    """Everything a packed SFT run is made of; frozen. Change it with `override`, never in place."""
+    """All settings of a packed SFT run; frozen. Use `override` to get a changed copy."""
 
     WHAT = "recipe"
     OPTION = "--set"
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)
-    """Name of the recipe; letters, digits, `.`, `_` and `-`. The default output folder carries it."""
+    """Name of the recipe; letters, digits, `.`, `_` and `-`. It is part of the default output folder."""
     data: DataConfig
     """Inputs."""
     tokenizer: TokenizerConfig
@@ -73,17 +73,17 @@ class SFTRecipe(Document):
     preprocessing: Preprocessing = ChatPreprocessing()
     """How an example becomes tokens and a loss mask."""
     packing: PackingConfig
-    """How sequences are laid into packs."""
+    """How sequences are packed."""
     parallelism: ParallelismConfig = ParallelismConfig()
-    """Topology the packs are aligned for."""
+    """Parallel topology that the packs are aligned for."""
     batch: BatchConfig = BatchConfig()
     """Batch sizes."""
     artifact: Annotated[str, Field(min_length=1)] | None = None
-    """Folder of the packs: where `build` writes them and the run reads them."""
+    """Folder of the packs: `build` writes them there and the run reads them."""
     model: ModelConfig | None = None
     """Model to train; a build needs none."""
     method: Method = FullMethod()
-    """What is trained: every weight, or adapters."""
+    """What is trained: all weights, or adapters."""
     schedule: ScheduleConfig = ScheduleConfig()
     """Length of the run and learning rate."""
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -97,24 +97,24 @@ class SFTRecipe(Document):
     logging: LoggingConfig = LoggingConfig()
     """Logs and experiment trackers."""
     guard: GuardConfig = GuardConfig()
-    """What looks on while the run trains."""
+    """Checks during training."""
     environment: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Environment variables of the run, e.g. `{NCCL_DEBUG: WARN}`."""
     bridge_overrides: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the ConfigContainer that have no field of their own here, under the host's names, e.g.
-    `{model: {cp_comm_type: a2a}, train: {train_iters: 500}}`. `check` judges them; no build depends on them."""
+    """ConfigContainer settings without a recipe field, under Megatron-Bridge's names, e.g. `{model: {cp_comm_type:
+    a2a}, train: {train_iters: 500}}`. `check` checks them; builds do not depend on them."""
     ignore: dict[str, str] = Field(default_factory=dict)
-    """Rules whose findings do not matter -> the reason, e.g. `{BP014: "compared with an old run"}`. A code that is
-    not known, and one that nothing is found for, are reported."""
+    """Rule to ignore -> the reason, e.g. `{BP014: "compared with an old run"}`. Unknown codes, and codes without a
+    finding, are reported."""
 
     @property
     def mixes_sources(self) -> bool:
-        """Whether a source says how much of it is used."""
+        """True if a source sets how much of it is used."""
         return any(map(sets_amount, (*listed(self.data.train), *listed(self.data.validation))))
 
     @property
     def chooses_rows(self) -> bool:
-        """Whether all rows together decide which of them are used."""
+        """True if the choice of rows depends on all rows together."""
         return self.mixes_sources or self.data.deduplicate != "none"
 
     @model_validator(mode="after")
@@ -123,7 +123,7 @@ class SFTRecipe(Document):
         if self.preprocessing.over_long == "split" and self.mixes_sources:
             raise ValueError(
                 "preprocessing.over_long is split, and a source of data sets max_rows, epochs or weight; allowed with "
-                "these: drop, truncate, error. Use one of them: pieces of a row are no rows that could be counted."
+                "these: drop, truncate, error. Use one of them: pieces of split rows cannot be counted as rows."
             )
         for split in ("train", "validation"):
             for source in as_sources(getattr(self.data, split)):
@@ -148,7 +148,7 @@ class SFTRecipe(Document):
         Raises:
             ConfigError: naming every wrong field, its value, what is allowed and what to do.
         """
-        return super().from_mapping(values)  # defined here: nemo-run writes down a method by its module and class
+        return super().from_mapping(values)  # defined here: nemo-run serialises a method by its module and class
 
     def to_bridge(self, artifact: str | Path | None = None) -> Any:
         """Return the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`.
@@ -157,24 +157,24 @@ class SFTRecipe(Document):
             artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`.
 
         Raises:
-            ConfigError: the model cannot be loaded here, or a setting is nothing that the host has.
+            ConfigError: the model cannot be loaded here, or Megatron-Bridge has no such setting.
         """
-        from bridgepack.bridge.writing.write import to_bridge  # a layer above: this is a recipe's door to the host
+        from bridgepack.bridge.writing.write import to_bridge  # a layer above: called only here
 
         return to_bridge(self, artifact=artifact)
 
     @classmethod
     def from_bridge(cls, config: Any, **fields: Any) -> SFTRecipe:
-        """Return the recipe that a ConfigContainer amounts to; the config is only read.
+        """Return the recipe equivalent to a ConfigContainer; the config is not changed.
 
         Args:
             config: a ConfigContainer.
-            fields: `name`, and sections that the config does not tell, e.g. `data={"train": "train.jsonl"}`.
+            fields: `name`, and sections that the config lacks, e.g. `data={"train": "train.jsonl"}`.
 
         Raises:
-            ConfigError: the config trains something that no recipe can say.
+            ConfigError: the config trains something that a recipe cannot express.
         """
-        from bridgepack.bridge.adopting.adopt import from_bridge  # a layer above: a recipe's door from the host
+        from bridgepack.bridge.adopting.adopt import from_bridge  # a layer above
 
         return from_bridge(config, **fields)
 
@@ -182,10 +182,10 @@ class SFTRecipe(Document):
         """Return the recipe with every derived value and the reason for each; pure.
 
         Args:
-            balance: what the order of packs is balanced for, of `planning.balance.balance_for`.
+            balance: from `planning.balance.balance_for`.
 
         Raises:
-            ConfigError: when a pack or a sequence cannot be a whole number of multiples.
+            ConfigError: the pack size or the maximum sequence length does not fit `pad_seq_to_mult`.
         """
         multiple = self._derived_multiple()
         size = self.packing.packed_sequence_size

@@ -1,13 +1,13 @@
-"""Recipes of one model as rows of a table: each row is a named function without arguments.
+"""Recipes of one model as table rows: each row is a named function without arguments.
 
-A file of the catalogue says its models once, and then one row per recipe: task, tokens of a pack, H100s, why the
-topology is what it is, GiB of state on a GPU, and what else sets it apart.
+A catalogue file defines its models once, then one row per recipe: task, tokens per pack, H100s, the reason for the
+topology, GiB of state per GPU, and other differences.
 
     _1B = Model(module=__name__, stem="small_1b", title="Small 1B", hub_id="org/Small-1B", full_gpus=1, lora_gpus=1)
 
     small_1b_sft_8gpu_h100_bf16_8k_recipe = _1B.row("sft", 8192, 8, SAME_TP_PP, 20, TP=2)
 
-State on a GPU: parameters / (TP x PP) of 2 + 4 + 12 / (DP x CP) bytes for full SFT (bf16 weights, fp32 gradients, fp32
+State per GPU: parameters / (TP x PP) of 2 + 4 + 12 / (DP x CP) bytes for full SFT (bf16 weights, fp32 gradients, fp32
 weights and both moments of Adam, spread over data-parallel ranks), and parameters of experts / (EP x PP) of
 2 + 4 + 12 / (GPUs / EP / PP) bytes; of 2 bytes for LoRA. Activations and logits come on top.
 """
@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 
-#: Short names of parallel sizes, as rows and docstrings have them, and the fields they stand for.
+#: Short names of parallel sizes in rows and docstrings -> their fields.
 _SIZES = {
     "TP": "tensor_model_parallel_size",
     "PP": "pipeline_model_parallel_size",
@@ -28,9 +28,9 @@ _SIZES = {
     "EP": "expert_model_parallel_size",
     "ETP": "expert_tensor_parallel_size",
 }
-#: What the name of a recipe says of the tokens of a pack.
+#: Tokens per pack -> their part of a recipe's name.
 _SUFFIXES = {4096: "", 8192: "_8k", 32768: "_32k", 131072: "_128k"}
-#: Why a row's topology is what it is: it is upstream's, or upstream's with more ranks of other kinds.
+#: Reason for a row's topology: upstream's, or upstream's with more ranks of other kinds.
 SAME = "Upstream's topology."
 SAME_TP_PP, SAME_TP_PP_EP = "Upstream's TP and PP.", "Upstream's TP, PP and EP."
 _STEP_TOKENS = 524288
@@ -39,18 +39,18 @@ _STEP_PACKS = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """A model on the hub, and what all its recipes have in common."""
+    """A model on the hub, and the settings shared by all its recipes."""
 
-    module: str  #: `__name__` of the file that has the rows; its functions are found there again
-    stem: str  #: what the names of the recipes begin with
-    hub_id: str  #: of the model and its tokenizer
-    #: GPUs in the name of Megatron-Bridge's recipe of full SFT, the base; None where it has none for the model
+    module: str  #: `__name__` of the file with the rows; functions are looked up there
+    stem: str  #: prefix of the recipe names
+    hub_id: str  #: hub id of the model and its tokenizer
+    #: GPUs in the name of Megatron-Bridge's full-SFT recipe, the base; None if it has none for the model
     full_gpus: int | None = None
-    lora_gpus: int | None = None  #: the same of LoRA
-    title: str = ""  #: name of the model in docstrings, where it is not that on the hub
-    lora_targets: tuple[str, ...] = ()  #: linear layers that get an adapter; empty for the host's own choice
-    cp_comm_type: str | None = None  #: how context-parallel ranks exchange; None for the host's own choice
-    step_factor: int = 1  #: an optimiser step has this many times 524288 tokens, or 16 packs if that is more
+    lora_gpus: int | None = None  #: the same for LoRA
+    title: str = ""  #: model name in docstrings, if it differs from the hub's
+    lora_targets: tuple[str, ...] = ()  #: linear layers with an adapter; empty for the host's default
+    cp_comm_type: str | None = None  #: context-parallel communication; None for the host's default
+    step_factor: int = 1  #: an optimiser step has max(step_factor * 524288 tokens, 16 packs)
     tokenizer: Mapping[str, Any] = field(default_factory=dict)  #: further fields of that section
     sections: Mapping[str, Any] = field(default_factory=dict)  #: further sections
 
@@ -68,11 +68,11 @@ class Model:
         overrides: Mapping[str, Any] | None = None,
         **sizes: int,
     ) -> Callable[[], SFTRecipe]:
-        """Return a function that gives one recipe: full SFT for `sft`, LoRA for `peft`.
+        """Return a function that returns one recipe: full SFT for `sft`, LoRA for `peft`.
 
-        `why`, a sentence or nothing, and `state_gib` are for its docstring. It may have a `base` of its own, a
-        `variant` in its name, and `overrides` as its `bridge_overrides`. Of the parallel sizes, `TP=2`, those of 1 may
-        be left out.
+        `why` (a sentence or empty) and `state_gib` go into its docstring. `base` replaces the model's base, `variant`
+        is added to the name, `overrides` become its `bridge_overrides`. `sizes` are parallel sizes, e.g. `TP=2`; sizes
+        of 1 may be omitted.
         """
         is_full, shares = task == "sft", {_SIZES[short]: size for short, size in sizes.items()}
         mark = f"_{variant}" if variant else ""
@@ -106,7 +106,7 @@ class Model:
 
 
 def recipe_function(module: str, values: Mapping[str, Any], summary: str, *sentences: str) -> Callable[[], SFTRecipe]:
-    """Return a function of a module that gives the recipe of `values`, with its name and a docstring."""
+    """Return a function that returns the recipe of `values`, with its `__name__`, `__module__` and docstring set."""
 
     def recipe() -> SFTRecipe:
         return SFTRecipe.from_mapping(copy.deepcopy(values))
@@ -119,23 +119,23 @@ def recipe_function(module: str, values: Mapping[str, Any], summary: str, *sente
 
 
 def more_tp(size: int, upstream: int) -> str:
-    """Return why a row has more tensor-parallel ranks than upstream."""
+    """Return the docstring sentence for more tensor-parallel ranks than upstream."""
     return f"TP {size} instead of upstream's {upstream} splits activations and logits."
 
 
 def more_ep(size: int, upstream: int) -> str:
-    """Return why a row has more expert-parallel ranks than upstream."""
+    """Return the docstring sentence for more expert-parallel ranks than upstream."""
     return f"EP {size} instead of upstream's {upstream} spreads the experts wider."
 
 
 def more_gpus(kept: str, upstream: int, state_gib: int) -> str:
-    """Return why a row has more GPUs than upstream, whose other sizes are `kept` and whose state is `state_gib`."""
+    """Return the docstring sentence for more GPUs than upstream, with its other sizes (`kept`) and its state."""
     gpus = "1 GPU" if upstream == 1 else f"{upstream} GPUs"
     return f"Upstream's {kept}; on its {gpus} {state_gib} GiB of state leave too little for activations and logits."
 
 
 def machines(parallelism: Mapping[str, Any]) -> str:
-    """Return GPUs, and parallel sizes over 1, as a docstring has them: `8 H100s: TP 2 x CP 4 x DP 1, EP 8`."""
+    """Return GPUs and parallel sizes over 1 for a docstring: `8 H100s: TP 2 x CP 4 x DP 1, EP 8`."""
     sizes = {short: parallelism.get(field, 1) for short, field in _SIZES.items()}
     ranks = sizes["TP"] * sizes["PP"] * sizes["CP"]
     shared = [f"{short} {sizes[short]}" for short in ("TP", "PP", "CP") if sizes[short] > 1]

@@ -1,4 +1,4 @@
-"""What a run trains and how: model, method, schedule, optimiser, precision, graphs, checkpoints, logging, guard."""
+"""Training settings: model, method, schedule, optimiser, precision, CUDA graphs, checkpoints, logging, guard."""
 
 from typing import Annotated, Literal, Self
 
@@ -19,56 +19,56 @@ class ModelConfig(Section):
     """Recipe of Megatron-Bridge, e.g. `qwen3_8b_sft_4gpu_h100_bf16_config`, whose model, optimiser and kernels are the
     base of the run; or an id on the Hugging Face hub or a folder, e.g. `Qwen/Qwen3-8B`."""
     revision: Text | None = None
-    """Commit, tag or branch of a model on the hub; the recipes of Megatron-Bridge bring their own."""
+    """Commit, tag or branch of a model on the hub; Megatron-Bridge's recipes set their own."""
     trust_remote_code: Annotated[bool, Field(strict=True)] = False
     """Run Python code that comes with the model. Only for models whose code you have read."""
     attention_backend: Literal["auto", "fused", "flash", "unfused"] | None = None
-    """Attention kernel; by default as the base has it. `auto` chooses one that takes packed rows."""
+    """Attention kernel; by default as in the base recipe. `auto` chooses one that supports packed rows."""
     recompute: Literal["none", "selective", "full"] | None = None
-    """Activations that are computed again in the backward pass: none, those of attention, or whole layers; by default
-    as the base has it."""
+    """Activations to recompute in the backward pass: none, those of attention, or whole layers; by default as in the
+    base recipe."""
 
 
 class FullMethod(Section):
-    """Every weight is trained."""
+    """Trains all weights."""
 
     kind: Literal["full"] = "full"
 
 
 class AdapterMethod(Section):
-    """Low-rank adapters are trained, the weights are not."""
+    """Trains low-rank adapters; the weights are frozen."""
 
     kind: Literal["lora", "dora"]
     """`lora` (arXiv 2106.09685) or `dora` (arXiv 2402.09353)"""
     target_modules: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
-    """Linear layers with an adapter, in Megatron's names; `*` stands for any text. By default those of the base where
-    it has adapters too, else linear_qkv, linear_proj, linear_fc1 and linear_fc2."""
+    """Linear layers with an adapter, in Megatron's names; `*` matches any text. By default those of the base recipe if
+    it has adapters, else linear_qkv, linear_proj, linear_fc1 and linear_fc2."""
     dim: PositiveInt = 32
     """Rank of the adapters."""
     alpha: PositiveInt = 32
-    """Scale of the adapters; their output counts `alpha / dim`."""
+    """Scale of the adapters; their output is multiplied by `alpha / dim`."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Dropout before the adapters."""
+    """Dropout on the adapters' input."""
 
 
 Method = Annotated[FullMethod | AdapterMethod, Field(discriminator="kind")]
 
 
 class ScheduleConfig(Section):
-    """How long the run is, and how the learning rate moves."""
+    """Length of the run and learning rate schedule."""
 
     num_epochs: Annotated[float, Field(gt=0.0)] | None = None
     """Passes over the training packs; 1 by default. `train_iters` follows from the number of packs."""
     train_iters: PositiveInt | None = None
     """Optimiser steps, instead of `num_epochs`."""
     warmup_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.05
-    """Part of the steps in which the learning rate rises."""
+    """Fraction (0-1) of the steps for learning rate warmup."""
     lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = "cosine"
-    """How the learning rate falls afterwards."""
+    """Learning rate decay after the warmup."""
     eval_interval: PositiveInt | None = None
     """Steps between evaluations; by default a tenth of the run."""
     eval_iters: NotNegativeInt | None = None
-    """Evaluation steps each time, 0 for none; by default as many as the validation packs fill."""
+    """Steps per evaluation, 0 for no evaluation; by default as many as the validation packs fill."""
 
     @model_validator(mode="after")
     def _check_one_length(self) -> Self:
@@ -84,10 +84,10 @@ class OptimizerConfig(Section):
     """Optimiser."""
 
     lr: Annotated[float, Field(gt=0.0)] | None = None
-    """Highest learning rate; by default 5e-6 for full training and 1e-4 for adapters, as in Megatron-Bridge's own
+    """Peak learning rate; by default 5e-6 for full training and 1e-4 for adapters, as in Megatron-Bridge's own
     recipes."""
     min_lr: Annotated[float, Field(ge=0.0)] = 0.0
-    """Learning rate at the end."""
+    """Final learning rate."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.1
     """Weight decay."""
     adam_beta1: Fraction = 0.9
@@ -95,7 +95,7 @@ class OptimizerConfig(Section):
     adam_beta2: Fraction = 0.98
     """Decay of Adam's second moment."""
     clip_grad: Annotated[float, Field(ge=0.0)] = 1.0
-    """Norm that gradients are clipped to; 0 for none."""
+    """Maximum gradient norm; 0 disables clipping."""
 
     @model_validator(mode="after")
     def _check_min_lr(self) -> Self:
@@ -116,8 +116,8 @@ class PrecisionConfig(Section):
         "bf16_with_mxfp8_mixed",
         "bf16_with_nvfp4_mixed",
     ] = "bf16_mixed"
-    """Mixed precision, in Megatron-Bridge's names. FP8 needs widths per rank in multiples of 16, MXFP8 and NVFP4 of
-    32."""
+    """Mixed-precision recipe, in Megatron-Bridge's names. FP8 needs layer widths per rank in multiples of 16, MXFP8 and
+    NVFP4 of 32."""
 
 
 class CudaGraphConfig(Section):
@@ -126,13 +126,13 @@ class CudaGraphConfig(Section):
     implementation: Literal["none", "transformer_engine", "full_iteration"] = "none"
     """`none`, parts of layers by TransformerEngine, or the whole iteration."""
     modules: tuple[Literal["mlp", "moe", "moe_router", "moe_preprocess", "mamba"], ...] = ()
-    """Parts that TransformerEngine captures; attention over packed rows cannot be among them."""
+    """Modules that TransformerEngine captures; attention over packed rows cannot be captured."""
 
     @model_validator(mode="after")
     def _check_modules(self) -> Self:
         if bool(self.modules) != (self.implementation == "transformer_engine"):
             raise ValueError(
-                f"modules is {list(self.modules)} and implementation is {self.implementation}; modules belong to "
+                f"modules is {list(self.modules)} and implementation is {self.implementation}; modules are for "
                 "transformer_engine, which needs at least one. Set both or none."
             )
         return self
@@ -142,20 +142,20 @@ class CheckpointConfig(Section):
     """Checkpoints."""
 
     pretrained: Text | None = None
-    """Folder of the weights to start from, in Megatron's format; fine-tuning needs it."""
+    """Folder of the pretrained weights, in Megatron's format; required for fine-tuning."""
     folder: Text | None = None
-    """Folder that checkpoints of this run are saved in and resumed from; by default as the base has it."""
+    """Folder to save this run's checkpoints to and resume from; by default as in the base recipe."""
     save_interval: PositiveInt | None = None
-    """Steps between checkpoints; by default those between evaluations."""
+    """Steps between checkpoints; by default as between evaluations."""
 
 
 class LoggingConfig(Section):
-    """Where the run writes its numbers."""
+    """Where the run logs its metrics."""
 
     log_interval: PositiveInt = 1
-    """Steps between lines of the log."""
+    """Steps between log lines."""
     tensorboard_dir: Text | None = None
-    """Folder of TensorBoard; by default as the base has it."""
+    """Folder of the TensorBoard logs; by default as in the base recipe."""
     wandb_project: Text | None = None
     """Project in Weights & Biases; none by default."""
     wandb_exp_name: Text | None = None
@@ -167,30 +167,30 @@ class LoggingConfig(Section):
 
 
 class GuardConfig(Section):
-    """What looks on while a run trains, and stops it when packed rows are not computed as such."""
+    """Checks during training; they stop the run if packed rows are not computed as packed."""
 
     enabled: Annotated[bool, Field(strict=True)] = True
-    """Watch runs that `scripts/train.py` starts."""
+    """Check runs started by `scripts/train.py`."""
     first_steps: NotNegativeInt = 5
-    """Steps that are watched at the start of every job, also of a resumed one."""
+    """Number of steps to check at the start of every job, including resumed ones."""
     every_steps: PositiveInt | None = 100
-    """Afterwards every step whose number is a multiple of this; null for none."""
+    """After that, check every step that is a multiple of this; null for none."""
 
     @model_validator(mode="after")
     def _check_watches_something(self) -> Self:
         if self.enabled and self.first_steps == 0 and self.every_steps is None:
             raise ValueError(
-                "first_steps is 0 and every_steps is null, so no step is watched; allowed: at least one of them. "
-                "Set enabled to false to watch nothing."
+                "first_steps is 0 and every_steps is null, so no step is checked; allowed: at least one of them. "
+                "Set enabled to false to check nothing."
             )
         return self
 
     def watches(self, step: int, *, first_step: int) -> bool:
-        """Say whether a step is watched.
+        """Return whether the guard checks a step.
 
         Args:
-            step: as the host logs it, from 1.
-            first_step: of this job.
+            step: as Megatron-Bridge logs it, from 1.
+            first_step: first step of this job.
         """
         is_early = step - first_step < self.first_steps
         return self.enabled and (is_early or (self.every_steps is not None and step % self.every_steps == 0))

@@ -1,4 +1,4 @@
-"""The text of a new recipe file: for a model, a number of GPUs and a length, with comments, and clean under `check`."""
+"""Writes a new commented recipe file for a model, GPU count and sequence length; it passes `check`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ _VALIDATION_FRACTION = 0.02
 
 
 def values_like(same: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, Any], str]:
-    """Return the values of the recipe of the catalogue that fits a wish, and in words where they are from.
+    """Return the values of the catalogue recipe that fits a wish, and their origin in words.
 
     Raises:
         ConfigError: none fits the GPUs, the length or the method.
@@ -28,14 +28,14 @@ def values_like(same: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, A
         values["tokenizer"] = {**values["tokenizer"], "name_or_path": wish.model}
     elif wish.model.endswith("_config"):
         values["model"] = {**values["model"], "name": wish.model.removeprefix("bridge:")}
-    return values, f"topology and settings as in {name} of the catalogue"
+    return values, f"topology and settings from {name} in the catalogue"
 
 
 def recipe_text(wish: Wish, values: Mapping[str, Any], origin: str) -> str:
-    """Return the YAML text of a recipe with what a wish says, the values of the other fields, and comments.
+    """Return the commented YAML text of a recipe with the settings of a wish and `values` for the other fields.
 
     Raises:
-        ConfigError: the values do not fit each other.
+        ConfigError: the values contradict each other.
     """
     recipe = recipe_for(wish, values)
     recipe.resolve()
@@ -43,10 +43,10 @@ def recipe_text(wish: Wish, values: Mapping[str, Any], origin: str) -> str:
 
 
 def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
-    """Return a recipe with what a wish says, and the values of the other fields.
+    """Return a recipe with the settings of a wish and `values` for the other fields.
 
     Raises:
-        ConfigError: the values do not fit each other.
+        ConfigError: the values contradict each other.
     """
     tokenizer = {**values["tokenizer"], **({"name_or_path": wish.tokenizer} if wish.tokenizer else {})}
     model = wish.model if "/" in wish.model else values["tokenizer"]["name_or_path"]
@@ -69,22 +69,22 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
 
 
 def refuse_taken(path: Path, *, option: str = "--output") -> None:
-    """Make sure that a new recipe file may be written.
+    """Check that a new recipe file may be written to `path`.
 
     Raises:
-        ConfigError: the path is no YAML file, or is taken.
+        ConfigError: the path is not a YAML file, or exists.
     """
     if path.suffix.lower() not in {".yaml", ".yml"}:
         raise ConfigError(f"{option} is {str(path)!r}; allowed: a file whose name ends in .yaml or .yml. Rename it.")
     if path.exists():
-        raise ConfigError(f"{str(path)!r} is there already; allowed: a new file. Choose another name or {option}.")
+        raise ConfigError(f"{str(path)!r} already exists; allowed: a new file. Choose another name or {option}.")
 
 
 def write_new(path: Path, text: str, *, option: str = "--output") -> Path:
-    """Write a new recipe file and return its path; a file that is there is never written over.
+    """Write a new recipe file and return its path; an existing file is never overwritten.
 
     Raises:
-        ConfigError: the path is no YAML file, is taken, or cannot be written.
+        ConfigError: the path is not a YAML file, exists, or cannot be written.
     """
     refuse_taken(path, option=option)
     try:

@@ -10,13 +10,13 @@ from bridgepack.config.write import YAML_HEADER, written_values
 _COMMENTS: Mapping[str, str] = MappingProxyType(
     {
         "data.train": "a file, a folder, a glob or a list; .jsonl[.gz|.zst], .json, .parquet, .arrow",
-        "data.validation_fraction": "of the rows, set aside for evaluation",
+        "data.validation_fraction": "fraction of the rows set aside for evaluation",
         "tokenizer.name_or_path": "a Hugging Face id or a folder; the tokenizer of the model",
         "preprocessing.kind": "or prompt_completion, or tokenized",
-        "preprocessing.loss_mode": "trained tokens: those of the assistant; or last_turn, or full",
+        "preprocessing.loss_mode": "trained tokens: all assistant turns; or last_turn, or full",
         "preprocessing.over_long": "conversations longer than a pack; or truncate, split, or error",
-        "packing.packed_sequence_size": "runtime tokens of a pack; seq_length of the model",
-        "model.recompute": "whole layers are computed again in the backward pass, to save memory",
+        "packing.packed_sequence_size": "runtime tokens per pack; seq_length of the model",
+        "model.recompute": "recompute whole layers in the backward pass to save memory",
         "schedule.num_epochs": "passes over the packs; train_iters follows from their number",
         "checkpoint.folder": "checkpoints of this run",
     }
@@ -25,7 +25,7 @@ _METHODS: Mapping[str, str] = MappingProxyType({"full": "Full training", "lora":
 
 
 def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
-    """Return the text of a new recipe file, with the `origin` of its topology."""
+    """Return the YAML text of a new recipe file; `origin` says where its topology comes from."""
     assert recipe.model is not None
     file, folder = f"{recipe.name}.yaml", f"artifacts/{recipe.name}"
     num_gpus, size = recipe.parallelism.num_gpus, recipe.packing.packed_sequence_size
@@ -43,7 +43,7 @@ def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
 
 
 def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
-    """Return the comments that have names and numbers of this recipe."""
+    """Return field path -> comment with names and numbers of this recipe."""
     topology, size = recipe.parallelism, recipe.packing.packed_sequence_size
     assert topology.num_gpus is not None
     assert recipe.model is not None
@@ -53,8 +53,8 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
     return {
         "method.kind": f"or {', or '.join(kind for kind in _METHODS if kind != recipe.method.kind)}",
         "model.name": base if "/" in recipe.model.name else f"a recipe of Megatron-Bridge: {base}",
-        "parallelism.context_parallel_size": f"{size // topology.context_parallel_size:,} tokens on each rank",
-        "parallelism.num_gpus": f"copies of the model: {topology.num_gpus // ranks}, each on {ranks}",
+        "parallelism.context_parallel_size": f"{size // topology.context_parallel_size:,} tokens per rank",
+        "parallelism.num_gpus": f"data-parallel copies: {topology.num_gpus // ranks}, each on {ranks}",
         "batch.tokens_per_step": f"some {max(round((recipe.batch.tokens_per_step or 0) / size), 1):,} packs",
         "checkpoint.pretrained": weights,
     }

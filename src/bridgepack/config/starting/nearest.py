@@ -1,4 +1,4 @@
-"""What a new recipe is for, and the recipe of the catalogue that it can start from."""
+"""The wish for a new recipe, and the catalogue recipe to start from."""
 
 import math
 import re
@@ -14,9 +14,9 @@ from bridgepack.errors import ConfigError
 
 type MethodKind = Literal["full", "lora", "dora"]
 
-#: Recipes of Megatron-Bridge have this in their names.
+#: Part of the names of Megatron-Bridge's recipes.
 SHIPPED_MARKS = ("_sft_", "_peft_")
-#: Words of a hub id that do not tell architectures apart.
+#: Words of a hub id that do not distinguish architectures.
 _WORDS_OF_VARIANTS = frozenset({"instruct", "it", "chat", "base", "bf16", "meta", "nvidia"})
 _DECIMAL = re.compile(r"(?<=\d)p(?=\d)")
 _PREFIX, _CONFIG_SUFFIX = "bridge:", "_config"
@@ -24,16 +24,16 @@ _PREFIX, _CONFIG_SUFFIX = "bridge:", "_config"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
-    """What a new recipe is for."""
+    """Settings of a new recipe."""
 
-    name: str  #: of the recipe
-    model: str  #: id on the hub, folder, recipe of Megatron-Bridge or of the catalogue
-    num_gpus: int  #: of the run
-    seq_length: int  #: runtime tokens of a pack
-    method: MethodKind | None = None  #: what is trained; None for what the model's name says, else every weight
+    name: str  #: name of the recipe
+    model: str  #: hub id, folder, or recipe of Megatron-Bridge or the catalogue
+    num_gpus: int  #: GPUs of the run
+    seq_length: int  #: runtime tokens per pack
+    method: MethodKind | None = None  #: what is trained; None for the method in the model's name, else all weights
     data: str = "data/chats.jsonl"  #: training data
-    tokenizer: str | None = None  #: id on the hub or folder; None for the model's
-    columns: Mapping[str, str] = field(default_factory=dict)  #: fields of `preprocessing` that name the data's
+    tokenizer: str | None = None  #: hub id or folder; None for the model's
+    columns: Mapping[str, str] = field(default_factory=dict)  #: `preprocessing` fields that name the data's columns
 
     @property
     def kind(self) -> MethodKind:
@@ -42,7 +42,7 @@ class Wish:
 
 
 def recipes_of_model(entries: Sequence[CatalogueEntry], model: str) -> list[CatalogueEntry]:
-    """Return the offline recipes of the catalogue for a model's architecture; `model` is as in a `Wish`."""
+    """Return the catalogue's offline recipes for a model's architecture; `model` as in `Wish`."""
     plain = [entry for entry in entries if entry.recipe and entry.recipe.model and _is_plain(entry.recipe)]
     named = [entry for entry in plain if entry.name in {model, f"{model}{RECIPE_SUFFIX}"}]
     if named:
@@ -54,10 +54,10 @@ def recipes_of_model(entries: Sequence[CatalogueEntry], model: str) -> list[Cata
 
 
 def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str, SFTRecipe]:
-    """Return name and recipe of the model's one that takes the sequences and divides the GPUs, the shortest first.
+    """Return (name, recipe) of the shortest recipe of the model that fits the sequence length and divides the GPUs.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: none fits.
     """
     is_full = wish.kind == "full"
     method = "full" if is_full else "lora"
@@ -71,7 +71,7 @@ def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str,
     if longest < wish.seq_length:
         raise ConfigError(
             f"--seq-length is {wish.seq_length}; allowed for {wish.model}: at most {longest}, the longest in the "
-            "catalogue. Start there, and change the file where the model takes more."
+            "catalogue. Start with that, and edit the file if the model supports more."
         )
     enough = {name: one for name, one in same.items() if one.packing.packed_sequence_size >= wish.seq_length}
     fitting = [
@@ -88,7 +88,7 @@ def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str,
 
 
 def _is_plain(recipe: SFTRecipe) -> bool:
-    """Say whether a recipe shows a topology, not a special setting: graphs, levels of context parallelism."""
+    """Return whether a recipe has no special settings: CUDA graphs, hierarchical context parallelism."""
     is_special = recipe.packing.pad_cu_seqlens or recipe.parallelism.hierarchical_context_parallel_sizes
     return recipe.packing.mode == "offline" and recipe.cuda_graphs.implementation == "none" and not is_special
 
@@ -99,13 +99,13 @@ def _architecture(entry: CatalogueEntry) -> tuple[str, ...]:
 
 
 def _significant(name: str) -> tuple[str, ...]:
-    """Return the words that tell architectures apart: `Qwen/Qwen3-1.7B-Base`, `qwen3_1p7b` -> `(qwen3, 1.7b)`."""
+    """Return the words that identify an architecture: `Qwen/Qwen3-1.7B-Base`, `qwen3_1p7b` -> `(qwen3, 1.7b)`."""
     text = _DECIMAL.sub(".", name.rstrip("/").rpartition("/")[2].lower())
     return tuple(word for word in re.split(r"[-_ ]+", text) if word and word not in _WORDS_OF_VARIANTS)
 
 
 def _is_base(entry: CatalogueEntry, model: str) -> bool:
-    """Say whether a recipe's base is the named one, or another of the same model: up to `_sft_` their names agree."""
+    """Return whether a recipe's base is the named one or of the same model: names that agree up to `_sft_`."""
     assert entry.recipe is not None
     assert entry.recipe.model is not None
     base = entry.recipe.model.name
@@ -123,7 +123,7 @@ def _contains(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 
 
 def _unit(recipe: SFTRecipe) -> int:
-    """Return what the number of GPUs has to be a multiple of: ranks of a copy, and of the experts."""
+    """Return the number that the GPUs must be a multiple of: ranks per model copy, and per expert group."""
     topology = recipe.parallelism
     tensor = topology.expert_tensor_parallel_size or topology.tensor_model_parallel_size
     experts = tensor * topology.expert_model_parallel_size * topology.pipeline_model_parallel_size
@@ -139,6 +139,6 @@ def _does_not_divide(wish: Wish, method: str, recipes: list[SFTRecipe]) -> str:
     unit, least = _unit(recipe), recipe.parallelism.num_gpus or 1
     return (
         f"--gpus is {wish.num_gpus}; allowed for {wish.model}, method {method}, at {size} tokens: multiples of {unit} "
-        f"from {-(-least // unit) * unit}, as {recipe.name} of the catalogue has it. Use one of these, or a shorter "
+        f"from {-(-least // unit) * unit}, as in {recipe.name} of the catalogue. Use one of these, or a shorter "
         "--seq-length."
     )

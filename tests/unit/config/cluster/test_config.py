@@ -197,9 +197,9 @@ def test_processes_of_the_other_executors(
 @pytest.mark.parametrize(
     ("executor", "num_gpus", "expected"),
     [
-        ({}, 12, "executor has 8 GPUs or processes on a node; the recipe is made for 12 GPUs"),
-        ({"nodes": 3, "gpus_per_node": None}, 8, "executor.nodes is 3; the recipe is made for 8 GPUs"),
-        ({"gpus_per_node": None}, 16, "executor.gpus_per_node is not set; the recipe is made for 16 GPUs"),
+        ({}, 12, "executor has 8 GPUs or processes per node; the recipe needs 12 GPUs"),
+        ({"nodes": 3, "gpus_per_node": None}, 8, "executor.nodes is 3; the recipe needs 8 GPUs"),
+        ({"gpus_per_node": None}, 16, "executor.gpus_per_node is not set; the recipe needs 16 GPUs"),
     ],
 )
 def test_gpus_that_fill_no_whole_nodes_are_refused(executor: dict[str, Any], num_gpus: int, expected: str) -> None:
@@ -228,11 +228,14 @@ def test_small_tasks_are_one_process() -> None:
         ),
         (
             {"executor": {**SLURM["executor"], "container_image": "i", "container_mounts": ["/data:/data"]}},
-            "executor: workspace /shared lies in no folder that the container shares (/data);",
+            "executor: workspace /shared is in no folder that the container mounts (/data);",
         ),
         ({"executor": {**SLURM["executor"], "container_mounts": ["/a:/a"]}}, "has no effect without container_image"),
         ({"executor": {**SLURM["executor"], "env_vars": {"http_proxy": "x"}}}, "nemo-run exports it as HTTP_PROXY"),
-        ({"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "x"}}}, "env_vars.HF_TOKEN is written out."),
+        (
+            {"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "x"}}},
+            "env_vars.HF_TOKEN is a secret in plain text.",
+        ),
         (
             {"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "${env:HF_TOKEN}"}}},
             "nemo-run writes its value into the job's script",
@@ -240,14 +243,14 @@ def test_small_tasks_are_one_process() -> None:
         ({"executor": {**SLURM["executor"], "ntasks_per_node": 4}}, "ntasks_per_node is 4 and gpus_per_node 8"),
         (
             {"executor": SLURM["executor"], "tasks": {"build": {"executor": {"kind": "local"}}}},
-            "has to be the same folder",
+            "must be the same folder",
         ),
         ({"executor": {"kind": "local", "ntasks_per_node": 2}}, "has no effect without torchrun."),
-        ({"executor": {"kind": "skypilot"}}, "is on the disk of one machine."),
+        ({"executor": {"kind": "skypilot"}}, "is on the local disk of one machine."),
         ({"executor": {"kind": "skypilot"}}, "SkyPilot leaves the cluster running."),
         ({"executor": EXECUTORS["kubeflow"]}, "writes TrainJobs of Kubeflow Trainer 2.1"),
         ({"executor": {**EXECUTORS["lepton"], "mounts": [{"mount_path": "/shared/nemo_run"}]}}, "(/shared/nemo_run)"),
-        ({"executor": {"kind": "torchrun"}, "python": "/opt/python"}, "torchrun takes the Python"),
+        ({"executor": {"kind": "torchrun"}, "python": "/opt/python"}, "torchrun uses the Python"),
     ],
 )
 def test_notes_say_what_may_surprise(values: dict[str, Any], expected: str) -> None:
