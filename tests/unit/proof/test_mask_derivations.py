@@ -43,6 +43,11 @@ def _two_ends(messages: Messages, has_prompt: bool) -> str:
     return text.removesuffix("<e>\n") + "<r>" if is_last else text
 
 
+def _system_last(messages: Messages, has_prompt: bool) -> str:
+    """Write the system's turn behind all others."""
+    return _plain(sorted(messages, key=lambda item: item["role"] == "system"), has_prompt)
+
+
 def _needs_user(messages: Messages, has_prompt: bool) -> str | None:
     return _plain(messages, has_prompt) if any(item["role"] == "user" for item in messages) else None
 
@@ -90,6 +95,13 @@ def _learned(template: Template) -> LearnedMarks | str:
 
 TWO_ROUNDS = _chat("s:be", "u:who", "a:me", "u:oh", "a:so")
 DRAWN = "<s>be<e> <u>who<e> <a>ME<E>.<u>oh<e> <a>SO<E>."
+
+
+def test_a_system_turn_that_is_moved_behind_the_answer_is_not_the_assistants() -> None:
+    reasons = (mask_prefixes.OTHER_PROMPT, mask_prefixes.MOVED)
+    assert _by_prefixes(_system_last, _chat("s:be", "u:Hi", "a:Yo")) == (f"{'.' * 12}YO{'.' * 13}", reasons)
+    assert _by_prefixes(_system_last, _chat("s:e", "u:Hi", "a:Yo")) == (f"{'.' * 12}YO{'.' * 12}", reasons)
+    assert _by_prefixes(_plain, _chat("s:e", "u:Hi", "a:Yo")) == ("<s>e<e> <u>Hi<e> <a>YO<E>.", ())
 
 
 @pytest.mark.parametrize("derive", [_by_prefixes, _by_marks])

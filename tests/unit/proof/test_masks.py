@@ -349,6 +349,17 @@ def test_a_report_counts_every_row(tmp_path: Path, chatml_tokenizer: Path) -> No
     ]
 
 
+@pytest.mark.parametrize(("wanted", "num_told"), [("keep", 1), ("mask_empty", 0)])
+def test_empty_thoughts_that_a_template_writes_are_noted(tmp_path: Path, wanted: str, num_told: int) -> None:
+    tokenizer = write_tokenizer(tmp_path / "tokenizer", THINKING)
+    recipe = _recipe(tmp_path, tokenizer, preprocessing__reasoning_loss=wanted)
+
+    report = check_masks(recipe, MaskOptions(num_rows=None))
+
+    assert (report.outcome, len(report.notes)) == ("agree", num_told)
+    assert all("empty block of thoughts is trained in 30 sequences, e.g. " in note for note in report.notes)
+
+
 def test_a_sample_is_the_same_for_the_same_seed(tmp_path: Path, chatml_tokenizer: Path) -> None:
     recipe = _recipe(tmp_path, chatml_tokenizer, tokenizer__chat_template=str(_calls_everything(tmp_path)))
     reports = [check_masks(recipe, MaskOptions(num_rows=5, seed=seed, limit=99)) for seed in (3, 3, 4)]

@@ -94,6 +94,7 @@ class ChatJudge:
             reasons=dict.fromkeys(votes, ()) | {name: item.reasons for name, item in derivations.items()},
             silent=frozenset(name for name, item in derivations.items() if item.is_silent),
             findings=tuple(self._findings(chat, ids, mask, votes, derivations)),
+            trains_empty_thoughts=self._trains_empty_thoughts(chat, mask, derivations.values()),
         )
 
     def _derivations(self, chat: _Chat, blocks: Sequence[Span]) -> dict[str, Derivation]:
@@ -170,6 +171,12 @@ class ChatJudge:
             for span in thoughts_of(item.turns, chat.text, chat.answers, only_empty=self._only_empty)
         ]
         return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *tokens]))
+
+    def _trains_empty_thoughts(self, chat: _Chat, mask: MaskArray, derivations: Iterable[Derivation]) -> bool:
+        if self._settings.reasoning_loss != "keep":
+            return False
+        found = (thoughts_of(item.turns, chat.text, chat.answers, only_empty=True) for item in derivations)
+        return any(mask[tokens_within(span, chat.bounds)].any() for spans in found for span in spans)
 
     def _end_of(self, text: str, start: int, stop: int) -> int:
         """Return the first character of what ends a turn: a known mark, or an added token; `stop` where none does."""

@@ -18,6 +18,10 @@ from bridgepack.proof.runs import recorded_recipe
 from bridgepack.proof.sources import encoded_rows, found_sources, num_rows_of, stage_tokenizer
 from bridgepack.records import LOSS_CURES, TRAIN, VALIDATION
 
+_EMPTY_THOUGHTS = (
+    "an empty block of thoughts is trained in {:,} sequences, e.g. {}; where the prompt gives it to the model, set "
+    "preprocessing.reasoning_loss to mask_empty"
+)
 DEFAULT_SAMPLE, DEFAULT_SEED, DEFAULT_LIMIT = 1000, 0, 10
 _MADE_ANEW = "masks were made anew from the sources; `bridgepack verify` compares them with what the artifact stores"
 
@@ -92,6 +96,7 @@ class _Comparison:
         self._findings: list[MaskFinding] = []
         self._lost: Counter[str] = Counter()
         self._first_lost: dict[str, str] = {}
+        self._empty_thoughts: list[str] = []
 
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Judge every row, or those of the sample."""
@@ -120,7 +125,9 @@ class _Comparison:
                 for kind, detail in encoded.losses:
                     self._lost[kind] += 1
                     self._first_lost.setdefault(kind, f"{file.label} row {row}: {detail}; {LOSS_CURES[kind]}")
-                self._note(split, file.label, row, self._judge.judge(columns, encoded))
+                verdict = self._judge.judge(columns, encoded)
+                self._empty_thoughts += [f"{file.label} row {row}"] if verdict.trains_empty_thoughts else []
+                self._note(split, file.label, row, verdict)
 
     def _note(self, split: str, file: str, row: int, verdict: RowVerdict) -> None:
         """Count a verdict; keep its findings while there is room, one of each kind in any case."""
@@ -171,5 +178,6 @@ class _Comparison:
                     f"lost content, {kind} of {count:,} sequences, e.g. {self._first_lost[kind]}"
                     for kind, count in self._lost.most_common()
                 ),
+                *(_EMPTY_THOUGHTS.format(len(rows), rows[0]) for rows in [self._empty_thoughts] if rows),
             ),
         )

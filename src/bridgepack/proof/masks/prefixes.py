@@ -33,6 +33,7 @@ UNSTABLE = "the template renders a turn in another way once the conversation goe
 NO_PROMPT = "the template has no generation prompt before a turn, so the turn's header is not judged"
 OTHER_PROMPT = "the template's generation prompt is not how it begins a turn, so the turn's header is not judged"
 PROMPT_GOES_ON = "the template's generation prompt begins the answer, too, so the turn's header is not judged"
+MOVED = "the template writes another message behind the turn, so the turn's end is not judged"
 NOTHING_WRITTEN = "the template writes nothing of an assistant turn"
 
 
@@ -70,6 +71,19 @@ class Renders:
         """Return how many characters follow a message's own words, where it is the last; 0 where that is not known."""
         found = _with_other_words(self._render, self._messages[: index + 1], index)
         return 0 if found is None else common_prefix(found[0][::-1], found[1][::-1])
+
+    def num_moved(self, index: int) -> int:
+        """Return how many characters follow a message's own words where another one's are among them; 0 elsewhere."""
+        messages, text, closing = self._messages[: index + 1], self.before(index + 1) or "", self.num_closing(index)
+        tail = text[len(text) - closing :]
+        for place, message in enumerate(messages[:-1]):
+            words = message.get("content")
+            if isinstance(words, str) and words.strip() and words.strip() in tail:
+                changed = {**message, "content": _OTHER_WORDS[0]}
+                other = self._render([*messages[:place], changed, *messages[place + 1 :]])
+                if other is not None and not other.endswith(tail):
+                    return closing
+        return 0
 
 
 def opening_of(render: Render, messages: Messages, index: int) -> str | None:
@@ -167,7 +181,7 @@ class _Walk:
         if through is None or not through.startswith(self._text[:first]):
             return None
         if self._text.startswith(through):
-            return len(through)
+            return None if self._renders.num_moved(index) else len(through)
         added = through[first:]
         # What is left holds all that follows the words: of "><|return|>", ">" is no turn that lost its beginning.
         for lost in range(1, len(added) - max(self._renders.num_closing(index), 1) + 1):
@@ -178,7 +192,9 @@ class _Walk:
     def _open_ended(self, index: int, first: int) -> None:
         """Judge what can be judged of a turn whose end is not known: its words, and from the next message's on."""
         through = self._renders.before(index + 1)
-        self._reasons[REFUSED if through is None else UNSTABLE] = None
+        num_moved = 0 if through is None else self._renders.num_moved(index)
+        self._reasons[REFUSED if through is None else MOVED if num_moved else UNSTABLE] = None
+        through = through and through[: len(through) - num_moved]
         if through is not None and through.startswith(self._text[:first]):
             length = len(
                 without_open_tag(self._text[first : first + common_prefix(through[first:], self._text[first:])])
