@@ -148,9 +148,18 @@ class Named:
         (lambda: bridgepack.verify("packed", num_packs=-1), "num_packs is -1"),
         (lambda: bridgepack.preview({"name": "x", "data": {"train": iter(())}}), "Write rows to a file and name it"),
         (lambda: bridgepack.launch({"name": "x"}, "local"), "data is missing"),
+        (lambda: bridgepack.launch("mine.yaml", "local", skip="build"), "skip is 'build'; allowed: a list"),
         (lambda: bridgepack.forward_step_for(None), "recipe is 'None'; allowed: FILE.yaml"),
     ],
 )
 def test_mistakes_say_what_to_do(call: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         call()
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ConfigError, match="the current folder is gone"):
+        bridgepack.check(tmp_path)

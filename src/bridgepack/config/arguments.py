@@ -1,6 +1,6 @@
 """What is given to Python functions: arguments of the types that they name, and options as a dataclass."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from functools import wraps
 from inspect import signature
@@ -23,16 +23,21 @@ _WORDS: Mapping[Any, str] = MappingProxyType(
         float: "a number",
         bool: "True or False",
         Mapping: "a mapping, name -> value",
+        Collection: "a list",
         NoneType: "None",
     }
 )
 
 
 def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that refuses arguments of other types than it names, with a ConfigError; its last decorator."""
+    """Return a function that refuses arguments of other types than it names, and a current folder that is gone."""
 
     @wraps(function)
     def refusing(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            Path.cwd()
+        except OSError:
+            raise ConfigError("the current folder is gone, where relative paths start. Change to another.") from None
         refuse_types({**dict(zip(signature(function).parameters, args, strict=False)), **kwargs}, function)
         return function(*args, **kwargs)
 
@@ -81,6 +86,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, str) and value in get_args(hint)
     if origin is Mapping:
         return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+    if origin is Collection:
+        return isinstance(value, Collection) and not isinstance(value, str)
     if origin is int:
         return isinstance(value, SupportsIndex) and not isinstance(value, bool) and value.__index__() >= 0
     if origin is float:

@@ -15,6 +15,7 @@ from bridgepack import __version__
 from bridgepack.bridge.targets import recipe_target
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
+from bridgepack.config.arguments import checked
 from bridgepack.config.cluster.base import Task
 from bridgepack.config.cluster.cluster import ClusterConfig, load_cluster
 from bridgepack.config.cluster.notes import cluster_notes
@@ -80,6 +81,7 @@ class LaunchPlan:
         }
 
 
+@checked
 def plan_launch(
     recipe: SFTRecipe | Mapping[str, Any] | str | Path,
     cluster: ClusterConfig | Mapping[str, Any] | str | Path,

@@ -76,8 +76,8 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
     """
 
     #: What is trained, as `bridgepack check` takes it: `bridge:FUNCTION`, FILE.yaml, FILE.py:FUNCTION,
-    #: package.module:FUNCTION. It may be left out for a `run.Partial` whose argument `recipe` or `config` is an
-    #: SFTRecipe or a ConfigContainer. Overrides among a script's arguments count, too.
+    #: package.module:FUNCTION. It may be left out for a `run.Partial` whose argument `recipe` or `config` is a
+    #: ConfigContainer, or `as_config` of a recipe. Overrides among a script's arguments count, too.
     target: OptionalText = None
     artifact: OptionalText = None  #: folder of the packs that the run will read, as this machine sees it
     #: Dotted path -> value, for what a script sets in its own code; after those of its arguments.
