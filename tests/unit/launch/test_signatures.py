@@ -97,9 +97,7 @@ def test_small_tasks_need_no_counts() -> None:
 
 def test_other_numbers_of_processes_than_the_run_needs_are_refused() -> None:
     assert make_executor(_cluster(), "train", num_gpus=8).nnodes() == 1
-    with pytest.raises(
-        ConfigError, match=r"would start 8 processes on each of 1 nodes, and the run needs 8 on each of 2"
-    ):
+    with pytest.raises(ConfigError, match=r"start 8 processes on each of 1 nodes, and the run needs 8 on each of 2"):
         make_executor(_cluster(nodes=2), "train", num_gpus=16)
 
 
@@ -156,9 +154,7 @@ def test_a_launch_compares_first(tmp_path: Path, chatml_tokenizer: Path, monkeyp
     from nemo_run.run.torchx_backend.schedulers.api import EXECUTOR_MAPPING
 
     recipe = launch_recipe(tmp_path, chatml_tokenizer)
-    with pytest.raises(
-        ConfigError, match=r"executor.class is PoolExecutor; nemo-run's experiments start only DGXCloud"
-    ):
+    with pytest.raises(ConfigError, match=r"executor.class is PoolExecutor; experiments start only DGXCloud"):
         refuse_unlaunchable(recipe, _cluster(), ("build",))
     monkeypatch.setitem(EXECUTOR_MAPPING, PoolExecutor, "pool")
     refuse_unlaunchable(recipe, _cluster(), ("build",))
