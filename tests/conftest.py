@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,17 @@ def chatml_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.support.tokenizers import CHATML, write_tokenizer
 
     return write_tokenizer(tmp_path_factory.mktemp("chatml") / "tokenizer", CHATML)
+
+
+@pytest.fixture
+def nemo_home(tmp_path: Path) -> Iterator[Path]:
+    """Yield the folder of the test in which nemo-run keeps its records."""
+    from nemo_run.config import get_nemorun_home, set_nemorun_home
+
+    before = get_nemorun_home()
+    set_nemorun_home(str(tmp_path / "nemo-run"))
+    yield tmp_path / "nemo-run"
+    set_nemorun_home(before)
 
 
 @pytest.fixture

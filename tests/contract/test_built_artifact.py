@@ -14,7 +14,7 @@ from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_
 from bridgepack.data.stages import split as splits
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
-from bridgepack.records import SPLITS, PackedRow
+from bridgepack.records import SPLITS
 from bridgepack.replay.collate import CollateMetadata, CollateSettings
 from tests.support.host_datasets import (
     assert_same_batches,
@@ -80,10 +80,6 @@ def _built(
         return Artifact(bridgepack.build(recipe, output=output).output)
 
 
-def _rows(artifact: Artifact, split: str) -> list[PackedRow]:
-    return [batch.row(index) for batch in artifact.iter_batches(split) for index in range(batch.num_rows)]
-
-
 def _host_tokenizer(artifact: Artifact) -> Any:
     tokenizer = load_host_tokenizer(artifact.manifest.tokenizer["name_or_path"])
     assert tokenizer.eos_id == artifact.manifest.tokenizer["eos_token_id"]
@@ -116,7 +112,7 @@ def _assert_host_collates_as_predicted(artifact: Artifact, folder: Path, **paddi
     datasets = build_host_datasets(_config(artifact, folder / "none", **padding), _host_tokenizer(artifact))
     num_checked = 0
     for split, dataset in zip(SPLITS, datasets, strict=False):
-        rows = _rows(artifact, split)
+        rows = [batch.row(index) for batch in artifact.iter_batches(split) for index in range(batch.num_rows)]
         num_checked += assert_same_batches(dataset, rows, _settings(artifact, **padding), rows_per_batch=8)
     assert num_checked > sum(split.statistics.num_packs for split in artifact.manifest.splits)
 

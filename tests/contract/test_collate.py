@@ -38,10 +38,6 @@ def host_tokenizer(bridge: Any, tmp_path_factory: pytest.TempPathFactory) -> Any
     return build_word_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
-def _runtime_lengths(row: PackedRow) -> np.ndarray:
-    return np.diff([*row.seq_start_id, len(row.input_ids)]) - 1
-
-
 def _statistics(lengths: Sequence[Sequence[int]]) -> SplitStatistics:
     """Return the statistics of packs of these physical runtime lengths, as far as the host's metadata goes."""
     totals = [int(sum(pack)) for pack in lengths]
@@ -62,7 +58,7 @@ def _statistics(lengths: Sequence[Sequence[int]]) -> SplitStatistics:
 
 
 def _entry(rows: Sequence[PackedRow]) -> BridgeMetadataEntry:
-    statistics = _statistics([_runtime_lengths(row).tolist() for row in rows])
+    statistics = _statistics([np.diff([*row.seq_start_id, len(row.input_ids)]) - 1 for row in rows])
     return bridge_metadata_entry(statistics, packed_sequence_size=PACKED_SEQUENCE_SIZE)
 
 

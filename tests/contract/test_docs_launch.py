@@ -1,6 +1,6 @@
 """The Python of docs/launch.md, with the real nemo-run and the plugins of the real megatron-bridge."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("nemo_run")
 
 import nemo_run as run
-from nemo_run.config import get_nemorun_home, set_nemorun_home
 
 import bridgepack.launch.experiment
 from bridgepack.bridge.import_on_cpu import install_import_hook
@@ -24,14 +23,11 @@ pytestmark = pytest.mark.bridge
 
 
 @pytest.fixture
-def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, nemo_home: Path) -> Path:
     monkeypatch.chdir(tmp_path)
     write_recipe(tmp_path / "mine.yaml", launch_recipe(tmp_path, chatml_tokenizer))
     (tmp_path / "cluster.yaml").write_text("executor: {kind: torchrun}\n")
-    before = get_nemorun_home()
-    set_nemorun_home(str(tmp_path / "nemo-run"))
-    yield tmp_path
-    set_nemorun_home(before)
+    return tmp_path
 
 
 def snippet(start: str) -> Block:

@@ -1,12 +1,9 @@
 """Recipes in the real nemo-run: as configs, as factories, on its command line, in its jobs."""
 
-import contextlib
-import io
 import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,6 @@ import nemo_run as run
 import pytest
 from nemo_run.cli import api as nemo_run_cli
 from nemo_run.cli.cli_parser import parse_cli_args
-from nemo_run.config import get_nemorun_home, set_nemorun_home
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
 from typer.testing import CliRunner
 
@@ -28,21 +24,14 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.nemo_cli import as_config, build, check, train
 from bridgepack.launch.preflight import PreflightPlugin
-from tests.support.docs_blocks import blocks
+from tests.support.docs_blocks import run_snippets
 from tests.support.small_builds import environment, tokenized_recipe, tokenized_row, write_json_lines
 from tests.support.tokenizers import CHATML, write_tokenizer
 
+pytestmark = pytest.mark.usefixtures("nemo_home")
+
 NAME = "qwen3_8b_sft_4gpu_h100_bf16_recipe"
 PROJECT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def nemo_home(tmp_path: Path) -> Iterator[Path]:
-    """Keep nemo-run's records in a folder of the test."""
-    before = get_nemorun_home()
-    set_nemorun_home(str(tmp_path / "home"))
-    yield tmp_path / "home"
-    set_nemorun_home(before)
 
 
 @pytest.fixture
@@ -59,7 +48,7 @@ def recipe_file(tmp_path: Path) -> Path:
 def variables(tmp_path: Path) -> dict[str, str]:
     """Return the variables of a process that finds this Python, and no torch, which transformers would import."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return environment(tmp_path, NEMORUN_HOME=str(tmp_path / "home"), PATH=path)
+    return environment(tmp_path, NEMORUN_HOME=str(tmp_path / "nemo-run"), PATH=path)
 
 
 @pytest.fixture
@@ -207,17 +196,7 @@ def test_build_from_the_command_line(tmp_path: Path, recipe_file: Path, variable
 
 def test_snippets_of_the_page_run(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(recipe_file.parent)
-    names: dict[str, Any] = {"__name__": "snippet"}
-    num_outputs = 0
-    for block in blocks("python", page="nemo-run.md"):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(block.text, block.page, "exec"), names)
-        if block.output is not None:
-            assert printed.getvalue() == block.output
-            num_outputs += 1
-
-    assert num_outputs > 0
+    assert run_snippets("nemo-run.md") > 0
 
 
 def test_check_raises_what_it_finds() -> None:

@@ -44,7 +44,7 @@ def host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         ({"ddp": {"grad_reduce_in_fp32": False}}, "Set mixed_precision.grad_reduce_in_fp32 instead"),
         (
             {"comm_overlap": {"tp_comm_overlap": False}, "model": {"overlap_p2p_comm": True}},
-            "Set comm_overlap.overlap_p2p_comm",
+            "comm_overlap.overlap_p2p_",
         ),
         ({"scheduler": {"lr_decay_steps": 5}}, "Set scheduler.lr_decay_iters instead"),
         ({"model": {"sequence_parallel": True}}, "no effect while model.tensor_model_parallel_size is 1"),

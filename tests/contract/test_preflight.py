@@ -8,7 +8,6 @@ from typing import Any
 
 import nemo_run as run
 import pytest
-from nemo_run.config import get_nemorun_home, set_nemorun_home
 
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.preflight import PreflightPlugin
@@ -16,7 +15,7 @@ from tests.support.bridge_recipes import quiet_host
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.upstream_recipes import recipes_offline
 
-pytestmark = pytest.mark.bridge
+pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("nemo_home")]
 
 SFT = "llama32_1b_sft_1gpu_h100_bf16_config"
 PEFT = "llama32_1b_peft_1gpu_h100_bf16_config"
@@ -43,15 +42,6 @@ def recipes(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """Yield Megatron-Bridge's recipes, on a host as they ask for."""
     with recipes_offline(tmp_path_factory.mktemp("hub")), pretend_gpu_host(), quiet_host():
         yield importlib.import_module(RECIPES)
-
-
-@pytest.fixture(autouse=True)
-def nemo_home(tmp_path: Path) -> Iterator[Path]:
-    """Keep nemo-run's records in a folder of the test."""
-    before = get_nemorun_home()
-    set_nemorun_home(str(tmp_path / "home"))
-    yield tmp_path / "home"
-    set_nemorun_home(before)
 
 
 def slurm(num_gpus: int = 1, **fields: Any) -> run.SlurmExecutor:

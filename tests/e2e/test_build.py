@@ -11,11 +11,8 @@ from tests.support.small_builds import (
     CLI,
     chat_row,
     environment,
-    file_bytes,
     run_cli,
-    tokenized_recipe,
     write_json_lines,
-    write_recipe,
 )
 
 RECIPE = """\
@@ -94,15 +91,3 @@ def test_reader_that_goes_away_is_no_error(project: Path) -> None:
         _, errors = process.communicate(timeout=60)
 
     assert (process.returncode, errors) == (0, b"")
-
-
-def test_mistake_leaves_the_folder_as_it_was(project: Path, chatml_tokenizer: Path) -> None:
-    environment(project)
-    write_recipe(project / "typo.yaml", tokenized_recipe("dta", chatml_tokenizer))
-    before = file_bytes(project)
-
-    ran = run_cli(project, "build", "typo.yaml", "--output", "out")
-
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "error: data.train is 'dta'; there is no such file or folder. Did you mean 'data'?\n"
-    assert file_bytes(project) == before

@@ -1,10 +1,13 @@
 """Fenced blocks of the documentation's pages."""
 
+import contextlib
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(__file__).parents[2]
 _HEADING_OR_BLOCK = re.compile(
@@ -33,6 +36,20 @@ def pages() -> list[Path]:
 def blocks(*languages: str, page: str | None = None) -> list[Block]:
     chosen = [path for path in pages() if page is None or path.name == page]
     return [block for path in chosen for block in _blocks_of(path) if block.language in languages]
+
+
+def run_snippets(page: str) -> int:
+    """Run the Python of a page, block after block, and return how many blocks printed what the page says."""
+    names: dict[str, Any] = {"__name__": "snippet"}
+    num_outputs = 0
+    for block in blocks("python", page=page):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block.text, block.page, "exec"), names)
+        if block.output is not None:
+            assert printed.getvalue() == block.output
+            num_outputs += 1
+    return num_outputs
 
 
 def _blocks_of(path: Path) -> Iterator[Block]:

@@ -42,26 +42,17 @@ def artifact(tmp_path: Path, recipe: Any) -> Path:
     ("arguments", "message"),
     [
         (["no-such-recipe"], "target is 'no-such-recipe'; there is no such file or folder."),
-        (
-            ["{artifact}", "--pipeline", "4"],
-            "--pipeline is 4; the canary's tiny model has 6 layers; allowed: 1, 2, 3, 6.",
-        ),
+        (["{artifact}", "--pipeline", "4"], "--pipeline is 4; the canary's tiny model has 6 layers; allowed: 1, 2, 3,"),
         (["{artifact}", "--tensor", "4", "--context", "8"], "ask for 32 processes; allowed: at most 16."),
-        (
-            ["{artifact}", "--tensor", "3"],
-            "--tensor is 3; the canary's tiny model has 8 heads; allowed: 1, 2, 4, 8, or",
-        ),
+        (["{artifact}", "--tensor", "3"], "--tensor is 3; the canary's tiny model has 8 heads; allowed: 1, 2, 4, 8"),
         (
             ["{artifact}", "--set", "packing.packed_sequence_size=8192"],
-            "is built, and its packs stay as they are. Build it again with packing.packed_sequence_size",
+            "is built, and its packs stay as they are. Build",
         ),
         (["{artifact}", "--context", "0"], "'0' is not a whole number of at least 1."),
         (["{artifact}", "--tensor", "two"], "'two' is not a whole number of at least 1."),
         (["{artifact}", "--plant", "mask"], "'mask' is not one of"),
-        (
-            ["{artifact}", "--plant", "boundaries-dropped", "--pipeline", "2"],
-            "--plant boundaries-dropped cannot be planted in PP 2; allowed: --pipeline 3 or 6",
-        ),
+        (["{artifact}", "--plant", "boundaries-dropped", "--pipeline", "2"], "in PP 2; allowed: --pipeline 3 or 6"),
         (["{artifact}", "--plant", "wrong-multiple", "--tensor", "2"], "allowed: --context 2 or more"),
         (["{artifact}", "--self-test", "--tensor", "2"], "--self-test and --tensor contradict each other"),
         (["{artifact}", "--artifact", "{artifact}"], "is an artifact itself. Leave --artifact out."),

@@ -90,18 +90,12 @@ def test_dry_run(folder: Path, command: Command) -> None:
 
 
 @pytest.mark.bridge
+@pytest.mark.usefixtures("nemo_home")
 def test_a_failed_launch_gives_1_and_the_log(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The data changes between the check and the build, which then finds no row."""
-    from nemo_run.config import get_nemorun_home, set_nemorun_home
-
-    home = get_nemorun_home()
-    set_nemorun_home(str(folder / "nemo-run"))
     monkeypatch.setenv("PYTHONPATH", environment(folder)["PYTHONPATH"])
     Path("rows.jsonl").write_text("not json\n")
-    try:
-        ran = command("launch", "recipe.yaml", "--cluster", "local")
-    finally:
-        set_nemorun_home(home)
+    ran = command("launch", "recipe.yaml", "--cluster", "local")
 
     assert ran.code == 1
     lines = ran.output.splitlines()

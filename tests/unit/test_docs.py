@@ -1,8 +1,6 @@
 """The documentation says what the code does: snippets run, recipes load, commands parse, pages are current."""
 
-import contextlib
 import dataclasses
-import io
 import json
 import os
 import re
@@ -36,7 +34,7 @@ from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistic
 from bridgepack.rules import find_rule
 from bridgepack.rules.engine.text import rule_page
 from bridgepack.rules.registry import ALL_RULES
-from tests.support.docs_blocks import PROJECT, Block, blocks, pages
+from tests.support.docs_blocks import PROJECT, Block, blocks, pages, run_snippets
 
 BASE: dict[str, Any] = {
     "name": "docs",
@@ -220,17 +218,7 @@ def test_commands_parse(block: Block) -> None:
 @pytest.mark.parametrize("page", ["packing.md", "artifact.md", "python-api.md", "trace.md"])
 def test_snippets_run_and_print_what_the_page_says(workplace: Path, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     monkeypatch.chdir(workplace)
-    names: dict[str, Any] = {"__name__": "snippet"}
-    num_outputs = 0
-    for block in blocks("python", page=page):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(block.text, block.page, "exec"), names)
-        if block.output is not None:
-            assert printed.getvalue() == block.output
-            num_outputs += 1
-
-    assert num_outputs > 0
+    assert run_snippets(page) > 0
 
 
 FORMATS = {block.heading: block for block in blocks("json", page="data.md") if '"reason"' not in block.text}

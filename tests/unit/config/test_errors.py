@@ -41,10 +41,7 @@ def test_method(method: Any, message: str) -> None:
     [
         ({"precision": {"recipe": "bf16"}}, "precision.recipe is 'bf16'; allowed: 'bf16_mixed', 'fp16_mixed', "),
         ({"precision": {"recipe": "bf16"}}, ". Did you mean bf16_mixed?"),
-        (
-            {"parallelism": {"cp_comm_type": "a2a_p2p"}},
-            "parallelism.cp_comm_type is 'a2a_p2p'; allowed: 'p2p', 'a2a', ",
-        ),
+        ({"parallelism": {"cp_comm_type": "a2a_p2p"}}, "parallelism.cp_comm_type is 'a2a_p2p'; allowed: 'p2p', 'a2a'"),
         ({"parallelism": {"cp_comm_type": "a2a_p2p"}}, "'all_gather' or 'a2a+p2p'. Did you mean a2a+p2p?"),
         (
             {"cuda_graphs": {"implementation": "transformer_engine", "modules": ["attn"]}},
@@ -52,12 +49,9 @@ def test_method(method: Any, message: str) -> None:
         ),
         (
             {"preprocessing": {"kind": "chat", "separator": ""}},
-            "preprocessing.separator is not a field of chat; prompt_completion has it. Set preprocessing.kind to ",
+            "separator is not a field of chat; prompt_completion has",
         ),
-        (
-            {"environment": {"NCCL_DEBUG": [1]}},
-            "environment.NCCL_DEBUG is [1]; allowed: text, a whole number, a number",
-        ),
+        ({"environment": {"NCCL_DEBUG": [1]}}, "environment.NCCL_DEBUG is [1]; allowed: text, a whole number"),
         ({"schedule": {"num_epochs": 0}}, "schedule.num_epochs is 0; allowed: more than 0.0. Raise it."),
         ({"logging": {"wandb_projekt": "x"}}, "logging.wandb_projekt is not a field; allowed: log_interval, mlflow_e"),
         ({"logging": {"wandb_projekt": "x"}}, "wandb_project. Did you mean wandb_project?"),

@@ -68,10 +68,6 @@ def _from_yaml(text: str) -> SFTRecipe:
     return SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(text))
 
 
-def _from_toml(text: str) -> SFTRecipe:
-    return SFTRecipe.from_mapping(tomllib.loads(text))
-
-
 def _has_null(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_has_null, value.values()))
@@ -120,7 +116,7 @@ def test_toml_round_trip(recipe: SFTRecipe) -> None:
             recipe_to_toml(recipe)
         return
 
-    again = _from_toml(recipe_to_toml(recipe))
+    again = SFTRecipe.from_mapping(tomllib.loads(recipe_to_toml(recipe)))
 
     assert again == recipe
 

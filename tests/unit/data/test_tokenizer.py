@@ -147,10 +147,7 @@ def test_text_that_a_wrong_class_loses_is_noticed_and_the_own_file_keeps_it(tmp_
         ({"tokenizer.json": "{"}, "it cannot be loaded: .* Give a folder with tokenizer.json"),
         ({"tokenizer.json": None, "tokenizer_config.json": "{"}, "it cannot be loaded: .* Give a folder with"),
         ({"tokenizer.json": None, "tokenizer_config.json": "{}"}, "it has no eos_token"),
-        (
-            {"tokenizer_config.json": json.dumps(BARE)},
-            "it loses 100% of plain words and digits: the folder has no tokenizer.json, or",
-        ),
+        ({"tokenizer_config.json": json.dumps(BARE)}, "it loses 100% of plain words and digits: the folder has no tok"),
     ],
 )
 def test_missing_or_broken_files_are_refused(tmp_path: Path, files: dict[str, str | None] | None, refusal: str) -> None:

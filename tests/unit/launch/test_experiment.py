@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("nemo_run")
 
 import nemo_run as run
-from nemo_run.config import get_nemorun_home, set_nemorun_home
+from nemo_run.config import set_nemorun_home
 
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -43,14 +43,6 @@ sys.exit(int(how))
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Any:
-    before = get_nemorun_home()
-    set_nemorun_home(str(tmp_path / "nemo-run"))
-    yield tmp_path / "nemo-run"
-    set_nemorun_home(before)
-
-
-@pytest.fixture
 def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> SFTRecipe:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "task.py").write_text(SCRIPT)
@@ -58,7 +50,7 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def plan(recipe: SFTRecipe, home: Path) -> LaunchPlan:
+def plan(recipe: SFTRecipe, nemo_home: Path) -> LaunchPlan:
     return plan_launch(recipe, "local")
 
 
@@ -175,15 +167,15 @@ def test_plugins_act_on_their_task(plan: LaunchPlan, tmp_path: Path) -> None:
     assert began(tmp_path) == ["check", "renamed", "train"]
 
 
-def test_a_plugin_that_refuses_leaves_nothing(plan: LaunchPlan, home: Path, tmp_path: Path) -> None:
+def test_a_plugin_that_refuses_leaves_nothing(plan: LaunchPlan, nemo_home: Path, tmp_path: Path) -> None:
     tasks = small_tasks(plan)
     tasks[2] = replace(tasks[2], plugins=(Refuses(),))
 
     with pytest.raises(LaunchError, match="not like this"):
         submit(plan, tasks=tasks)
     assert began(tmp_path) == []
-    assert list(home.rglob("*.sh")) == []
-    assert not (home / "experiments" / "small").exists()
+    assert list(nemo_home.rglob("*.sh")) == []
+    assert not (nemo_home / "experiments" / "small").exists()
 
 
 @pytest.mark.parametrize(
@@ -199,18 +191,18 @@ def test_a_plugin_that_refuses_leaves_nothing(plan: LaunchPlan, home: Path, tmp_
     ],
 )
 def test_detaching_is_refused_where_nobody_would_go_on(
-    recipe: SFTRecipe, home: Path, executor: dict[str, Any], skip: tuple[str, ...], message: str
+    recipe: SFTRecipe, nemo_home: Path, executor: dict[str, Any], skip: tuple[str, ...], message: str
 ) -> None:
     values = {"executor": executor, **({} if executor["kind"] == "local" else {"workspace": "/w"})}
     plan = plan_launch(recipe, ClusterConfig.from_mapping(values), skip=skip)
 
     with pytest.raises(ConfigError, match=message):
         submit(plan, detach=True)
-    assert not home.exists()
+    assert not nemo_home.exists()
 
 
 @pytest.mark.parametrize("field", ["NEMORUN_HOME", "workspace"])
-def test_folders_that_cannot_be_written_are_named(recipe: SFTRecipe, home: Path, tmp_path: Path, field: str) -> None:
+def test_unwritable_folders_are_named(recipe: SFTRecipe, nemo_home: Path, tmp_path: Path, field: str) -> None:
     (tmp_path / "file").write_text("")
     broken = str(tmp_path / "file" / "below")
     if field == "NEMORUN_HOME":
@@ -222,7 +214,7 @@ def test_folders_that_cannot_be_written_are_named(recipe: SFTRecipe, home: Path,
     assert began(tmp_path) == []
 
 
-def test_torchrun_has_to_be_there(recipe: SFTRecipe, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_has_to_be_there(recipe: SFTRecipe, nemo_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_launch(recipe, "torchrun")
     monkeypatch.setattr("shutil.which", lambda *arguments, **options: None)
 
@@ -230,11 +222,11 @@ def test_torchrun_has_to_be_there(recipe: SFTRecipe, home: Path, monkeypatch: py
         submit(plan)
 
 
-def test_experiments_are_nemo_run_s_own_and_copy_no_settings(plan: LaunchPlan, home: Path) -> None:
+def test_experiments_are_nemo_run_s_own_and_copy_no_settings(plan: LaunchPlan, nemo_home: Path) -> None:
     experiment = make_experiment(plan)
 
     assert type(experiment) is run.Experiment
-    assert not home.exists()
+    assert not nemo_home.exists()
     assert experiment.to_config().serialize_metadata_for_scripts is False
 
 

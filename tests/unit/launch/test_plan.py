@@ -166,10 +166,7 @@ def test_environment_of_the_image_can_be_given(recipe: SFTRecipe, tmp_path: Path
         ),
         ({"overrides": {"checkpoint.pretrained": "nope"}}, "checkpoint.pretrained is 'nope'; there is no such folder"),
         ({"overrides": {"checkpoint.pretrained": "."}}, "checkpoint.pretrained is '.'; there is no checkpoint in it"),
-        (
-            {"overrides": {"checkpoint.pretrained": "rows.jsonl"}},
-            "checkpoint.pretrained is 'rows.jsonl'; there is no such",
-        ),
+        ({"overrides": {"checkpoint.pretrained": "rows.jsonl"}}, "checkpoint.pretrained is 'rows.jsonl'; there is no"),
         ({"overrides": {"data.train": "nope.jsonl"}}, "data.train is 'nope.jsonl'; there is no such file"),
         ({"overrides": {"data.validation": "nope.jsonl"}}, "data.validation is 'nope.jsonl'; there is no such file"),
         ({"overrides": {"tokenizer.name_or_path": "./nope"}}, "tokenizer.name_or_path is './nope'; there is no such"),

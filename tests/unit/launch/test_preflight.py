@@ -2,7 +2,6 @@
 
 import pickle
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import fiddle as fdl
 import nemo_run as run
 import pytest
-from nemo_run.config import get_nemorun_home, set_nemorun_home
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
 from nemo_run.run.job import Job
 
@@ -19,6 +17,8 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.errors import BridgepackError, ConfigError, LaunchRefusedError
 from bridgepack.launch.preflight import PreflightPlugin, sees_this_machine, trained_target, world_size_of
+
+pytestmark = pytest.mark.usefixtures("nemo_home")
 
 SCRIPT = "/opt/Megatron-Bridge/scripts/training/run_recipe.py"
 VALUES = {
@@ -40,15 +40,6 @@ def wrong_recipe() -> SFTRecipe:
 
 def train_anything(config: Any = None, recipe: Any = None, note: str = "") -> None:
     raise AssertionError("a check trains nothing")
-
-
-@pytest.fixture(autouse=True)
-def nemo_home(tmp_path: Path) -> Iterator[Path]:
-    """Keep nemo-run's records in a folder of the test."""
-    before = get_nemorun_home()
-    set_nemorun_home(str(tmp_path / "home"))
-    yield tmp_path / "home"
-    set_nemorun_home(before)
 
 
 @pytest.fixture

@@ -97,9 +97,7 @@ def test_small_tasks_need_no_counts() -> None:
 
 def test_other_numbers_of_processes_than_the_run_needs_are_refused() -> None:
     assert make_executor(_cluster(), "train", num_gpus=8).nnodes() == 1
-    with pytest.raises(
-        ConfigError, match=r"would start 8 processes on each of 1 nodes, and the run needs 8 on each of 2"
-    ):
+    with pytest.raises(ConfigError, match=r"start 8 processes on each of 1 nodes, and the run needs 8 on each of 2"):
         make_executor(_cluster(nodes=2), "train", num_gpus=16)
 
 
@@ -118,10 +116,7 @@ def test_other_numbers_of_processes_than_the_run_needs_are_refused() -> None:
         ({"pools": {"name": "a"}}, "executor.pools is {'name': 'a'}; "),
         ({"pools": ["a"]}, "executor.pools.0 is 'a'; allowed: a section with the fields of Pool."),
         ({"pools": [{"nam": "a", "name": "b"}]}, "executor.pools.0.nam is not a field; allowed: name, size. Did"),
-        (
-            {"pools": [{"class": "LocalTunnel"}]},
-            "executor.pools.0.class is LocalTunnel; allowed: Pool, or a class that",
-        ),
+        ({"pools": [{"class": "LocalTunnel"}]}, "executor.pools.0.class is LocalTunnel; allowed: Pool, or a class"),
         ({"pools": [{"class": "Pol"}]}, "executor.pools.0.class is Pol; nemo_run has no Pol."),
         ({"tunnel": 1}, "executor.tunnel is 1; allowed: a section with the fields of SSHTunnel, LocalTunnel."),
     ],
@@ -141,10 +136,7 @@ def test_a_field_without_a_default_must_be_set() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (
-            "SkypilotExcutor",
-            "executor.class is SkypilotExcutor; nemo_run has no SkypilotExcutor. Did you mean Skypilot",
-        ),
+        ("SkypilotExcutor", "class is SkypilotExcutor; nemo_run has no SkypilotExcutor. Did you mean Skypilot"),
         ("no_such_module.X", "executor.class is no_such_module.X; No module named 'no_such_module'. Install it"),
         ("tests.support.launches.X", "tests.support.launches has no X."),
         ("Script", "allowed: a dataclass that inherits nemo_run.Executor."),
@@ -162,9 +154,7 @@ def test_a_launch_compares_first(tmp_path: Path, chatml_tokenizer: Path, monkeyp
     from nemo_run.run.torchx_backend.schedulers.api import EXECUTOR_MAPPING
 
     recipe = launch_recipe(tmp_path, chatml_tokenizer)
-    with pytest.raises(
-        ConfigError, match=r"executor.class is PoolExecutor; nemo-run's experiments start only DGXCloud"
-    ):
+    with pytest.raises(ConfigError, match=r"executor.class is PoolExecutor; experiments start only DGXCloud"):
         refuse_unlaunchable(recipe, _cluster(), ("build",))
     monkeypatch.setitem(EXECUTOR_MAPPING, PoolExecutor, "pool")
     refuse_unlaunchable(recipe, _cluster(), ("build",))

@@ -122,10 +122,7 @@ def test_new_recipes_check_clean(entries: tuple[CatalogueEntry, ...], num_gpus: 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"num_gpus": 7},
-            "--gpus is 7; allowed for Qwen/Qwen3-8B, method full, at 32768 tokens: multiples of 8 from 8",
-        ),
+        ({"num_gpus": 7}, "--gpus is 7; allowed for Qwen/Qwen3-8B, method full, at 32768 tokens: multiples of 8 "),
         ({"seq_length": 65536}, "--seq-length is 65536; allowed for Qwen/Qwen3-8B: at most 32768, the longest"),
         ({"seq_length": 5001}, "--seq-length is 5001; allowed: multiples of 4, what its ranks share. Use 5004."),
         ({"model": "zai-org/GLM-4.5-Air", "num_gpus": 8}, "--gpus is 8; 106."),

@@ -63,16 +63,15 @@ def test_row_put_in_before_the_others_moves_them(artifact: Path, tmp_path: Path,
     rows = source_rows()
     fresh: Row = {"input_ids": [99, 5, 2], "labels": [-100, 5, 2]}
     report = diff_artifacts(artifact, _built(tmp_path, [fresh, *rows[:-1]], chatml_tokenizer), limit=20)
-    fates = {(item.fate, item.first and item.first.row, item.second and item.second.row) for item in _all(report)}
+    fates = {
+        (item.fate, item.first and item.first.row, item.second and item.second.row)
+        for item in report.splits[0].differences
+    }
 
     assert _counts(report) == {"lost": 1, "gained": 1, "moved": 11}
     assert ("gained", None, 1) in fates
     assert ("lost", 14, None) in fates
     assert ("moved", 1, 2) in fates
-
-
-def _all(report: DiffReport) -> Any:
-    return report.splits[0].differences
 
 
 def test_moved_mask_says_which_tokens(artifact: Path, tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -172,10 +171,6 @@ def test_shards_that_do_not_fit_their_plan_are_refused(artifact: Path, tmp_path:
         diff_artifacts(artifact, tmp_path / "copy")
 
 
-def _record(path: str, sha256: str) -> InputRecord:
-    return InputRecord(path=path, num_bytes=1, sha256=sha256, num_rows=1)
-
-
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
@@ -188,8 +183,11 @@ def _record(path: str, sha256: str) -> InputRecord:
     ],
 )
 def test_files_are_matched_by_path_bytes_and_name(first: list[str], second: list[str], expected: list[int]) -> None:
-    records = [[_record(*item.split(":")) for item in side] for side in (first, second)]
-    ours, theirs = matched_files(*records)
+    def record(file: str) -> InputRecord:
+        path, sha256 = file.split(":")
+        return InputRecord(path=path, num_bytes=1, sha256=sha256, num_rows=1)
+
+    ours, theirs = matched_files(list(map(record, first)), list(map(record, second)))
 
     assert ours.tolist() == list(range(len(first)))
     assert theirs.tolist() == expected

@@ -265,10 +265,6 @@ def test_hostile_user_turns(chatml: Judged, text: str, reasons: dict[str, tuple[
     assert "".join(_texts(chatml, chat_row(text, "An answer."))[untrained:]) == "An answer.<|im_end|>\n"
 
 
-def _prompt_completion(folder: Path, **settings: Any) -> Judged:
-    return Judged.of_tokenizer(write_tokenizer(folder, CHATML), kind="prompt_completion", **settings)
-
-
 PAIR = {"prompt": " What is it? ", "completion": "It is this.\n"}
 
 
@@ -276,7 +272,7 @@ PAIR = {"prompt": " What is it? ", "completion": "It is this.\n"}
     "settings", [{}, {"separator": " ", "add_bos": True}, {"add_eos": False}, {"prompt_template": "Q: {prompt} A:"}]
 )
 def test_prompts_with_completions(tmp_path: Path, settings: dict[str, Any]) -> None:
-    judged = _prompt_completion(tmp_path, **settings)
+    judged = Judged.of_tokenizer(write_tokenizer(tmp_path, CHATML), kind="prompt_completion", **settings)
     mask = _own(judged, PAIR)
 
     assert judged.verdict(PAIR).reasons == {PARTS: (), DECODED: ()}

@@ -40,9 +40,9 @@ def _run(artifact: Path, **options: object) -> TracedRun:
 
 
 def test_rank_shows_its_sequences_with_their_rows(artifact: Path) -> None:
-    trace = trace_step(_run(artifact), "training", 2, rank=3)
+    trace = trace_step(_run(artifact, world_size=8, context=2), "training", 2, rank=6)
 
-    assert [rank.data_parallel_rank for rank in trace.batches[0].ranks] == [3]
+    assert [(rank.data_parallel_rank, rank.global_ranks) for rank in trace.batches[0].ranks] == [(3, (6, 7))]
     pack = trace.batches[0].ranks[0].micro_batches[0][0]
     row = Artifact(artifact).row("training", pack.pack)
     assert (pack.num_sequences, pack.num_tokens, pack.num_trained_tokens) == (2, 12, 12)

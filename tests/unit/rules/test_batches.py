@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bridgepack.rules import CheckContext
-from bridgepack.rules.engine.rows import Rows, rows_of
+from bridgepack.rules.engine.rows import rows_of
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 ROWS: list[Row] = [
@@ -15,10 +15,6 @@ ROWS: list[Row] = [
     [[41, 42, 43, 44, 2], [0, 0, 1, 1, 0], [0, 3]],
 ]
 CONTEXT = CheckContext(eos_token_id=2)
-
-
-def _raw(rows: list[Row]) -> Rows:
-    return rows_of(row_batch(rows), CONTEXT)
 
 
 def test_offsets_need_not_begin_at_zero() -> None:
@@ -54,6 +50,6 @@ def test_masks_of_zeros_and_ones_are_binary_in_any_type(kind: type[np.generic]) 
 
 def test_fractions_and_nan_train_nothing() -> None:
     row: Row = [[11, 12, 13, 14, 15, 2], [0.5, float("nan"), -0.5, 1.5, 1.0, 0.0], [0]]
-    rows = _raw([row])
+    rows = rows_of(row_batch([row]), CONTEXT)
     assert not rows.has_binary_mask
     assert rows.is_trained.tolist() == [0, 0, 0, 1, 1, 0]

@@ -65,12 +65,6 @@ def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
     assert shared.found == "1 of 3 distinct sequences of validation"
 
 
-def test_overlap_of_one_split_with_itself_is_none() -> None:
-    finder = OverlapFinder(largest_split="training")
-    finder.add("training", "t", hash_sequences(_sound([PLAIN, PLAIN])))
-    assert finder.shared() == ()
-
-
 @pytest.mark.parametrize(
     ("ids", "mask", "name", "expected"),
     [

@@ -55,7 +55,7 @@ def test_the_nearest_field_of_the_executor_is_named() -> None:
         ({**SLURM, "tunnel": {"kind": "ssh", "host": "h", "user": "u"}}, "executor.tunnel.job_dir is missing"),
         (
             {**SLURM, "tunnel": {"kind": "ssh", "host": "h", "user": "u", "job_dir": "jobs"}},
-            "allowed: an absolute path. B",
+            "allowed: an absolute path",
         ),
         (
             {**SLURM, "packager": {"kind": "hybrid", "sub_packagers": {"a": {"kind": "patern"}}}},
@@ -68,20 +68,14 @@ def test_the_nearest_field_of_the_executor_is_named() -> None:
         ({"kind": "local", "nodes": 2}, "executor.nodes is 2; without torchrun only one process is started."),
         ({"kind": "torchrun", "launcher": {"kind": "none"}}, "Allowed here: torchrun, fault_tolerance."),
         ({"kind": "local", "launcher": {"kind": "slurm_ray"}}, "nemo-run supports it for slurm, not for local."),
-        (
-            {"kind": "skypilot", "packager": {"kind": "none"}},
-            "not for skypilot. Allowed here: git_archive. Use one of these.",
-        ),
+        ({"kind": "skypilot", "packager": {"kind": "none"}}, "not for skypilot. Allowed here: git_archive. Use one"),
         ({"kind": "nemo_run"}, "executor.class is missing; allowed: a name in nemo_run, e.g. SkypilotExecutor, "),
         ({"kind": "nemo_run", "class": "a b"}, "executor.class is 'a b'; allowed: text matching"),
         ({"kind": "nemo_run", "class": "SlurmExecutor"}, "it has a kind of its own. Write kind: slurm."),
         ({"kind": "lepton", "class": "X"}, "kind lepton is short for LeptonExecutor. Write kind: nemo_run."),
         ({"kind": "skypilot", "num_nodes": "two"}, "executor.num_nodes is 'two'; allowed: a whole number, at least 1."),
         ({"kind": "nemo_run", "class": "X", "nodes": True}, "executor.nodes is True; allowed: a whole number, at lea"),
-        (
-            {"kind": "nemo_run", "class": "KubeflowExecutor", "image": "i"},
-            "executor.workdir_pvc is missing; a launch with KubeflowExecutor needs it.",
-        ),
+        ({"kind": "nemo_run", "class": "KubeflowExecutor", "image": "i"}, "executor.workdir_pvc is missing; a launch"),
         (
             {"kind": "nemo_run", "class": "LeptonExecutor", "resource_shape": "s", "node_group": "g"}
             | {"launcher": {"kind": "fault_tolerance"}},
@@ -89,7 +83,7 @@ def test_the_nearest_field_of_the_executor_is_named() -> None:
         ),
         (
             {"kind": "docker", "container_image": "i", "volumes": ["/a:b"]},
-            "executor.volumes.0 is '/a:b'; allowed: SOURCE:TARGET",
+            "volumes.0 is '/a:b'; allowed: SOURCE:TARGET",
         ),
         ({**SLURM, "env_vars": {"A B": "1"}}, "executor.env_vars.A B"),
     ],
