@@ -121,8 +121,8 @@ def test_rows_as_plain_dicts_are_refused_in_one_line(recipe: dict[str, Any], row
         (lambda: bridgepack.verify("packed", packs=3), "verify has no option 'packs'; allowed: origin, store"),
         (lambda: bridgepack.masks("packed", rows=3), "masks has no option 'rows'"),
         (lambda: bridgepack.canary("packed", gpu=True), "canary has no option 'gpu'"),
-        (lambda: bridgepack.trace("packed"), "trace needs step or pack, or else source alone"),
-        (lambda: bridgepack.trace("packed", pack=1, rank=0), "rank is 0; without a step"),
+        (lambda: bridgepack.trace("packed"), "trace needs step, pack, or source alone"),
+        (lambda: bridgepack.trace("packed", pack=1, rank=0), "rank is 0; the packs of a rank depend on the step"),
         (lambda: bridgepack.explain("BP999"), "rule is 'BP999'"),
     ],
 )
