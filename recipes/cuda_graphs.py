@@ -1,9 +1,9 @@
 """Recipes with CUDA graphs over packed rows.
 
-A graph replays one shape: every row is padded to packed_sequence_size, and every row's list of boundaries to the most
-sequences that any pack holds, which the host reads from the artifact's bridge_metadata.json.
+A graph replays one shape: every row is padded to packed_sequence_size, and its boundaries to the maximum sequences per
+pack, which the host reads from the artifact's bridge_metadata.json.
 
-Graphs of the whole iteration are left out on purpose. Megatron-Bridge 0.6.2 accepts them with packed rows, and then
+Full-iteration graphs are left out on purpose. Megatron-Bridge 0.6.2 accepts them with packed rows, and then
 copies the rows' max_seqlen from the GPU while it captures (get_batch_from_iterator in training/gpt_step.py), as
 megatron-core does with the boundaries for rotary embeddings that are not fused; CUDA refuses both.
 """

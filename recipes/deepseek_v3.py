@@ -9,7 +9,7 @@ from typing import Any
 
 from bridgepack.config.recipe.rows import Model
 
-#: The host knows no boundaries of turns in this chat template.
+#: The host does not know the turn boundaries of this chat template.
 _MARKERS = {
     "assistant_start": "<｜Assistant｜>",
     "assistant_end": "<｜end▁of▁sentence｜>",

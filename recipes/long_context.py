@@ -12,8 +12,8 @@ from bridgepack import SFTRecipe
 def llama31_8b_sft_8gpu_h100_bf16_16k_recipe() -> SFTRecipe:
     """Return full SFT of Llama 3.1 8B in packs of 16384 tokens on 8 H100s: TP 2 x CP 2 x DP 2.
 
-    A first run with context parallelism, to compare others with: the ring, CP 2, which leaves 8192 tokens to a rank,
-    and everything on one node. 34 GiB of state per GPU.
+    A baseline for context parallelism: ring exchange, CP 2, 8192 tokens per rank, all on one node. 34 GiB of state per
+    GPU.
     """
     return _recipe(
         "llama31_8b_sft_8gpu_h100_bf16_16k_recipe",
@@ -32,9 +32,9 @@ def llama31_8b_sft_16gpu_h100_bf16_128k_hierarchical_cp_recipe() -> SFTRecipe:
 
     Nothing is packed: TransformerEngine 2.17 and 2.18 refuse packed rows under `a2a+p2p` ("thd format is not supported
     with hierarchical CP implementation yet!", attn_forward_func_with_cp in context_parallel.py); its pull request 3290
-    lifts that for 2.19. It is for data whose every conversation is long; set `schedule.train_iters` to suit, as the
-    host counts no epochs of data that it reads itself. For packs of 131072 tokens take
-    `llama31_8b_sft_16gpu_h100_bf16_128k_recipe`, which has the ring alone.
+    lifts that for 2.19. Use it for data with only long conversations and set `schedule.train_iters`, because the host
+    does not count epochs of data that it reads itself. For packs of 131072 tokens use
+    `llama31_8b_sft_16gpu_h100_bf16_128k_recipe`, which uses only the ring.
     """
     return _recipe(
         "llama31_8b_sft_16gpu_h100_bf16_128k_hierarchical_cp_recipe",

@@ -1,6 +1,6 @@
 """Recipes for Qwen3 with experts: full SFT and LoRA in packs of 4096, 8192 and 32768 tokens.
 
-Positions reach 40960. LoRA adapts attention alone, as upstream's own recipes: an adapter on experts would be one for
+Positions reach 40960. LoRA adapts only attention, as in upstream's recipes: an adapter on experts would be shared by
 all of them.
 """
 

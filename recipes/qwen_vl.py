@@ -2,7 +2,7 @@
 
 Such rows are packed during the run, not before it: nothing is built, and `micro_batch_size` says how many conversations
 may share a row. The data here is CORD-v2, which the host knows by name: 800 receipts, so that 100 steps of 32 are 4
-epochs. Name your own in `data`, and set `schedule.train_iters`: the host counts no epochs of such data.
+epochs. Name your own in `data`, and set `schedule.train_iters`, because the host does not count epochs of such data.
 
 State per GPU, as the docstrings name it: parameters / TP of 2 + 4 + 12 / DP bytes for full SFT (bf16 weights, fp32
 gradients, fp32 weights and both moments of Adam, spread over data-parallel ranks); of 2 bytes for LoRA. Activations and
@@ -28,7 +28,7 @@ def _row(
     packs_in_step: bool = False,
     **sizes: int,
 ) -> Callable[[], SFTRecipe]:
-    """Return a function that gives one recipe, whose base is upstream's for another number of GPUs."""
+    """Return a function that returns one recipe, based on upstream's recipe for another number of GPUs."""
     name = f"{stem}_{task}_{num_gpus}gpu_h100_bf16_recipe"
     base = f"{stem}_{task}_{upstream_gpus}gpu_h100_bf16_config"
     is_lora, hub_name = task == "peft", f"{title.replace(' ', '-')}-Instruct"

@@ -152,7 +152,7 @@ def test_an_unwatchable_model_trains_anyway(alone: None, told: list[Notice], mon
     run.train(3)
 
     assert run.num_hooks == [0, 0, 0]
-    assert told[0].text == ("guard: this model cannot be watched: rank 0: AttributeError: no group of pipeline stages")
+    assert told[0].text == ("guard: this model cannot be checked: rank 0: AttributeError: no group of pipeline stages")
 
 
 def test_a_loss_of_another_kind_is_told_and_ends_nothing(alone: None, told: list[Notice]) -> None:
@@ -161,7 +161,7 @@ def test_a_loss_of_another_kind_is_told_and_ends_nothing(alone: None, told: list
     run.train(2)
 
     assert told[0].kind == "unseen"
-    assert "rank 0 cannot read what it saw" in told[0].text
+    assert "rank 0 cannot read its observations" in told[0].text
 
 
 @pytest.mark.parametrize("graphs", ["full_iteration", "none"])

@@ -1,4 +1,4 @@
-"""bridgepack from Python: one function for each command, and the configs of Megatron-Bridge.
+"""The Python API: one function per command, plus conversion to and from Megatron-Bridge configs.
 
 In: recipes, artifacts and options as values. Out: results with `to_dict` and `to_pandas`.
 Read first: `making`, then `proving`.

@@ -1,4 +1,4 @@
-"""What makes artifacts, and configs of Megatron-Bridge: one function for each command."""
+"""API functions that make artifacts and Megatron-Bridge configs, one per command."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
 from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
 from bridgepack.planning.preview import Preview, preview_recipe
 
-#: A recipe, or where one is.
+#: A recipe, its fields, or its location.
 Recipe = SFTRecipe | Mapping[str, Any] | str | Path
 
 
@@ -44,26 +44,26 @@ def build(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
-    """Build a packed artifact, or find that it is there already.
+    """Build a packed artifact, or return the existing one with the same fingerprint.
 
     Example: `bridgepack.build("recipes/mine.yaml", output="packed", overrides={"packing.seed": 7})`.
 
     Args:
-        recipe: an SFTRecipe, a dict of its fields, or where one is, as on the command line. Data of a dict or of
+        recipe: an SFTRecipe, a dict of its fields, or its location as on the command line. Data in a dict or in
             `overrides` may be a `datasets.Dataset`: its rows are kept in the token store.
-        output: folder of the artifact; by default the recipe's, else `artifacts/NAME-FINGERPRINT`. For a URL of an
-            object store it is built in that folder, and a copy written to the URL.
+        output: folder of the artifact; by default the recipe's, else `artifacts/NAME-FINGERPRINT`. For an object-store
+            URL, the artifact is built in that default folder and copied to the URL.
         overrides: dotted path -> value.
-        num_workers: most processes, by default 1, or tasks on Ray, by default its CPUs; 0 is this process alone.
+        num_workers: maximum worker processes (default 1) or Ray tasks (default: its CPUs); 0 uses only this process.
         store: folder of the token store; by default `.bridgepack/tokens` beside the artifact.
-        memory: what the build may use on a machine, e.g. `8G`; by default three quarters of what is free.
-        engine: `local`, processes of this machine, or `ray`.
-        ray_address: `HOST:PORT` of a Ray cluster; by default of RAY_ADDRESS, else Ray is started here.
-        replace: whether an artifact of another fingerprint at the output goes, once the new one is complete.
-        progress: told how far it is.
+        memory: memory limit per machine, e.g. `8G`; by default 75% of the free memory.
+        engine: `local` (processes on this machine) or `ray`.
+        ray_address: `HOST:PORT` of a Ray cluster; by default RAY_ADDRESS, else Ray is started on this machine.
+        replace: overwrite an artifact with another fingerprint at the output, once the new one is complete.
+        progress: receives progress updates.
 
     Raises:
-        BridgepackError: saying what to do.
+        BridgepackError: the build failed; the message says what to do.
     """
     tokens = None if store is None else store_folder(store)
     loaded = recipe_with_rows(recipe, overrides, output=output, store=tokens)
@@ -85,13 +85,13 @@ def build(
 
 @checked
 def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] | None = None) -> Preview:
-    """Return what a build would make of a recipe's data, by a sample of its rows; nothing is written.
+    """Return what a build would do with a recipe's data, based on a sample of its rows; writes nothing.
 
     Example: `bridgepack.preview("recipes/mine.yaml").sources[0].tokens`.
 
     Args:
-        recipe: an SFTRecipe, or where one is, as for `build`.
-        num_rows: most sequences of a source that are returned with their text.
+        recipe: an SFTRecipe or its location, as for `build`.
+        num_rows: maximum sequences per source to return with their text.
         overrides: dotted path -> value.
 
     Raises:
@@ -114,18 +114,18 @@ def plan(
     log: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """Return how a recipe's model and data could be run on GPUs: legal candidates, the fastest first, by estimate.
+    """Return valid pack sizes and topologies for a recipe on a number of GPUs, the fastest estimate first.
 
     Example: `bridgepack.plan("recipes/mine.yaml", num_gpus=64).best_recipe`.
 
     Args:
-        recipe: an SFTRecipe, or where one is, as for `build`.
-        num_gpus: of the run.
-        gpu: kind of GPU, e.g. `h100-80gb`.
+        recipe: an SFTRecipe or its location, as for `build`.
+        num_gpus: number of GPUs.
+        gpu: GPU type, e.g. `h100-80gb`.
         model: a model to plan for instead of the recipe's.
-        artifact: packs whose sequences' lengths are taken; by default a sample of the recipe's data is tokenised.
-        store: token store that has the recipe's rows, of which all lengths are taken.
-        log: of a run of this recipe, whose step times set the speed of the estimate.
+        artifact: packs to take sequence lengths from; by default a sample of the recipe's data is tokenised.
+        store: token store with the recipe's rows, to take all sequence lengths from.
+        log: training log of this recipe; its step times calibrate the estimate.
         overrides: dotted path -> value.
 
     Raises:
@@ -133,15 +133,15 @@ def plan(
     """
     if artifact is not None and store is not None:
         raise ConfigError(
-            f"artifact is {str(artifact)!r} and store is {str(store)!r}; allowed: one of them, as each gives the "
-            "lengths. Leave one out."
+            f"artifact is {str(artifact)!r} and store is {str(store)!r}; allowed: only one, because each gives "
+            "the lengths. Leave one out."
         )
     if num_gpus < 1:
         raise ConfigError(f"num_gpus is {num_gpus}; allowed: 1 or more. Raise it.")
     loaded, machine = load_recipe(recipe, overrides), gpu_named(gpu)
     if model is not None:
         loaded = loaded.override({"model.name": model})
-    shape_to_plan(loaded)  # before rows are read
+    shape_to_plan(loaded)  # fails before rows are read
     lengths = lengths_of(
         loaded,
         artifact=None if artifact is None else Path(artifact),
@@ -163,19 +163,19 @@ def repack(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
-    """Pack an artifact's sequences anew, with other sizes or for another topology; nothing is tokenised.
+    """Pack an artifact's sequences again, with other sizes or for another topology, without tokenising.
 
     Example: `bridgepack.repack("packed", {"packing.packed_sequence_size": 32768}, output="packed-32k")`.
 
     Args:
-        artifact: folder whose sequences are packed anew.
+        artifact: folder whose sequences are packed again.
         overrides: dotted path -> value.
         output: folder of the new artifact; by default `NAME-FINGERPRINT` beside the old one.
-        num_workers: most processes.
+        num_workers: maximum worker processes.
         store: folder of the token store; by default `.bridgepack/tokens` beside the artifact.
-        memory: what it may use, e.g. `8G`.
+        memory: memory limit, e.g. `8G`.
         replace: as for `build`.
-        progress: told how far it is.
+        progress: receives progress updates.
 
     Raises:
         BridgepackError: ConfigError, DataError, ArtifactError or StoreError, each saying what to do.
@@ -199,19 +199,19 @@ def repack(
 def export(
     artifact: str | Path, output: str | Path, bridge_version: str, *, progress: Progress | None = None
 ) -> Export:
-    """Write an artifact in the form that a version of Megatron-Bridge reads; return what was written.
+    """Export an artifact in the format of a given Megatron-Bridge version; return what was written.
 
     Example: `bridgepack.export("packed", "packed-0.3", "0.3.1").pack_format`.
 
     Args:
         artifact: its folder.
         output: folder of the export.
-        bridge_version: version of megatron-bridge, 0.3 or newer.
-        progress: told how far it is.
+        bridge_version: target megatron-bridge version, 0.3 or later.
+        progress: receives progress updates.
 
     Raises:
-        ConfigError: the version is none that reads packs.
-        ArtifactError: the folder is no artifact, or the output cannot be written.
+        ConfigError: that version cannot read packs.
+        ArtifactError: the folder is not an artifact, or the output cannot be written.
     """
     return export_artifact(Path(artifact), Path(output), bridge_version, progress=progress)
 
@@ -228,19 +228,19 @@ def to_bridge(
     Example: `config = bridgepack.to_bridge("recipes/mine.yaml", artifact="packed")`.
 
     Args:
-        recipe: an SFTRecipe, or where one is, as for `build`.
+        recipe: an SFTRecipe or its location, as for `build`.
         artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`.
         overrides: dotted path -> value.
 
     Raises:
-        ConfigError: the model cannot be loaded here, or a setting is nothing that the host has.
+        ConfigError: the model cannot be loaded here, or Megatron-Bridge has no such setting.
     """
     return load_recipe(recipe, overrides).to_bridge(artifact)
 
 
 @checked
 def pack_for(config: Any, artifact: str | Path | None = None, *, world_size: int | None = None) -> PackedConfig:
-    """Return a corrected copy of a ConfigContainer that trains packed rows, with what was changed and why.
+    """Return a copy of a ConfigContainer corrected to train packed rows, with the changes and their reasons.
 
     Example: `config = bridgepack.pack_for(config, "packed").config`.
 
@@ -250,8 +250,8 @@ def pack_for(config: Any, artifact: str | Path | None = None, *, world_size: int
         world_size: number of GPUs.
 
     Raises:
-        ConfigError: the model takes no packed rows, or the data cannot be packed.
-        ArtifactError: the folder is no artifact.
+        ConfigError: the model does not support packed rows, or the data cannot be packed.
+        ArtifactError: the folder is not an artifact.
     """
     config = load_shipped(config, field="config") if isinstance(config, str) else config
     return pack_config(config, artifact, world_size)

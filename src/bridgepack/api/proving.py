@@ -1,4 +1,4 @@
-"""What judges, compares and explains: one function for each of these commands."""
+"""API functions that check, compare and explain, one per command."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,19 +36,19 @@ __all__ = ["canary", "check", "diff", "explain", "inspect", "masks", "report", "
 
 @checked
 def check(target: Any, **options: Any) -> CheckReport:
-    """Return what the rules say about a recipe, a ConfigContainer or an artifact.
+    """Return the check report on a recipe, a ConfigContainer or an artifact.
 
     Example: `bridgepack.check("recipes/mine.yaml", artifact="packed", world_size=16).has_errors`.
 
     Args:
         target: an artifact's folder, or packed files of another tool; an SFTRecipe or its fields as a dict, a
-            ConfigContainer, or where one is, as on the command line.
+            ConfigContainer, or the location of one as on the command line.
         options: fields of `bridgepack.checking.options.CheckOptions`: artifact, world_size, bridge_version, overrides,
-            select, ignore, ... An artifact may be text, an environment `here` or a file; None is as if left out.
+            select, ignore, ... `artifact` may be text, `environment` is `here` or a file; None means not given.
 
     Raises:
-        ConfigError: the target or an option is nothing known.
-        ArtifactError: the folder is no artifact.
+        ConfigError: the target or an option is unknown.
+        ArtifactError: the folder is not an artifact.
         RuleCrashError: a rule raised.
     """
     stated = {name: value for name, value in options.items() if value is not None}
@@ -61,7 +61,7 @@ def check(target: Any, **options: Any) -> CheckReport:
 
 @checked
 def inspect(artifact: str | Path, *, row: int = 0, split: str = TRAIN) -> PackView:
-    """Return one pack of an artifact, decoded.
+    """Return one pack of an artifact with its decoded text.
 
     Example: `bridgepack.inspect("packed", row=3).sequences`.
 
@@ -71,38 +71,38 @@ def inspect(artifact: str | Path, *, row: int = 0, split: str = TRAIN) -> PackVi
         split: `training` or `validation`.
 
     Raises:
-        ArtifactError: when the folder is no artifact, or the split or the row does not exist.
+        ArtifactError: the folder is not an artifact, or the split or the row does not exist.
     """
     return view_pack(Artifact(artifact_place(artifact)), split, row)
 
 
 @checked
 def verify(artifact: str | Path, **options: Any) -> VerifyReport:
-    """Return whether an artifact is what its sources, or its stored tokens, give when packs are derived anew.
+    """Return the result of deriving an artifact's packs again from its sources or stored tokens and comparing them.
 
     Example: `bridgepack.verify("packed", num_packs=None).outcome` is `same`, `differs` or `could not run`.
 
     Args:
         artifact: its folder, or its URL in an object store.
         options: fields of `bridgepack.proof.verify.verify.VerifyOptions`: origin, store, num_packs (None for all),
-            seed, overrides (where sources are now), num_workers, scratch, progress.
+            seed, overrides (current paths of sources), num_workers, scratch, progress.
 
     Raises:
-        ArtifactError: the folder is no artifact.
-        ConfigError: an option is nothing known, or an override says something else than where sources are.
-        StoreError: there is no such token store.
+        ArtifactError: the folder is not an artifact.
+        ConfigError: an option is unknown, or an override changes something other than the path of a source.
+        StoreError: the token store does not exist.
     """
     return verify_artifact(artifact_place(artifact), stated_options(VerifyOptions, options, "verify"))
 
 
 @checked
 def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> MaskReport:
-    """Return whether the loss masks of a recipe's rows are those of independent derivations.
+    """Return the result of comparing the loss masks of a recipe's rows with independently derived ones.
 
     Example: `bridgepack.masks("recipes/mine.yaml", num_rows=None).findings`.
 
     Args:
-        target: a recipe, as for `build`, or the folder of an artifact, whose own recipe is taken.
+        target: a recipe, as for `build`, or the folder of an artifact, whose own recipe is used.
         options: fields of `bridgepack.proof.masks.masks.MaskOptions`: num_rows (None for all), seed, split, overrides,
             limit, progress.
 
@@ -122,13 +122,13 @@ def diff(
     Example: `bridgepack.diff("packed", "packed-32k").is_same`.
 
     Args:
-        first: folder of the one, or its URL in an object store.
-        second: the same of the other.
-        limit: most sequences of each kind that are shown; all are counted.
+        first: folder of the first artifact, or its URL in an object store.
+        second: the same for the second artifact.
+        limit: maximum sequences shown per kind; all are counted.
         progress: told how far it is.
 
     Raises:
-        ArtifactError: a folder is no artifact, was changed, or cannot be read.
+        ArtifactError: a folder is not an artifact, was changed, or cannot be read.
     """
     return diff_artifacts(artifact_place(first), artifact_place(second), limit=limit, progress=progress)
 
@@ -145,29 +145,29 @@ def trace(
     limit: int = 20,
     **run: Any,
 ) -> StepTrace | PackTrace | SourceTrace:
-    """Return what ranks read at a step, when a pack is read, or where a source row went.
+    """Return what each rank reads at a step, when a pack is read, or where a source row ended up.
 
     Example: `bridgepack.trace("packed", step=12, rank=0).to_pandas()`.
 
     Args:
         artifact: its folder, or its URL in an object store.
-        step: as the host logs it, from 1; with a pack, its text comes along.
-        rank: of a step, the global rank to look at.
-        pack: 0-based row of the split; without a step, when it is read.
-        source: `FILE:ROW` of a source, rows counted from 1; alone.
+        step: training step as Megatron-Bridge logs it, from 1; with `pack`, the result includes the pack's text.
+        rank: only the packs of this global rank; needs `step`.
+        pack: 0-based row of the split; without `step`, the result says when it is read.
+        source: `FILE:ROW` of a source row, counted from 1; not with `step` or `pack`.
         split: `training` or `validation`.
-        limit: most times of reading that are listed.
+        limit: maximum read times listed.
         run: fields of `bridgepack.proof.runs.RunOptions`: recipe, overrides, world_size, context, bridge_version,
             resume_step.
 
     Raises:
-        ConfigError: nothing is asked, or what contradicts itself or is not there.
-        ArtifactError: the folder is no artifact, or cannot be read.
+        ConfigError: no question is given, or the arguments contradict each other or do not exist.
+        ArtifactError: the folder is not an artifact, or cannot be read.
     """
     if (source is not None) == (step is not None or pack is not None):
-        raise ConfigError("trace needs step or pack, or else source alone, e.g. step=12. Give one of these.")
+        raise ConfigError("trace needs step, pack, or source alone, e.g. step=12. Give one of these.")
     if rank is not None and step is None:
-        raise ConfigError(f"rank is {rank}; without a step no rank reads anything. Give step, too.")
+        raise ConfigError(f"rank is {rank}; the packs of a rank depend on the step. Give step too.")
     traced = TracedRun(opened_artifact(artifact_place(artifact)), stated_options(RunOptions, run, "trace"))
     if source is not None:
         return trace_source(traced, *parse_source(source), limit=limit)
@@ -179,14 +179,14 @@ def trace(
 
 @checked
 def explain(rule: str = "BP") -> dict[str, Any] | list[dict[str, Any]]:
-    """Return a rule as plain values: why it matters, a bad and a good example, the fix, the evidence.
+    """Return a rule as plain values: why it matters, a bad and a good setting, the fix, the evidence.
 
     Example: `bridgepack.explain("BP101")["why"]`.
 
     Args:
-        rule: a code or a name; for the beginning of a code, e.g. `BP1`, the list of its rules; by default all.
+        rule: a code or a name; the prefix of a code, e.g. `BP1`, returns the list of its rules; by default all.
 
     Raises:
-        ConfigError: there is no such rule.
+        ConfigError: no such rule.
     """
     return explained(rule)

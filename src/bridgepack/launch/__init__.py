@@ -1,8 +1,8 @@
 """Launches a run through nemo-run: executors, tasks, experiment. The only layer that imports nemo_run.
 
-The package can be called: `bridgepack.launch("recipe.yaml", "cluster.yaml")`.
+The package is callable: `bridgepack.launch("recipe.yaml", "cluster.yaml")`.
 
-In: a recipe and a cluster. Out: a plan, nemo-run's own objects, and what came of the tasks.
+In: a recipe and a cluster. Out: a plan, nemo-run's own objects, and the results of the tasks.
 Read first: `plan`, then `tasks` and `experiment`.
 """
 
@@ -36,28 +36,28 @@ def launch(
     follow: bool = False,
     listener: Listener | None = None,
 ) -> LaunchResult:
-    """Build, check, then train a recipe on a cluster, as one experiment of nemo-run; return what came of it.
+    """Build, check, then train a recipe on a cluster, as one nemo-run experiment; return the results.
 
     Example: `bridgepack.launch("recipes/mine.yaml", "cluster.yaml", overrides={"schedule.train_iters": 100})`.
 
     Args:
-        recipe: an SFTRecipe, or where one is, as for `build`.
+        recipe: an SFTRecipe or its location, as for `build`.
         cluster: a ClusterConfig, a dict of its fields, `FILE.yaml`, `FILE.toml`, or `local` or `torchrun` for this
             machine.
         overrides: dotted path -> value, for the recipe.
-        cluster_overrides: the same, for the cluster.
-        artifact: packs that are there already; nothing is built.
-        skip: tasks to leave out: build, check, train.
-        environment: `here`, or a file that lists what is installed on the nodes.
+        cluster_overrides: dotted path -> value, for the cluster.
+        artifact: existing packs to use; nothing is built.
+        skip: tasks to skip: build, check, train.
+        environment: `here`, or a file that lists the packages on the nodes.
         detach: return once everything is submitted.
-        follow: print the logs of the tasks to standard error as they grow.
-        listener: called with a task's name and its state at every change.
+        follow: stream the logs of the tasks to standard error.
+        listener: called with a task's name and state at every state change.
 
     Raises:
-        LaunchRefusedError: the check found errors; nothing was submitted. Its `report` has them.
+        LaunchRefusedError: the check found errors; nothing was submitted. They are in its `report`.
         LaunchError: nemo-run or the cluster cannot start the run.
-        ConfigError: recipe, cluster or an argument is nothing that can run.
-        LaunchInterrupt: a KeyboardInterrupt that knows the state of each task.
+        ConfigError: recipe, cluster or an argument is invalid.
+        LaunchInterrupt: the launch was interrupted; its `result` has the state of each task.
     """
     require_nemo_run()
     from bridgepack.launch.experiment import submit
@@ -76,10 +76,10 @@ def launch(
 
 
 def require_nemo_run() -> None:
-    """Make sure that nemo-run is installed; it is not imported, which takes seconds.
+    """Check that nemo-run is installed, without importing it, which takes seconds.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: it is not installed.
     """
     if find_spec("nemo_run") is None:
         raise ConfigError(
@@ -88,7 +88,7 @@ def require_nemo_run() -> None:
 
 
 class _CallableModule(ModuleType):
-    """The package, so that `bridgepack.launch` is the function and the home of its modules."""
+    """A callable package: `bridgepack.launch` is both the function and the package of its modules."""
 
     def __call__(self, recipe: Any, cluster: Any, **options: Any) -> Any:
         """Return what came of a launch, as `launch` in it."""

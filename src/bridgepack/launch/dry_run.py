@@ -1,4 +1,4 @@
-"""What a launch would submit: the scripts as nemo-run makes them, in a folder that goes afterwards."""
+"""What a launch would submit: nemo-run's scripts, generated in a temporary folder."""
 
 import json
 import shlex
@@ -30,17 +30,17 @@ class TaskScript:
     """What would be submitted for one task."""
 
     task: str  #: build, check or train
-    title: str  #: what the text is
-    command: str  #: what submits it; empty where a program and no command does
-    depends_on: tuple[str, ...]  #: tasks that must have succeeded before
+    title: str  #: description of the text
+    command: str  #: command that submits it; empty if no command does
+    depends_on: tuple[str, ...]  #: tasks that must succeed first
     text: str  #: the script, manifest or command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DryRun:
-    """A launch that was not made."""
+    """The preview of a launch."""
 
-    plan: LaunchPlan  #: what it would do
+    plan: LaunchPlan  #: plan of the launch
     scripts: tuple[TaskScript, ...]  #: what would be submitted, in order
 
     @property
@@ -49,7 +49,7 @@ class DryRun:
         return recipe_to_yaml(self.plan.recipe)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
+        """Return the preview as plain values, for JSON."""
         plan = self.plan
         return {
             "is_submitted": False,
@@ -70,7 +70,7 @@ def preview(plan: LaunchPlan, *, detach: bool = False) -> DryRun:
 
     Raises:
         ConfigError: as `submit`.
-        LaunchError: nemo-run cannot make the scripts.
+        LaunchError: nemo-run cannot generate the scripts.
     """
     real_home = get_nemorun_home()
     with tempfile.TemporaryDirectory(prefix="bridgepack-") as home, output_on_stderr(), restored_signals():
@@ -95,12 +95,12 @@ def _scripts(plan: LaunchPlan, tasks: tuple[LaunchTask, ...]) -> list[TaskScript
             experiment.dryrun(log=False, delete_exp_dir=False)
             jobs = {job.id: job for job in experiment.jobs}
             return [_script(task, jobs[task.name]) for task in tasks]
-    except Exception as error:  # nemo-run and what it calls raise anything: packagers, SkyPilot, assertions
+    except Exception as error:  # nemo-run and its packagers, SkyPilot etc. raise anything
         raise LaunchError(f"nemo-run cannot make the scripts: {reason_of(error)}. Correct the cluster file.") from error
 
 
 def _script(task: LaunchTask, job: Any) -> TaskScript:
-    """Return what nemo-run has made of a task, in the form in which it goes out."""
+    """Return the script, manifest or command that nemo-run submits for a task."""
     request, executor, command = job._dryrun_info.request, job.executor, ""
     match executor:
         case run.LocalExecutor():
@@ -119,7 +119,7 @@ def _script(task: LaunchTask, job: Any) -> TaskScript:
 
 
 def _local_command(request: Any) -> str:
-    """Return the commands of a request of torchx, with the variables that are set for them."""
+    """Return the commands of a torchx request, with their environment variables."""
     lines = []
     for replica in (replica for replicas in request.role_params.values() for replica in replicas):
         for name in sorted(replica.env.keys() - _TORCHX_VARIABLES):
@@ -138,7 +138,7 @@ def _sbatch(task: LaunchTask, request: Any, executor: Any) -> str:
 
 
 def _settings(executor: Any) -> str:
-    """Return the fields of an executor that say something, as comments in YAML; its parts have no such form."""
+    """Return the set fields of an executor as YAML comments, without nested objects."""
     values = {field.name: getattr(executor, field.name) for field in fields(executor) if not field.name.startswith("_")}
     plain = {
         name: value

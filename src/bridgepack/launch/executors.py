@@ -1,4 +1,4 @@
-"""Turns an executor of a cluster file into nemo-run's; every field arrives."""
+"""Turns an executor of a cluster file into nemo-run's, with every field."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _PARTS: Mapping[str, Any] = {
     "ssh": run.SSHTunnel,
 }
 _NO_LAUNCHER: Mapping[str, Any] = NoLauncher(kind="none").model_dump(mode="json")
-#: A job that a file names by its id alone, as nemo-run's handles name it.
+#: nemo-run's handle of a job that the file names only by id.
 _JOB_HANDLE = "slurm_tunnel://nemo_run/{}"
-#: Text that a shell takes as one word; `$` is kept, so that `$HOME` and nemo-run's macros mean what they say.
+#: Text that is one shell word; `$` stays unquoted, so that `$HOME` and nemo-run's macros expand.
 _ONE_WORD = re.compile(r"[\w@%+=:,./$~{}^-]*", re.ASCII)
-#: How srun is told the cores of a process.
+#: srun's variable for the CPU cores per process.
 _CORES = re.compile(r"--cpus-per-task\b|-c")
 
 
@@ -54,10 +54,9 @@ def make_executor(
     run_name: str = "bridgepack",
     for_display: bool = False,
 ) -> run.Executor:
-    """Return nemo-run's executor for one task (build, check or train) of a launch; nothing is started or written.
+    """Return nemo-run's executor for one task (build, check or train) of a launch; starts and writes nothing.
 
-    `num_gpus` fills what the cluster leaves open. `for_display`, of a dry run, leaves `${env:NAME}` as it is and hides
-    secrets.
+    `num_gpus` fills what the cluster does not set. `for_display` (dry run) keeps `${env:NAME}` and hides secrets.
 
     Raises:
         ConfigError: a variable is not set, the GPUs do not fill whole nodes, the class of the executor lacks or refuses
@@ -68,10 +67,10 @@ def make_executor(
     values = _resolved(_for_task(section, task, own), section, for_display=for_display)
     values.update(_process_values(section, processes))
     if task != "train" and section.facts.class_name == "SkypilotExecutor" and "cluster_name" not in own:
-        # SkyPilot refuses a task that needs more than an existing cluster has, so the small tasks get one of their own.
+        # SkyPilot refuses a task that needs more than an existing cluster has, so small tasks get their own cluster.
         values["cluster_name"] = f"{section.value('cluster_name') or run_name}-cpu"
     if section.kind in LOCAL_KINDS:
-        # torchx puts this in front of PATH: `python` and `torchrun` are those of this environment.
+        # torchx prepends this to PATH, so `python` and `torchrun` come from this environment.
         values["env_vars"] = {"PATH": str(Path(sys.executable).parent), **values["env_vars"]}
     if "packager" in values:
         values["packager"] = _part(values["packager"], none=run.Packager)
@@ -85,15 +84,15 @@ def make_executor(
 
 
 def _slurm_values(section: SlurmExecutor, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of a Slurm executor, and what nemo-run's scripts need to mean what the file says."""
+    """Return the values of a Slurm executor, adjusted so that nemo-run's scripts do what the file says."""
     srun_args = values["srun_args"]
     cores = section.cpus_per_task
     if cores is not None and not any(_CORES.match(argument) for argument in srun_args or ()):
-        # Since Slurm 22.05 srun takes one core for a task, whatever the job has.
+        # Since Slurm 22.05 srun gives a task one core, whatever the job has.
         srun_args = [*(srun_args or ()), f"--cpus-per-task={cores}"]
     env_vars = values["env_vars"]
     if section.launcher.kind == "slurm_ray":
-        env_vars = {"HEAD_NODE_ADDR": "$head_node_ip", **env_vars}  # its script stops without it
+        env_vars = {"HEAD_NODE_ADDR": "$head_node_ip", **env_vars}  # its script fails without it
     return {
         "tunnel": _part(values["tunnel"]),
         "job_details": SlurmJobDetails(**values["job_details"]),
@@ -105,10 +104,10 @@ def _slurm_values(section: SlurmExecutor, values: dict[str, Any]) -> dict[str, A
 
 
 def _for_task(section: Executor, task: Task, own: frozenset[str]) -> dict[str, Any]:
-    """Return the section's fields; `build` and `check` get no GPUs and no torchrun but what is written for them."""
+    """Return the section's fields; `build` and `check` get GPUs and torchrun only if their own fields set them."""
     values = section.model_dump(mode="json", exclude={"kind", "class_"})
     if isinstance(section, NemoRunExecutor) and "packager" not in section.model_fields_set:
-        del values["packager"]  # the class has a default of its own
+        del values["packager"]  # the class has its own default
     if task != "train":
         for name in {*section.facts.counts, *section.facts.gpu_only} - own:
             if name != "gres" or (isinstance(section, SlurmExecutor) and section.gpus_in_gres() is not None):
@@ -135,9 +134,9 @@ def _resolved(values: dict[str, Any], section: Executor, *, for_display: bool) -
 
 
 def exported(env_vars: Mapping[str, str], environment: Mapping[str, str] | None) -> dict[str, str]:
-    """Return variables as `export NAME=VALUE` takes them: `--a --b` becomes `"--a --b"`, `$HOME` stays.
+    """Return variables quoted for `export NAME=VALUE`: `--a --b` becomes `"--a --b"`, `$HOME` stays.
 
-    `${env:NAME}` is looked up in `environment`, and means itself, its `$` too; None leaves references.
+    `${env:NAME}` is replaced from `environment`, with `$` in its value quoted; None keeps references.
 
     Raises:
         ConfigError: a variable is not set.
@@ -158,7 +157,7 @@ def _quoted(value: str, environment: Mapping[str, str] | None, where: str) -> st
 
 
 def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:
-    """Return the fields that say how many nodes, processes and GPUs, in nemo-run's terms."""
+    """Return the fields with the numbers of nodes, processes and GPUs, under nemo-run's names."""
     facts, per_node = section.facts, processes.num_per_node or 1
     counts = {facts.nodes: processes.num_nodes or 1, facts.processes: per_node, facts.gpus: processes.gpus_per_node}
     values: dict[str, Any] = {name: count for name, count in counts.items() if name}
@@ -166,21 +165,21 @@ def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:
         of_class = field_names(find_executor(facts.class_name))
         return {name: count for name, count in values.items() if name in of_class and count is not None}
     if isinstance(section, SlurmExecutor) and processes.has_process_launcher:
-        # Left to itself nemo-run takes ntasks_per_node, 1 by default, for torchrun: one process on eight GPUs.
+        # By default nemo-run gives torchrun ntasks_per_node (1) processes: one process on eight GPUs.
         values |= {"ntasks_per_node": 1, "torchrun_nproc_per_node": per_node}
     return values
 
 
 def _refuse_other_counts(section: NemoRunExecutor, executor: run.Executor, processes: Processes) -> None:
-    """Refuse a class that would tell torchrun of other nodes or processes than the run is checked for."""
+    """Refuse a class that would give torchrun different nodes or processes than the checked run has."""
     expected = (processes.num_nodes or 1, processes.num_per_node or 1)
-    with contextlib.suppress(NotImplementedError):  # nemo-run's classes without processes of their own
+    with contextlib.suppress(NotImplementedError):  # classes that report no processes
         found = (executor.nnodes(), executor.nproc_per_node())
         if processes.has_process_launcher and found != expected:
             raise ConfigError(
                 f"executor.class is {section.facts.class_name}; it would start {found[1]} processes on each of "
-                f"{found[0]} nodes, and the run needs {expected[1]} on each of {expected[0]}. Set the fields of the "
-                f"class that say how many; {section.facts.nodes} and {section.facts.processes} tell the launch of them."
+                f"{found[0]} nodes, and the run needs {expected[1]} on each of {expected[0]}. Set the class's "
+                f"own fields for them; the launch reads {section.facts.nodes} and {section.facts.processes}."
             )
 
 
@@ -195,17 +194,17 @@ def _built(section: Executor, values: dict[str, Any]) -> Any:
         hint = f" Install what it needs: pip install 'nemo-run[{extra}]'." if extra and "nstall" in reason else ""
         raise ConfigError(f"executor.kind is {section.kind}; nemo-run cannot make it here: {reason}{hint}") from None
     except Exception as error:
-        # The Kubernetes client has an exception of its own for a missing or wrong configuration.
+        # The Kubernetes client raises its own exception for a missing or wrong configuration.
         if type(error).__name__ != "ConfigException":
             raise
         raise ConfigError(
             f"executor.kind is {section.kind}; there is no usable Kubernetes configuration: {error} Set KUBECONFIG to "
-            f"that of the cluster, or write ~/.kube/config."
+            f"the cluster's configuration, or write ~/.kube/config."
         ) from None
 
 
 def _part(values: Mapping[str, Any], *, none: Any = None) -> Any:
-    """Return nemo-run's packager, launcher or tunnel of a kind, `none` for that kind; nothing is connected."""
+    """Return nemo-run's packager, launcher or tunnel for a section (`none` for kind `none`); opens no connection."""
     fields = dict(values)
     cls = _PARTS.get(fields.pop("kind"), none)
     if "sub_packagers" in fields:

@@ -1,4 +1,4 @@
-"""Submits a plan as one experiment of nemo-run: the only function of a launch that has an effect."""
+"""Submits a plan as one nemo-run experiment; only `submit` has side effects."""
 
 import contextlib
 import logging
@@ -34,18 +34,18 @@ def submit(
     follow: bool = False,
     listener: Listener | None = None,
 ) -> LaunchResult:
-    """Submit the tasks of a plan in order and return what came of them.
+    """Submit the tasks of a plan in order and return their results.
 
-    A task starts once the one before has succeeded: on Slurm by afterok dependencies, elsewhere one after the other by
-    this process. What nemo-run and the followed logs print goes to standard error.
+    A task starts after the previous one has succeeded: on Slurm through afterok dependencies, elsewhere this process
+    starts them one by one. Output of nemo-run and followed logs goes to standard error.
 
-    `tasks` are those of `make_tasks(plan)`, where something was changed in them, such as plugins. The other arguments
-    are as of `bridgepack.launch`.
+    `tasks` are the tasks of `make_tasks(plan)` with changes such as plugins. The other arguments are those of
+    `bridgepack.launch`.
 
     Raises:
-        ConfigError: the plan cannot be detached from, or a folder cannot be written.
-        LaunchError: nemo-run could not submit a task; those submitted before it are cancelled.
-        LaunchInterrupt: a signal asked to stop; what ran on this machine has been ended.
+        ConfigError: the plan cannot run detached, or a folder cannot be written.
+        LaunchError: nemo-run could not submit a task; tasks submitted before it are cancelled.
+        LaunchInterrupt: a signal asked to stop; processes on this machine have been ended.
     """
     tasks = make_tasks(plan) if tasks is None else tasks
     if detach:
@@ -60,23 +60,23 @@ def submit(
 
 
 def make_experiment(plan: LaunchPlan) -> run.Experiment:
-    """Return an experiment without tasks, named as the run; nothing is written before it runs."""
+    """Return an experiment without tasks, named after the run; nothing is written before it runs."""
     experiment = run.Experiment(
         plan.recipe.name,
         id=plan.run_name,
         log_level="WARNING",
         enable_goodbye_message=False,
         skip_status_at_exit=True,
-        # The settings of an executor, which may be secret, would be copied to the cluster.
+        # Otherwise executor settings, which may be secret, would be copied to the cluster.
         serialize_metadata_for_scripts=False,
     )
-    # Its clean_mode does the same, and is remembered: `nemo experiment status` would print nothing afterwards.
+    # Its clean_mode does the same but persists: `nemo experiment status` would print nothing afterwards.
     experiment.console = Console(quiet=True)
     return experiment
 
 
 def add_tasks(experiment: run.Experiment, tasks: Sequence[LaunchTask]) -> None:
-    """Add tasks to an experiment that has been entered."""
+    """Add tasks to an entered experiment."""
     for task in tasks:
         experiment.add(
             task.script,
@@ -88,10 +88,10 @@ def add_tasks(experiment: run.Experiment, tasks: Sequence[LaunchTask]) -> None:
 
 
 def refuse_detaching(plan: LaunchPlan, tasks: Sequence[LaunchTask]) -> None:
-    """Accept a plan whose tasks go on, and in order, without this process.
+    """Check that the tasks of a plan continue in order without this process.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: they do not.
     """
     kinds = {task.name: plan.cluster.executor_for(task.name).kind for task in tasks}
     for name, kind in kinds.items():
@@ -102,16 +102,16 @@ def refuse_detaching(plan: LaunchPlan, tasks: Sequence[LaunchTask]) -> None:
             )
     if len(tasks) > 1 and not all(isinstance(task.executor, run.SlurmExecutor) for task in tasks):
         raise ConfigError(
-            f"--detach: only Slurm keeps {', '.join(kinds)} in order by itself; elsewhere this command starts each "
-            "task after the one before. Remove --detach, or launch one task with --skip."
+            f"--detach: only Slurm itself runs {', '.join(kinds)} in order; elsewhere this command starts each "
+            "task after the previous one. Remove --detach, or launch a single task with --skip."
         )
     for task in tasks:
         if not isinstance(task.executor, run.Experiment._DETACH_SUPPORTED_EXECUTORS):
-            raise ConfigError(f"--detach: nemo-run cannot leave a task on {kinds[task.name]} alone. Remove --detach.")
+            raise ConfigError(f"--detach: nemo-run cannot detach from a task on {kinds[task.name]}. Remove --detach.")
 
 
 class _Launch:
-    """One submission, and what is known of it."""
+    """One submission and its state."""
 
     def __init__(self, plan: LaunchPlan, tasks: Sequence[LaunchTask], listener: Listener, *, follow: bool) -> None:
         self.plan = plan
@@ -129,7 +129,7 @@ class _Launch:
         self.is_detached = False
 
     def run(self, *, detach: bool) -> LaunchResult:
-        # nemo-run's own waiting cannot be interrupted, and goes on after a failure.
+        # nemo-run's own waiting cannot be interrupted and continues after a failure.
         self.experiment._wait_for_jobs = self.watch.wait
         self.interruption.note()
         try:
@@ -145,15 +145,15 @@ class _Launch:
             pass
         except (KeyboardInterrupt, SignalException):
             self._interrupt()
-        except Exception as error:  # nemo-run and what it calls raise anything: SSH, sbatch, Docker, assertions
-            if self.interruption.has_come:  # a terminal gives its signal to what nemo-run calls, too
+        except Exception as error:  # nemo-run, SSH, sbatch, Docker etc. raise anything
+            if self.interruption.has_come:  # a terminal also sends its signal to nemo-run's child processes
                 self._interrupt()
             submitted = ", ".join(task.name for task in self.result().alive)
             self._stop(only_here=False)
             raise LaunchError(
                 f"nemo-run could not submit the run: {reason_of(error)}."
                 f"{f' {submitted} had been submitted and was cancelled.' if submitted else ''} The scripts are in "
-                f"{self.experiment._exp_dir}. Correct what it names; --dry-run shows what is submitted."
+                f"{self.experiment._exp_dir}. Correct the cause; --dry-run shows what is submitted."
             ) from error
         return self.result()
 
@@ -185,7 +185,7 @@ class _Launch:
         )
 
     def _stop(self, *, only_here: bool) -> None:
-        """Cancel what was submitted, or only what is on this machine, where nothing would look after it."""
+        """Cancel all submitted tasks, or only those on this machine, which nothing else would end."""
         with undisturbed():
             for job in self.experiment.jobs:
                 is_alive = job.handle and self.watch.states.get(job.id, "submitted") in ALIVE
@@ -197,13 +197,13 @@ class _Launch:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what nemo-run raised, on one line."""
+    """Return the message of an error of nemo-run on one line."""
     reason = printable(" ".join(str(error).split()))[:2000] or "no reason was given"
     return f"{type(error).__name__}: {reason}"
 
 
 def _log_of(job: Any) -> str:
-    """Return the file or folder with a job's output, as far as this machine knows it."""
+    """Return the file or folder with a job's output; empty if this machine cannot tell."""
     if job is None or not job.handle:
         return ""
     executor = job.executor
@@ -216,13 +216,13 @@ def _log_of(job: Any) -> str:
 
 
 def _make_folders(plan: LaunchPlan) -> None:
-    """Make sure that what a launch writes on this machine can be written."""
+    """Create and check the folders that a launch writes to on this machine."""
     here = [task for task in plan.tasks if plan.cluster.executor_for(task).kind in LOCAL_KINDS]
     if any(plan.cluster.processes(task).has_process_launcher for task in here):
         folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         if shutil.which("torchrun", path=folders) is None:
             raise ConfigError(
-                "executor.launcher.kind is torchrun; there is no torchrun in PATH or beside this Python. Install "
+                "executor.launcher.kind is torchrun; torchrun is neither in PATH nor beside this Python. Install "
                 'PyTorch here, e.g. pip install -e ".[bridge]" in a clone of bridgepack, or use another cluster.'
             )
     _make(Path(get_nemorun_home()) / "experiments", "NEMORUN_HOME", get_nemorun_home())
@@ -237,16 +237,16 @@ def _make(folder: Path, field: str, value: str) -> None:
             raise PermissionError(13, "Permission denied", str(folder))
     except OSError as error:
         raise ConfigError(
-            f"{field} is {str(value)!r}; {str(folder)!r} cannot be written: {error.strerror}. Set it to a folder that "
-            "can be."
+            f"{field} is {str(value)!r}; {str(folder)!r} cannot be written: {error.strerror}. Set it to a "
+            "writable folder."
         ) from None
 
 
 @contextlib.contextmanager
 def output_on_stderr() -> Iterator[None]:
-    """Send what nemo-run prints and logs to standard error, and give the program its logging back.
+    """Redirect nemo-run's output and logs to standard error, then restore the program's logging.
 
-    The commands that it starts read no standard input: it is the program's own.
+    Commands that nemo-run starts get no standard input.
     """
     root = logging.getLogger()
     handlers, level, stdin = list(root.handlers), root.level, sys.stdin

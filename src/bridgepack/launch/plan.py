@@ -1,4 +1,4 @@
-"""What a launch will do, decided and checked before nemo-run hears of it."""
+"""The plan of a launch, decided and checked before nemo-run is involved."""
 
 import contextlib
 import glob
@@ -30,7 +30,7 @@ from bridgepack.running.assignment import Assignment
 from bridgepack.running.folder import RunFolder
 from bridgepack.running.program import num_cores
 
-#: Python of the cluster file that stands for this one where tasks run on this machine.
+#: `python` value of the cluster file that means this interpreter for tasks on this machine.
 DEFAULT_PYTHON = "python"
 _OFFLINE = "offline"
 _GIT_LIMIT_S = 20.0
@@ -41,22 +41,22 @@ class LaunchPlan:
     """What a launch will do."""
 
     recipe: SFTRecipe  #: with every override applied
-    target: str  #: where the recipe was, as the user named it
-    cluster: ClusterConfig  #: where its tasks run
-    tasks: tuple[Task, ...]  #: names of the tasks that are not skipped, in order
+    target: str  #: location of the recipe, as the user gave it
+    cluster: ClusterConfig  #: cluster that runs the tasks
+    tasks: tuple[Task, ...]  #: names of the tasks to run, in order
     run_name: str  #: name of the run, and of nemo-run's experiment
     run_folder: str  #: folder of the run, as every task sees it
-    artifacts: str  #: folder that a new artifact goes into
-    artifact: str | None  #: packs that are there already; None where the build task makes or finds them
+    artifacts: str  #: parent folder of a new artifact
+    artifact: str | None  #: existing packs; None if the build task builds or finds them
     world_size: int  #: GPUs of the training
-    report: CheckReport  #: what the check before submission found; no errors
-    notes: tuple[str, ...]  #: what the user should know, one sentence each
+    report: CheckReport  #: report of the check before submission; no errors
+    notes: tuple[str, ...]  #: notes for the user, one sentence each
     git: Mapping[str, Any] | None  #: commit and is_dirty of the launching folder; None outside a repository
-    versions: Mapping[str, str]  #: of what launches
-    launched_at: str  #: when this was planned, in UTC
+    versions: Mapping[str, str]  #: package versions on the launching machine
+    launched_at: str  #: time of the plan, in UTC
 
     def assignment(self) -> Assignment:
-        """Return what every task is told."""
+        """Return the assignment passed to every task."""
         return Assignment(
             recipe=self.recipe,
             run_folder=RunFolder(self.run_folder),
@@ -68,7 +68,7 @@ class LaunchPlan:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return what the launch knows, plain values for the run folder; nothing that could be secret."""
+        """Return the facts of the launch as plain values for the run folder, without secrets."""
         return {
             "run_name": self.run_name,
             "launched_at": self.launched_at,
@@ -94,12 +94,12 @@ def plan_launch(
     run_name: str | None = None,
     progress: Progress | None = None,
 ) -> LaunchPlan:
-    """Return what a launch will do, checked; nothing is written and nothing submitted.
+    """Return the checked plan of a launch; writes and submits nothing.
 
-    Arguments as of `bridgepack.launch`; `environment` is by default `here` where the training runs on this machine.
+    Arguments as for `bridgepack.launch`; `environment` defaults to `here` if the training runs on this machine.
 
     Raises:
-        ConfigError: recipe, cluster or an argument is nothing that can run, or they contradict each other.
+        ConfigError: recipe, cluster or an argument is invalid, or they contradict each other.
         LaunchRefusedError: the check found errors.
     """
     recipe = load_recipe(recipe) if isinstance(recipe, Mapping) else recipe
@@ -110,7 +110,7 @@ def plan_launch(
     if not where.is_remote:
         refuse_missing_files(found, tasks)
     world_size, known_packs = _world_size(found, where, tasks), packs or found.artifact
-    # What is installed elsewhere is not known.
+    # The packages on other machines are unknown.
     trains_here = "train" in tasks and not where.is_remote and where.python == DEFAULT_PYTHON
     options = CheckOptions(
         artifact=Path(known_packs) if known_packs is not None and _exists(known_packs) else None,
@@ -135,7 +135,7 @@ def plan_launch(
 
 
 def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, Any]:
-    """Return the fields of a plan that name the run, its folders, and what launches it."""
+    """Return the plan's fields for the run's name, its folders and the launching environment."""
     now, versions = datetime.now(UTC), {"bridgepack": __version__}
     with contextlib.suppress(PackageNotFoundError):
         versions["nemo-run"] = version("nemo-run")
@@ -154,12 +154,12 @@ def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> d
 def _packs(
     recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str], artifact: str | Path | None
 ) -> str | None:
-    """Return the packs that are there already, as the tasks see them; None where a build makes or finds them."""
+    """Return the path of existing packs as the tasks see it; None if a build task builds or finds them."""
     if artifact is not None and not str(artifact):
         raise ConfigError("--artifact is ''; it is empty. Give the folder of the packs, or leave it out.")
     if recipe.packing.mode != _OFFLINE and artifact is not None:
         raise ConfigError(
-            f"--artifact is {str(artifact)!r}, and packing.mode is {recipe.packing.mode}; such a run reads no packs. "
+            f"--artifact is {str(artifact)!r}, and packing.mode is {recipe.packing.mode}, which reads no packs. "
             "Remove --artifact, or set packing.mode to offline."
         )
     if "build" in tasks or recipe.packing.mode != _OFFLINE:
@@ -167,34 +167,34 @@ def _packs(
     found = str(artifact) if artifact is not None else recipe.artifact
     if found is None:
         raise ConfigError(
-            "--skip build leaves the run without packs: neither --artifact nor the recipe's artifact says where they "
-            "are. Add --artifact FOLDER, or let the build task make them."
+            "--skip build leaves the run without packs: neither --artifact nor the recipe's artifact is set. "
+            "Add --artifact FOLDER, or do not skip build."
         )
     if cluster.is_remote:
         is_of_this_machine = artifact is not None and _exists(found)
         return str(Path(found).absolute()) if is_of_this_machine else found
     if not _exists(found):
         raise ConfigError(
-            f"{'--artifact' if artifact is not None else 'artifact'} is {found!r}; there is nothing there, and build "
-            "is skipped. Correct the path, or let the build task make the packs."
+            f"{'--artifact' if artifact is not None else 'artifact'} is {found!r}; it does not exist, and build "
+            "is skipped. Correct the path, or do not skip build."
         )
     return str(Path(found).absolute())
 
 
 def _exists(artifact: str) -> bool:
-    """Say whether there is a folder or a file, or one that a pattern matches."""
+    """Return whether a file or folder exists at a path or matches a glob."""
     return bool(glob.glob(artifact)) or Path(artifact).exists()  # noqa: PTH207 (a pattern, as `check` takes it)
 
 
 def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str]) -> int:
-    """Return the number of GPUs of the training, by this launch or another."""
+    """Return the number of GPUs of the training, even if this launch skips it."""
     wanted = recipe.parallelism.num_gpus
     if "train" not in tasks and wanted is not None:
         return wanted
     found = cluster.processes("train", wanted).world_size
     if found is None:
         raise ConfigError(
-            "parallelism.num_gpus is not set, and the cluster does not say how many processes train. Set it, e.g. "
+            "parallelism.num_gpus is not set, and the cluster does not set the number of processes. Set it, e.g. "
             "--set parallelism.num_gpus=8."
         )
     if wanted is not None and wanted != found:
@@ -209,7 +209,7 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
 
 
 def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOptions) -> CheckReport:
-    """Return a report without errors."""
+    """Return the check report; raises if it has errors."""
     report = check_target(recipe_target(target, options.overrides, artifact=options.artifact), options)
     if report.has_errors:
         text = rendered(report).rstrip("\n")
@@ -218,7 +218,7 @@ def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOp
 
 
 def _git_state(folder: Path) -> dict[str, Any] | None:
-    """Return the commit around a folder and whether files differ, None where git did not say in time; None without."""
+    """Return `commit` and `is_dirty` (None if git times out) of a folder's repository; None without a repository."""
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
     if not commit:
         return None
@@ -227,7 +227,7 @@ def _git_state(folder: Path) -> dict[str, Any] | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return what a command of git prints; None where it fails."""
+    """Return the output of a git command, or None if it fails."""
     command = ["git", "--no-optional-locks", *arguments]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_GIT_LIMIT_S, check=False)

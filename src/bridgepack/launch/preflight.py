@@ -1,7 +1,7 @@
-"""PreflightPlugin: one line in a script of nemo-run that makes it refuse to submit a run that `check` rejects.
+"""PreflightPlugin: one line in a nemo-run script that refuses to submit a run that `check` rejects.
 
-What a task trains is said by the user, or by the one argument that says it. Nothing is guessed: what a task does not
-show is refused with the line to write.
+The user names what a task trains, or the task has exactly one argument that does. Nothing is guessed: otherwise the
+plugin refuses and says which line to write.
 """
 
 import os
@@ -31,7 +31,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.report.checks import rendered
 
-# nemo-run 0.11 reads `Optional[X]` on its command line; `X | None` is a type that it does not know.
+# nemo-run 0.11 parses `Optional[X]` on its command line, but not `X | None`.
 OptionalText = Optional[str]  # noqa: UP045
 OptionalNumber = Optional[int]  # noqa: UP045
 OptionalFlag = Optional[bool]  # noqa: UP045
@@ -41,27 +41,27 @@ _PATH = (
     "a text or a path. A config that is an object is saved with cfg.to_yaml(FILE), or named by the function that makes "
     "it, FILE.py:FUNCTION"
 )
-#: Field of the plugin -> the types that it takes, and how a message says them.
+#: Field of the plugin -> its allowed types, and their description in messages.
 _FIELDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("target", "artifact", "environment"), ((str, type(None)), _PATH)),
     "strict": ((bool,), "True or False"),
     "looks_at_files": ((bool, type(None)), "True or False"),
 }
-#: The script of Megatron-Bridge's repository that trains a recipe by its name; it changes its working folder.
+#: Megatron-Bridge's script that trains a recipe by name; it changes its working folder.
 _RUN_RECIPE = "run_recipe.py"
-#: Its options that change no setting. Source: Megatron-Bridge 0.6, scripts/training/run_recipe.py, _build_parser.
+#: Its options that do not change settings. Source: Megatron-Bridge 0.6, scripts/training/run_recipe.py, _build_parser.
 _NAMING_OPTIONS = frozenset(
     {"--recipe", "--model", "--step-func", "--step_func", "--dry-run", "--dry_run", "--dump-env", "--dump_env"}
 )
-#: Options by which scripts take a YAML file of settings.
+#: Script options for a YAML file of settings.
 _CONFIG_FILE_OPTIONS = frozenset({"--config-file", "--config_file"})
 _OVERRIDE = re.compile(rf"(\+\+|\+|~)?(?:{'|'.join(sorted(all_sections()))})(?:\.[^=\s]+)?(=.*)?", re.DOTALL)
-#: Words of a command that start a process for each GPU themselves.
+#: Commands that start one process per GPU themselves.
 _STARTERS = ("torchrun", "torch.distributed", "accelerate", "deepspeed", "mpirun", "srun", "ft_launcher")
 
 
 def with_types[**P, T](function: Callable[P, T]) -> Callable[P, T]:
-    """Give a function its annotations as types; nemo-run cannot read them as texts, which `annotations` makes them."""
+    """Replace a function's text annotations by types, because nemo-run cannot read the texts."""
     function.__annotations__ = typing.get_type_hints(function)
     return function
 
@@ -70,32 +70,32 @@ def with_types[**P, T](function: Callable[P, T]) -> Callable[P, T]:
 class PreflightPlugin(Plugin):  # type: ignore[misc]
     """Checks what a task trains before nemo-run submits it; put it last in the list of plugins.
 
-    Plugins act one after the other, and this one judges what those before it have made of the task.
+    Plugins act in order, and this one checks the task as the plugins before it have changed it.
 
     Example: `experiment.add(task, executor=executor, plugins=[NsysPlugin(...), PreflightPlugin(artifact="packed")])`.
     """
 
-    #: What is trained, as `bridgepack check` takes it: `bridge:FUNCTION`, FILE.yaml, FILE.py:FUNCTION,
+    #: What is trained, in the forms that `bridgepack check` accepts: `bridge:FUNCTION`, FILE.yaml, FILE.py:FUNCTION,
     #: package.module:FUNCTION. It may be left out for a `run.Partial` whose argument `recipe` or `config` is a
-    #: ConfigContainer, or `as_config` of a recipe. Overrides among a script's arguments count, too.
+    #: ConfigContainer, or `as_config` of a recipe. Overrides in a script's arguments are applied too.
     target: OptionalText = None
     artifact: OptionalText = None  #: folder of the packs that the run will read, as this machine sees it
-    #: Dotted path -> value, for what a script sets in its own code; after those of its arguments.
+    #: Dotted path -> value, for settings made in a script's code; applied after those of its arguments.
     overrides: dict[str, Any] = field(default_factory=dict)
-    #: Codes, beginnings of codes or names of the rules to run; all by default.
+    #: Codes, code prefixes or names of the rules to run; all by default.
     select: list[str] = field(default_factory=list)
-    ignore: list[str] = field(default_factory=list)  #: the same, of rules not to run
-    environment: OptionalText = None  #: `here`, or a file that lists what is installed where it runs
-    bridge_version: OptionalText = None  #: version of megatron-bridge to judge for
-    world_size: OptionalNumber = None  #: number of GPUs; by default what the executor says
-    strict: bool = False  #: whether warnings refuse, too
-    looks_at_files: OptionalFlag = None  #: whether paths are looked up on this machine; by default where it runs here
+    ignore: list[str] = field(default_factory=list)  #: the same, for rules to skip
+    environment: OptionalText = None  #: `here`, or a file that lists the packages where the run will be
+    bridge_version: OptionalText = None  #: megatron-bridge version to check for
+    world_size: OptionalNumber = None  #: number of GPUs; by default the executor's
+    strict: bool = False  #: refuse on warnings too
+    looks_at_files: OptionalFlag = None  #: check that paths exist on this machine; by default if the run is here
 
     def __post_init__(self) -> None:
-        """Keep paths as texts: nemo-run writes a plugin's fields into the experiment's folder.
+        """Convert paths to text, because nemo-run writes a plugin's fields into the experiment's folder.
 
         Raises:
-            ConfigError: a field is no text, no path or no switch.
+            ConfigError: a field has the wrong type.
         """
         for name, (kinds, allowed) in _FIELDS.items():
             value = getattr(self, name)
@@ -108,8 +108,8 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
         """Check what a task trains; nemo-run calls this when the task is added, before anything is submitted.
 
         Raises:
-            LaunchRefusedError: the check fails; the findings are its text.
-            ConfigError: what is trained cannot be told, or the plugin's fields are wrong.
+            LaunchRefusedError: the check fails; the message lists the findings.
+            ConfigError: it is unclear what is trained, or the plugin's fields are wrong.
         """
         options = CheckOptions(
             artifact=Path(self.artifact) if self.artifact is not None else None,
@@ -139,22 +139,22 @@ with_types(PreflightPlugin.__init__)
 
 
 def say(text: str) -> None:
-    """Write to nemo-run's own console, as its other messages."""
+    """Print to nemo-run's console."""
     CONSOLE.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def trained_target(task: Any, executor: Executor, *, target: str | None, options: CheckOptions) -> Target:
-    """Return what a task trains, with the overrides among its arguments, and after them those of the options.
+    """Return what a task trains, with the overrides of its arguments applied, then those of the options.
 
     Raises:
-        ConfigError: it is not said, cannot be loaded here, or the task changes it in a way that is not seen.
+        ConfigError: it is not given, cannot be loaded here, or the task changes it in a way the plugin cannot see.
     """
     words = _words(task, executor) if isinstance(task, Script) else []
     value = _argument_of(task) if target is None else target
     if value is None:
-        raise ConfigError(f"PreflightPlugin cannot see what {_name(task)} trains. Say it: {_line(words)}")
+        raise ConfigError(f"PreflightPlugin cannot see what {_name(task)} trains. Name it: {_line(words)}")
     found = load_target(value, artifact=options.artifact)
-    if found.config is not None:  # a run reads packs; where it is built its inputs are, which may be elsewhere
+    if found.config is not None:  # a run reads packs; its source data may be on another machine
         found = replace(found, config=replace(found.config, inputs=()))
     if found.kind == "artifact":
         raise ConfigError(
@@ -182,7 +182,7 @@ def _name(task: Any) -> str:
 
 
 def _argument_of(task: Any) -> Any:
-    """Return the recipe or the ConfigContainer that a task's argument is, made from its config; None without one."""
+    """Return the recipe or ConfigContainer built from a task's argument config, or None."""
     task = task.resolve() if getattr(task, "is_lazy", False) else task
     if not isinstance(task, fdl.Buildable):
         return None
@@ -195,11 +195,11 @@ def _argument_of(task: Any) -> Any:
 
 
 def _overrides(words: Sequence[str]) -> dict[str, Any]:
-    """Return the overrides among a script's arguments, path -> value."""
+    """Return path -> value of the overrides in a script's arguments."""
     found = [word for word in words if (match := _OVERRIDE.fullmatch(word)) and (match[2] or match[1] == "~")]
     removed = next((word for word in found if word.startswith("~")), None)
     if removed is not None:
-        raise ConfigError(f"override {removed!r} removes a field; here only path=value is understood. Set it instead.")
+        raise ConfigError(f"override {removed!r} removes a field; allowed: path=value. Set the field instead.")
     return parse_overrides(tuple(word.lstrip("+") for word in found), option="override")
 
 
@@ -212,17 +212,17 @@ def _refuse_unseen_options(name: str, words: Sequence[str]) -> None:
         is_unseen = word in after and flag.startswith("-") and flag not in _NAMING_OPTIONS
         if flag in _CONFIG_FILE_OPTIONS or is_unseen:
             raise ConfigError(
-                f"{name} is given {flag}, and PreflightPlugin does not see what that changes. Give fields as "
-                "section.field=value instead, or save the config that is trained, cfg.to_yaml(FILE), and say "
+                f"{name} is given {flag}, and PreflightPlugin cannot see what that changes. Give fields as "
+                "section.field=value instead, or save the trained config, cfg.to_yaml(FILE), and write "
                 "PreflightPlugin(target=FILE)."
             )
 
 
 def _words(script: Script, executor: Executor) -> list[str]:
-    """Return the name of a script, and its arguments as it gets them.
+    """Return a script's name and the arguments that it receives.
 
-    Source: nemo_run/run/torchx_backend: torchrun's and ft's components quote every argument; on this machine a list is
-    handed over; everybody else joins them with spaces into a script, so that quotes in them go.
+    Source: nemo_run/run/torchx_backend: the torchrun and ft components quote every argument; local runs pass a list;
+    all others join them with spaces into a script, which removes quotes in them.
     """
     try:
         if script.inline:
@@ -236,7 +236,7 @@ def _words(script: Script, executor: Executor) -> list[str]:
 
 
 def _line(words: Sequence[str]) -> str:
-    """Return the line to write, with the recipe that a script is given where it is given one."""
+    """Return the line to write, with the script's recipe if its arguments name one."""
     named = next((after for word, after in pairwise(words) if word == "--recipe"), None)
     if named is None:
         return (
@@ -250,13 +250,13 @@ def _line(words: Sequence[str]) -> str:
 def world_size_of(executor: Executor, *, command: str = "python") -> int:
     """Return the number of processes that an executor starts, over all nodes.
 
-    torchrun and ft start nodes x processes per node. Without them a task is started once on this machine and in a
-    container, and by srun `ntasks_per_node` times on each node.
+    torchrun and ft start nodes x processes per node. Without them, a task starts once on this machine or in a
+    container, and with srun `ntasks_per_node` times per node.
 
     Source: nemo_run/run/torchx_backend/packaging.py, `package`; nemo_run/core/execution/slurm.py.
 
     Raises:
-        ConfigError: it does not say.
+        ConfigError: the executor does not tell.
     """
     starter = next((word for word in _STARTERS if word in command), None)
     if starter is not None:
@@ -268,7 +268,7 @@ def world_size_of(executor: Executor, *, command: str = "python") -> int:
     elif isinstance(executor, SlurmExecutor):
         sizes = (executor.nodes, executor.ntasks_per_node)
     else:
-        raise _not_told(executor, 'it has no launcher="torchrun", so what starts the processes is not known')
+        raise _not_told(executor, 'it has no launcher="torchrun", so it is unknown what starts the processes')
     for size in sizes:
         if type(size) is not int or size < 1:
             raise _not_told(executor, f"it has {size!r} for one of its sizes")
@@ -276,14 +276,14 @@ def world_size_of(executor: Executor, *, command: str = "python") -> int:
 
 
 def sees_this_machine(executor: Executor) -> bool:
-    """Say whether the run sees the files of this machine under the same paths."""
+    """Return whether the run sees this machine's files under the same paths."""
     if isinstance(executor, SlurmExecutor):
         return isinstance(executor.tunnel, LocalTunnel) and executor.container_image is None
     return isinstance(executor, LocalExecutor)
 
 
 def _has_launcher(executor: Executor) -> bool:
-    """Say whether torchrun, or ft which is like it, starts the processes; the executor stays as it is."""
+    """Return whether torchrun or ft starts the processes; does not change the executor."""
     launcher: Any = executor.launcher
     name = launcher if isinstance(launcher, str) else type(launcher).__name__
     return name.lower() in {"torchrun", "ft", "faulttolerance"}
@@ -291,6 +291,6 @@ def _has_launcher(executor: Executor) -> bool:
 
 def _not_told(executor: Executor, why: str) -> ConfigError:
     return ConfigError(
-        f"the number of GPUs cannot be told from the {type(executor).__name__}: {why}. "
+        f"the {type(executor).__name__} does not tell the number of GPUs: {why}. "
         "Give it: PreflightPlugin(world_size=N)."
     )

@@ -1,4 +1,4 @@
-"""Signals while a launch waits, and the end of every process that a run has left on this machine."""
+"""Signal handling while a launch waits, and clean-up of processes that a run left on this machine."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ _NOTED = b"interrupted: stops once nemo-run has submitted what it is submitting;
 
 @contextlib.contextmanager
 def restored_signals() -> Iterator[None]:
-    """Give signals back their handlers at the end; torchx, below nemo-run, takes those of SIGINT and SIGTERM."""
+    """Restore the signal handlers at the end, because torchx, below nemo-run, replaces those of SIGINT and SIGTERM."""
     before = {number: signal.getsignal(number) for number in _SIGNALS} if _is_main_thread() else {}
     try:
         yield
@@ -28,27 +28,27 @@ def restored_signals() -> Iterator[None]:
 
 
 class Interruption:
-    """Whether SIGINT, SIGTERM or SIGHUP has asked this process to stop; one that is ignored, as under nohup, stays so.
+    """Records whether SIGINT, SIGTERM or SIGHUP has arrived; signals that are ignored, as under nohup, stay ignored.
 
-    A KeyboardInterrupt that is raised inside nemo-run may never arrive, or end a submission whose job is then unknown:
-    it asks for states in `try ... finally: return`, and invoke, which runs sbatch and sacct, gives interrupts to them
-    (invoke/runners.py, `_run_body`). So it is only noted while nemo-run works, and raised while this process waits.
+    A KeyboardInterrupt raised inside nemo-run can get lost, or end a submission whose job is then unknown: nemo-run
+    queries states in `try ... finally: return`, and invoke, which runs sbatch and sacct, forwards interrupts to them
+    (invoke/runners.py, `_run_body`). So signals are recorded while nemo-run works, and raised while this process waits.
     """
 
     def __init__(self) -> None:
         self.has_come = False
 
     def note(self) -> None:
-        """Let a first signal be noted, and only a second one raise KeyboardInterrupt."""
+        """Record the first signal; only a second one raises KeyboardInterrupt."""
         _handle(self._note)
 
     def catch(self) -> None:
-        """Let every signal raise KeyboardInterrupt, as one does that has come before."""
+        """Make every signal raise KeyboardInterrupt, at once if one was recorded before."""
         _handle(self._raise)
         self.check()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt where a signal has come."""
+        """Raise KeyboardInterrupt if a signal was recorded."""
         if self.has_come:
             raise KeyboardInterrupt
 
@@ -73,7 +73,7 @@ def _handle(handler: Callable[[int, FrameType | None], None]) -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let no signal interrupt the body; it ends within seconds."""
+    """Block interrupts during the body, which takes only seconds."""
     with restored_signals():
         for number in _SIGNALS if _is_main_thread() else ():
             signal.signal(number, signal.SIG_IGN)
@@ -81,9 +81,9 @@ def undisturbed() -> Iterator[None]:
 
 
 def end_processes(variable: str, value: str) -> None:
-    """End every process of this user that has an environment variable: first asked to, then killed.
+    """Terminate, then kill, every process of this user that has an environment variable with a value.
 
-    Processes that torchrun starts are in sessions of their own, and outlive it where it is killed.
+    torchrun starts processes in separate sessions; they survive if torchrun is killed.
     """
     deadline = time.monotonic() + _GRACE_S
     for process in _processes_with(variable, value):
@@ -97,7 +97,7 @@ def end_processes(variable: str, value: str) -> None:
 
 
 def _processes_with(variable: str, value: str) -> list[int]:
-    """Return the ids of the processes that have a variable; none where the system does not tell."""
+    """Return the ids of the processes with a variable; empty if the system does not tell."""
     wanted = f"{variable}={value}".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):

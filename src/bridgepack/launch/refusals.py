@@ -1,4 +1,4 @@
-"""What no launch can do: tasks that are not known, settings that nemo-run would fail on, files that are missing."""
+"""Refuses launches that cannot work: unknown tasks, settings that nemo-run would fail on, missing files."""
 
 from collections.abc import Collection, Iterator
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ from bridgepack.data.tokenizers.load import refuse_missing_folder
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, VALIDATION
 
-#: By one of these the host finds weights in a folder: checkpoints, one of them, or a model of Hugging Face.
+#: The host finds weights in a folder by one of these: checkpoints, a single checkpoint, a Hugging Face model.
 _CHECKPOINT_FILES = (
     *("latest_train_state.pt", "latest_checkpointed_iteration.txt"),
     *("run_config.yaml", "train_state.pt", "metadata.json", ".metadata", "config.json"),
@@ -23,10 +23,10 @@ _CHECKPOINT_FILES = (
 
 
 def planned_tasks(cluster: ClusterConfig, skip: Collection[str], *, builds: bool) -> tuple[Task, ...]:
-    """Return the tasks that neither the cluster nor the user skips, in order.
+    """Return the tasks to run, in order: those that neither the cluster nor the user skips.
 
     Raises:
-        ConfigError: a task is not known, or none is left.
+        ConfigError: a task is unknown, or none is left.
     """
     for name in skip:
         if name not in TASKS:
@@ -40,10 +40,10 @@ def planned_tasks(cluster: ClusterConfig, skip: Collection[str], *, builds: bool
 
 
 def refuse_unlaunchable(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[Task]) -> None:
-    """Refuse what nemo-run would fail on, or would do something else with than the user means.
+    """Refuse settings that nemo-run would fail on or misinterpret.
 
     Raises:
-        ConfigError: naming the field.
+        ConfigError: a setting is refused; names the field.
     """
     if "train" in tasks and recipe.model is None:
         raise ConfigError(
@@ -61,14 +61,14 @@ def refuse_unlaunchable(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collec
     if len(shared) > 1:
         # Source: nemo_run/run/torchx_backend/schedulers/dgxcloud.py, _submit_dryrun: experiment_dir/torchrun_job.sh
         raise ConfigError(
-            f"executor.class is DGXCloudExecutor for {', '.join(shared)}; nemo-run 0.11 keeps one script for each "
-            "experiment there, so that all of them would run the last one's. Launch them one at a time with --skip, or "
-            "give the others another executor: tasks.build.executor.kind=local."
+            f"executor.class is DGXCloudExecutor for {', '.join(shared)}; nemo-run 0.11 keeps one script per "
+            "experiment there, so all of them would run the last task's script. Launch them one at a time with --skip, "
+            "or give the others another executor: tasks.build.executor.kind=local."
         )
 
 
 def _refuse_unknown_class(executor: NemoRunExecutor, place: str) -> None:
-    """Refuse a class that nemo-run's experiments cannot start, and fields that it lacks.
+    """Refuse a class that nemo-run's experiments cannot start, and fields that the class lacks.
 
     Source: nemo_run/run/torchx_backend/schedulers/api.py, EXECUTOR_MAPPING: classes, without those that inherit them.
     """
@@ -87,18 +87,18 @@ def _refuse_unknown_class(executor: NemoRunExecutor, place: str) -> None:
 
 
 def refuse_missing_files(recipe: SFTRecipe, tasks: Collection[Task]) -> None:
-    """Refuse a run on this machine whose data, tokenizer or weights are not there.
+    """Refuse a run on this machine whose data, tokenizer or weights do not exist.
 
     Raises:
-        ConfigError: naming the field and the path.
-        DataError: an input is missing or of no known kind.
+        ConfigError: a path does not exist; names field and path.
+        DataError: an input is missing or of an unknown type.
         TokenizerError: the tokenizer's folder is missing.
     """
     refuse_missing_folder(recipe.tokenizer)
     if "build" in tasks:
         for field, split in (("train", TRAIN), ("validation", VALIDATION)):
             files = tuple(one for one in as_sources(getattr(recipe.data, field)) if path_of(one) is not None)
-            find_inputs(files, f"data.{field}", split, Path())  # nothing of files is written there
+            find_inputs(files, f"data.{field}", split, Path())  # nothing is written there
     weights = recipe.checkpoint.pretrained
     if "train" not in tasks or weights is None or not _is_local(weights):
         return
@@ -112,7 +112,7 @@ def refuse_missing_files(recipe: SFTRecipe, tasks: Collection[Task]) -> None:
 
 
 def path_notes(recipe: SFTRecipe, cluster: ClusterConfig, artifact: str | None) -> Iterator[str]:
-    """Yield a note for each relative path that tasks elsewhere would look up in a folder of their own."""
+    """Yield a note for each relative path that remote tasks would resolve in their own folder."""
     if not cluster.is_remote:
         return
     paths = {
@@ -128,8 +128,8 @@ def path_notes(recipe: SFTRecipe, cluster: ClusterConfig, artifact: str | None) 
     for field, path in paths.items():
         if path is not None and _is_local(path) and not Path(path).is_absolute():
             yield (
-                f"{field} is {path!r}, a relative path; on the nodes it starts in the task's code folder. Use a path "
-                "that every node sees."
+                f"{field} is {path!r}, a relative path; on the nodes it is relative to the task's code folder. Use an "
+                "absolute path that every node sees."
             )
 
 

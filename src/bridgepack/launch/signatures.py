@@ -1,4 +1,4 @@
-"""Compares what a cluster file says of a class of nemo-run's with the class's own signature, and lists the classes."""
+"""Checks a cluster file's fields against the signature of the nemo-run class, and lists the classes."""
 
 import dataclasses
 import importlib
@@ -16,7 +16,7 @@ from bridgepack.config.cluster.listing import ListedSection, listed
 from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.errors import ConfigError
 
-#: Fields of executors that nemo-run sets itself.
+#: Executor fields that nemo-run sets itself.
 _SET_BY_NEMO_RUN = frozenset({"experiment_id", "job_dir"})
 
 
@@ -24,7 +24,7 @@ def find_executor(name: str, place: str = "executor") -> type[Any]:
     """Return an executor's class by its name in nemo_run or its dotted path; `place` is for messages.
 
     Raises:
-        ConfigError: there is none, or it cannot be imported.
+        ConfigError: it does not exist, or cannot be imported.
     """
     found = _find(name, place)
     if not (isinstance(found, type) and issubclass(found, run.Executor) and dataclasses.is_dataclass(found)):
@@ -33,19 +33,19 @@ def find_executor(name: str, place: str = "executor") -> type[Any]:
 
 
 def checked_executor(section: NemoRunExecutor, values: Mapping[str, Any], place: str = "executor") -> dict[str, Any]:
-    """Return the fields of an executor as its class takes them; numbers that it calls otherwise tell the launch."""
+    """Return the fields as the executor's class accepts them, without counts that only the launch reads."""
     cls = find_executor(section.facts.class_name, place)
     told = section.facts.counts - field_names(cls)
     return checked_fields(cls, {name: value for name, value in values.items() if name not in told}, place)
 
 
 def checked_fields(cls: type[Any], values: Mapping[str, Any], place: str = "executor") -> dict[str, Any]:
-    """Return the values as a dataclass takes them: of the types of its fields, parts as objects of their classes.
+    """Return the values converted to the field types of a dataclass, nested sections as objects of their classes.
 
-    `place` is where they stand in the cluster file; "" leaves it out of messages.
+    `place` is their dotted path in the cluster file; "" omits it from messages.
 
     Raises:
-        ConfigError: naming every field that the class lacks, needs, or that has another type.
+        ConfigError: fields are unknown, missing or of the wrong type; names every one.
     """
     inner = _model(cls)
     model = create_model("_File", executor=(inner, ...)) if place else inner
@@ -63,7 +63,7 @@ def field_names(cls: type[Any]) -> frozenset[str]:
 
 
 def list_classes() -> tuple[ListedSection, ...]:
-    """Return every executor of the installed nemo-run that has no kind of its own, with the fields of its class."""
+    """Return every executor class of the installed nemo-run without its own kind, with its fields."""
     named = [name for name in sorted(run.__all__) if name.endswith("Executor") and name not in {"Executor", *TYPED}]
     dotted = [facts.class_name for facts in KNOWN.values() if "." in facts.class_name]
     return tuple(_listed(name) for name in (*named, *dotted))
@@ -112,7 +112,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _checked(hint: Any) -> Any:
-    """Return a type hint as pydantic checks it: numbers and switches as such, mappings for dataclasses."""
+    """Return a type hint for pydantic: strict numbers and booleans, mappings for dataclasses."""
     origin: Any = get_origin(hint)
     arguments = get_args(hint)
     if hint in {int, bool}:
@@ -124,14 +124,14 @@ def _checked(hint: Any) -> Any:
         part = (Annotated[dict[str, Any], PlainValidator(lambda value: _part(classes, value))],) if classes else ()
         return Union[(*part, *others)]
     if origin is tuple:
-        return origin[_checked(arguments[0]), ...]  # nemo-run writes tuple[str] for any number of them
+        return origin[_checked(arguments[0]), ...]  # nemo-run writes tuple[str] for tuples of any length
     if origin in {list, dict}:
         return origin[tuple(_checked(one) for one in arguments)]
     return hint
 
 
 def _part(classes: tuple[Any, ...], value: Any) -> Any:
-    """Return the object that a mapping describes; its `class` tells one of several classes, or a subclass."""
+    """Return the object that a mapping describes; its `class` selects one of several classes or a subclass."""
     names = ", ".join(one.__name__ for one in classes)
     if isinstance(value, classes):
         return value
@@ -150,7 +150,7 @@ def _part(classes: tuple[Any, ...], value: Any) -> Any:
 
 
 def _listed(name: str) -> ListedSection:
-    """Return a class with the fields that it adds to those of every executor."""
+    """Return a class with the fields that it adds to the common executor fields."""
     facts = next((one for one in KNOWN.values() if one.class_name == name), Facts(class_name=name, title=""))
     try:
         cls = find_executor(name)

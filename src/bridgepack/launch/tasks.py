@@ -1,4 +1,4 @@
-"""The tasks of a launch as nemo-run's own objects: a Script and an Executor each, in order."""
+"""The tasks of a launch as nemo-run objects: a Script and an Executor each, in order."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from bridgepack.launch.executors import make_executor
 from bridgepack.launch.plan import DEFAULT_PYTHON, LaunchPlan
 from bridgepack.running.assignment import OPTION, encode
 
-#: Environment variable by which the processes of a run on this machine are found.
+#: Environment variable that marks a run's processes on this machine.
 RUN_VARIABLE = "BRIDGEPACK_RUN"
 _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 
@@ -26,18 +26,18 @@ class LaunchTask:
     name: Task  #: build, check or train
     script: run.Script  #: what runs
     executor: run.Executor  #: where it runs
-    dependencies: tuple[str, ...] = ()  #: names of the tasks that must have succeeded before
-    plugins: tuple[run.Plugin, ...] = ()  #: run.Plugin objects that act on the task when it is added; none by default
+    dependencies: tuple[str, ...] = ()  #: names of the tasks that must succeed first
+    plugins: tuple[run.Plugin, ...] = ()  #: plugins that act on the task when it is added
 
 
 def make_tasks(plan: LaunchPlan, *, for_display: bool = False) -> tuple[LaunchTask, ...]:
-    """Return the tasks of a plan in order, each waiting for the one before; nothing is written or submitted.
+    """Return the tasks of a plan in order, each depending on the previous one; writes and submits nothing.
 
     Add them to any experiment: `experiment.add(task.script, executor=task.executor, name=task.name,
     dependencies=list(task.dependencies))`.
 
     Raises:
-        ConfigError: an executor cannot be made of the cluster's settings, or the recipe is too long for an argument.
+        ConfigError: the cluster's settings give no valid executor, or the recipe is too long for an argument.
     """
     word = encode(plan.assignment())
     before = {task: (first,) for first, task in pairwise(plan.tasks)}
@@ -60,7 +60,7 @@ def _script(plan: LaunchPlan, task: Task, word: str) -> run.Script:
     cluster = plan.cluster
     arguments, variables = [OPTION, word], _local_variables(plan, task)
     if task == "train" and cluster.train_script is not None:
-        # With another entry point nemo-run makes torchrun execute the script itself, by its first line.
+        # With another entry point nemo-run lets torchrun execute the script directly, through its shebang line.
         entry_point = DEFAULT_PYTHON if cluster.processes(task).has_process_launcher else cluster.python
         return run.Script(path=cluster.train_script, entrypoint=entry_point, args=arguments, env=variables)
     return run.Script(
@@ -69,10 +69,10 @@ def _script(plan: LaunchPlan, task: Task, word: str) -> run.Script:
 
 
 def _local_variables(plan: LaunchPlan, task: Task) -> dict[str, str]:
-    """Return what processes of this machine need: a mark of the run, and the folder of a chosen Python in PATH.
+    """Return variables for processes on this machine: the run's mark, and PATH with the chosen Python's folder.
 
-    One that trains alone is told so: in an allocation of Slurm it would inherit the number of its tasks, and wait for
-    the others.
+    A single training process gets world size 1: within a Slurm allocation it would inherit the number of tasks and wait
+    for the others.
     """
     if plan.cluster.executor_for(task).kind not in LOCAL_KINDS:
         return {}
@@ -83,10 +83,10 @@ def _local_variables(plan: LaunchPlan, task: Task) -> dict[str, str]:
 
 
 def _chain_on_slurm(tasks: tuple[LaunchTask, ...]) -> None:
-    """Let Slurm start a task only after the success of the one before, and cancel it once that can no longer be.
+    """Make Slurm start a task only after the previous one succeeded, and cancel it if that becomes impossible.
 
-    nemo-run passes `--dependency=DEPENDENCY_TYPE:JOB` to sbatch for the tasks that wait. What the cluster file says of
-    dependencies is about the first task.
+    nemo-run passes `--dependency=DEPENDENCY_TYPE:JOB` to sbatch for waiting tasks. The cluster file's `dependencies`
+    apply to the first task.
     """
     if not all(isinstance(task.executor, run.SlurmExecutor) for task in tasks):
         return
@@ -97,5 +97,5 @@ def _chain_on_slurm(tasks: tuple[LaunchTask, ...]) -> None:
 
 
 def is_on_this_machine(cluster: ClusterConfig, task: Task) -> bool:
-    """Say whether a task's processes or containers are on this machine, and end with the launch."""
+    """Return whether a task's processes or containers run on this machine and end with the launch."""
     return cluster.executor_for(task).kind in {*LOCAL_KINDS, "docker"}

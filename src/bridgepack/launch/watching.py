@@ -1,4 +1,4 @@
-"""Waits for the tasks of an experiment in the calling thread, tells of their states, and stops after a failure."""
+"""Waits for the tasks of an experiment in the calling thread, reports their states, and stops after a failure."""
 
 import logging
 import re
@@ -18,12 +18,12 @@ from torchx.specs.api import AppState, is_terminal
 from bridgepack.launch.processes import Interruption
 from bridgepack.launch.results import Listener, State
 
-#: Seconds between looks at jobs of this machine, and at those of a cluster, which is asked over the network.
+#: Polling interval in seconds for jobs on this machine, and for a cluster's jobs, queried over the network.
 _POLL_HERE_S, _POLL_ELSEWHERE_S = 0.2, 5.0
-#: Seconds after which a job whose state nemo-run cannot tell is waited for no longer.
+#: Timeout in seconds for a job whose state nemo-run cannot tell.
 _UNKNOWN_LIMIT_S = 600.0
 _LOGS_LIMIT_S = 10.0
-#: How the threads begin in which nemo-run asks when a job will start, and how long one may take to end.
+#: Name prefix of nemo-run's threads that query a job's start time, and their timeout in seconds.
 #: Source: nemo_run/run/torchx_backend/schedulers/slurm.py, `schedule`.
 _REPORT_THREADS, _THREAD_LIMIT_S = "slurm-start-time-", 10.0
 
@@ -31,32 +31,32 @@ logger = logging.getLogger(__name__)
 
 
 class TaskFailedError(Exception):
-    """A task did not succeed; those after it are not to start."""
+    """A task did not succeed, so later tasks must not start."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Watch:
-    """Waits for jobs in place of nemo-run's own waiting, which cannot be interrupted and goes on after a failure.
+    """Waits for jobs. Replaces nemo-run's own waiting, which cannot be interrupted and continues after a failure.
 
-    Source: nemo_run/run/experiment.py, `_run_dag` and `_wait_for_jobs`: they wait in threads that only the end of a job
-    ends, and start the next task whatever became of the one before.
+    Source: nemo_run/run/experiment.py, `_run_dag` and `_wait_for_jobs`: they wait in threads that end only with the
+    job, and start the next task even if the previous one failed.
     """
 
-    experiment: Any  #: of nemo-run
-    listener: Listener  #: told of every change of a state
-    interruption: Interruption  #: by signals
-    is_here: Callable[[str], bool]  #: whether a task is on this machine
-    follows_logs: bool  #: whether logs are printed as they grow
-    states: dict[str, State] = field(default_factory=dict)  #: task -> the last state that was seen
-    seconds: dict[str, float] = field(default_factory=dict)  #: task -> how long it took, once it has ended
+    experiment: Any  #: nemo-run's experiment
+    listener: Listener  #: called at every state change
+    interruption: Interruption  #: recorded signals
+    is_here: Callable[[str], bool]  #: returns whether a task runs on this machine
+    follows_logs: bool  #: stream logs
+    states: dict[str, State] = field(default_factory=dict)  #: task -> last known state
+    seconds: dict[str, float] = field(default_factory=dict)  #: ended task -> duration in seconds
     _readers: dict[str, threading.Thread] = field(default_factory=dict)
     _cancelled: set[str] = field(default_factory=set)
 
     def wait(self, jobs: Sequence[Any]) -> None:
-        """Wait until jobs have ended; nemo-run calls this once they are submitted.
+        """Wait until jobs have ended; nemo-run calls this after submitting them.
 
         Raises:
-            TaskFailedError: one of them did not succeed; those that wait for it are cancelled.
+            TaskFailedError: a job did not succeed; jobs that depend on it are cancelled.
             KeyboardInterrupt: a signal asked to stop.
         """
         self.interruption.catch()
@@ -82,7 +82,7 @@ class Watch:
                     self._end(job, state)
                     pending.remove(job)
             if any(self.states.get(job.id) in {"failed", "cancelled"} for job in jobs):
-                for job in pending:  # they wait for the one that failed
+                for job in pending:  # they depend on the failed job
                     if job.dependencies and job.id not in self._cancelled:
                         self._cancelled.add(job.id)
                         self.experiment.cancel(job.id)
@@ -109,7 +109,7 @@ class Watch:
         job.cleanup()
 
     def _read_log(self, job: Any) -> None:
-        """Print the log of a job as it grows, in a thread that ends with the job."""
+        """Stream the log of a job, in a thread that ends with the job."""
         if job.id in self._readers or is_array(job):  # nemo-run finds no logs of an array
             return
         reader = threading.Thread(target=_follow, args=(job.handle, self.experiment._runner), daemon=True)
@@ -120,12 +120,12 @@ class Watch:
 def _follow(handle: str, runner: Any) -> None:
     try:
         get_logs(sys.stderr, handle, regex=None, should_tail=True, runner=runner, streams=Stream.COMBINED)
-    except Exception as error:  # a log that cannot be read must not end a launch, and nemo-run raises anything
+    except Exception as error:  # an unreadable log must not end a launch, and nemo-run raises anything
         sys.stderr.write(f"the log cannot be followed: {type(error).__name__}: {error}\n")
 
 
 def state_name(state: AppState) -> State:
-    """Return a state in our words."""
+    """Return bridgepack's name of a nemo-run state."""
     if state == AppState.UNSUBMITTED:
         return "not started"
     name: State = state.name.lower()
@@ -133,29 +133,29 @@ def state_name(state: AppState) -> State:
 
 
 def is_array(job: Any) -> bool:
-    """Say whether a job of an experiment is an array of Slurm."""
+    """Return whether a job is a Slurm job array."""
     return isinstance(job.executor, run.SlurmExecutor) and job.executor.array is not None
 
 
 def array_state(job: Any) -> AppState:
-    """Return the state of a job array as one, or UNKNOWN where Slurm does not tell.
+    """Return the combined state of a job array, or UNKNOWN if Slurm does not tell.
 
-    Source: nemo_run/run/torchx_backend/schedulers/slurm.py, `describe`: it takes only rows with the job's own id, and
-    those of an array are `12_0`, so that it says UNKNOWN for ever.
+    Source: nemo_run/run/torchx_backend/schedulers/slurm.py, `describe`: it uses only rows with the job's own id, but an
+    array's rows have ids such as `12_0`, so it always returns UNKNOWN.
     """
     number = str(job.handle).rpartition("/")[2]
     try:
         answer = job.executor.tunnel.run(f"sacct --noheader --parsable2 --allocations --format=JobID,State -j {number}")
-    except Exception as error:  # whatever the connection raises; the next look may succeed
+    except Exception as error:  # any connection error; the next poll may succeed
         logger.warning("sacct fails for job %s: %s", number, error)
         return AppState.UNKNOWN
     return state_of_rows(answer.stdout)
 
 
 def state_of_rows(rows: str) -> AppState:
-    """Return the state of an array from sacct's rows of it; once all its jobs have ended, the last one decides.
+    """Return the state of a job array from its sacct rows; after all jobs have ended, the last one decides.
 
-    The jobs of a training follow one another, and each goes on where the one before ran out of time. Example:
+    The jobs of a training run in sequence, and each resumes where the previous one ran out of time. Example:
     `12_0|TIMEOUT`, `12_1|COMPLETED` -> SUCCEEDED; `12_0|COMPLETED`, `12_[1-9%1]|PENDING` -> RUNNING.
     """
     states = {}
@@ -174,10 +174,9 @@ def state_of_rows(rows: str) -> AppState:
 
 
 def await_reports() -> None:
-    """Return once nemo-run's threads have ended that print when Slurm expects jobs to start.
+    """Wait until nemo-run's threads that print Slurm's estimated start times have ended.
 
-    Leaving an experiment tells them to end, and does not wait: what they still print would come between what the
-    program itself prints.
+    Leaving an experiment signals them to end but does not wait, so their output would mix with the program's.
     """
     for thread in threading.enumerate():
         if thread.name.startswith(_REPORT_THREADS):

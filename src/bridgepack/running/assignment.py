@@ -1,4 +1,4 @@
-"""What a task of a launch is told: one argument that every executor hands on unchanged."""
+"""The assignment of a launched task, encoded as one argument that every executor passes on unchanged."""
 
 import argparse
 import base64
@@ -17,12 +17,12 @@ from bridgepack.config.write import written_values
 from bridgepack.errors import ConfigError
 from bridgepack.running.folder import ARTIFACT_FILE, LAUNCH_FILE, RunFolder
 
-#: Raised when an assignment of another version could be read wrongly.
+#: Increased when older assignments could be misread.
 FORMAT_VERSION = 1
-#: Linux hands no longer argument to a process.
+#: Maximum length of one process argument on Linux.
 #: Source: MAX_ARG_STRLEN in linux/binfmts.h, 32 pages.
 MAX_ARGUMENT_BYTES = 131_071
-#: Option of a task's command line that holds an assignment.
+#: Command-line option of a task for its assignment.
 OPTION = "--assignment"
 
 
@@ -32,21 +32,21 @@ class Assignment:
 
     recipe: SFTRecipe  #: with every override applied
     run_folder: RunFolder  #: folder of the run, as every task sees it
-    artifacts: str | None = None  #: folder that a new artifact goes into; None for `artifacts` in the working folder
-    artifact: str | None = None  #: packs that are there already; None where the build task makes or finds them
-    world_size: int | None = None  #: GPUs of the training; None where the recipe says
-    judges_environment: bool = True  #: whether what is installed where the check runs is what the training will have
-    launch: Mapping[str, Any] = field(default_factory=dict)  #: what the launch knows, plain values for `launch.json`
+    artifacts: str | None = None  #: parent folder of a new artifact; None for `artifacts` in the working folder
+    artifact: str | None = None  #: existing packs; None if the build task builds or finds them
+    world_size: int | None = None  #: GPUs of the training; None for the recipe's
+    judges_environment: bool = True  #: the check runs in the same environment as the training
+    launch: Mapping[str, Any] = field(default_factory=dict)  #: facts of the launch, plain values for `launch.json`
 
 
 def encode(assignment: Assignment) -> str:
     """Return an assignment as one word of letters, digits, `-`, `_` and `=`.
 
-    nemo-run puts arguments into shell scripts, YAML, JSON and argument lists, quoting them in some and not in others,
-    so that spaces, quotes, `$` and line ends do not arrive everywhere; these characters do.
+    nemo-run puts arguments into shell scripts, YAML, JSON and argument lists, and quotes them only in some, so spaces,
+    quotes, `$` and line ends can get lost; these characters do not.
 
     Raises:
-        ConfigError: the recipe holds what is no plain value, or more than an argument can.
+        ConfigError: the recipe holds values that are not plain, or is too long for an argument.
     """
     content = {
         **{field.name: getattr(assignment, field.name) for field in fields(assignment)},
@@ -60,55 +60,55 @@ def encode(assignment: Assignment) -> str:
     if len(word) > MAX_ARGUMENT_BYTES:
         raise ConfigError(
             f"recipe {assignment.recipe.name!r} takes {len(word):,} bytes as an argument of a task; allowed: "
-            f"{MAX_ARGUMENT_BYTES:,}. Move what is long, as a chat template, into a file that the nodes see."
+            f"{MAX_ARGUMENT_BYTES:,}. Move long values, such as a chat template, into a file that the nodes see."
         )
     return word
 
 
 def decode(word: str) -> Assignment:
-    """Return the assignment that a word stands for.
+    """Return the assignment encoded in a word.
 
     Raises:
-        ConfigError: it is none, or one of another version of bridgepack.
+        ConfigError: it is not an assignment, or one of another version of bridgepack.
     """
     try:
         content = json.loads(zlib.decompress(base64.b64decode(word, altchars=b"-_", validate=True)))
     except (binascii.Error, ValueError, RecursionError, zlib.error):
         raise ConfigError(
-            f"{OPTION} is {shown(word)}; allowed: what `bridgepack launch` writes. Launch the run again."
+            f"{OPTION} is {shown(word)}; allowed: the value that `bridgepack launch` writes. Launch the run again."
         ) from None
     found = content.pop("format_version", None) if isinstance(content, dict) else None
     if found != FORMAT_VERSION:
         raise ConfigError(
             f"{OPTION} has format version {found}; this bridgepack reads {FORMAT_VERSION}. Install the same version of "
-            "bridgepack on the nodes and where runs are launched."
+            "bridgepack on the nodes and on the launching machine."
         )
     recipe, run_folder = SFTRecipe.from_mapping(content["recipe"]), RunFolder(content["run_folder"])
     return Assignment(**{**content, "recipe": recipe, "run_folder": run_folder})
 
 
 def assignment_of(arguments: Sequence[str] | None, *, program: str, description: str) -> Assignment:
-    """Return what a task's command line tells: one word, or a recipe and folders.
+    """Return the assignment from a task's command line: one word, or a recipe and folders.
 
     Raises:
-        ConfigError: the recipe or the word is none.
-        SystemExit: 2 for arguments that are not known, 0 for --help.
+        ConfigError: the recipe or the word is invalid.
+        SystemExit: 2 for unknown arguments, 0 for --help.
     """
     parser = argparse.ArgumentParser(prog=program, description=description, allow_abbrev=False)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(OPTION, metavar="WORD", help="what `bridgepack launch` gives its tasks")
+    source.add_argument(OPTION, metavar="WORD", help="assignment written by `bridgepack launch`")
     source.add_argument("--recipe", help="FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION, or a name")
-    parser.add_argument("--run-folder", metavar="FOLDER", help="folder of the run; goes with --recipe")
-    parser.add_argument("--artifacts-in", metavar="FOLDER", help="folder that a new artifact goes into")
-    parser.add_argument("--artifact", metavar="FOLDER", help="packs that are there already")
+    parser.add_argument("--run-folder", metavar="FOLDER", help="folder of the run; required with --recipe")
+    parser.add_argument("--artifacts-in", metavar="FOLDER", help="parent folder of a new artifact")
+    parser.add_argument("--artifact", metavar="FOLDER", help="existing packs to use")
     parser.add_argument("--world-size", type=int, metavar="N", help="GPUs of the training")
     parser.add_argument(
-        "overrides", nargs="*", metavar="PATH=VALUE", help="settings of Megatron-Bridge, as plugins add"
+        "overrides", nargs="*", metavar="PATH=VALUE", help="settings of Megatron-Bridge, as added by plugins"
     )
     found = parser.parse_args(arguments)
     if found.assignment is not None:
         if found.run_folder or found.artifacts_in or found.artifact or found.world_size:
-            parser.error(f"{OPTION} tells everything; remove the other arguments")
+            parser.error(f"{OPTION} must be the only argument; remove the others")
         told = decode(found.assignment)
     else:
         if not found.run_folder:
@@ -120,7 +120,7 @@ def assignment_of(arguments: Sequence[str] | None, *, program: str, description:
             artifact=found.artifact,
             world_size=found.world_size,
         )
-    # What the plugins of megatron.bridge.recipes.run_plugins add to a script.
+    # The plugins of megatron.bridge.recipes.run_plugins add these to a script.
     changes = parse_overrides(tuple(item.lstrip("+") for item in found.overrides), option="the argument")
     if not changes:
         return told
@@ -129,7 +129,7 @@ def assignment_of(arguments: Sequence[str] | None, *, program: str, description:
 
 
 def record(assignment: Assignment) -> None:
-    """Write the recipe and what the launch knows into the run folder. One process at a time.
+    """Write the recipe and the facts of the launch into the run folder. Not safe for concurrent calls.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -140,16 +140,16 @@ def record(assignment: Assignment) -> None:
 
 
 def artifact_of(assignment: Assignment) -> Path:
-    """Return the folder of the packs that a run reads: what it is told, what was built for it, or the recipe's own.
+    """Return the folder of the packs that a run reads: the assigned one, the one built for it, or the recipe's.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: none of these exists.
     """
     built = assignment.run_folder.read_artifact()
     found = assignment.artifact or (built.path if built else None) or assignment.recipe.artifact
     if found is None:
         raise ConfigError(
             f"the run folder is {str(assignment.run_folder.path)!r}; no build has written {ARTIFACT_FILE} there, and "
-            "neither --artifact nor the recipe's artifact says where the packs are. Look at the log of the build task."
+            "neither --artifact nor the recipe's artifact is set. Read the log of the build task."
         )
     return Path(found)

@@ -1,4 +1,4 @@
-"""The build task of a launch: builds the artifact of the run, or finds it by its fingerprint."""
+"""The build task of a launch: builds the run's artifact, or finds it by its fingerprint."""
 
 import sys
 import time
@@ -14,16 +14,16 @@ from bridgepack.running.assignment import Assignment, assignment_of, record
 from bridgepack.running.folder import ArtifactPlace
 from bridgepack.running.program import SUCCEEDED, exit_code_of, num_cores, say
 
-#: Seconds between looks whether another build of the same artifact is done.
+#: Polling interval in seconds while another build of the same artifact runs.
 WAIT_S = 5.0
 _REPLACING_ADVICE = (
-    "A launch replaces no packs: remove `artifact` from the recipe for a folder of its own, build there with "
+    "A launch does not replace packs: remove `artifact` from the recipe to get a new folder, build there with "
     "`bridgepack build`, or launch with --skip build to train on these."
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build, write where the artifact is into the run folder, and return the exit code: 0, or 2 with a message."""
+    """Build, write the artifact's path into the run folder, and return the exit code: 0, or 2 with a message."""
     return exit_code_of(lambda: _build(arguments))
 
 
@@ -42,10 +42,10 @@ def _build(arguments: Sequence[str] | None) -> int:
 
 
 def built(assignment: Assignment) -> BuildResult:
-    """Return the artifact of a run, built or found; waits where another run is building the same.
+    """Return the artifact of a run, built or found; waits if another run is building the same one.
 
     Raises:
-        BridgepackError: the build cannot be done, or the recipe's artifact holds other packs.
+        BridgepackError: the build fails, or the recipe's artifact holds other packs.
     """
     recipe = assignment.recipe
     artifacts = Path(assignment.artifacts or DEFAULT_FOLDER)

@@ -1,4 +1,4 @@
-"""The check task of a launch: judges recipe, artifact, topology and this environment before a GPU is allocated."""
+"""The check task of a launch: checks recipe, artifact, topology and environment before a GPU is allocated."""
 
 import sys
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ RECORD = "check"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check, record the report in the run folder, and return the exit code: 0, 1 with findings, 2 with a message.
 
-    A code other than 0 keeps the training from starting.
+    With an exit code other than 0 the training does not start.
     """
     return exit_code_of(lambda: _check(arguments))
 
@@ -28,7 +28,7 @@ def _check(arguments: Sequence[str] | None) -> int:
     assignment = assignment_of(
         arguments,
         program="python -m bridgepack.running.check",
-        description="Judge recipe, artifact, topology and environment of a run; exit 1 on an error.",
+        description="Check recipe, artifact, topology and environment of a run; exit 1 on an error.",
     )
     record(assignment)
     artifact = artifact_of(assignment) if assignment.recipe.packing.mode == "offline" else None

@@ -1,12 +1,12 @@
-"""The folder of a run: its recipe, its artifact, what it ran with, and a file for each thing worth keeping.
+"""The folder of a run: its recipe, artifact, start facts, and numbered records.
 
 ```
 RUN_FOLDER/
   recipe.yaml          the recipe, with every override applied
-  launch.json          what the launch knows: git commit, cluster, overrides
-  artifact.json        the artifact that the build task made or found: path, fingerprint
-  run.json             what the last start of the training ran with
-  records/NAME-001.json, ...   reports of checks, what the guard saw; counted, never overwritten
+  launch.json          facts of the launch: git commit, cluster, overrides
+  artifact.json        the artifact that the build task built or found: path, fingerprint
+  run.json             facts of the last start of the training: packs, versions, settings
+  records/NAME-001.json, ...   reports of checks and of the guard; numbered, never overwritten
 ```
 """
 
@@ -30,16 +30,16 @@ RECORDS_FOLDER = "records"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactPlace:
-    """Where an artifact is, and which."""
+    """Path and fingerprint of an artifact."""
 
-    path: str  #: of its folder, as every task sees it
-    fingerprint: str  #: of its manifest
+    path: str  #: its folder, as every task sees it
+    fingerprint: str  #: the manifest's fingerprint
 
 
 class RunFolder:
-    """A run's folder; it need not exist yet. Files are whole or not there.
+    """A run's folder; it need not exist yet. Files are written atomically.
 
-    Every method raises a ConfigError where the folder cannot be written, or a file in it says something else.
+    Every method raises a ConfigError if the folder cannot be written or a file in it has the wrong content.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -50,11 +50,11 @@ class RunFolder:
         return self._write(RECIPE_FILE, recipe_to_yaml(recipe))
 
     def write_artifact(self, place: ArtifactPlace) -> Path:
-        """Write where the artifact is and return its file."""
+        """Write the artifact's path and fingerprint; return the file."""
         return self.write(ARTIFACT_FILE, asdict(place))
 
     def read_artifact(self) -> ArtifactPlace | None:
-        """Return where the artifact is; None where no task has written it."""
+        """Return the artifact's path and fingerprint; None if no task has written them."""
         content = self.read(ARTIFACT_FILE)
         if content is None:
             return None
@@ -67,12 +67,12 @@ class RunFolder:
         return ArtifactPlace(path=path, fingerprint=fingerprint)
 
     def add_record(self, name: str, content: Mapping[str, Any]) -> Path:
-        """Write one thing worth keeping under the next free number, and return its file. One process at a time."""
+        """Write a record under the next free number and return its file. Not safe for concurrent calls."""
         number = max((int(path.stem.rpartition("-")[2]) for path in self.records(name)), default=0) + 1
         return self.write(f"{RECORDS_FOLDER}/{name}-{number:03d}.json", content)
 
     def records(self, name: str) -> list[Path]:
-        """Return the files of one kind of record, oldest first."""
+        """Return the files of the records of one name, oldest first."""
         return sorted(
             path
             for path in (self.path / RECORDS_FOLDER).glob(f"{name}-*.json")
@@ -80,7 +80,7 @@ class RunFolder:
         )
 
     def write(self, name: str, content: Mapping[str, Any]) -> Path:
-        """Write plain values into a file and return it."""
+        """Write plain values to a file and return its path."""
         return self._write(name, json.dumps(dict(content), indent=2, ensure_ascii=False, default=str) + "\n")
 
     def _write(self, name: str, text: str) -> Path:
@@ -90,13 +90,12 @@ class RunFolder:
             write_text(path, text)
         except OSError as error:
             raise ConfigError(
-                f"the run folder is {str(self.path)!r}; {name} cannot be written there: {error}. "
-                "Give a folder that can be written."
+                f"the run folder is {str(self.path)!r}; {name} cannot be written there: {error}. Set a writable folder."
             ) from None
         return path
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Return the plain values of a file; None where it is not there."""
+        """Return the plain values of a file; None if it does not exist."""
         path = self.path / name
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -105,5 +104,5 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path} cannot be read: {error}. Remove it, or launch the run again.") from None
         if not isinstance(content, dict):
-            raise ConfigError(f"{path} holds no named values. Remove it, or launch the run again.")
+            raise ConfigError(f"{path} is not a JSON object. Remove it, or launch the run again.")
         return content

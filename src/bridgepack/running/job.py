@@ -1,8 +1,8 @@
-"""The processes of a job: which one this is, waiting for the first one's word, and one ending them all.
+"""The processes of a job: this process's rank, approval by rank 0, and ending all processes together.
 
-Nothing here runs between the steps of a healthy job: one thread of each process sleeps until a key appears in the
-store that torch.distributed itself is set up with. So a process that fails ends the others at once, under any launcher:
-none is left waiting in a collective for a process that is gone.
+Nothing here runs between the steps of a healthy job: one thread per process sleeps until a key appears in the store
+that torch.distributed itself is set up with. A failing process thus ends the others at once, under any launcher: none
+keeps waiting in a collective for a dead process.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from typing import Any, NoReturn
 from bridgepack.errors import ConfigError
 
 _STOP, _APPROVED, _TOLD, _SEEN, _DONE = "stop", "approved", "told", "seen", "done"
-#: How long processes may take to come: nodes start and read Python from slow disks.
+#: Timeout for all processes to join: nodes start and read Python from slow disks.
 _JOIN_TIMEOUT = timedelta(minutes=30)
-#: A sleep in the store, renewed for as long as the job runs; torch logs the end of each, and keeps milliseconds in 31
-#: bits.
+#: Length of one wait on the store, repeated while the job runs; torch logs the end of each and keeps milliseconds
+#: in 31 bits.
 _NAP = timedelta(days=20)
-#: How long an ending process waits for the others to have taken notice.
+#: Time an ending process waits for the others to notice.
 _GRACE_S = 15.0
-#: How long a process may go on after the first one is gone: the end of a good run.
+#: Time a process may continue after rank 0 has ended, as at the end of a successful run.
 _LOST_GRACE_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """Which process of a job this is."""
+    """Rank and world size of this process."""
 
     rank: int = 0  #: from 0
     world_size: int = 1  #: number of processes
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> Identity:
-        """Return what the launcher says: torchrun, else Slurm, else one process alone.
+        """Return the identity set by the launcher: torchrun, else Slurm, else a single process.
 
         Source: megatron/core/_rank_utils.py and _slurm_utils.py of 0.19.2 (safe_get_rank, safe_get_world_size).
 
         Raises:
-            ConfigError: a variable is no number, or the rank does not lie in the world.
+            ConfigError: a variable is not a number, or the rank is not below the world size.
         """
         rank = _number(environment, "RANK", "SLURM_PROCID", default=0)
         world_size = _number(environment, "WORLD_SIZE", "SLURM_NTASKS", default=1)
@@ -63,16 +63,16 @@ class Identity:
 class Stop:
     """Why all processes of a job end."""
 
-    exit_code: int  #: of every process
-    message: str  #: for people; the first process prints it
-    record: dict[str, Any] = field(default_factory=dict)  #: what to keep in the run's folder; nothing where it is empty
+    exit_code: int  #: exit code of every process
+    message: str  #: printed by the first process
+    record: dict[str, Any] = field(default_factory=dict)  #: record for the run's folder; empty for none
 
 
 class Job:
-    """This process among those of its job."""
+    """This process as part of its job."""
 
     def __init__(self, identity: Identity, *, report: Callable[[Stop], None]) -> None:
-        """Make a job of one process; `join` makes it one of many, of which the first reports why all end."""
+        """Create a job of one process; `join` connects the others. The first process reports why all end."""
         self.identity, self._report = identity, report
         self._store: Any = None
         self._watcher: threading.Thread | None = None
@@ -80,14 +80,14 @@ class Job:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes and prints."""
+        """True for rank 0, which writes and prints."""
         return self.identity.rank == 0
 
     def join(self) -> None:
-        """Wait until all processes are there, and watch from now on for one of them that ends all.
+        """Wait until all processes have joined; from then on, end this process when one of them ends all.
 
         Raises:
-            ConfigError: they do not come, or nothing says where they meet.
+            ConfigError: they do not join in time, or no rendezvous address is set.
         """
         if self.identity.world_size == 1:
             return
@@ -98,11 +98,11 @@ class Job:
         host, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
         try:
             store, _, _ = next(dist.rendezvous(f"env://?rank={rank}&world_size={world_size}", timeout=_JOIN_TIMEOUT))
-            # A store serves one call at a time; the one that sleeps needs a connection of its own.
+            # A store connection serves one call at a time, so the sleeping thread needs its own.
             watched = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_JOIN_TIMEOUT)
         except (RuntimeError, ValueError) as error:
             raise ConfigError(
-                f"the {world_size} processes of the job do not meet at {host}:{port} (MASTER_ADDR and MASTER_PORT): "
+                f"the {world_size} processes of the job cannot connect at {host}:{port} (MASTER_ADDR and MASTER_PORT): "
                 f"{error}. Check that all of them started, and that this address can be reached from every node."
             ) from None
         self._store, own = dist.PrefixStore("bridgepack", store), dist.PrefixStore("bridgepack", watched)
@@ -110,48 +110,48 @@ class Job:
         self._watcher.start()
 
     def approve(self) -> None:
-        """Let the other processes go on; called in the first one."""
+        """Let the other processes continue; called by the first one."""
         if self._store is not None:
             self._store.set(_APPROVED, "1")
 
     def await_approval(self) -> None:
-        """Return once the first process has approved; where it refuses, this process ends."""
+        """Wait until the first process approves; if it refuses, this process ends."""
         while self._store is not None:
             try:
                 self._store.wait([_APPROVED], _NAP)
-            except RuntimeError:  # the nap is over; where the first process is gone, the watching thread ends this one
+            except RuntimeError:  # the wait timed out; if the first process is gone, the watching thread ends this one
                 time.sleep(1.0)
             else:
                 return
 
     def stop(self, stop: Stop) -> None:
-        """End all processes of the job for one reason: the first that is given. Alone, only report it.
+        """End all processes of the job; the first reason given counts. A single process only reports it.
 
-        A process among others does not come back from here.
+        With several processes this call does not return.
         """
         if self._store is None:
             self._report(stop)
             return
-        with contextlib.suppress(RuntimeError):  # the store is gone with the first process: nobody is left to tell
+        with contextlib.suppress(RuntimeError):  # the store ended with the first process: nobody is left to tell
             self._store.compare_set(_STOP, "", json.dumps(asdict(stop), default=str))
             time.sleep(2 * _GRACE_S)  # the watching thread ends this process meanwhile
         _leave(stop.exit_code, message=stop.message)
 
     def is_stopping(self, wait_s: float = 0.0) -> bool:
-        """Say whether some process ends all, or does so within a time."""
+        """Return whether a process is ending all, now or within `wait_s` seconds."""
         if self._store is None:
             return False
         try:
             return _is_soon(lambda: bool(self._store.check([_STOP])), wait_s)
-        except RuntimeError:  # the store is gone with the first process
+        except RuntimeError:  # the store ended with the first process
             return True
 
     def finish(self) -> None:
-        """Stop watching, since this process is done; the first one stays until the others are, too."""
+        """Stop watching because this process is done; the first one waits until all others are done."""
         self._finished.set()
         if self._store is None or self._watcher is None:
             return
-        with contextlib.suppress(RuntimeError):  # the first process is gone already: nothing is left to wait for
+        with contextlib.suppress(RuntimeError):  # the first process has already ended: nothing to wait for
             self._store.add(_DONE, 1)
             if self.is_first:
                 _is_soon(lambda: self._store.add(_DONE, 0) >= self.identity.world_size)
@@ -167,12 +167,12 @@ class Job:
             try:
                 store.wait([_STOP], _NAP)
                 text = store.get(_STOP)
-            except DistNetworkError:  # the first process is gone, as it is after a good run, too
+            except DistNetworkError:  # the first process has ended, as also after a successful run
                 if not self._finished.wait(_LOST_GRACE_S):
                     rank = self.identity.rank
-                    _leave(1, message=f"rank {rank}: rank 0 has ended without a word; this rank ends, too")
+                    _leave(1, message=f"rank {rank}: rank 0 ended without a reason; this rank ends too")
                 return
-            except RuntimeError:  # the nap is over
+            except RuntimeError:  # the wait timed out
                 time.sleep(0.1)
         if text:
             self._end(Stop(**json.loads(text)), store)
@@ -180,7 +180,7 @@ class Job:
             store.add(_SEEN, 1)
 
     def _end(self, stop: Stop, store: Any) -> NoReturn:
-        """End this process after the first one has told why; a launcher kills it once any other has gone."""
+        """End this process after the first one has reported why; a launcher kills it as soon as any other ends."""
         message = "" if self.is_first else stop.message
         with contextlib.suppress(RuntimeError):
             if self.is_first:
@@ -198,7 +198,7 @@ class Job:
 
 
 def _leave(exit_code: int, *, message: str) -> NoReturn:
-    """End the process at once: other threads hang in collectives that nobody will answer."""
+    """End the process at once, because other threads hang in collectives that will never complete."""
     if message:
         sys.stderr.write(f"{message}\n")
     for child in multiprocessing.active_children():
@@ -213,13 +213,13 @@ def _number(environment: Mapping[str, str], *names: str, default: int) -> int:
         text = environment.get(name)
         if text:
             if not text.isdecimal():
-                raise ConfigError(f"{name} is {text!r}; allowed: a whole number. The launcher sets it; leave it alone.")
+                raise ConfigError(f"{name} is {text!r}; allowed: a whole number. The launcher sets it; do not set it.")
             return int(text)
     return default
 
 
 def _ensure_meeting_place() -> None:
-    """Set MASTER_ADDR and MASTER_PORT where the launcher does not, as the host does later."""
+    """Set MASTER_ADDR and MASTER_PORT if the launcher does not, as the host does later."""
     if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
         return
     from megatron.bridge.utils.common_utils import get_master_addr_safe, get_master_port_safe
@@ -229,7 +229,7 @@ def _ensure_meeting_place() -> None:
 
 
 def _is_soon(is_so: Callable[[], bool], wait_s: float = _GRACE_S) -> bool:
-    """Say whether something becomes so within a time."""
+    """Return whether a condition becomes true within `wait_s` seconds."""
     deadline = time.monotonic() + wait_s
     while not is_so():
         if time.monotonic() >= deadline:

@@ -13,9 +13,9 @@ SUCCEEDED, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 
 
 def exit_code_of(step: Callable[[], int]) -> int:
-    """Return what a task's step returns, or the exit code of the mistake, Ctrl-C or SIGTERM that ended it.
+    """Return the exit code of a task's step, or of the error, Ctrl-C or SIGTERM that ended it.
 
-    Schedulers end a job by SIGTERM; it interrupts the step, so that nothing half-written is left.
+    Schedulers end a job with SIGTERM; it interrupts the step, so that no half-written files remain.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -30,11 +30,11 @@ def exit_code_of(step: Callable[[], int]) -> int:
 
 
 def told(error: BridgepackError | OSError) -> str:
-    """Return a mistake, or what the system refuses, for people."""
+    """Return the message of a bridgepack or system error."""
     if isinstance(error, BridgepackError):
         return printable(str(error))
     place = f"{str(error.filename)!r}: " if error.filename else ""
-    return printable(f"{place}{error.strerror or error}. Check the path and its rights.")
+    return printable(f"{place}{error.strerror or error}. Check the path and its permissions.")
 
 
 def say(text: str) -> None:
@@ -44,5 +44,5 @@ def say(text: str) -> None:
 
 
 def num_cores() -> int:
-    """Return how many cores the task may use."""
+    """Return the number of CPU cores that the task may use."""
     return len(os.sched_getaffinity(0))

@@ -1,7 +1,7 @@
-"""What decides the order of a run's packs, kept beside its checkpoints, so that no resumed job goes on in another one.
+"""Records the order of a run's packs beside its checkpoints, so that a resumed job reads them in the same order.
 
-Megatron-Bridge resumes by skipping as many packs as the checkpoint counted. With another artifact, or the same in
-another order, other packs are skipped than were read, and nothing says so.
+Megatron-Bridge resumes by skipping as many packs as the checkpoint counted. With another artifact or order, it skips
+packs that were never read, without an error.
 """
 
 import json
@@ -21,24 +21,24 @@ from bridgepack.records.guarded import DataOrder, ResumeFacts
 from bridgepack.rules.engine.report import findings_of
 from bridgepack.rules.registry import RESUME_RULES
 
-#: Beside the checkpoints.
+#: File beside the checkpoints.
 ORDER_FILE = "bridgepack.json"
-#: Raised when an older file could be read wrongly.
+#: Increased when older files could be misread.
 FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resumption:
-    """What a job that may go on from a checkpoint finds."""
+    """What a job finds that may resume from a checkpoint."""
 
-    order: DataOrder | None = None  #: that the job goes on in; None for a run that reads no packs
-    checkpoint: Path | None = None  #: folder that the host resumes from; None for a run from the start
-    before: DataOrder | None = None  #: order that its run had; None where nothing says
-    findings: tuple[Finding, ...] = ()  #: what forbids to go on
+    order: DataOrder | None = None  #: order of this job; None for a run that reads no packs
+    checkpoint: Path | None = None  #: folder that the host resumes from; None for a new run
+    before: DataOrder | None = None  #: order of the run that wrote the checkpoint; None if unknown
+    findings: tuple[Finding, ...] = ()  #: reasons not to resume
 
 
 def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: str) -> DataOrder:
-    """Return what decides which packs a step of a run reads; without a manifest only the artifact's path is known.
+    """Return the order in which a run reads its packs; without a manifest only the artifact's path is known.
 
     Raises:
         ArtifactError: the manifest cannot be read.
@@ -50,7 +50,7 @@ def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: s
     num_packs = {split.name: split.statistics.num_packs for split in manifest.splits}
     try:
         settings = replay_settings(config, num_packs=num_packs, world_size=world_size, version=version)
-    except ConfigError:  # a loader that nothing here can replay; the fingerprint still tells
+    except ConfigError:  # a loader that cannot be replayed; the fingerprint is still compared
         return known
     return replace(
         known,
@@ -62,7 +62,7 @@ def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: s
 
 
 def resumption(checkpoint: Any, order: DataOrder, *, ignored: Mapping[str, str]) -> Resumption:
-    """Return what a job finds that may load a checkpoint by the host's CheckpointConfig, and go on in an order.
+    """Return the checkpoint that a job resumes from by the host's CheckpointConfig, and conflicts with its order.
 
     Source: megatron/bridge/training/setup.py (load_checkpoint_exists) of 0.6.2.
     """
@@ -84,7 +84,7 @@ def resumption(checkpoint: Any, order: DataOrder, *, ignored: Mapping[str, str])
 
 
 def read_order(folder: Path) -> DataOrder | None:
-    """Return the order of the run whose checkpoints are in a folder, or in the one above; None where nothing says.
+    """Return the order of the run whose checkpoints are in a folder or its parent; None if not recorded.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -93,14 +93,14 @@ def read_order(folder: Path) -> DataOrder | None:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(content, dict) or content.get("format_version") != FORMAT_VERSION:
-                raise ValueError("it is of another format")
+                raise ValueError("it has another format version")
             return TypeAdapter(DataOrder).validate_python(content)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{path} cannot be read: {error}. It says which packs the checkpoints beside it were made with; "
-                "restore it, or remove it if you know that they are the same."
+                f"{path} cannot be read: {error}. It records the packs of the checkpoints beside it. "
+                "Restore it, or remove it if you know that the packs are the same."
             ) from None
     return None
 
@@ -117,6 +117,6 @@ def write_order(folder: Path, order: DataOrder) -> None:
         write_text(folder / ORDER_FILE, json.dumps(content, indent=2) + "\n")
     except OSError as error:
         raise ConfigError(
-            f"checkpoint.folder is {str(folder)!r}; nothing can be written there: {error}. Give a folder that can be "
+            f"checkpoint.folder is {str(folder)!r}; nothing can be written there: {error}. Set a folder that can be "
             "written."
         ) from None

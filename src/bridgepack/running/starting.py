@@ -1,4 +1,4 @@
-"""What is settled before a model is built: the recipe for this world, its packs, the last check, the order of packs."""
+"""What is decided before a model is built: the recipe for this world size, its packs, the last check, pack order."""
 
 import platform
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from bridgepack.running.folder import LAUNCH_FILE, RunFolder
 from bridgepack.running.program import num_cores
 from bridgepack.running.resuming import Resumption, data_order, resumption
 
-#: Distributions that can change what a run computes, or how it is started.
+#: Distributions that can change a run's results or its start.
 _STACK = (
     *("megatron-bridge", "megatron-core", "transformer-engine", "transformer-engine-cu12", "transformer-engine-cu13"),
     *("torch", "flash-attn", "nvidia-resiliency-ext", "nemo-run", "transformers", "tokenizers", "pyarrow"),
@@ -36,7 +36,7 @@ _STACK = (
 class Start:
     """What a job is about to train."""
 
-    recipe: SFTRecipe  #: for the number of processes that there are
+    recipe: SFTRecipe  #: recipe for the actual number of processes
     artifact: Path | None  #: folder of the packs; None for a run that reads none
     config: Any  #: the host's ConfigContainer
     run_folder: RunFolder  #: folder of the run
@@ -44,7 +44,7 @@ class Start:
 
     @property
     def settings(self) -> RunConfig:
-        """The ConfigContainer's settings, with what the recipe says of them."""
+        """The ConfigContainer's settings, with the recipe fields they come from."""
         named = config_of_recipe(self.recipe, artifact=self.artifact)
         return replace(
             config_of_container(self.config, place=self.recipe.name),
@@ -55,17 +55,17 @@ class Start:
 
 
 def start_of(assignment: Assignment, world_size: int) -> Start:
-    """Return what an assignment comes to on a number of processes; every process of a job gets the same.
+    """Return the start of an assignment on a number of processes; the same for every process of a job.
 
     Raises:
-        ConfigError: the recipe is for another number, its packs are not there or are not those that were checked, or
-            the host cannot make a config of it.
+        ConfigError: the recipe is for another number, its packs are missing or not the checked ones, or the host cannot
+            make a config of it.
     """
     recipe = _for_world(assignment.recipe, world_size)
     if assignment.world_size not in (None, world_size):
         raise ConfigError(
             f"the run was planned and checked for {assignment.world_size} processes, and this job has {world_size}. "
-            "Launch it again for as many as the job gets."
+            "Launch it again for that number."
         )
     artifact = artifact_of(assignment).absolute() if recipe.packing.mode == "offline" else None
     if artifact is not None:
@@ -80,7 +80,7 @@ def start_of(assignment: Assignment, world_size: int) -> Start:
 
 
 def checked(start: Start) -> CheckReport:
-    """Return what the rules say about the run as it is about to start: config, packs, processes, this environment.
+    """Return the check report on the run as it is about to start: config, packs, processes, this environment.
 
     Raises:
         ArtifactError: the packs cannot be read.
@@ -93,10 +93,10 @@ def checked(start: Start) -> CheckReport:
 
 
 def resumed(start: Start) -> Resumption:
-    """Return the order of the run's packs, and what stands against going on from its checkpoint.
+    """Return the order of the run's packs, and reasons not to resume from its checkpoint.
 
     Raises:
-        ConfigError: what is known of the checkpoint cannot be read.
+        ConfigError: the record of the checkpoint's packs cannot be read.
     """
     if start.artifact is None:
         return Resumption()
@@ -106,7 +106,7 @@ def resumed(start: Start) -> Resumption:
 
 
 def facts_of(start: Start, resumption: Resumption) -> Mapping[str, Any]:
-    """Return what this start of the training runs with, for the run's folder."""
+    """Return the facts of this start of the training, for the run's folder."""
     resolved = start.recipe.resolve().explain() if start.recipe.packing.mode == "offline" else {}
     installed, order = environment_here().versions, resumption.order
     versions = {"bridgepack": __version__, "python": platform.python_version()}
@@ -132,20 +132,20 @@ def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
         return recipe.override({"parallelism.num_gpus": world_size})
     if stated != world_size:
         raise ConfigError(
-            f"parallelism.num_gpus is {stated}, and this job has {world_size} processes, one for each GPU. Give the "
+            f"parallelism.num_gpus is {stated}, and this job has {world_size} processes, one per GPU. Give the "
             f"job {stated}, or set parallelism.num_gpus to {world_size}."
         )
     return recipe
 
 
 def _check_same_packs(artifact: Path, folder: RunFolder) -> None:
-    """Accept packs that are still those that the tasks before this one wrote down."""
+    """Refuse packs that differ from those recorded by the previous tasks."""
     place = folder.read_artifact()
     if place is None or Path(place.path) != artifact or not (artifact / MANIFEST_FILE).is_file():
         return
     found = read_manifest(artifact).fingerprint
     if found != place.fingerprint:
         raise ConfigError(
-            f"{str(artifact)!r} has the fingerprint {found[:12]}, and the tasks before the training saw "
-            f"{place.fingerprint[:12]}: the packs were built anew since. Launch the run again."
+            f"{str(artifact)!r} has the fingerprint {found[:12]}, and the previous tasks saw "
+            f"{place.fingerprint[:12]}: the packs were rebuilt since. Launch the run again."
         )

@@ -1,6 +1,6 @@
-"""The training task of a launch: checks once more with the real processes, then trains under the guard.
+"""The training task of a launch: checks again with the actual processes, then trains under the guard.
 
-Every process of the job runs this. What ends one of them ends all of them, at once, with one message and one code.
+Every process of the job runs this. If one ends, all end at once, with one message and one exit code.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from bridgepack.running.resuming import write_order
 from bridgepack.running.starting import Start, checked, facts_of, resumed, start_of
 
 _FINETUNE = "megatron.bridge.training.finetune"
-#: What logs an error that ends training, with its traceback, on every rank.
+#: Logger of errors that end training, with traceback, on every rank.
 _HOST_LOGGER = "megatron.bridge.training.pretrain"
-#: How long an error of communication waits for the error that it may only follow from.
+#: Time a communication error waits for the error on another rank that may have caused it.
 _CAUSE_S = 5.0
 _COMMUNICATION = ("Connection closed by peer", "Connection reset", "gloo", "NCCL", "Broken pipe")
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _mistaken(job, f"error: {told(error)}")
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception as error:  # whatever ends one process has to end them all
+    except Exception as error:  # any error in one process must end all
         _fail(job, error)
         return FINDINGS
 
@@ -81,7 +81,7 @@ def _in_job(job: Job, run: _Run, arguments: Sequence[str] | None) -> int:
 
 
 def _prepare(start: Start) -> Stop | None:
-    """Check the run and write down what it is made of; return why it must not start, or None."""
+    """Check the run and record its facts; return why it must not start, or None."""
     report = checked(start)
     file = start.run_folder.add_record("check", {"task": "train", **report_to_dict(report)})
     text = rendered(report).rstrip()
@@ -93,11 +93,11 @@ def _prepare(start: Start) -> Stop | None:
         content = {"kind": "resume", "findings": [asdict(finding) for finding in resumption.findings]}
         return Stop(
             exit_code=FINDINGS,
-            message=f"refused: the run cannot go on like this.\n{findings_text(resumption.findings)}",
+            message=f"refused: the run cannot resume like this.\n{findings_text(resumption.findings)}",
             record=content,
         )
     if resumption.checkpoint is not None and resumption.before is None:
-        say(f"{resumption.checkpoint}: nothing says which packs its run was made with, so none are compared.")
+        say(f"{resumption.checkpoint}: the packs of its run are not recorded, so they are not compared.")
     start.run_folder.write(RUN_FILE, facts_of(start, resumption))
     checkpoints = start.config.checkpoint.save
     if checkpoints is not None and resumption.order is not None and "://" not in str(checkpoints):
@@ -114,14 +114,14 @@ def _train(job: Job, run: _Run, start: Start) -> int:
         on_notice=run.notice,
         on_failure=lambda error: _fail(job, error),
     )
-    # An alarm has been told already, in better words than a traceback.
+    # An alarm has already been reported, more clearly than a traceback would.
     logging.getLogger(_HOST_LOGGER).addFilter(
         lambda entry: not (entry.exc_info and isinstance(entry.exc_info[1], GuardViolationError))
     )
     finetune = import_host(_FINETUNE).finetune
     if "callbacks" not in inspect.signature(finetune).parameters:
         raise ConfigError(
-            "this Megatron-Bridge takes no callbacks, which the guard is one of; install 0.6.0 or newer, or train with "
+            "this Megatron-Bridge has no callbacks, which the guard needs; install 0.6.0 or newer, or train with "
             "recipe.to_bridge() in a script of your own."
         )
     try:
@@ -131,7 +131,7 @@ def _train(job: Job, run: _Run, start: Start) -> int:
     except SystemExit as exited:  # the host's own way to end at a step, a time or a signal
         job.finish()
         return exited.code if isinstance(exited.code, int) else int(exited.code is not None)
-    except Exception as error:  # whatever ends one process has to end them all
+    except Exception as error:  # any error in one process must end all
         _fail(job, error, is_logged=True)
         return FINDINGS
     job.finish()
@@ -139,18 +139,18 @@ def _train(job: Job, run: _Run, start: Start) -> int:
 
 
 class _Run:
-    """Says and keeps what happens; only the first process has the run's folder."""
+    """Prints and records events; only the first process has the run's folder."""
 
     folder: RunFolder | None = None
 
     def tell(self, stop: Stop) -> None:
-        """Say why the job ends, and keep it."""
+        """Print and record why the job ends."""
         say(stop.message)
         if stop.record:
             self._keep(str(stop.record.get("kind", "stop")), stop.record)
 
     def notice(self, notice: Notice) -> None:
-        """Say what the guard has to say, and keep it."""
+        """Print and record a notice of the guard."""
         say(notice.text)
         self._keep("guard", {"kind": notice.kind, "text": notice.text, **notice.facts})
 
@@ -163,7 +163,7 @@ class _Run:
 
 
 def _fail(job: Job, error: Exception, *, is_logged: bool = False) -> None:
-    """End all processes of the job for an error of this one; alone, come back."""
+    """End all processes of the job because of an error in this one; returns only in a single-process job."""
     if not is_logged:
         traceback.print_exception(error)
     if any(text in str(error) for text in _COMMUNICATION):
@@ -175,7 +175,7 @@ def _fail(job: Job, error: Exception, *, is_logged: bool = False) -> None:
 
 
 def _mistaken(job: Job, message: str) -> int:
-    """End all processes of the job for a user's mistake; most are seen by every process, and the first one tells."""
+    """End all processes because of a user mistake; usually every process sees it and the first reports it."""
     if not job.is_first and not job.is_stopping(wait_s=_CAUSE_S):
         message += f" (seen by rank {job.identity.rank} on {platform.node()}, not by rank 0)"
     job.stop(Stop(exit_code=COULD_NOT_RUN, message=message))

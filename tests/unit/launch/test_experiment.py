@@ -186,7 +186,7 @@ def test_a_plugin_that_refuses_leaves_nothing(plan: LaunchPlan, nemo_home: Path,
             {"kind": "lepton", "container_image": "i", "nemo_run_dir": "/w", "node_group": "g", "resource_shape": "s"}
             | {"mounts": [{"path": "/", "mount_path": "/w", "from": "node-nfs:n"}]},
             (),
-            "only Slurm keeps build, check, train in order by itself",
+            "only Slurm itself runs build, check, train in order",
         ),
     ],
 )
@@ -218,7 +218,7 @@ def test_torchrun_has_to_be_there(recipe: SFTRecipe, nemo_home: Path, monkeypatc
     plan = plan_launch(recipe, "torchrun")
     monkeypatch.setattr("shutil.which", lambda *arguments, **options: None)
 
-    with pytest.raises(ConfigError, match="there is no torchrun in PATH"):
+    with pytest.raises(ConfigError, match="torchrun is neither in PATH"):
         submit(plan)
 
 

@@ -157,8 +157,8 @@ def test_environment_of_the_image_can_be_given(recipe: SFTRecipe, tmp_path: Path
         ({"skip": ["bild"]}, "--skip bild; allowed: build, check, train. Did you mean build?"),
         ({"skip": ["build", "check", "train"]}, "every task is skipped"),
         ({"skip": ["build"]}, "--skip build leaves the run without packs: .* Add --artifact FOLDER"),
-        ({"artifact": "nope"}, "--artifact is 'nope'; there is nothing there"),
-        ({"overrides": {"artifact": "nope"}, "skip": ["build"]}, "artifact is 'nope'; there is nothing there"),
+        ({"artifact": "nope"}, "--artifact is 'nope'; it does not exist"),
+        ({"overrides": {"artifact": "nope"}, "skip": ["build"]}, "artifact is 'nope'; it does not exist"),
         ({"overrides": {"model": None}}, "model is not set; the training task needs one"),
         (
             {"overrides": {"parallelism.num_gpus": 4, "batch.global_batch_size": 4}},
@@ -203,7 +203,7 @@ def test_recipe_without_gpus_takes_the_cluster_s(recipe: SFTRecipe) -> None:
 
     assert on_slurm(recipe, overrides=changes).world_size == 8
     assert plan_launch(recipe, "local", overrides=changes).world_size == 1
-    with pytest.raises(ConfigError, match=r"parallelism.num_gpus is not set, and the cluster does not say"):
+    with pytest.raises(ConfigError, match=r"parallelism.num_gpus is not set, and the cluster does not set"):
         plan_launch(recipe, "torchrun", overrides=changes)
 
 
@@ -227,9 +227,7 @@ def test_dgx_cloud_takes_one_task_of_an_experiment(recipe: SFTRecipe) -> None:
     }
     cluster = ClusterConfig.from_mapping({"executor": executor, "workspace": "/shared/me"})
 
-    with pytest.raises(
-        ConfigError, match=r"DGXCloudExecutor for build, check, train; .* one script for each experiment"
-    ):
+    with pytest.raises(ConfigError, match=r"DGXCloudExecutor for build, check, train; .* one script per experiment"):
         on_slurm(recipe, cluster=cluster)
     assert on_slurm(recipe, cluster=cluster, skip=["check", "train"]).tasks == ("build",)
 

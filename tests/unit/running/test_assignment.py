@@ -64,7 +64,7 @@ def test_undecodable_path_arrives(tmp_path: Path) -> None:
 def test_more_than_an_argument_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignment, "MAX_ARGUMENT_BYTES", 100)
 
-    with pytest.raises(ConfigError, match=r"recipe 'small' takes [\d,]+ bytes .*allowed: 100\. Move what is long"):
+    with pytest.raises(ConfigError, match=r"recipe 'small' takes [\d,]+ bytes .*allowed: 100\. Move long values"):
         encode(Assignment(recipe=small(), run_folder=RunFolder(tmp_path)))
 
 
@@ -100,7 +100,7 @@ def test_command_line_of_people(tmp_path: Path) -> None:
     [
         ([], "one of the arguments --assignment --recipe is required"),
         (["--recipe", "r.yaml"], "--recipe needs --run-folder FOLDER"),
-        (["--assignment", "x", "--run-folder", "y"], "tells everything; remove the other arguments"),
+        (["--assignment", "x", "--run-folder", "y"], "must be the only argument; remove the others"),
         (["--assignment", "x", "--recipe", "y"], "not allowed with argument"),
         (["--assign", "x"], "required"),
     ],

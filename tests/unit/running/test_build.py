@@ -65,7 +65,7 @@ def test_other_packs_in_its_place_stay(recipe: SFTRecipe, tmp_path: Path, capsys
     assert run(recipe, tmp_path, artifact=str(own), **{"packing.seed": 7}) == 2
     said = capsys.readouterr().out
     assert "which holds another artifact" in said
-    assert "packing.seed 1234 -> 7). A launch replaces no packs: remove `artifact` from the recipe" in said
+    assert "packing.seed 1234 -> 7). A launch does not replace packs: remove `artifact` from the recipe" in said
     assert "--replace" not in said
     assert (own / "manifest.json").read_bytes() == before
 

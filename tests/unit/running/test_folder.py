@@ -62,7 +62,7 @@ def test_a_record_that_was_removed_is_not_written_over(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("artifact.json", "{", "cannot be read"),
-        ("artifact.json", "[]", "holds no named values"),
+        ("artifact.json", "[]", "is not a JSON object"),
         ("artifact.json", '{"path": 3}', "has no path and fingerprint"),
         ("artifact.json", "\xff", "cannot be read"),
     ],

@@ -96,7 +96,7 @@ def test_alignment_padding_is_predicted(tmp_path: Path, chatml_tokenizer: Path) 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"enable_offline_packing": False}, "reads no packs of an artifact"),
+        ({"enable_offline_packing": False}, "does not read packs of an artifact"),
         ({"_target_": "megatron.bridge.data.builders.direct_hf_sft.DirectHFSFTDatasetConfig"}, "DirectHFSFTDataset"),
         ({"offline_packing_specs__packed_train_data_path": "/elsewhere"}, "the run reads /elsewhere"),
         ({"dataset_kwargs": {"answer_only_loss": False}}, "dataset_kwargs.answer_only_loss"),

@@ -1,7 +1,7 @@
-"""Our tasks in nemo-run's own command line: `nemorun bridgepack build|check|train ...`.
+"""bridgepack's tasks in nemo-run's command line: `nemorun bridgepack build|check|train ...`.
 
-`python -m bridgepack.launch.nemo_cli build|check|train ...` runs the same tasks. In: recipes by name, and overrides as
-nemo-run takes them. Out: tasks that nemo-run calls. Read first: `tasks`, then `context`.
+`python -m bridgepack.launch.nemo_cli build|check|train ...` runs the same tasks. In: recipes by name and overrides in
+nemo-run's syntax. Out: tasks that nemo-run calls. Read first: `tasks`, then `context`.
 """
 
 import sys
@@ -17,10 +17,10 @@ from bridgepack.launch.nemo_cli.tasks import train as train
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run nemo-run's command line on our tasks alone.
+    """Run nemo-run's command line with bridgepack's tasks only.
 
-    It needs no entry point, and spares the import of everybody else's: with Megatron-Bridge installed `nemorun` imports
-    all of it, which takes half a minute.
+    It needs no entry point and does not import those of other packages: with Megatron-Bridge installed, `nemorun`
+    imports all of it, which takes half a minute.
     """
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, help="bridgepack's tasks for nemo-run.")
     for function in (build, check, train):

@@ -1,4 +1,4 @@
-"""How nemo-run's command line reads our tasks' arguments: recipes by name, overrides as YAML, one-line errors."""
+"""How nemo-run's command line parses the tasks' arguments: recipes by name, overrides as YAML, one-line errors."""
 
 import inspect
 import re
@@ -33,15 +33,15 @@ _CLUSTER_SUFFIXES = (".yaml", ".yml", ".toml")
 
 @dataclass(kw_only=True)
 class RecipeContext(RunContext):  # type: ignore[misc]
-    """Runs a task whose argument `recipe` is a recipe of ours; a user's mistake is a ConfigError."""
+    """Runs a task whose argument `recipe` is a bridgepack recipe; user mistakes are ConfigErrors."""
 
-    #: The task of a cluster file whose executor is taken.
+    #: Task whose executor is used from a cluster file.
     task: ClassVar[Task] = "build"
 
     def cli_execute(self, fn: Callable[..., Any], args: list[str], entrypoint_type: str = "task") -> None:
-        """Run a task; a user's mistake is one message and exit code 2, findings are exit code 1."""
+        """Run a task; a user mistake prints one message and exits with 2, findings exit with 1."""
         try:
-            # nemo-run wants its own settings so: executor=slurm -> run.executor=slurm
+            # nemo-run's own settings have a prefix: executor=slurm -> run.executor=slurm
             words = [f"run.{word}" if re.match(r"(executor|plugins)[=.\[]", word) else word for word in args]
             super().cli_execute(fn, words, entrypoint_type)
         except BridgepackError as error:
@@ -60,7 +60,7 @@ class RecipeContext(RunContext):  # type: ignore[misc]
         if len(targets) != 1:
             found = f"given {len(targets)} times" if targets else "missing"
             raise ConfigError(f"recipe is {found}; allowed: recipe=NAME, recipe=FILE.yaml or recipe=FILE.py:FUNCTION.")
-        # nemo-run's operators, as in `recipe.PATH*=2`, are left to it.
+        # nemo-run handles its operators, as in `recipe.PATH*=2`, itself.
         assigned = [f"{match[1]}={match[2]}" for word in rest if (match := _ASSIGNMENT.fullmatch(word))]
         overrides = parse_overrides(tuple(assigned), option=_RECIPE)
         task = run.Partial(fn, recipe=as_config(load_recipe(targets[0], overrides)))
@@ -69,7 +69,7 @@ class RecipeContext(RunContext):  # type: ignore[misc]
         return task
 
     def parse_args(self, args: list[str], lazy: bool = False) -> Any:
-        """Read `run.*` arguments, those of the executor among them, for which one has to be given."""
+        """Parse `run.*` arguments; settings of an executor require an executor."""
         settings = [word for word in args if word.startswith("executor.")]
         has_executor = any(word.startswith("executor=") for word in args) or hasattr(self, "executor")
         if settings and not has_executor:
@@ -79,7 +79,7 @@ class RecipeContext(RunContext):  # type: ignore[misc]
         return super().parse_args(args, lazy)
 
     def parse_executor(self, name: str, *args: str) -> Any:
-        """Return an executor: a factory of nemo-run's, else one of its kinds by name, else that of a cluster file."""
+        """Return an executor: from a nemo-run factory, else by the name of its kind, else from a cluster file."""
         try:
             return super().parse_executor(name, *args)
         except ValueError:
@@ -99,12 +99,12 @@ class RecipeContext(RunContext):  # type: ignore[misc]
 
 @dataclass(kw_only=True)
 class TrainContext(RecipeContext):
-    """Runs a training, which is checked before it is submitted."""
+    """Runs a training task, checked before it is submitted."""
 
     task: ClassVar[Task] = "train"
 
     def parse_args(self, args: list[str], lazy: bool = False) -> Any:
-        """Read `run.*` arguments, and let the plugin judge the task last of all."""
+        """Parse `run.*` arguments, and put the preflight plugin last."""
         rest = super().parse_args(args, lazy)
         plugins: list[Any] = list(self.plugins)
         if not any(isinstance(plugin, PreflightPlugin) for plugin in plugins):
@@ -114,7 +114,7 @@ class TrainContext(RecipeContext):
 
 
 def _check_names(words: Sequence[str], names: Sequence[str]) -> None:
-    """Accept arguments that the task has."""
+    """Refuse arguments that the task does not have."""
     for word in words:
         name = re.split(r"[.\[=+*/|&@-]", word, maxsplit=1)[0]
         if "=" not in word or name not in names:

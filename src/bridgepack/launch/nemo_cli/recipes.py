@@ -1,4 +1,4 @@
-"""Recipes as nemo-run's configs: trees of plain fields that dotted overrides reach, validated when they are built."""
+"""Recipes as nemo-run configs: trees of plain fields for dotted overrides, validated when they are built."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,20 +14,20 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import written_values
 from bridgepack.launch.preflight import with_types
 
-#: Fields of a recipe that have no fields of their own.
+#: Fields of a recipe without subfields.
 _PLAIN = frozenset({"name", "artifact"})
 
 
 def as_config(recipe: SFTRecipe | str | Path, overrides: Mapping[str, Any] | None = None) -> run.Config[SFTRecipe]:
     """Return a recipe as a `run.Config` whose fields can be set: `config.packing.packed_sequence_size = 8192`.
 
-    Every section is there, those with defaults alone as empty ones. What is set is validated when the config is built,
-    so a wrong name or value is a ConfigError of bridgepack, not an error of fiddle.
+    It has every section; those with only defaults are empty. Values are validated when the config is built, so a wrong
+    name or value is a ConfigError of bridgepack, not an error of fiddle.
 
     Example: `run.Partial(build, recipe=as_config("qwen3_8b_sft_4gpu_h100_bf16_recipe"))`.
 
     Raises:
-        ConfigError: it cannot be found or read, or says something unknown or impossible.
+        ConfigError: it cannot be found or read, or has an unknown field or an impossible value.
     """
     values = written_values(load_recipe(recipe, overrides))
     sections: dict[str, Any] = {name: {} for name in SFTRecipe.model_fields if name not in _PLAIN}
@@ -37,7 +37,7 @@ def as_config(recipe: SFTRecipe | str | Path, overrides: Mapping[str, Any] | Non
 
 @with_types
 def recipe_of(**sections: Any) -> SFTRecipe:
-    """Return the recipe of sections as plain values; empty sections are as if they were not there.
+    """Return the recipe with these sections as plain values; empty sections are ignored.
 
     Raises:
         ConfigError: naming every wrong field, its value, what is allowed and what to do.
@@ -52,9 +52,9 @@ def section_of(**fields: Any) -> dict[str, Any]:
 
 
 def register_factories() -> None:
-    """Let nemo-run's command line find every recipe of the catalogue by name, wherever an SFTRecipe is asked for.
+    """Register every recipe of the catalogue by name with nemo-run's command line, for arguments of type SFTRecipe.
 
-    A factory that somebody else has registered under the same name stays.
+    Existing factories of the same name are kept.
     """
     for name in catalogue_names():
         if not registry.check_exists(get_type_namespace(SFTRecipe), name):
@@ -71,7 +71,7 @@ def _factory(name: str) -> Callable[[], run.Config[SFTRecipe]]:
 
 
 def _node(value: Any) -> Any:
-    """Return plain values with every mapping as a config that fields can be set in."""
+    """Return plain values with every mapping as a config whose fields can be set."""
     if isinstance(value, Mapping):
         return run.Config(section_of, **{str(key): _node(item) for key, item in value.items()})
     if isinstance(value, (list, tuple)):

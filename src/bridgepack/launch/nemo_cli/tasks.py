@@ -12,7 +12,7 @@ from bridgepack.launch.nemo_cli.context import RecipeContext, TrainContext
 from bridgepack.launch.nemo_cli.recipes import register_factories
 from bridgepack.launch.preflight import OptionalNumber, OptionalText, PreflightPlugin, say, with_types
 
-#: Under what nemo-run lists the tasks; the entry point in pyproject.toml has the same name.
+#: Name under which nemo-run lists the tasks; the same as the entry point in pyproject.toml.
 NAMESPACE = "bridgepack"
 
 
@@ -25,13 +25,13 @@ def _task[**P, T](function: Callable[P, T]) -> Callable[P, T]:
 
 @_task
 def build(recipe: SFTRecipe, output: OptionalText = None, num_workers: int = 1, replace: bool = False) -> None:
-    """Build the packed artifact of a recipe, or find that it is there already.
+    """Build the packed artifact of a recipe, or find the existing one.
 
     Args:
         recipe: the recipe.
         output: folder of the artifact; by default the recipe's, else `artifacts/NAME-FINGERPRINT`.
-        num_workers: most processes.
-        replace: whether an artifact of another fingerprint at the output goes.
+        num_workers: maximum worker processes.
+        replace: overwrite an artifact with another fingerprint at the output.
 
     Raises:
         BridgepackError: as `bridgepack.build` does.
@@ -50,17 +50,17 @@ def check(
     environment: OptionalText = None,
     strict: bool = False,
 ) -> None:
-    """Judge a recipe by every rule that applies.
+    """Check a recipe against every rule that applies.
 
     Args:
         recipe: the recipe.
         artifact: folder of the packs that the run will read.
-        world_size: number of GPUs; by default what the recipe says.
-        environment: `here`, or a file that lists what is installed where it runs.
-        strict: whether warnings fail, too.
+        world_size: number of GPUs; by default the recipe's.
+        environment: `here`, or a file that lists the packages where the run will be.
+        strict: fail on warnings too.
 
     Raises:
-        LaunchRefusedError: the check fails; the findings are its text.
+        LaunchRefusedError: the check fails; the message lists the findings.
         BridgepackError: as `bridgepack.check` does.
     """
     from bridgepack.api import check as check_recipe
@@ -80,10 +80,10 @@ def train(recipe: SFTRecipe, artifact: OptionalText = None, folder: OptionalText
     Args:
         recipe: the recipe.
         artifact: folder of the packs; by default the recipe's own.
-        folder: where the run writes what it was made of; by default `bridgepack-runs/NAME`.
+        folder: run folder for the recipe, facts and reports; by default `bridgepack-runs/NAME`.
 
     Raises:
-        SystemExit: with the exit code of the training, where it is not 0.
+        SystemExit: the training's exit code is not 0.
     """
     from bridgepack.config.write import recipe_to_yaml
     from bridgepack.running.train import main

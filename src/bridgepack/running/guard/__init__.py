@@ -1,5 +1,5 @@
-"""Looks on at some steps of a run, and stops it when packed rows are not computed as such.
+"""Checks some steps of a run during training, and stops it if packed rows are not computed as packed.
 
-In: the packs of a run and what every rank computes. Out: notices, or an alarm that ends the run.
+In: the packs of a run and observations of every rank. Out: notices, or an alarm that ends the run.
 Read first: `callback`, then `watch`.
 """

@@ -1,4 +1,4 @@
-"""The guard: looks on at some steps of a run, on every rank, and stops it when packed rows are not computed as such.
+"""The guard: checks some steps of a run on every rank, and stops it if packed rows are not computed as packed.
 
 ```python
 guard = Guard(artifact="packed")
@@ -40,24 +40,24 @@ _MAX_EXAMPLES = 8
 
 @dataclass(kw_only=True, slots=True)
 class _Run:
-    """What the guard knows once training begins."""
+    """What the guard knows when training begins."""
 
-    place: RankPlace  #: where this rank is
-    sizes: GroupSizes  #: how many ranks there are of each kind
-    is_packed: bool  #: the run's rows are packed, so that every layer needs boundaries
-    mixers: tuple[Mixer, ...]  #: parts of the model that need boundaries
-    first_step: int  #: of this job, from 1
-    num_eager_steps: int | None = None  #: of this job that can be looked into; None for all
-    planner: Planner | None = None  #: what steps should be; None where this rank need not know, or nobody can
+    place: RankPlace  #: this rank's coordinates in the parallel topology
+    sizes: GroupSizes  #: sizes of the parallel groups
+    is_packed: bool  #: rows are packed, so every layer needs sequence boundaries
+    mixers: tuple[Mixer, ...]  #: modules that need boundaries
+    first_step: int  #: first step of this job, from 1
+    num_eager_steps: int | None = None  #: steps of this job before a CUDA graph hides them; None for all
+    planner: Planner | None = None  #: predicts steps; None if this rank does not need it or no prediction is possible
 
 
 class Guard:
-    """A callback of Megatron-Bridge's training loop, and a wrapper of its forward step.
+    """A callback of Megatron-Bridge's training loop and a wrapper of its forward step.
 
-    Between the steps that it watches there is no hook on the model, no collective and no wait for the device.
+    Outside the steps that it checks, it adds no hook to the model, no collective and no device synchronisation.
 
     Attributes:
-        watch: what is seen of the step that is being computed; None where it is not watched.
+        watch: observations of the current step; None if the step is not checked.
     """
 
     def __init__(
@@ -70,16 +70,15 @@ class Guard:
         on_notice: Callable[[Notice], None] | None = None,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
-        """Make a guard.
+        """Create a guard.
 
         Args:
-            artifact: folder of the packs, built by bridgepack; without it no plan is compared with.
-            settings: which steps are watched.
+            artifact: folder of the packs, built by bridgepack; without it steps are not compared with the packs.
+            settings: which steps to check.
             ignored: code of a rule -> why its findings do not stop the run.
-            on_alarm: told what is wrong before GuardViolationError is raised: on all ranks where all know, else on
-                the rank that failed.
-            on_notice: told what was watched, and what could not be; on one rank.
-            on_failure: told of an error in the forward step before it is raised, on the rank that failed.
+            on_alarm: called before GuardViolationError is raised: on all ranks if all know, else on the failed rank.
+            on_notice: called on one rank with what was checked and what could not be.
+            on_failure: called on the failed rank before an error of the forward step is raised.
         """
         self._settings = settings or GuardConfig()
         self._artifact = None if artifact is None else Path(artifact)
@@ -92,11 +91,11 @@ class Guard:
         self._told: set[str] = set()
 
     def watching(self, forward_step: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a forward step for `finetune` that the guard can look into."""
+        """Return a forward step for `finetune` that the guard can observe."""
         return WatchedForwardStep(self, forward_step)
 
     def on_train_start(self, context: Any) -> None:
-        """Find out where this rank is and what needs boundaries; called by the host."""
+        """Determine this rank's place and the modules that need boundaries; called by the host."""
         if not self._settings.enabled:
             return
         import torch.distributed as dist
@@ -104,34 +103,32 @@ class Guard:
         reason = ""
         try:
             self._run = self._begun(context)
-        except Exception as error:  # a model of a kind that is not known has to train all the same
+        except Exception as error:  # an unknown kind of model must still train
             reason = f"{type(error).__name__}: {error}"
         blind = [(rank, text) for rank, text in enumerate(gathered(reason)) if text]
         if blind:
             self._run = None
             first_rank = blind[0][0]
             if dist.get_rank() == first_rank:
-                self._notify("unseen", f"guard: this model cannot be watched: rank {first_rank}: {reason}")
+                self._notify("unseen", f"guard: this model cannot be checked: rank {first_rank}: {reason}")
 
     def on_train_step_start(self, context: Any) -> None:
-        """Begin to look on, where this step is to be watched; called by the host."""
+        """Start observing if this step is to be checked; called by the host."""
         run, number = self._run, step_number(context.state)
         if run is None or not self._settings.watches(number, first_step=run.first_step):
             return
         if run.num_eager_steps is not None and number - run.first_step >= run.num_eager_steps:
             if run.place.rank == 0:
-                self._notify(
-                    "unseen", f"guard: from step {number} on nothing can be seen, as a CUDA graph computes it."
-                )
+                self._notify("unseen", f"guard: steps from {number} on cannot be checked: a CUDA graph computes them.")
             return
         self._close()
         self.watch = StepWatch(context.model, run.mixers, number)
 
     def on_train_step_end(self, context: Any) -> None:  # noqa: ARG002 (the host gives it)
-        """Judge the step with all other ranks; called by the host.
+        """Check the step together with all other ranks; called by the host.
 
         Raises:
-            GuardViolationError: on every rank, when something is wrong on one.
+            GuardViolationError: something is wrong on one rank; raised on every rank.
         """
         watch, run = self.watch, self._run
         if watch is None or run is None:
@@ -141,7 +138,7 @@ class Guard:
         ranks = gathered(replace(own, evidence=None))
         facts = StepFacts(step=watch.step, is_packed=run.is_packed, sizes=run.sizes, ranks=ranks)
         if any(list(rule.check(facts)) for rule in STEP_RULES):
-            # Every rank has the same numbers, so every rank comes here.
+            # Every rank has the same numbers, so every rank gets here.
             self._judge(replace(facts, ranks=gathered(own)))
         self._watched.append(facts.step)
         self._last = facts
@@ -149,14 +146,14 @@ class Guard:
             self._tell_watched()
 
     def on_train_end(self, context: Any) -> None:  # noqa: ARG002 (the host gives it)
-        """Let go of everything; called by the host."""
+        """Release all references; called by the host."""
         self._close()
         self._tell_watched()
 
     def failed_in_loss(self, error: Exception, output: Any, number: int) -> None:
-        """Tell what a loss function raised on: GuardViolationError for a loss that is not finite.
+        """Report an error of a loss function; raises GuardViolationError for a non-finite loss.
 
-        Only this rank knows: the others wait for it in the middle of the step.
+        Only this rank knows; the others wait for it in the middle of the step.
         """
         if not is_not_finite(error, output):
             self.failed(error)
@@ -165,13 +162,13 @@ class Guard:
         self._judge_alone(own, number, error)
 
     def failed_in_forward(self, error: Exception, number: int) -> None:
-        """Tell that the forward step raised: GuardViolationError where packed rows had no boundaries."""
+        """Report an error of the forward step; raises GuardViolationError if packed rows had no boundaries."""
         if self.watch is not None and self._run is not None and self._run.is_packed:
             self._judge_alone(facts_without_reading(self.watch, place=self._place), number, error)
         self.failed(error)
 
     def failed(self, error: Exception) -> None:
-        """Tell of an error that is no alarm."""
+        """Report an error that is not an alarm."""
         if self._on_failure is not None:
             self._on_failure(error)
 
@@ -180,12 +177,12 @@ class Guard:
         return self._run.place if self._run else RankPlace(rank=0)
 
     def _judge_alone(self, own: RankFacts, number: int, cause: Exception) -> None:
-        """Raise what the rules find on this rank, in the middle of a step."""
+        """Raise for findings on this rank only, in the middle of a step."""
         sizes = self._run.sizes if self._run else GroupSizes()
         self._judge(StepFacts(step=number, is_packed=True, sizes=sizes, ranks=(own,)), cause=cause)
 
     def _begun(self, context: Any) -> _Run:
-        """Return what is known as training begins."""
+        """Return the facts known when training begins."""
         place, sizes = place_and_sizes(context.model)
         config = config_of_container(context.state.cfg, place="the run")
         dataset = config.values["dataset"]
@@ -217,7 +214,7 @@ class Guard:
             )
         except BridgepackError as reason:
             if run.place.data == 0:
-                self._notify("no-plan", f"guard: no plan to compare packs and trained tokens with: {reason}")
+                self._notify("no-plan", f"guard: packs and trained tokens are not compared: {reason}")
             return None
 
     def _own_facts(self, watch: StepWatch, run: _Run) -> RankFacts:
@@ -225,21 +222,21 @@ class Guard:
 
         plan: PlannedStep | None = None
         if run.planner is not None:
-            # Not in a thread of its own: the loader forks its workers during steps, and a fork while another thread
-            # reads Parquet leaves locks in the worker that nobody opens.
+            # Not in a separate thread: the loader forks its workers during steps, and a fork while another thread
+            # reads Parquet leaves locks in the worker that are never released.
             try:
                 plan = run.planner.planned(watch.step, run.place.data)
             except (BridgepackError, OSError) as reason:
-                self._notify("no-plan", f"guard: step {watch.step} is compared with no plan: {reason}")
+                self._notify("no-plan", f"guard: step {watch.step} is not compared with the packs: {reason}")
         try:
             return rank_facts(watch, place=run.place, num_micro_batches=get_num_microbatches(), plan=plan)
-        except Exception as error:  # what a model of another kind returns must not end its run here
-            text = f"guard: rank {run.place.rank} cannot read what it saw: {type(error).__name__}: {error}"
+        except Exception as error:  # unexpected outputs of an unknown model must not end its run
+            text = f"guard: rank {run.place.rank} cannot read its observations: {type(error).__name__}: {error}"
             self._notify("unseen", text)
             return RankFacts(place=run.place, num_calls=0)
 
     def _judge(self, facts: StepFacts, *, cause: Exception | None = None) -> None:
-        """Raise what the rules find, unless the recipe ignores it."""
+        """Raise for findings that the recipe does not ignore."""
         found = [
             finding
             for rule in STEP_RULES
@@ -248,7 +245,7 @@ class Guard:
         matters = tuple(finding for finding in found if finding.code not in self._ignored)
         for finding in found:
             if finding not in matters and facts.ranks[0].place.rank == self._place.rank:
-                text = f"guard: step {facts.step}: {finding.code} {finding.name} is ignored, as the recipe says."
+                text = f"guard: step {facts.step}: {finding.code} {finding.name} is ignored by the recipe."
                 self._notify(f"ignored {finding.code}", text, {"where": finding.where, "found": finding.found})
         if matters:
             alarm = Alarm(findings=matters, facts=facts)
@@ -257,7 +254,7 @@ class Guard:
             raise GuardViolationError(alarm) from cause
 
     def _tell_watched(self) -> None:
-        """Say once what was watched: after the first steps, or at the end of a run that has fewer."""
+        """Report once what was checked: after the first steps, or at the end of a shorter run."""
         if self._last is not None and self._place.rank == 0:
             notice = watched_notice(self._watched, self._last)
             self._notify(notice.kind, notice.text, notice.facts)
@@ -274,7 +271,7 @@ class Guard:
 
 
 def place_and_sizes(model: Any) -> tuple[RankPlace, GroupSizes]:
-    """Return where this rank is, by the model's own process groups."""
+    """Return this rank's place and the group sizes, from the model's process groups."""
     import torch.distributed as dist
     from megatron.bridge.training.utils.pg_utils import get_pg_collection
 
@@ -285,7 +282,7 @@ def place_and_sizes(model: Any) -> tuple[RankPlace, GroupSizes]:
 
 
 def gathered[T](own: T) -> tuple[T, ...]:
-    """Return what every rank has, by rank; every rank has to call this."""
+    """Return the values of all ranks, in rank order; a collective that every rank must call."""
     import torch.distributed as dist
 
     found: list[Any] = [own] * dist.get_world_size()

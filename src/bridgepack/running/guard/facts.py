@@ -1,4 +1,4 @@
-"""What a rank saw of a step, as numbers that ranks can exchange, and as evidence that people can read."""
+"""A rank's observations of a step: numbers for exchange between ranks, and evidence for messages."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from bridgepack.geometry import IntArray
 from bridgepack.records.guarded import RankEvidence, RankFacts, RankPlace
 from bridgepack.running.guard.watch import NOT_SEEN, Call, StepWatch
 
-#: Offsets, parts and micro batches that evidence names at most.
+#: Maximum offsets, modules and micro batches that evidence names.
 _MAX_OFFSETS, _MAX_PARTS, _MAX_MICRO_BATCHES = 24, 3, 64
 _DIGEST_BITS = 62
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Boundaries:
-    """Where the sequences of one micro batch lie; each array ends with its first repetition of the last offset."""
+    """Sequence boundaries of one micro batch; repeated last offsets are removed."""
 
-    physical: tuple[int, ...]  #: offsets with alignment padding, runtime
-    logical: tuple[int, ...]  #: offsets without, runtime
+    physical: tuple[int, ...]  #: runtime offsets with alignment padding
+    logical: tuple[int, ...]  #: runtime offsets without alignment padding
 
     @classmethod
     def of_offsets(cls, physical: IntArray, logical: IntArray) -> Boundaries:
-        """Return the boundaries of two arrays of offsets.
+        """Return the boundaries from two arrays of offsets.
 
         Example: [0 5 8 16 16] and [0 4 7 7 7] -> [0 5 8 16] and [0 4 7].
         """
         return cls(physical=_trimmed(physical), logical=_trimmed(logical))
 
     def described(self) -> str:
-        """Return them in words, the first of many."""
+        """Return the boundaries in words, shortened if there are many."""
         text = f"{len(self.physical) - 1} sequences, cu_seqlens {_shown(self.physical)}"
         return text if self.logical == self.physical else f"{text}, without padding {_shown(self.logical)}"
 
 
 def digest_of(batches: Sequence[Boundaries]) -> int:
-    """Return a number that stands for the boundaries of micro batches in order; never 0."""
+    """Return a hash of the boundaries of micro batches in order; never 0."""
     text = ";".join(f"{batch.physical}{batch.logical}" for batch in batches)
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % 2**_DIGEST_BITS
     return number or 1
@@ -50,19 +50,19 @@ def digest_of(batches: Sequence[Boundaries]) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedStep:
-    """What a replica should do in a step."""
+    """What a data-parallel replica should compute in a step."""
 
-    packs: tuple[str, ...]  #: pack of each micro batch, in words
-    boundaries: tuple[Boundaries, ...]  #: of each micro batch
+    packs: tuple[str, ...]  #: packs of each micro batch, in words
+    boundaries: tuple[Boundaries, ...]  #: boundaries of each micro batch
     trained: tuple[int, ...]  #: trained tokens of each micro batch
     labels: int  #: sum of the labels of all trained tokens
 
 
 def rank_facts(watch: StepWatch, *, place: RankPlace, num_micro_batches: int, plan: PlannedStep | None) -> RankFacts:
-    """Return what a rank saw of a step, with its evidence; this waits for the device.
+    """Return a rank's observations of a step, with evidence; this synchronises with the device.
 
-    Where the host computed the micro batches more than once, the last time counts. `plan` is what the replica should
-    do; None where this rank does not know.
+    If the host computed the micro batches more than once, the last time counts. `plan` is the expected step; None if
+    this rank does not know it.
     """
     chunks = [
         [call for call in watch.calls if call.chunk == chunk][-num_micro_batches:] for chunk in range(watch.num_chunks)
@@ -87,7 +87,7 @@ def rank_facts(watch: StepWatch, *, place: RankPlace, num_micro_batches: int, pl
 
 
 def facts_without_reading(watch: StepWatch, *, place: RankPlace) -> RankFacts:
-    """Return what a rank saw of a step so far, as far as no tensor has to be read for it."""
+    """Return the observations of a step so far that need no tensor to be read."""
     return RankFacts(
         place=place,
         num_calls=len(watch.calls),
@@ -120,7 +120,7 @@ class _Loss:
 
 
 def _loss_of(call: Call) -> _Loss | None:
-    """Return what a loss function counted: (loss, tokens, report) or (loss, report); None where it was not called.
+    """Return loss and tokens from a loss function's (loss, tokens, report) or (loss, report); None if not called.
 
     Source: megatron/bridge/training/losses.py (masked_next_token_loss).
     """
@@ -137,7 +137,7 @@ def _reported_tokens(report: Any) -> int:
 
 
 def _label_sum(call: Call, num_tokens: int) -> int:
-    """Return the sum of the labels that are trained; -1 where the mask is not the one that the loss used."""
+    """Return the sum of the trained labels; -1 if the mask is not the one that the loss used."""
     labels, mask = call.labels, call.loss_mask
     if labels is None or mask is None or labels.numel() != mask.numel():
         return -1
@@ -152,9 +152,9 @@ def _is_without(call: Call) -> bool:
 
 
 def _boundaries_of_chunk(calls: Sequence[Call], stray_params: Sequence[Any]) -> list[Boundaries]:
-    """Return the boundaries of each micro batch as layers got them, else as the chunk did; empty where any is missing.
+    """Return the boundaries of each micro batch that layers received, else those of the chunk; empty if any is missing.
 
-    Layers of one micro batch that got different ones count one after the other, so that the digest is another.
+    If layers of one micro batch received different boundaries, all are listed, so that the digest differs.
     """
     found: list[Boundaries] = []
     if calls and all(call.params is NOT_SEEN and not call.layer_params for call in calls):
@@ -172,7 +172,7 @@ def _boundaries_of_chunk(calls: Sequence[Call], stray_params: Sequence[Any]) -> 
 def boundaries_of_params(params: Any) -> Boundaries | None:
     """Return the boundaries of a PackedSeqParams.
 
-    None where there are none, or where each rank has its own part, as with dynamic context parallelism.
+    None if there are none, or if each rank has its own part, as with dynamic context parallelism.
     """
     logical = getattr(params, "cu_seqlens_q", None)
     if logical is None or getattr(params, "local_cp_size", None) is not None:
@@ -187,7 +187,7 @@ def _on_host(offsets: Any) -> IntArray:
 
 
 def _digest_of_chunks(chunks: Sequence[Sequence[Boundaries]]) -> int:
-    """Return the digest of a rank: of what all its chunks saw alike, or of everything where they differ."""
+    """Return a rank's digest: of the boundaries that all its chunks agree on, or of all if they differ."""
     known = [chunk for chunk in chunks if chunk]
     if not known or len(known) < len(chunks):
         return 0

@@ -1,4 +1,4 @@
-"""What the packs of a run say about each step: which are due, their boundaries, the tokens that they train."""
+"""Predicts each step from a run's packs: the packs read, their boundaries and trained tokens."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,13 +23,13 @@ from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.running.guard.facts import Boundaries, PlannedStep
 
 _SPECS = "offline_packing_specs"
-#: Options of the host's packed dataset that the prediction of its batches knows.
+#: Options of the host's packed dataset that the prediction supports.
 _KNOWN_OPTIONS = frozenset({"pad_to_max_length", "pad_seq_length_to_mult", "max_num_samples"})
 _DATASET = "GPTSFTDatasetConfig"
 
 
 class Planner:
-    """Works out what a replica should do in a step, from the artifact and the replay of the host's loader."""
+    """Predicts a replica's step from the artifact and a replay of the host's loader."""
 
     def __init__(
         self,
@@ -41,15 +41,15 @@ class Planner:
         num_steps_done: int,
         num_packs_read: int,
     ) -> None:
-        """Read the manifest and replay the loader up to the start; `num_*` are those of the checkpoint, 0 without one.
+        """Read the manifest and replay the loader up to the start; `num_*` come from the checkpoint, 0 without one.
 
         Raises:
-            ConfigError: the run reads its packs in a way that cannot be predicted; the text says which.
-            ArtifactError: the folder is no artifact of ours.
+            ConfigError: the way the run reads its packs cannot be predicted; the message says why.
+            ArtifactError: the folder is not an artifact of bridgepack.
         """
         dataset = config.values["dataset"]
         _check_predictable(dataset, artifact)
-        self._artifact = Artifact(artifact, may_be_changed=True)  # every rank opens it
+        self._artifact = Artifact(artifact, may_be_changed=True)  # opened by every rank
         manifest = self._artifact.manifest
         settings = replay_settings(
             config,
@@ -62,7 +62,7 @@ class Planner:
         self._collate = _collate_settings(dataset, manifest, artifact)
 
     def planned(self, step: int, data_parallel_rank: int) -> PlannedStep:
-        """Return what a replica should do in a step.
+        """Return what a data-parallel replica should compute in a step.
 
         Raises:
             ConfigError: the host has no such step.
@@ -89,10 +89,10 @@ class Planner:
 
 
 def _check_predictable(dataset: Mapping[str, Any], artifact: Path) -> None:
-    """Accept a dataset whose batches can be predicted."""
+    """Refuse a dataset whose batches cannot be predicted."""
     kind = str(dataset.get("_target_", "")).rpartition(".")[2]
     if kind != _DATASET or not dataset.get("enable_offline_packing"):
-        raise ConfigError(f"the run reads no packs of an artifact ({kind or 'no dataset'}).")
+        raise ConfigError(f"the run does not read packs of an artifact ({kind or 'no dataset'}).")
     train = dataset[_SPECS].get("packed_train_data_path")
     if train is None or Path(str(train)).resolve() != (artifact / TRAIN).resolve():
         raise ConfigError(f"the run reads {train}, not {artifact / TRAIN}.")

@@ -1,4 +1,4 @@
-"""What the guard says: an alarm, which ends a run, and notices, which do not."""
+"""The guard's messages: an alarm, which ends a run, and notices, which do not."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,23 +9,23 @@ from bridgepack.errors import BridgepackError
 from bridgepack.records import Finding
 from bridgepack.records.guarded import StepFacts
 
-#: Ranks whose facts a record keeps; the findings name those where something is wrong.
+#: Maximum ranks whose facts a record keeps; the findings name the faulty ones.
 _MAX_RANKS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alarm:
-    """Why a run must not go on."""
+    """Why a run must stop."""
 
-    findings: tuple[Finding, ...]  #: what the rules found
-    facts: StepFacts  #: what they found it in
+    findings: tuple[Finding, ...]  #: findings of the rules
+    facts: StepFacts  #: facts of the step
 
     def text(self) -> str:
-        """Return it for people: every finding with its evidence, and what to do."""
+        """Return the message: every finding with its evidence, and what to do."""
         return f"guard: stopped at step {self.facts.step}.\n{findings_text(self.findings)}"
 
     def record(self) -> dict[str, Any]:
-        """Return it as plain values, to be kept."""
+        """Return the alarm as plain values for a record."""
         return {
             "kind": "guard-violation",
             "step": self.facts.step,
@@ -38,18 +38,18 @@ class Alarm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """Something that the guard says while the run goes on."""
+    """A message of the guard that does not stop the run."""
 
-    kind: str  #: what of: `watched`, `unseen`, `no-plan`, `ignored`
-    text: str  #: for people, one line
-    facts: dict[str, Any] = field(default_factory=dict)  #: plain values, to be kept
+    kind: str  #: `watched`, `unseen`, `no-plan` or `ignored`
+    text: str  #: message of one line
+    facts: dict[str, Any] = field(default_factory=dict)  #: plain values for a record
 
 
 class GuardViolationError(BridgepackError):
     """A step that broke a rule of the guard.
 
     Attributes:
-        alarm: what was found.
+        alarm: findings and facts.
     """
 
     def __init__(self, alarm: Alarm) -> None:
@@ -58,7 +58,7 @@ class GuardViolationError(BridgepackError):
 
 
 def watched_notice(steps: Sequence[int], facts: StepFacts) -> Notice:
-    """Return what was watched, after steps in which nothing was wrong."""
+    """Return a notice of what was checked, after steps without findings."""
     tokens = sum(max(one.planned_tokens, 0) for one in facts.ranks)
     has_loss = any(one.trained_tokens >= 0 for one in facts.ranks)
     has_plan = any(one.planned_tokens >= 0 for one in facts.ranks)
@@ -85,7 +85,7 @@ def watched_notice(steps: Sequence[int], facts: StepFacts) -> Notice:
 
 
 def findings_text(findings: Sequence[Finding]) -> str:
-    """Return findings for people: where, the evidence, and once for each rule what it means and what to do."""
+    """Return the text of findings: where, the evidence, and once per rule why it matters and what to do."""
     lines: list[str] = []
     for code, group in groupby(findings, key=lambda finding: finding.code):
         alike = list(group)

@@ -1,7 +1,7 @@
-"""Looks on while one step computes: which boundaries every part of the model gets, and what each loss counts.
+"""Observes one step: the boundaries that every module receives, and the tokens that each loss counts.
 
-Nothing here reads a tensor: references are kept, and read once the step is over, so that no device is waited for
-in the middle of a step. Hooks are on the model only during the steps that are watched.
+No tensor is read during the step: references are kept and read afterwards, so that a step is never interrupted by a
+device synchronisation. The model has hooks only during checked steps.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bridgepack.running.guard.callback import Guard
 
-#: How model chunks and layers call the boundaries of a packed batch.
+#: Names of the argument with the boundaries of a packed batch, in model chunks and layers.
 #: Source: megatron/bridge/training/gpt_step.py, vlm_step.py; megatron/core/transformer/attention.py of 0.19.2.
 PACKED_SEQ_PARAMS = "packed_seq_params"
-#: Attributes of a layer that mix the tokens of a row, so that boundaries matter: attention, and Mamba's state.
+#: Layer attributes that mix the tokens of a row and so need boundaries: attention, and Mamba's state.
 _MIXERS = ("self_attention", "mixer")
 _BOUNDARY_KEYS = ("cu_seqlens_q", "cu_seqlens")
 
 
 class _NotSeen:
-    """What stands for boundaries of a call that no hook saw."""
+    """Marks the boundaries of a call that no hook observed."""
 
 
 NOT_SEEN = _NotSeen()
@@ -35,28 +35,28 @@ class Call:
     """One micro batch in one model chunk."""
 
     chunk: int  #: position of the chunk in the model
-    loader_gave_boundaries: bool | None = None  #: whether the batch had them; None where no batch was read
-    params: Any = NOT_SEEN  #: the boundaries that the chunk was called with; NOT_SEEN where it was not called
-    #: the different boundaries that its layers were called with, in order
+    loader_gave_boundaries: bool | None = None  #: the batch had boundaries; None if no batch was read
+    params: Any = NOT_SEEN  #: the boundaries passed to the chunk; NOT_SEEN if it was not called
+    #: the different boundaries passed to its layers, in order
     layer_params: list[Any] = field(default_factory=list)
-    layers_without: list[str] = field(default_factory=list)  #: names of the layers that got none
-    labels: Any = None  #: the labels that the chunk was called with
+    layers_without: list[str] = field(default_factory=list)  #: names of the layers without boundaries
+    labels: Any = None  #: the labels passed to the chunk
     loss_mask: Any = None  #: the mask that its loss uses
-    loss: Any = None  #: what its loss function returned, copied
+    loss: Any = None  #: copy of the loss function's result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mixer:
-    """A part of a layer that needs boundaries."""
+    """A module of a layer that needs boundaries."""
 
-    module: Any  #: the part
-    name: str  #: in the model, as people look for it
+    module: Any  #: the module
+    name: str  #: its name in the model
     chunk: int  #: position of its chunk in the model
-    has_state: bool  #: it carries a state from token to token, so that it needs the sequence of each token, too
+    has_state: bool  #: it carries a state from token to token, so it also needs each token's sequence index
 
 
 def mixers_of(chunks: Sequence[Any]) -> tuple[Mixer, ...]:
-    """Return the parts of the language model's layers that need boundaries; those that see images do not count.
+    """Return the modules of the language model's layers that need boundaries, without vision layers.
 
     Source: megatron/core/models/common/language_module/language_module.py; transformer/transformer_layer.py,
     ssm/mamba_layer.py of 0.19.2.
@@ -75,7 +75,7 @@ def mixers_of(chunks: Sequence[Any]) -> tuple[Mixer, ...]:
 
 
 def _language_layers(chunk: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, module) of everything below the language models of a chunk; of the chunk where it has none."""
+    """Yield (name, module) below the language models of a chunk, or below the chunk if it has none."""
     from megatron.core.models.common.language_module.language_module import LanguageModule
 
     roots = [module for module in chunk.modules() if isinstance(module, LanguageModule)] or [chunk]
@@ -86,14 +86,14 @@ def _language_layers(chunk: Any) -> Iterator[tuple[str, Any]]:
 def _takes_boundaries(module: Any) -> bool:
     try:
         return PACKED_SEQ_PARAMS in inspect.signature(module.forward).parameters
-    except (TypeError, ValueError):  # a forward that is no Python function
+    except (TypeError, ValueError):  # forward is not a Python function
         return False
 
 
 def num_eager_steps(model_config: Any) -> int | None:
-    """Return the steps of a job before a CUDA graph computes whole iterations; None where none does.
+    """Return the number of steps before a full-iteration CUDA graph takes over; None without such a graph.
 
-    Source: megatron/core/full_cuda_graph.py of 0.19.2: nothing of Python runs once the graph is captured.
+    Source: megatron/core/full_cuda_graph.py of 0.19.2: no Python code runs after the graph is captured.
     """
     from megatron.bridge.utils.cuda_graph import is_full_iteration_cuda_graph
 
@@ -103,14 +103,14 @@ def num_eager_steps(model_config: Any) -> int | None:
 
 
 class StepWatch:
-    """What is seen of one step on this rank."""
+    """Observations of one step on this rank."""
 
     def __init__(self, chunks: Sequence[Any], mixers: Sequence[Mixer], step: int) -> None:
-        """Put hooks on a model's chunks and mixers for a step, as the host logs it, from 1; `close` takes them off."""
+        """Add hooks to a model's chunks and mixers for a step (as the host logs it, from 1); `close` removes them."""
         self.step = step
         self.calls: list[Call] = []
         self.num_chunks = len(chunks)
-        #: What layers got outside of a forward step: with overlapped expert communication they run later.
+        #: Boundaries that layers got outside a forward step: with overlapped expert communication they run later.
         self.stray_params: list[list[Any]] = [[] for _ in chunks]
         self.stray_without: list[list[str]] = [[] for _ in chunks]
         self._chunk_of = {id(part): index for index, chunk in enumerate(chunks) for part in _wrappers(chunk)}
@@ -121,12 +121,12 @@ class StepWatch:
             self._hooks.append(mixer.module.register_forward_pre_hook(hook, with_kwargs=True))
 
     def close(self) -> None:
-        """Take the hooks off the model."""
+        """Remove the hooks from the model."""
         while self._hooks:
             self._hooks.pop().remove()
 
     def forward_step(self, step: Callable[..., Any], data_iterator: Any, model: Any, *rest: Any, **options: Any) -> Any:
-        """Return what a forward step returns, with a loss function that is watched."""
+        """Return the forward step's result, with an observed loss function."""
         call = Call(chunk=self._chunk_of.get(id(model), 0))
         self.calls.append(call)
         self._current = call
@@ -157,7 +157,7 @@ class StepWatch:
 
 
 class _WatchedBatches:
-    """A data iterator that notes whether its batches have boundaries."""
+    """A data iterator that records whether its batches have boundaries."""
 
     def __init__(self, batches: Any, call: Call) -> None:
         self._batches = batches
@@ -177,7 +177,7 @@ class _WatchedBatches:
 
 
 def _wrappers(chunk: Any) -> Iterator[Any]:
-    """Yield a chunk and the modules that it wraps, from the outside in: DDP, Float16Module, the model."""
+    """Yield a chunk and the modules that it wraps, outermost first: DDP, Float16Module, the model."""
     seen: set[int] = set()
     while chunk is not None and id(chunk) not in seen:
         seen.add(id(chunk))
@@ -186,7 +186,7 @@ def _wrappers(chunk: Any) -> Iterator[Any]:
 
 
 def _loss_mask_of(loss_function: Any) -> Any:
-    """Return the mask that the host's loss function carries; None for one of another kind.
+    """Return the mask bound to the host's loss function; None for other loss functions.
 
     Source: megatron/bridge/training/gpt_step.py (_create_loss_function).
     """
@@ -196,14 +196,14 @@ def _loss_mask_of(loss_function: Any) -> Any:
 
 def _watched_loss(call: Call, loss_function: Any, *arguments: Any, **options: Any) -> Any:
     result = loss_function(*arguments, **options)
-    if not options and isinstance(result, tuple):  # asked for something else than the loss otherwise
-        # The schedule scales what it was given in place, and gives its memory back.
+    if not options and isinstance(result, tuple):  # otherwise it was called for something other than the loss
+        # The schedule scales the tensors in place and frees their memory.
         call.loss = tuple(part.detach().clone() if hasattr(part, "detach") else part for part in result)
     return result
 
 
 class WatchedForwardStep:
-    """A forward step as the host calls it: it hands over its state by this signature."""
+    """A forward step with the signature that makes the host pass its state."""
 
     def __init__(self, guard: Guard, forward_step: Callable[..., Any]) -> None:
         self._guard = guard
@@ -212,7 +212,7 @@ class WatchedForwardStep:
         self._state: Any = None
 
     def __call__(self, state: Any, data_iterator: Any, model: Any, *rest: Any, **options: Any) -> Any:
-        """Return what the forward step returns: an output, and a loss function that the guard can look into."""
+        """Return the forward step's result: an output, and a loss function that the guard observes."""
         if self._bound is None or self._state is not state:
             from megatron.bridge.training.utils.train_utils import prepare_forward_step_func
 
@@ -223,7 +223,7 @@ class WatchedForwardStep:
                 output, loss_function = self._bound(data_iterator, model, *rest, **options)
             else:
                 output, loss_function = watch.forward_step(self._bound, data_iterator, model, *rest, **options)
-        except Exception as error:  # whatever it is, it goes on; the other ranks have to hear of it
+        except Exception as error:  # re-raised; the other ranks must hear of it
             self._guard.failed_in_forward(error, step_number(state))
             raise
         return output, partial(self._loss, state, loss_function)
@@ -231,18 +231,18 @@ class WatchedForwardStep:
     def _loss(self, state: Any, loss_function: Any, output: Any, *rest: Any, **options: Any) -> Any:
         try:
             return loss_function(output, *rest, **options)
-        except Exception as error:  # whatever it is, it goes on; the other ranks have to hear of it
+        except Exception as error:  # re-raised; the other ranks must hear of it
             self._guard.failed_in_loss(error, output, step_number(state))
             raise
 
 
 def step_number(state: Any) -> int:
-    """Return the step that is being computed, as the host logs it."""
+    """Return the current step, as the host logs it."""
     return int(state.train_state.step) + 1
 
 
 def is_not_finite(error: Exception, output: Any) -> bool:
-    """Say whether a loss function raised for a loss that is not finite.
+    """Return whether a loss function raised because of a non-finite loss.
 
     Source: megatron/bridge/training/losses.py (masked_next_token_loss), the host's messages.
     """
