@@ -74,7 +74,7 @@ def packs(folder: Path, chatml_tokenizer: Path) -> Path:
         (["mine.yaml", "--output", ""], "'--output': it is empty; give a path."),
         (["mine.yaml", "--environment", ""], "--environment is ''; allowed: here, or a file with"),
         (["mine.yaml", "--environment", "none.txt"], "--environment is 'none.txt', which cannot be read: No such file"),
-        (["mine.yaml", "--select", ""], "--select is ''; no rule is called that."),
+        (["mine.yaml", "--select", ""], "--select is '', which matches no rule."),
         (["mine.yaml", "--select", "BP1", "--ignore", "BP1"], "--ignore BP1 leaves no rule of those selected to run."),
         (["mine.yaml", "--given", "vocab_size=3"], "--given vocab_size is a fact about packs, and none were given."),
         (["mine.yaml", "--json", "--format", "sarif"], "--json and --format sarif contradict each other"),
@@ -140,7 +140,7 @@ def test_facts_about_packs_of_every_kind(packs: Path, command: Command) -> None:
 def test_packs_of_another_tool_are_found_where_they_lie(packs: Path, command: Command, artifact: str) -> None:
     ran = command("check", "mine.yaml", "--artifact", artifact, "--select", "BP20")
     assert (ran.code, ran.errors) == (0, "")
-    assert "does not state" not in ran.output
+    assert "is not set in" not in ran.output
 
 
 def test_packs_whose_name_is_not_utf_8_are_one_message(packs: Path, command: Command, tmp_path: Path) -> None:

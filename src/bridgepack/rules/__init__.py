@@ -1,4 +1,4 @@
-"""Rules that judge packed artifacts and runs. Start at `engine.rule`: what one is; `registry` collects them."""
+"""Rules that judge packed artifacts and runs. Start at `engine.rule`, which defines a rule; `registry` collects all."""
 
 from typing import Any
 
@@ -30,10 +30,10 @@ __all__ = [
 
 
 def judge_artifact(artifact: InspectableArtifact, **options: Any) -> tuple[CheckReport, ArtifactFacts]:
-    """Return what the rules say about an artifact, by default all; `options` as for `engine.judge.judge_artifact`."""
+    """Return an artifact's report and facts; `options` as for `engine.judge.judge_artifact` (default: all rules)."""
     return judge.judge_artifact(artifact, **{"rules": ARTIFACT_RULES, **options}, structure=STRUCTURE_RULES)
 
 
 def check_artifact(artifact: InspectableArtifact, **options: Any) -> CheckReport:
-    """Return what the rules say about an artifact, as `judge_artifact`."""
+    """Return the report of an artifact; options as for `judge_artifact`."""
     return judge_artifact(artifact, **options)[0]

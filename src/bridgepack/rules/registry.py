@@ -1,4 +1,4 @@
-"""All rules, collected from the modules of this package: whatever a decorator made is one."""
+"""All rules, collected from the modules of this package: every object that a rule decorator made."""
 
 import pkgutil
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from bridgepack.rules.training import ResumeRule, StepRule
 
 
 def rules_in(module_names: Iterable[str]) -> tuple[Rule, ...]:
-    """Return the rules of some modules by code; one that another module imports counts once."""
+    """Return the rules of some modules, sorted by code; a rule imported by another module counts once."""
     values = [value for name in module_names for value in vars(import_module(name)).values()]
     found = {id(value): value for value in values if isinstance(value, Rule)}
     return tuple(sorted(found.values(), key=lambda rule: rule.code))
@@ -19,21 +19,21 @@ def rules_in(module_names: Iterable[str]) -> tuple[Rule, ...]:
 _ROOM = "bridgepack.rules"
 #: Every rule, by code.
 ALL_RULES = rules_in(info.name for info in pkgutil.walk_packages(import_module(_ROOM).__path__, f"{_ROOM}."))
-#: Every rule that says which rows the others can judge.
+#: Every rule that decides which rows the other rules can judge.
 STRUCTURE_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, StructureRule))
 #: Every rule on an artifact.
 ARTIFACT_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, (StructureRule, RowRule, ArtifactRule)))
 #: Every rule on a run.
 RUN_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, RunRule))
-#: Every rule on a run while it trains; no check runs them.
+#: Every rule on a training step; the guard runs them, not `check`.
 STEP_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, StepRule))
-#: Every rule on a run that goes on from a checkpoint; no check runs them.
+#: Every rule on a run that resumes from a checkpoint; the guard runs them, not `check`.
 RESUME_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, ResumeRule))
 GUARD_RULES = (*STEP_RULES, *RESUME_RULES)
-#: Every rule on what a user ignores.
+#: Every rule on the user's suppressions.
 SUPPRESSION_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, SuppressionRule))
 
 
 def find_rule(code: str) -> Rule | None:
-    """Return the rule of that code, or None."""
+    """Return the rule with this code, or None."""
     return next((rule for rule in ALL_RULES if rule.code == code), None)

@@ -1,4 +1,4 @@
-"""Takes away the findings that a user has given a reason for, and reports reasons that are of no use."""
+"""Removes the findings that the user ignores with a reason, and reports suppressions that are useless or wrong."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from bridgepack.rules.engine.rule import ERROR, WARNING, Decorator, Found, Rule,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suppressions:
-    """What a rule on suppressions sees."""
+    """The subject of a rule on suppressions."""
 
     ignored: Mapping[str, str]  #: code -> reason, as the user wrote them
     known_codes: Collection[str]  #: every rule's code
     judged_codes: Collection[str]  #: codes of the rules that judged
-    found_codes: Collection[str]  #: codes that something was found for
+    found_codes: Collection[str]  #: codes of the rules that found something
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,9 +33,9 @@ suppression_rule = Decorator[Callable[[Suppressions], Found], SuppressionRule](S
 
 @suppression_rule("BP990", WARNING, "design: suppression", noticed="never", evidence="follows from the recipe alone")
 def suppression_unused(subject: Suppressions) -> Found:
-    """A suppressed rule judged and found nothing.
+    """A suppressed rule ran and found nothing.
 
-    Why: Silent: the next time the rule would find something, nobody sees it.
+    Why: Silent: nobody sees the rule's next finding.
     Bad: ignore {BP004: "old run"} in a recipe with micro_batch_size 1. Good: no ignore for a rule that passes.
     Fix: Remove the entry.
     """
@@ -48,7 +48,7 @@ def suppression_unused(subject: Suppressions) -> Found:
 def suppression_of_unknown_rule(subject: Suppressions) -> Found:
     """A suppression names a rule that does not exist.
 
-    Why: Silent: what was meant to be suppressed is not, or a typing error hides in the recipe.
+    Why: Silent: the code has a typing error, so the intended rule is not suppressed.
     Bad: ignore {BP0O4: "a letter instead of a digit"}. Good: ignore {BP004: "..."}.
     Fix: Correct the code; `bridgepack rules` lists them.
     """
@@ -61,7 +61,7 @@ def suppression_of_unknown_rule(subject: Suppressions) -> Found:
 def suppression_without_reason(subject: Suppressions) -> Found:
     """A suppression gives no reason.
 
-    Why: Silent: whoever reads the recipe next cannot tell whether it still holds.
+    Why: Silent: the next reader of the recipe cannot tell whether it still applies.
     Bad: ignore {BP014: ""}. Good: ignore {BP014: "compared with a run without per-token loss"}.
     Fix: Write why the finding does not matter.
     """
@@ -73,9 +73,9 @@ def suppression_without_reason(subject: Suppressions) -> Found:
 def apply_suppressions(
     findings: Sequence[Finding], subject: Suppressions, rules: Sequence[SuppressionRule]
 ) -> tuple[tuple[Finding, ...], tuple[Suppressed, ...]]:
-    """Return the findings that stay, with those on the suppressions themselves, and the suppressed ones.
+    """Return (findings that stay plus those on the suppressions, suppressed findings).
 
-    A suppression without a reason takes nothing away.
+    A suppression without a reason removes nothing.
     """
     reasons = {code: reason for code, reason in subject.ignored.items() if reason.strip()}
     suppressed = [

@@ -1,4 +1,4 @@
-"""Rules on a run while it trains: judged by the guard, step by step, over what every rank saw."""
+"""Rules on a run while it trains: the guard judges every step from the facts of all ranks."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ class StepRule(Rule):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResumeRule(Rule):
-    """A rule on a run that goes on from a checkpoint."""
+    """A rule on a run that resumes from a checkpoint."""
 
     judges: ClassVar[str] = "a resumed run, as it starts"
 
@@ -36,11 +36,11 @@ resume_rule = Decorator[Callable[[ResumeFacts], Found], ResumeRule](ResumeRule)
 def stage_trained_without_boundaries(step: StepFacts) -> Found:
     """A pipeline stage or a tensor rank computed a micro batch of packed rows without their boundaries.
 
-    Why: Silent: its layers attend across all sequences of a pack as if they were one; the loss still falls.
+    Why: Silent: its layers attend across all sequences of a pack as if they were one sequence; the loss still falls.
     Bad: in a pipeline of 3 stages the layers of stage 1 get packed_seq_params None.
     Good: every layer of every stage gets cu_seqlens in every micro batch.
-    Fix: Look at what the evidence names: where the loader gave boundaries, the forward step or the model lost them
-        (BP801 and BP802 name versions and settings that do); where it gave none, the dataset or its collate did.
+    Fix: Read the finding: if the loader gave boundaries, the forward step or the model lost them (BP801 and BP802
+        name versions and settings that do); if it gave none, the dataset or its collate lost them.
     Evidence: executed with a pipeline of 3 stages whose middle one loses them; the issues above.
     Source: Megatron-LM issue 4092, pull requests 4103 and 4150; Megatron-Bridge issue 2952, pull request 3926
     """
@@ -58,9 +58,9 @@ def stage_trained_without_boundaries(step: StepFacts) -> Found:
 
 @step_rule("BP891", ERROR, noticed="never, or a crash in a kernel", evidence="executed with 2 tensor ranks")
 def boundaries_differ_between_ranks(step: StepFacts) -> Found:
-    """Ranks that compute the same pack have different boundaries for it.
+    """Ranks that compute the same pack have different sequence boundaries for it.
 
-    Why: Silent: parts of one layer, or layers of one model, see different sequences in the same tokens.
+    Why: Silent: parts of a layer, or layers of the model, see different sequences in the same tokens.
     Bad: with 2 tensor ranks one has cu_seqlens [0, 5, 8] and the other [0, 8]. Good: both have [0, 5, 8].
     Fix: Make every rank of a replica read the same batch: no rank-dependent randomness, filter or cache in the
         dataset, one version of the code and of the files on all machines.
@@ -76,21 +76,21 @@ def boundaries_differ_between_ranks(step: StepFacts) -> Found:
         for facts in known:
             if facts.boundaries != usual.boundaries:
                 own, other = _first_difference(facts.details.boundaries, usual.details.boundaries)
-                found = own or "boundaries of its own"
+                found = own or "different boundaries"
                 allowed = f"those of {step.sizes.described(usual.place)}{f': {other}' if other else ''}"
                 yield wrong(step.described(facts), found, allowed, group=f"replica {facts.place.data}")
 
 
 @step_rule("BP892", ERROR, "bridge/data/packing/gpt_sft.py:151-331; bridge/data/samplers.py", noticed="never")
 def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
-    """All ranks of a replica agree on boundaries which are not those of the packs that are due.
+    """All ranks of a replica have the same boundaries, but not those of the packs planned for this step.
 
-    Why: Silent: sequences are cut or joined, or other packs are read, so what was proved of the data does not hold.
-    Bad: pack 7 has 5 sequences, and the step has one of 4096 tokens.
+    Why: Silent: sequences are cut or joined, or other packs are read, so the proof of the data does not hold.
+    Bad: pack 7 has 5 sequences; the step has one sequence of 4096 tokens.
     Good: the step has the boundaries of the packs that the replay names for it.
-    Fix: Compare the evidence with `bridgepack inspect ARTIFACT --row PACK`. Another number of packs, seed or order:
-        see which settings differ from the recipe's. Right packs, wrong boundaries: the dataset or its collate is
-        not Megatron-Bridge's own.
+    Fix: Compare the finding with `bridgepack inspect ARTIFACT --row PACK`. If the number of packs, seed or order
+        differs, look for settings that differ from the recipe. If the packs are right and the boundaries wrong, the
+        dataset or its collate is not Megatron-Bridge's own.
     Evidence: executed with boundaries cut on all ranks of a replica.
     """
     for ranks in step.replicas().values():
@@ -99,19 +99,19 @@ def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
                 details = facts.details
                 own, planned = _first_difference(details.boundaries, details.planned_boundaries, details.packs)
                 found = own or "other boundaries"
-                allowed = planned or "those of the packs that are due"
+                allowed = planned or "those of the packs planned for this step"
                 yield wrong(step.described(facts), found, allowed, group=f"replica {facts.place.data}")
 
 
 @step_rule("BP893", ERROR, "bridge/data/packing/gpt_sft.py:151-331; bridge/training/losses.py:60-115", noticed="never")
 def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
-    """A replica trained other tokens than the loss masks of its packs say.
+    """The tokens that a replica trained do not match the loss masks of its packs.
 
     Why: Silent: prompts or padding are trained, or answers are not, and the loss counts the wrong tokens.
-    Bad: the masks of a step's packs have 1203 ones, and its loss counted 1207 tokens.
-    Good: it counted those 1203, and their labels are the packs'.
-    Fix: Where the number differs, look for code that changes the mask; where only the labels do, for a mask or labels
-        shifted by one. `bridgepack inspect ARTIFACT --row PACK` draws what each pack trains.
+    Bad: the masks of a step's packs have 1203 ones; its loss counted 1207 tokens.
+    Good: its loss counted these 1203 tokens, with the packs' labels.
+    Fix: If the number differs, look for code that changes the mask. If only the labels differ, look for a mask or
+        labels shifted by one. `bridgepack inspect ARTIFACT --row PACK` shows the trained tokens of each pack.
     Evidence: executed with a mask shifted by one token.
     """
     for ranks in step.replicas().values():
@@ -137,11 +137,11 @@ def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
 def loss_not_finite(step: StepFacts) -> Found:
     """The loss of a micro batch is not a finite number.
 
-    Why: Silent or crash: weights become NaN; where the host looks, only the last stage stops; others wait to time out.
+    Why: Silent or crash: weights become NaN. If the host checks, only the last stage stops; others time out.
     Bad: the loss of micro batch 3 is nan on the last stage. Good: every loss is a finite number.
-    Fix: Look at the packs that the evidence names with `bridgepack inspect ARTIFACT --row PACK`; lower optimizer.lr or
+    Fix: Look at the packs that the finding names with `bridgepack inspect ARTIFACT --row PACK`; lower optimizer.lr or
         lengthen the warm-up; look for a kernel that fails on sequences of that length.
-    Noticed: first step after it, where rerun_state_machine.check_for_nan_in_loss is on.
+    Noticed: first step after it, if rerun_state_machine.check_for_nan_in_loss is on.
     Evidence: executed with a loss of NaN.
     """
     for facts in step.ranks:
@@ -155,14 +155,14 @@ def loss_not_finite(step: StepFacts) -> Found:
 
 @resume_rule("BP895", ERROR, "bridge/data/samplers.py; design: resumed runs", noticed="never")
 def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
-    """A run goes on from a checkpoint with other packs than it began with.
+    """A run resumes from a checkpoint with an artifact that differs from the one it began with.
 
-    Why: Silent: the loader skips as many packs as the checkpoint counted, of another list: some data is never seen and
-        some twice.
+    Why: Silent: the loader skips as many packs as the checkpoint counted, but in another list: some data is never seen
+        and some is seen twice.
     Bad: 500 steps with artifact 3f2a..., then a resumed job with artifact 91bc...
     Good: the resumed job reads artifact 3f2a... again.
-    Fix: Give the artifact that the run began with. To go on with other data, start a new run: another
-        checkpoint.folder, with checkpoint.pretrained on the last checkpoint.
+    Fix: Use the artifact that the run began with. To continue with other data, start a new run: set another
+        checkpoint.folder, and checkpoint.pretrained to the last checkpoint.
     Evidence: executed with a resumed run on CPU.
     """
     before, now = resume.before, resume.now
@@ -174,14 +174,14 @@ def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
 
 @resume_rule("BP896", ERROR, "bridge/data/samplers.py; design: resumed runs", noticed="never")
 def resumed_in_another_order(resume: ResumeFacts) -> Found:
-    """A run goes on from a checkpoint with settings that put the same packs into another order.
+    """A run resumes from a checkpoint with settings that change the order of the same packs.
 
-    Why: Silent: the loader shuffles anew and skips as many packs as the checkpoint counted: some data is never seen and
-        some twice in an epoch.
+    Why: Silent: the loader shuffles differently and skips as many packs as the checkpoint counted: some data is never
+        seen and some is seen twice in an epoch.
     Bad: 500 steps with packing.seed 1234, then a resumed job with packing.seed 7.
-    Good: the resumed job has the seed and the global batch size of the first.
-    Fix: Set back what differs. To go on with other settings, start a new run: another checkpoint.folder, with
-        checkpoint.pretrained on the last checkpoint.
+    Good: the resumed job has the seed and the global batch size of the first job.
+    Fix: Restore the settings that differ. To continue with other settings, start a new run: set another
+        checkpoint.folder, and checkpoint.pretrained to the last checkpoint.
     Evidence: read in the source; the order follows from seed, number of packs and global batch size.
     """
     before, now = resume.before, resume.now
@@ -194,7 +194,7 @@ def resumed_in_another_order(resume: ResumeFacts) -> Found:
 
 
 def _losses_by_tensor_rank(ranks: Sequence[RankFacts]) -> dict[int, list[RankFacts]]:
-    """Return tensor rank -> the ranks that computed a loss, one for each part of the sequences."""
+    """Return tensor rank -> its ranks that computed a loss, one per context-parallel part of the sequences."""
     found = defaultdict(list)
     for facts in ranks:
         if facts.trained_tokens >= 0:
@@ -203,7 +203,7 @@ def _losses_by_tensor_rank(ranks: Sequence[RankFacts]) -> dict[int, list[RankFac
 
 
 def _first_difference(own: Sequence[str], other: Sequence[str], packs: Sequence[str] = ()) -> tuple[str, str]:
-    """Return the first micro batch in which two differ, in words, for both; empty without details."""
+    """Return the first micro batch that differs, as (own text, other text); empty strings without details."""
     for index, (first, second) in enumerate(zip_longest(own, other, fillvalue="no such micro batch")):
         if first != second:
             return f"micro batch {index}{_of_packs(packs, index)}: {first}", second
@@ -211,7 +211,7 @@ def _first_difference(own: Sequence[str], other: Sequence[str], packs: Sequence[
 
 
 def _per_micro_batch(group: Sequence[RankFacts], planner: RankFacts) -> str:
-    """Return the first micro batch whose number differs from the plan's, in words; empty without details."""
+    """Return text on the first micro batch whose count differs from the plan; empty without details."""
     counts = [sum(numbers) for numbers in zip(*(facts.details.trained for facts in group), strict=False)]
     for index, (own, planned) in enumerate(zip(counts, planner.details.planned, strict=False)):
         if own != planned:

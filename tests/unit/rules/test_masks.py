@@ -45,7 +45,7 @@ def test_full_loss_is_no_finding_where_the_recipe_says_so() -> None:
     full = check(case | {"context": {"loss_mode": "full"}})
     assert full.findings == ()
     reasons = {skipped.code: skipped.reason for skipped in full.rules_skipped}
-    assert reasons["BP333"] == "loss_mode is full: everything is meant to be trained"
+    assert reasons["BP333"] == "loss_mode is full: every label is trained on purpose"
 
 
 @pytest.mark.parametrize(

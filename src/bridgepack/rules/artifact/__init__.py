@@ -1,5 +1,5 @@
 """Rules on packed artifacts.
 
-In: rows, shards, the manifest and the host's metadata. Out: what is wrong with them.
-Read first: `structure`, which says what rows the others can judge.
+In: rows, shards, the manifest and the host's metadata. Out: findings.
+Read first: `structure`, which decides which rows the other rules can judge.
 """

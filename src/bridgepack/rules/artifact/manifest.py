@@ -1,4 +1,4 @@
-"""Rules on what a manifest claims, against the rows that were streamed."""
+"""Rules that compare the manifest with the rows of the shards."""
 
 import re
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from bridgepack.rules.engine.truth import SplitTruth
 #: cu_seqlens are int32.
 MAX_PACKED_SEQUENCE_SIZE = 2**31 - 1
 
-#: What `data.export` adds to an artifact's derived values.
+#: The key that `data.export` adds to an artifact's derived values.
 _EXPORT_NOTE = "bridge_version"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-#: What the host's loader finds in a folder. Source: megatron-bridge 0.6.2, data/packing/paths.py.
+#: File names that the host's loader finds in a folder. Source: megatron-bridge 0.6.2, data/packing/paths.py.
 _FOUND_BY_HOST = re.compile(r"[^./][^/]*\.(?:parquet|pq|npy)")
 
 
@@ -29,7 +29,7 @@ def split_empty(facts: ArtifactFacts) -> Found:
 
     Why: Crash at start: the host refuses a packed dataset of 0 rows.
     Bad: a training split whose only shard has 0 rows. Good: a training split with at least one row.
-    Fix: Look in the drop ledger for why nothing was left, or leave the split out.
+    Fix: Read in the drop ledger why all rows were dropped, or remove the split from the recipe.
     """
     if facts.manifest is not None and TRAIN not in facts.shards:
         yield wrong(MANIFEST_FILE, f"splits {', '.join(facts.shards) or 'none'}", TRAIN)
@@ -40,9 +40,9 @@ def split_empty(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP308", ERROR, "PSB308")
 def stored_lengths_aligned(facts: ArtifactFacts) -> Found:
-    """All stored lengths are multiples of pad_seq_to_mult, and the runtime lengths are not.
+    """Stored lengths are multiples of pad_seq_to_mult; the runtime lengths should be.
 
-    Why: Crash or silent: the model sees stored - 1 tokens, so every sequence is one short of the multiple. Packs of
+    Why: Crash or silent: the model sees stored - 1 tokens, so every sequence is one token short. Packs of
         megatron-bridge 0.5.1 and older, and of producers without the extra last token, look like this.
     Bad: sequences of 4 and 8 stored tokens, pad_seq_to_mult 4.
     Good: sequences of 5 and 9 stored tokens, pad_seq_to_mult 4.
@@ -57,10 +57,10 @@ def stored_lengths_aligned(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP501", WARNING, "tokenizer probe")
 def tokenizer_loses_text(facts: ArtifactFacts) -> Found:
-    """The tokenizer that made the rows does not give text back, although its own tokenizer.json does.
+    """The tokenizer that made the rows does not decode text back to itself, although its own tokenizer.json does.
 
-    Why: Silent: the model is trained on text without spaces or line ends. transformers 5.12 loads DeepSeek-V3's files
-        as a class that does this, for Megatron-Bridge too.
+    Why: Silent: the model is trained on text without spaces or line ends. transformers 5.12 loads DeepSeek-V3's
+        tokenizer as a class that does this, also inside Megatron-Bridge.
     Bad: a tokenizer that decodes its own encoding of "Hello world" to "Helloworld".
     Good: a tokenizer that decodes its own encoding of "Hello world" to "Hello world".
     Fix: Set tokenizer.loader to tokenizer_json, or use another version of transformers, and build again.
@@ -71,21 +71,21 @@ def tokenizer_loses_text(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP320", WARNING, "PSB320")
 def sequence_in_two_splits(facts: ArtifactFacts) -> Found:
-    """The same sequence lies in two splits.
+    """The same sequence is in two splits.
 
     Why: Silent: the validation loss is measured on training data.
     Bad: input_ids [11, 12, 2] in training and in validation. Good: input_ids [11, 12, 2] in training only.
     Fix: Set data.deduplicate to exact, or deduplicate the inputs before they are split, and build again.
     """
     if len(facts.require_truths()) < 2:
-        raise CannotJudgeError("there is only one split with rows")
+        raise CannotJudgeError("only one split has rows")
     for shared in facts.shared:
         yield wrong(shared.where, shared.found, f"none of them in {shared.other}")
 
 
 @artifact_rule("BP321", ERROR, "PSB321")
 def pack_size_overflows_int32(facts: ArtifactFacts) -> Found:
-    """packed_sequence_size does not fit the host's cu_seqlens, which are int32, or holds no token.
+    """packed_sequence_size is less than 1, or too large for the host's int32 cu_seqlens.
 
     Why: Crash at the first collate: overflow.
     Bad: packed_sequence_size 2147483648. Good: packed_sequence_size 8192.
@@ -98,9 +98,9 @@ def pack_size_overflows_int32(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP347", ERROR, "megatron-bridge 0.6.2, data/builders/gpt_sft.py")
 def split_name_unknown(facts: ArtifactFacts) -> Found:
-    """A split of the manifest is neither training nor validation, or is there twice.
+    """A split of the manifest is neither training nor validation, or is listed twice.
 
-    Why: Silent: the host has no place for it, so it is never read.
+    Why: Silent: the host looks for these two names only, so the split is never read.
     Bad: a split named train. Good: a split named training.
     Fix: Build again; splits are named training and validation.
     """
@@ -115,12 +115,12 @@ def split_name_unknown(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP350", ERROR, "PSB212")
 def shard_in_wrong_folder(facts: ArtifactFacts) -> Found:
-    """A split lists a shard that does not lie in its own folder, or has a name that the host does not look for.
+    """A split lists a shard that is outside its own folder, or whose file name the host does not look for.
 
     Why: Silent: the host reads folders, so validation rows are trained, or training rows are left out.
     Bad: the split validation lists training/shard-00000-of-00001.idx.parquet; training/deeper/shard.idx.parquet.
     Good: the split validation lists validation/shard-00000-of-00001.idx.parquet.
-    Fix: Build again; shards lie in the folder of their split.
+    Fix: Build again; a build writes each shard into the folder of its split.
     """
     for split in facts.require_manifest().splits:
         for shard in split.shards:
@@ -131,11 +131,11 @@ def shard_in_wrong_folder(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP348", ERROR, "bridgepack manifest")
 def statistics_differ(facts: ArtifactFacts) -> Found:
-    """A statistic of the manifest is not what the rows hold.
+    """A statistic of the manifest does not match the rows.
 
     Why: Silent: step counts, batch sizes and the host's metadata are derived from it.
     Bad: num_trained_tokens 5, the masks hold 4 ones. Good: num_trained_tokens 4, the masks hold 4 ones.
-    Fix: Build again; where the checksums hold, report it as a bug of bridgepack.
+    Fix: Build again; if the checksums match, report a bug of bridgepack.
     """
     manifest = facts.require_manifest()
     for truth in facts.require_complete_truths():
@@ -155,11 +155,11 @@ def statistics_differ(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP349", ERROR, "bridgepack manifest")
 def drops_not_balanced(facts: ArtifactFacts) -> Found:
-    """Rows of the inputs are not rows read, or these are not sequences plus drops; or a count cannot be.
+    """The counts do not add up: input rows must equal rows read, and rows read must equal sequences plus drops.
 
     Why: Silent: examples were lost or repeated without a reason in the ledger.
     Bad: 10 rows read, 7 sequences, 2 drops. Good: 10 rows read, 7 sequences, 3 drops.
-    Fix: Build again; report it as a bug of bridgepack where it stays.
+    Fix: Build again; if it happens again, report a bug of bridgepack.
     """
     manifest = facts.require_manifest()
     yield from _unbalanced_inputs(manifest)
@@ -187,7 +187,7 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP351", ERROR, "bridgepack manifest")
 def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
-    """A value of the manifest is none that a build writes, or not what its recipe says.
+    """A value of the manifest is impossible, or differs from the recipe in the same manifest.
 
     Why: Silent: rows are judged against it, so a wrong or missing value lets wrong rows pass.
     Bad: pad_seq_to_mult 4, the recipe resolved to 8; a tokenizer without eos_token_id; an empty fingerprint.
@@ -204,11 +204,11 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
     expected = fingerprint_of_manifest(manifest) if is_ours else fingerprint
     for field, is_right, found, allowed in (
         ("fingerprint", _SHA256.fullmatch(fingerprint), fingerprint, "a sha256, 64 hexadecimal digits"),
-        ("fingerprint", expected == fingerprint, fingerprint, f"{expected}, of what it says"),
+        ("fingerprint", expected == fingerprint, fingerprint, f"{expected}, computed from the manifest"),
         ("pad_seq_to_mult", manifest.pad_seq_to_mult >= 1, manifest.pad_seq_to_mult, "at least 1"),
         _same("pad_seq_to_mult", manifest.pad_seq_to_mult, multiple.get("value"), "to which the recipe resolved"),
         _same("packed_sequence_size", size, packing.get("packed_sequence_size"), "as in its recipe"),
-        ("tokenizer.vocab_size", limit > 0, vocab_size, "a number of token ids"),
+        ("tokenizer.vocab_size", limit > 0, vocab_size, "the number of token ids, at least 1"),
         ("tokenizer.eos_token_id", type(eos) is int and 0 <= eos < limit, eos, "an id of the vocabulary"),
     ):
         if not is_right:
@@ -216,12 +216,12 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
 
 
 def _same(field: str, value: int, stated: Any, whose: str) -> tuple[str, bool, int, str]:
-    """Return whether a value is what another place of the manifest states, if it does."""
+    """Return (field, is right, value, allowed); right if the manifest's other place has the same value or none."""
     return field, stated in (None, value), value, f"{stated}, {whose}"
 
 
 def _unbalanced_inputs(manifest: Manifest) -> Found:
-    """Yield where the input files have not as many rows as were read; splits share them where a fraction is set."""
+    """Yield input files whose rows are not the rows read; with validation_fraction the splits share files."""
     is_shared = bool(section(manifest.recipe, "data").get("validation_fraction"))
     groups = [manifest.splits] if is_shared else [(split,) for split in manifest.splits]
     for group in groups:
@@ -233,9 +233,9 @@ def _unbalanced_inputs(manifest: Manifest) -> Found:
 
 
 def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Found:
-    """Yield where the buckets cannot hold as many tokens as there are, or the longest sequence is not in the last.
+    """Yield a finding if the buckets cannot hold the split's tokens, or the longest sequence is not in the last bucket.
 
-    Buckets count logical lengths, which alignment makes longer by less than the multiple.
+    Buckets count logical lengths; alignment adds less than pad_seq_to_mult tokens to each.
     """
     histogram = [(bound, count) for bound, count in split.statistics.length_histogram if count]
     bounds = [bound for bound, _ in split.statistics.length_histogram]
@@ -253,7 +253,7 @@ def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Found:
 
 
 def _claims_of_sources(split: SplitRecord) -> Iterator[tuple[str, int, int]]:
-    """Yield (name, claimed, actual) of what the sources have together."""
+    """Yield (name, sum over the sources, value of the split)."""
     for name in ("num_rows_in", "num_sequences", "num_repeated", "num_tokens", "num_trained_tokens"):
         if split.sources:
             claimed = sum(getattr(source, name) for source in split.sources)
@@ -261,7 +261,7 @@ def _claims_of_sources(split: SplitRecord) -> Iterator[tuple[str, int, int]]:
 
 
 def _claims(statistics: SplitStatistics, truth: SplitTruth) -> Iterator[tuple[str, int, int]]:
-    """Yield (name, claimed, actual)."""
+    """Yield (name, value in the manifest, value from the rows)."""
     num_tokens = statistics.num_tokens + statistics.num_alignment_tokens
     yield "num_packs", statistics.num_packs, truth.num_rows
     yield "num_sequences", statistics.num_sequences, truth.num_sequences

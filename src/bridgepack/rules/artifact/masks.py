@@ -1,4 +1,4 @@
-"""Rules on the loss mask: its values and its alignment, row by row, and what it trains over a whole split."""
+"""Rules on the loss mask: its values and alignment row by row, and the tokens it trains over a whole split."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, row_rule, wrong
 
-#: Fewest trained runs from which the alignment of a mask is inferred.
+#: Minimum trained runs to infer the alignment of a mask from.
 MIN_RUNS = 8
-#: Share of runs whose token is the same, 0-1: above the first it is a prompt's end, below the second it is not.
+#: Share of runs with the same token, 0-1: above the first it is the end of a prompt, below the second it is not.
 CONSTANT_FRACTION = 0.9
 VARIED_FRACTION = 0.5
-#: Share of a split's sequences with one repeated last token from which that token is taken for padding.
+#: Share of a split's sequences, 0-1, that must end with the same repeated token for it to count as padding.
 PADDING_FRACTION = 0.01
 
 
@@ -36,7 +36,7 @@ def loss_mask_not_shifted(rows: Rows) -> Offenders | None:
     """The mask at the last stored token of a sequence is not 0.
 
     Why: Silent: masks are stored rolled left by one, as labels are; without the roll the first token of every answer
-        is not trained and the token after its end is.
+        is not trained, and the token after its end is.
     Bad: input_ids [11, 12, 2], loss_mask [0, 1, 1]. Good: input_ids [11, 12, 2], loss_mask [1, 1, 0].
     Fix: Roll the mask inside each sequence: mask[1:] + [0].
     """
@@ -61,7 +61,7 @@ def padding_trained(rows: Rows) -> Offenders | None:
 
 @row_rule("BP318", WARNING, "PSB318")
 def row_without_trained_token(rows: Rows) -> Offenders | None:
-    """No token of a row is trained, EOS inputs not counted.
+    """No token of a row is trained (EOS inputs do not count).
 
     Why: Silent: the row costs a full forward and adds nothing; a whole step of such rows logs a loss of 0 or NaN.
     Bad: input_ids [11, 12, 2], loss_mask [0, 0, 0]. Good: input_ids [11, 12, 2], loss_mask [0, 1, 0].
@@ -73,9 +73,9 @@ def row_without_trained_token(rows: Rows) -> Offenders | None:
 
 @row_rule("BP319", WARNING, "PSB319")
 def sequence_without_trained_token(rows: Rows) -> Offenders | None:
-    """No token of a sequence is trained, EOS inputs not counted, though its row trains others.
+    """No token of a sequence is trained (EOS inputs do not count), while other sequences of its row are.
 
-    Why: Silent: pure waste; often the answer was cut off.
+    Why: Silent: the sequence costs compute and trains nothing; often its answer was cut off.
     Bad: loss_mask [1, 0, 0, 0], seq_start_id [0, 2]. Good: loss_mask [1, 0, 1, 0], seq_start_id [0, 2].
     Fix: Drop sequences without a trained token before packing.
     """
@@ -86,11 +86,11 @@ def sequence_without_trained_token(rows: Rows) -> Offenders | None:
 
 @artifact_rule("BP332", WARNING, "PSB309")
 def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Found:
-    """Trained runs begin right after a token that is nearly always the same, and they end on EOS.
+    """Trained runs begin right after a token that is nearly always the same, and end on EOS.
 
-    Prompts end with the same token nearly always, e.g. the newline after `assistant`. In a label-aligned mask a run
-    begins on it, because its label is the answer's first token, and ends one before EOS, whose label is EOS. In a mask
-    that was not rolled a run begins on the answer's first token and ends on EOS.
+    Prompts nearly always end with the same token, e.g. the newline after `assistant`. In a label-aligned mask a run
+    begins on that token, because its label is the answer's first token, and ends one token before EOS. In a mask
+    that was not rolled, a run begins on the answer's first token and ends on EOS.
 
     Why: Silent: the first token of every answer is not trained.
     Bad: eight sequences such as input_ids [11, 9, 31, 2, 5], loss_mask [0, 0, 1, 1, 0]: runs begin after 9.
@@ -114,14 +114,14 @@ def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Found:
 def loss_mask_trains_everything(facts: ArtifactFacts) -> Found:
     """Every sequence of a split trains all its labels, prompts included.
 
-    Why: Silent: old versions of the host give masks of ones without `{% generation %}` blocks, and prompts are learnt.
+    Why: Silent: the model learns prompts. Old hosts give masks of ones for templates without `{% generation %}` blocks.
     Bad: loss_mask [1, 1, 1, 0] in every sequence of 4 stored tokens.
-    Good: loss_mask [0, 1, 1, 0] where the first label belongs to the prompt.
-    Fix: Mask the prompts, or set preprocessing.loss_mode to full where everything is meant to be trained.
+    Good: loss_mask [0, 1, 1, 0] if the first label belongs to the prompt.
+    Fix: Mask the prompts, or set preprocessing.loss_mode to full if everything should be trained.
     """
     truths = facts.require_truths()
     if facts.context.loss_mode == "full":
-        raise CannotJudgeError("loss_mode is full: everything is meant to be trained")
+        raise CannotJudgeError("loss_mode is full: every label is trained on purpose")
     for truth in truths:
         if truth.num_fully_trained == truth.num_sequences:
             yield wrong(truth.split, f"all {truth.num_sequences} sequences train every label", "prompts with mask 0")
@@ -150,8 +150,8 @@ def padding_not_eos(facts: ArtifactFacts) -> Found:
 def end_of_turn_never_trained(facts: ArtifactFacts) -> Found:
     """No trained label of a split is EOS.
 
-    Where the manifest says that answers end with another token, e.g. `<|eot_id|>`, EOS is not expected: the rule is
-    skipped, and `end-of-turn-not-trained` judges.
+    If the manifest says that answers end with another token, e.g. `<|eot_id|>`, this rule is skipped and
+    `end-of-turn-not-trained` judges.
 
     Why: Silent: the model never learns to stop, unless its turns end with another token.
     Bad: input_ids [11, 12, 2], loss_mask [1, 0, 0], EOS 2. Good: input_ids [11, 12, 2], loss_mask [1, 1, 0], EOS 2.

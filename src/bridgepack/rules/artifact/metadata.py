@@ -1,6 +1,6 @@
-"""Rules on the host's metadata file, against the rows that were streamed.
+"""Rules that compare the host's metadata file with the rows of the shards.
 
-The host reads three values, each over all entries: max(max_samples_per_bin), max(dataset_max_seqlen) and
+The host reads three values over all entries: max(max_samples_per_bin), max(dataset_max_seqlen) and
 min(min_packed_seqlen). Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn).
 """
 
@@ -24,7 +24,7 @@ _SHAPE = "one JSON list, an object per split"
 def metadata_missing(facts: ArtifactFacts) -> Found:
     """The artifact has no metadata file.
 
-    Why: Crash at start, with pad_cu_seqlens: a metadata json file is required. Without it the host does not look.
+    Why: Crash at start with pad_cu_seqlens, which needs the file. Without pad_cu_seqlens the host does not read it.
     Bad: a manifest and shards only. Good: a manifest, shards and bridge_metadata.json.
     Fix: Copy the artifact again, completely, or build it again.
     """
@@ -35,7 +35,7 @@ def metadata_missing(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP403", ERROR, "PSB403")
 def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Found:
-    """The metadata file is no JSON list of objects.
+    """The metadata file is not a JSON list of objects.
 
     Why: Crash at start or at the first collate: JSONDecodeError, TypeError, or max() of an empty sequence.
     Bad: an object at the top, one object per line, or []. Good: [{...training...}, {...validation...}].
@@ -48,7 +48,7 @@ def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP404", ERROR, "PSB404")
 def metadata_key_missing(facts: ArtifactFacts) -> Found:
-    """An entry lacks a value that the host reads, or it is no integer.
+    """A value that the host reads is missing in an entry, or is not an integer.
 
     Why: Crash at the first collate with pad_cu_seqlens: KeyError.
     Bad: [{"max_samples_per_bin": 2, "dataset_max_seqlen": 3}].
@@ -66,7 +66,7 @@ def metadata_key_missing(facts: ArtifactFacts) -> Found:
 def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
     """A row has more sequences than the metadata's largest max_samples_per_bin.
 
-    Why: Silent, with pad_cu_seqlens: cu_seqlens get another shape for this row, and CUDA graphs replay a stale one.
+    Why: Silent, with pad_cu_seqlens: cu_seqlens of this row have another shape, and CUDA graphs replay a stale one.
     Bad: max_samples_per_bin 1, a row of 2 sequences. Good: max_samples_per_bin 2, a row of 2 sequences.
     Fix: Build again, or take max_samples_per_bin from the rows.
     """
@@ -77,7 +77,7 @@ def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
 def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
     """A sequence is longer, in runtime tokens, than the metadata's largest dataset_max_seqlen.
 
-    Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small; wrong results or an
+    Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small: wrong results or an
         illegal memory access.
     Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
     Good: dataset_max_seqlen 3, a sequence of 3 runtime tokens.
@@ -90,7 +90,7 @@ def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
 def metadata_min_width_too_large(facts: ArtifactFacts) -> Found:
     """A row is narrower, in runtime tokens, than the metadata's smallest min_packed_seqlen.
 
-    Why: Silent, with pad_cu_seqlens: the padding at the row's end is longer than the max_seqlen the kernel is told.
+    Why: Silent, with pad_cu_seqlens: the padding at the row's end is longer than the max_seqlen that the kernel gets.
     Bad: min_packed_seqlen 6, a row of 5 runtime tokens. Good: min_packed_seqlen 5, a row of 5 runtime tokens.
     Fix: Build again, or take min_packed_seqlen from the rows.
     """
@@ -117,7 +117,7 @@ def metadata_has_stale_entries(facts: ArtifactFacts) -> Found:
 def metadata_entry_missing(facts: ArtifactFacts) -> Found:
     """The metadata has fewer entries than the artifact has splits.
 
-    Why: Silent, with pad_cu_seqlens: rows of the other split get other shapes.
+    Why: Silent, with pad_cu_seqlens: the shapes of the other split's rows differ.
     Bad: one entry, two splits. Good: two entries, two splits.
     Fix: Build again; there is one entry per split.
     """
@@ -142,16 +142,16 @@ def metadata_pack_size_differs(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP412", WARNING, "PSB411")
 def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
-    """A bound of a split's entry is wider than its rows need, or its factor or efficiency is not theirs.
+    """A bound of a split's entry is wider than its rows need, or its packing_factor or packing_efficiency is wrong.
 
-    Why: Slow, with pad_cu_seqlens: bounds that are too wide cost time and memory; factor and efficiency mislead.
+    Why: Slow, with pad_cu_seqlens: too wide bounds cost time and memory; a wrong factor or efficiency misleads.
     Bad: dataset_max_seqlen 100, longest sequence 3 runtime tokens.
     Good: dataset_max_seqlen 3, longest sequence 3 runtime tokens.
     Fix: Build again, or take the values from the rows.
     """
     entries, splits = _entries(facts), list(facts.shards)
     if len(entries) != len(splits):
-        raise CannotJudgeError("the metadata has not one entry per split")
+        raise CannotJudgeError("the metadata does not have one entry per split")
     size = known(facts.context.packed_sequence_size, "packed_sequence_size")
     if size < 1:
         raise CannotJudgeError("packed_sequence_size is less than 1 (BP321)")
@@ -165,7 +165,7 @@ def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
 
 
 def _expected(truth: SplitTruth, size: int) -> Mapping[str, float]:
-    """Return an entry's values as the host computes them, but for pack_size.
+    """Return an entry's values, without pack_size, as the host computes them.
 
     Source: megatron-bridge 0.6.2, data/packing/algorithms.py (create_packing_strategy).
     """
@@ -179,7 +179,7 @@ def _expected(truth: SplitTruth, size: int) -> Mapping[str, float]:
 
 
 def _misleads(entry: Mapping[str, Any], key: str, actual: float, *, is_ours: bool) -> bool:
-    """Return whether a value is off; bounds that are too narrow, or no integers, are other rules' findings."""
+    """Return whether a value is wrong; other rules report bounds that are too narrow or not integers."""
     claimed = entry.get(key)
     if isinstance(claimed, bool) or not isinstance(claimed, int | float):
         return key not in REQUIRED_KEYS and (is_ours or key in entry)
@@ -189,7 +189,7 @@ def _misleads(entry: Mapping[str, Any], key: str, actual: float, *, is_ours: boo
 
 
 def _problem(facts: ArtifactFacts) -> str | None:
-    """Return why the file is no list of objects; None where it is one."""
+    """Return why the file is not a list of objects, or None if it is one."""
     metadata = facts.metadata
     if not metadata.exists:
         raise CannotJudgeError("the metadata file is missing")
@@ -203,7 +203,7 @@ def _problem(facts: ArtifactFacts) -> str | None:
 
 def _entries(facts: ArtifactFacts) -> list[Mapping[str, Any]]:
     if _problem(facts) is not None:
-        raise CannotJudgeError("the metadata file is no list of objects (BP403)")
+        raise CannotJudgeError("the metadata file is not a list of objects (BP403)")
     entries: list[Mapping[str, Any]] = facts.metadata.content
     return entries
 

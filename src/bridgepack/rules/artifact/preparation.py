@@ -1,4 +1,4 @@
-"""Rules on how an artifact was made, from its manifest: what was dropped, cut or lost, and what the template does."""
+"""Rules on how an artifact was built, from its manifest: rows dropped, cut or changed, and what the template does."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,9 +9,9 @@ from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
 
 _PER_ROW = "executed, with each row at build time"
-#: Fewest input rows of which a share of cut rows says something.
+#: Minimum input rows for a share of cut rows to be meaningful.
 MIN_ROWS = 100
-#: Share of a split's input rows, 0-1, from which cut rows are reported, and above which dropped ones are.
+#: Share of a split's input rows, 0-1: dropped rows are reported above it, cut rows from it on.
 DROPPED_FRACTION = 0.01
 CUT_FRACTION = 0.01
 CUT_CHATS_FRACTION = 0.05
@@ -20,29 +20,29 @@ MOST_DROPPED_FRACTION = 0.2
 
 _OVER_LONG = (DropReason.OVER_LONG, DropReason.TRUNCATED_NO_TRAINED_TOKEN)
 _NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.CONTROL_TOKENS_IN_TEXT)
-#: Rows that the recipe asks to leave out are no fault of theirs.
+#: Reasons for drops, without those that the recipe asks for.
 _FAULTS = tuple(reason for reason in DropReason if reason not in (DropReason.NOT_SAMPLED, DropReason.DUPLICATE))
 _REFUSED = tuple(reason for reason in _FAULTS if reason not in (*_OVER_LONG, *_NO_MASK))
 
-#: What mends the most frequent reasons of drops.
-_CURE = "the drop ledger has every row; correct the data or the recipe"
+#: Drop reason -> what to do about it.
+_CURE = "correct the data or the recipe; the drop ledger lists every dropped row"
 _CURES: Mapping[str, str] = {
-    DropReason.MISSING_FIELD: "set the columns in preprocessing to those that the data has",
+    DropReason.MISSING_FIELD: "set the columns in preprocessing to columns of the data",
     DropReason.UNKNOWN_ROLE: "name the role in data.role_aliases",
-    DropReason.TEMPLATE_ERROR: "set preprocessing.null_content to empty where content is null, or another template",
-    DropReason.CONTROL_TOKENS_IN_TEXT: "clean the texts",
-    DropReason.LOST_CONTENT: "mend what the example names, or set preprocessing.on_lost_content to keep",
-    DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or another template",
+    DropReason.TEMPLATE_ERROR: "set preprocessing.null_content to empty if content is null, or use another template",
+    DropReason.CONTROL_TOKENS_IN_TEXT: "remove the control tokens from the texts",
+    DropReason.LOST_CONTENT: "fix the data or the template, or set preprocessing.on_lost_content to keep",
+    DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or use another template",
     DropReason.OVER_LONG: "raise packing.max_sequence_length, or set preprocessing.over_long to truncate or split",
-    DropReason.NO_TRAINED_TOKEN: "look whether the rows have answers",
+    DropReason.NO_TRAINED_TOKEN: "check that the rows have answers",
 }
 
 
 @artifact_rule("BP508", WARNING, "PSB508; bridge/data/datasets/utils.py:957", noticed="dataset build", evidence=READ)
 def many_chats_without_mask(facts: ArtifactFacts) -> Found:
-    """More than 1% of a split's rows were dropped because it cannot be told what the assistant wrote.
+    """More than 1% of a split's rows were dropped because their assistant tokens are unknown.
 
-    Why: Silent here: their answers are missing. The host's own preparation stops at the first such row.
+    Why: Silent here: their answers are missing. The host's own data preparation fails at the first such row.
     Bad: 110 rows read, 10 dropped as no_assistant_mask. Good: 100 rows read, none dropped.
     Fix: Give the chat template `{% generation %}` blocks, or set preprocessing.assistant_markers.
     """
@@ -64,7 +64,7 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP511", WARNING, "PSB511; bridge/data/sft_processing.py:445", noticed="never", evidence=READ)
 def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
-    """At least 1% of a split's sequences were cut, and EOS was put after completions that lost their end.
+    """At least 1% of a split's sequences were cut, and EOS was added after completions that lost their end.
 
     Why: Silent: the model learns to stop in mid-sentence.
     Bad: 20 of 100 sequences cut, add_eos true, ends_cut_completions true.
@@ -74,12 +74,12 @@ def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
     preprocessing = _prompt_completion(facts)
     if preprocessing.get("add_eos") is False or preprocessing.get("ends_cut_completions") is False:
         return ()
-    return _shares(facts, _num_cut, CUT_FRACTION, "cut sequences end with EOS all the same")
+    return _shares(facts, _num_cut, CUT_FRACTION, "cut sequences that end with EOS")
 
 
 @artifact_rule("BP514", WARNING, "PSB514; bridge/data/sft_processing.py:94", noticed="never", evidence=READ)
 def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
-    """At least 1% of a split's sequences were cut, first of all the end of the prompt, where the question often is.
+    """At least 1% of a split's sequences were cut at the end of the prompt, where the question often is.
 
     Why: Silent: the model is trained to answer questions that it does not see.
     Bad: 20 of 100 sequences cut, truncation_method right. Good: 20 of 100 sequences cut, truncation_method left.
@@ -92,12 +92,12 @@ def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP519", WARNING, "PSB518, PSB519; bridge/data/sft_processing.py:177", noticed="dataset build")
 def many_rows_refused(facts: ArtifactFacts) -> Found:
-    """More than 1% of a split's rows were dropped because they are not what the recipe says they are.
+    """More than 1% of a split's rows were dropped because they do not match the recipe.
 
-    Why: Silent here: part of the data is missing. The host's own preparation stops at the first such row: a missing
-        column, two schemas at once, fewer than two tokens.
+    Why: Silent here: part of the data is missing. The host's own data preparation fails at the first such row, e.g. a
+        row with a missing column, with two schemas, or with fewer than two tokens.
     Bad: 110 rows read, 10 dropped as missing_field. Good: 100 rows read, none dropped.
-    Fix: Look at the drop ledger; correct the recipe's columns or the data, and build again.
+    Fix: Read the drop ledger; correct the recipe's columns or the data, and build again.
     Evidence: read in the source.
     """
     return _dropped(facts, _REFUSED, DROPPED_FRACTION, "that could not be used")
@@ -105,26 +105,26 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP543", ERROR, "bridgepack manifest", noticed="never", evidence=READ)
 def most_rows_dropped(facts: ArtifactFacts) -> Found:
-    """More than 20% of a split's rows were dropped, for whatever reasons but that they are duplicates.
+    """More than 20% of a split's rows were dropped (duplicates do not count).
 
-    Why: Silent here: a large part of the data is missing, most often because the recipe's columns are not the data's.
+    Why: Silent here: a large part of the data is missing, most often because the recipe names the wrong columns.
     Bad: 4 rows read, 1 dropped as missing_field. Good: 4 rows read, none dropped.
-    Fix: As the finding says for the most frequent reason; the drop ledger has every row.
+    Fix: Do what the finding says for the most frequent reason; the drop ledger lists every dropped row.
     """
     return _dropped(facts, _FAULTS, MOST_DROPPED_FRACTION, "dropped")
 
 
 @artifact_rule("BP537", WARNING, "tokenizer probe", noticed="never")
 def template_drops_tool_names(facts: ArtifactFacts) -> Found:
-    """The chat template writes tool calls with their arguments and without the function's name.
+    """The chat template writes the arguments of a tool call without the function's name.
 
-    Why: Silent: the model learns to call tools without saying which. Templates that write a call's id in place of its
-        name, as Kimi K2's does, need ids such as `functions.lookup:0`.
+    Why: Silent: the model learns to call tools without naming them. Templates that write a call's id instead of its
+        name, such as Kimi K2's, need ids like `functions.lookup:0`.
     Bad: a template that renders a call of `lookup` with id `call00001` as `<|tool_call_begin|>call00001`.
     Good: a template that renders it as `<|tool_call_begin|>lookup`.
-    Fix: Put the name into the ids of the calls, or set tokenizer.chat_template to one that writes it. Without tool
-        calls in the data this does not matter.
-    Evidence: executed, with a probe conversation at build time.
+    Fix: Put the name into the ids of the calls, or set tokenizer.chat_template to a template that writes the name.
+        Ignore this finding if the data has no tool calls.
+    Evidence: executed with a probe conversation at build time.
     """
     if known(facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"):
         yield wrong(MANIFEST_FILE, "tokenizer.drops_tool_names is true", "false")
@@ -132,45 +132,45 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP540", ERROR, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def content_lost_in_render(facts: ArtifactFacts) -> Found:
-    """The chat template does not write something that rows have, or writes it in a form that nobody meant.
+    """The chat template leaves out content of the rows, or writes it in an unintended form.
 
-    Why: Silent: tool calls, results, schemas or whole turns are missing, or the model learns to write `None`, lists as
-        Python shows them, or arguments as JSON within JSON text. The tokens are Megatron-Bridge's all the same.
+    Why: Silent: tool calls, results, schemas or whole turns are missing, or the model learns to write `None`, Python
+        list syntax, or arguments as JSON inside JSON strings. Megatron-Bridge would produce the same tokens.
     Bad: lost_content has 3 for tool_call. Good: lost_content is empty.
-    Fix: As the finding says; or set preprocessing.on_lost_content to drop, and build again.
+    Fix: Do what the finding says, or set preprocessing.on_lost_content to drop; then build again.
     """
     return _lost(facts, [kind for kind in LostKind if kind not in TOLERATED_LOSSES])
 
 
 @artifact_rule("BP541", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def thoughts_lost_in_render(facts: ArtifactFacts) -> Found:
-    """The chat template leaves out thoughts of answers to the last user turn.
+    """The chat template leaves out the reasoning in answers to the last user turn.
 
-    Why: Silent: rows have thoughts that are never trained. Those of earlier answers, left out on purpose, do not count.
+    Why: Silent: the reasoning is never trained. Reasoning of earlier answers, left out on purpose, does not count.
     Bad: lost_content has 3 for reasoning. Good: lost_content is empty.
-    Fix: Set tokenizer.chat_template to a template that reads the column, or put thoughts into the content.
+    Fix: Set tokenizer.chat_template to a template that reads the column, or put the reasoning into the content.
     """
     return _lost(facts, [LostKind.REASONING])
 
 
 @artifact_rule("BP542", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def assistant_text_holds_turns(facts: ArtifactFacts) -> Found:
-    """The text of assistant turns holds control tokens of the chat template, which begin and end turns.
+    """The text of assistant turns contains control tokens of the chat template that begin or end a turn.
 
-    Why: Silent: the model learns to end its turn and to write the user's.
+    Why: Silent: the model learns to end its turn and to write the user's turn.
     Bad: lost_content has 3 for injected_turn. Good: lost_content is empty.
-    Fix: Clean the texts, or set preprocessing.control_tokens to drop, and build again.
+    Fix: Remove the control tokens from the texts, or set preprocessing.control_tokens to drop; then build again.
     """
     return _lost(facts, [LostKind.INJECTED_TURN])
 
 
 @artifact_rule("BP545", WARNING, "bridgepack manifest", noticed="never", evidence=READ)
 def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
-    """The chat template writes today's date, and the recipe does not say which day that is.
+    """The chat template writes today's date, and the recipe does not set a date.
 
-    Why: Silent: every row has the day of the build, and the same recipe gives other rows tomorrow.
+    Why: Silent: every row has the day of the build, so the same recipe gives different rows tomorrow.
     Bad: tokenizer.template_date is 2025-06-30 in the manifest and null in its recipe. Good: it is 2025-06-30 in both.
-    Fix: Set tokenizer.template_date, or the template's own variable for it in tokenizer.chat_template_kwargs.
+    Fix: Set tokenizer.template_date, or the template's date variable in tokenizer.chat_template_kwargs.
     """
     manifest = facts.require_manifest()
     day, given = manifest.tokenizer.get("template_date"), section(manifest.recipe, "tokenizer")
@@ -181,9 +181,9 @@ def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP546", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def row_settings_not_read(facts: ArtifactFacts) -> Found:
-    """Rows say which of their answers are not trained, or give variables of the template, and the recipe reads neither.
+    """Rows have message weights or template variables that the recipe does not read.
 
-    Why: Silent: answers with `weight: 0` or `train: false` are trained, variables are missing; the host reads neither.
+    Why: Silent: answers with `weight: 0` or `train: false` are trained, and the template's variables are not set.
     Bad: lost_content has 3 for weight. Good: lost_content is empty.
     Fix: Set preprocessing.message_weights to mask, or preprocessing.chat_template_kwargs_column, and build again.
     """
@@ -192,11 +192,11 @@ def row_settings_not_read(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP547", WARNING, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
 def nothing_of_thoughts_masked(facts: ArtifactFacts) -> Found:
-    """The recipe takes the loss off thoughts, and no row's text has a marker of thoughts.
+    """The recipe masks reasoning, but no row's text has a reasoning marker.
 
-    Why: Silent: the rows have no thoughts, or the template writes them between unknown markers, and they are trained.
+    Why: Silent: the rows have no reasoning, or the template writes it between unknown markers and it is trained.
     Bad: lost_content has 2 for no_reasoning, 2 sequences. Good: lost_content has 1 for no_reasoning, 2 sequences.
-    Fix: Set tokenizer.chat_template to one with known markers of thoughts, or preprocessing.reasoning_loss to keep.
+    Fix: Set tokenizer.chat_template to one with known reasoning markers, or preprocessing.reasoning_loss to keep.
     """
     for split in facts.require_manifest().splits:
         if 0 < _num_made(split) <= split.lost_content.get(LostKind.NO_REASONING, 0):
@@ -204,7 +204,7 @@ def nothing_of_thoughts_masked(facts: ArtifactFacts) -> Found:
 
 
 def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequence[SplitRecord] | None = None) -> Found:
-    """Yield the kinds of losses that splits have, each with its first example and what mends it."""
+    """Yield a finding per split and kind of lost content, with its first example and what to do."""
     for split in facts.require_manifest().splits if splits is None else splits:
         for kind in kinds:
             count = split.lost_content.get(kind, 0)
@@ -216,15 +216,15 @@ def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequence[Spli
 
 
 def _num_made(split: SplitRecord) -> int:
-    """Return the rows that became sequences, those that the mixture left out among them."""
+    """Return the number of rows that became sequences, including those that the mixture did not sample."""
     return split.statistics.num_rows_packed + split.drops.get(DropReason.NOT_SAMPLED, 0)
 
 
 def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:
-    """Return the recipe's preprocessing; raises `CannotJudgeError` where rows are no prompts with completions."""
+    """Return the recipe's preprocessing; raises `CannotJudgeError` unless the rows are prompts with completions."""
     preprocessing = section(facts.require_manifest().recipe, "preprocessing")
     if preprocessing.get("kind") != "prompt_completion":
-        raise CannotJudgeError("the rows were not made of prompts and completions")
+        raise CannotJudgeError("the rows were not built from prompts and completions")
     return preprocessing
 
 
@@ -233,7 +233,7 @@ def _num_dropped(split: SplitRecord, reasons: Sequence[DropReason]) -> int:
 
 
 def _num_cut_alone(split: SplitRecord) -> int:
-    """Return over-long rows, dropped or cut; 0 where so many are dropped that these are reported anyhow."""
+    """Return the number of over-long rows, dropped or cut; 0 if the dropped ones alone are already reported."""
     num_dropped = _num_dropped(split, _OVER_LONG)
     return 0 if num_dropped > DROPPED_FRACTION * split.statistics.num_rows_in else num_dropped + _num_cut(split)
 
@@ -251,7 +251,7 @@ def _shares(facts: ArtifactFacts, count: Callable[[SplitRecord], int], limit: fl
 
 
 def _dropped(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, what: str) -> Found:
-    """Yield splits that lost such a share of their rows for some reasons, with the most frequent, and what mends it."""
+    """Yield a finding per split that dropped more than `limit` of its rows, with the most frequent reason and a fix."""
     for split in facts.require_manifest().splits:
         num_rows, num_all = _num_dropped(split, reasons), split.statistics.num_rows_in
         if num_rows <= limit * num_all:

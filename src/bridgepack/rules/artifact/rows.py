@@ -1,4 +1,4 @@
-"""Rules on sound rows: widths, alignment, token ids."""
+"""Rules on rows with valid structure: widths, alignment, token ids."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ MAX_SEQUENCES_PER_ROW = 1024
 def row_wider_than_pack(rows: Rows) -> Offenders | None:
     """A row has more runtime tokens than packed_sequence_size.
 
-    Why: Crash, later, when the row is drawn: the collate fails an assertion without a message, in a DataLoader worker.
+    Why: Crash, later, when the row is read: the collate fails an assertion without a message, in a DataLoader worker.
     Bad: 7 stored tokens in 2 sequences (5 runtime tokens), packed_sequence_size 4.
     Good: 6 stored tokens in 2 sequences (4 runtime tokens), packed_sequence_size 4.
     Fix: Build again with this packed_sequence_size, or raise it together with the model's seq_length.
@@ -29,7 +29,7 @@ def row_wider_than_pack(rows: Rows) -> Offenders | None:
 
 @row_rule("BP331", ERROR, "PSB106")
 def sequence_not_aligned(rows: Rows) -> Offenders | None:
-    """A sequence's physical runtime length is no multiple of pad_seq_to_mult.
+    """A sequence's physical runtime length is not a multiple of pad_seq_to_mult.
 
     Why: Crash or silent: context parallelism cuts each sequence into 2 * CP equal parts; unfused RoPE fails at the
         first step, fused RoPE trains on wrong positions.
@@ -67,7 +67,7 @@ def token_out_of_vocabulary(rows: Rows) -> Offenders | None:
 
 @row_rule("BP312", WARNING, "PSB312")
 def token_in_vocabulary_padding(rows: Rows) -> Offenders | None:
-    """A token id lies beyond the tokenizer's vocabulary, in the padding of the model's embedding.
+    """A token id is beyond the tokenizer's vocabulary, in the padding of the model's embedding.
 
     Why: Silent: these rows of the embedding were never trained.
     Bad: input_ids [11, 101, 2], vocabulary of 100, padded to 128.

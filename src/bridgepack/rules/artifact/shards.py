@@ -1,4 +1,4 @@
-"""Rules on the files of an artifact, Parquet and `.npy`: there, readable, what they hold, the bytes as promised."""
+"""Rules on the files of an artifact, Parquet and `.npy`: present, readable, valid content, bytes as in the manifest."""
 
 from collections import defaultdict
 
@@ -7,15 +7,15 @@ from bridgepack.rules.engine.context import given
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts, element_of, is_usable
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
 
-#: Stored tokens of a row group from which reading one row is slow: four times the best range, 32k to 64k.
+#: Maximum stored tokens of a row group before reading one row is slow: four times the best range, 32k to 64k.
 MAX_ROW_GROUP_TOKENS = 262_144
-#: Shards of a split: each stays open in every DataLoader worker, and 1024 open files is the usual limit.
+#: Maximum shards of a split: each stays open in every DataLoader worker, and 1024 open files is the usual limit.
 MAX_SHARDS = 128
 #: Arrow `list` offsets are int32.
 MAX_LIST_ELEMENTS = 2**31 - 1
-#: Size from which loading a whole file on every rank is a cost to know of.
+#: Maximum file size before loading it whole on every rank is reported.
 MAX_NPY_BYTES = 1 << 30
-#: Packages whose arrays a pickle rebuilds by functions that the host's unpickler refuses.
+#: Packages whose arrays are pickled with functions that the host's unpickler refuses.
 _ARRAY_PACKAGES = ("torch", "numpy")
 
 
@@ -23,10 +23,10 @@ _ARRAY_PACKAGES = ("torch", "numpy")
 def column_missing(facts: ArtifactFacts) -> Found:
     """A shard lacks one of input_ids, loss_mask, seq_start_id.
 
-    Why: Crash at start: the host reads the schema of every shard and refuses.
+    Why: Crash at start: the host checks the schema of every shard.
     Bad: a shard with the columns input_ids and loss_mask.
     Good: a shard with the columns input_ids, loss_mask and seq_start_id.
-    Fix: Write all three columns; masks of ones are no substitute for a missing loss_mask.
+    Fix: Write all three columns; do not replace a missing loss_mask with ones.
     """
     for shard in _readable(facts):
         missing = [name for name in ROW_COLUMNS if name not in shard.columns]
@@ -36,7 +36,7 @@ def column_missing(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP325", ERROR, "PSB307")
 def column_not_integer_list(facts: ArtifactFacts) -> Found:
-    """A column is no list of integers.
+    """A column is not a list of integers.
 
     Why: Crash, later: the host slices a list per row and makes integer tensors of it, in a DataLoader worker.
     Bad: input_ids of type list<element: string>. Good: input_ids of type list<element: int32>.
@@ -64,11 +64,11 @@ def loss_mask_stored_as_float(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP316", WARNING, "PSB316")
 def row_group_too_large(facts: ArtifactFacts) -> Found:
-    """A row group of several rows holds very many tokens.
+    """A row group of several rows holds too many tokens.
 
-    Why: Slow: each row costs reading its whole row group: 18 times as long with 500 rows of 4096 tokens as with 16.
+    Why: Slow: reading one row reads its whole row group: 18 times slower with 500 rows of 4096 tokens than with 16.
     Bad: row groups of 500 rows of 4096 tokens. Good: row groups of 16 rows of 4096 tokens.
-    Fix: Write row groups of 32k to 64k tokens, or of a single row where rows are longer.
+    Fix: Write row groups of 32k to 64k tokens, or of a single row if rows are longer.
     """
     for shard in _readable(facts):
         sizes = zip(shard.row_group_tokens, shard.row_group_rows, strict=True)
@@ -82,7 +82,7 @@ def row_group_too_large(facts: ArtifactFacts) -> Found:
 def list_offsets_overflow(facts: ArtifactFacts) -> Found:
     """A row group holds more list elements than int32 offsets can count.
 
-    Why: Crash at the first read of the group, or a chunked column that the host does not expect.
+    Why: Crash at the first read of the row group, or a chunked column that the host does not expect.
     Bad: a row group of 2**31 tokens of type list<element: int32>.
     Good: a row group of 65536 tokens of type list<element: int32>.
     Fix: Write small row groups and several shards.
@@ -95,7 +95,7 @@ def list_offsets_overflow(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP323", WARNING, "PSB323")
 def too_many_shards(facts: ArtifactFacts) -> Found:
-    """A split has very many shards.
+    """A split has too many shards.
 
     Why: Crash, later: each visited shard stays open in every DataLoader worker: OSError, too many open files.
     Bad: 2000 shards in one split. Good: 64 shards in one split.
@@ -108,9 +108,9 @@ def too_many_shards(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP340", ERROR, "PSB204")
 def shard_missing(facts: ArtifactFacts) -> Found:
-    """A shard is not there.
+    """A shard is missing.
 
-    Why: Silent: a glob or a folder gives the shards that are left; a lone missing file is packed anew from other data.
+    Why: Silent: the host trains on the other shards of a glob or folder; a single missing file it packs again.
     Bad: the manifest lists shards 0 and 1, the folder holds shard 0. Good: the folder holds both.
     Fix: Copy the artifact again, completely, or build it again.
     """
@@ -123,7 +123,7 @@ def shard_missing(facts: ArtifactFacts) -> Found:
 def shard_unreadable(facts: ArtifactFacts) -> Found:
     """A shard cannot be opened, or its rows cannot be read to the end.
 
-    Why: Crash: at start where the footer is damaged, when a row of a damaged row group is drawn otherwise.
+    Why: Crash: at start if the footer is damaged, later if a row group is, when one of its rows is read.
     Bad: a file cut off in the middle; a row that is null. Good: a file that reads to its end.
     Fix: Copy the shard again, or build the artifact again.
     """
@@ -138,7 +138,7 @@ def shard_unreadable(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP342", ERROR, "bridgepack manifest")
 def shard_size_differs(facts: ArtifactFacts) -> Found:
-    """A shard's size is not the manifest's.
+    """A shard's size differs from the manifest.
 
     Why: Crash or silent: the file was cut off or replaced after the artifact was built.
     Bad: 900 bytes, 1000 in the manifest. Good: 1000 bytes, 1000 in the manifest.
@@ -151,9 +151,9 @@ def shard_size_differs(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP343", ERROR, "bridgepack manifest")
 def shard_checksum_differs(facts: ArtifactFacts) -> Found:
-    """A shard's bytes are not the manifest's.
+    """A shard's checksum differs from the manifest.
 
-    Why: Silent: the rows are other rows than those that were built and checked.
+    Why: Silent: the rows are not the rows that were built and checked.
     Bad: sha256 bb..., aa... in the manifest. Good: sha256 aa..., aa... in the manifest.
     Fix: Copy the shard again, or build the artifact again; never edit a shard in place.
     """
@@ -165,7 +165,7 @@ def shard_checksum_differs(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP344", ERROR, "bridgepack manifest")
 def shard_row_count_differs(facts: ArtifactFacts) -> Found:
-    """A shard has more or fewer rows than the manifest says.
+    """A shard's number of rows differs from the manifest.
 
     Why: Silent: step counts and epochs are computed from the manifest.
     Bad: 3 rows, 4 in the manifest. Good: 4 rows, 4 in the manifest.
@@ -178,9 +178,9 @@ def shard_row_count_differs(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP345", ERROR, "PSB212")
 def shard_not_listed(facts: ArtifactFacts) -> Found:
-    """The artifact's folder holds a file that its manifest does not list.
+    """The artifact's folder contains a file that its manifest does not list.
 
-    Why: Silent: the host trains on every Parquet file that a folder or a glob gives.
+    Why: Silent: the host trains on every Parquet file that a folder or a glob contains.
     Bad: training/old.idx.parquet beside the shards of the manifest.
     Good: only the files of the manifest, report.html, README.md and hidden files.
     Fix: Move the file out of the artifact.
@@ -194,13 +194,13 @@ def shard_not_listed(facts: ArtifactFacts) -> Found:
 def file_differs(facts: ArtifactFacts) -> Found:
     """A file beside the shards is not the one that was built: missing, changed, or a link out of the artifact.
 
-    Why: Silent: plan and ledger name wrong source rows, or the host gets other bounds from its metadata.
+    Why: Silent: plan and ledger name the wrong source rows, or the host reads wrong bounds from its metadata.
     Bad: plan/training.parquet of another artifact.
     Good: plan/training.parquet as it was built; bridge_metadata.json with entries that the host has appended.
     Fix: Copy the file again, or build the artifact again.
     """
     manifest = facts.require_manifest()
-    given(manifest.files or None, f"a manifest of format version {manifest.format_version} lists no such files")
+    given(manifest.files or None, f"a manifest of format version {manifest.format_version} lists only shards")
     for path, problem in facts.changed_files.items():
         yield wrong(path, problem, "the file that was built")
 
@@ -209,7 +209,7 @@ def file_differs(facts: ArtifactFacts) -> Found:
 def shard_repeated(facts: ArtifactFacts) -> Found:
     """Two shards have the same bytes, or one shard is listed twice.
 
-    Why: Silent: its rows are trained twice as often, or validation is training data.
+    Why: Silent: its rows are trained twice as often, or the validation split is training data.
     Bad: training/shard-00000 and validation/shard-00000 with one sha256. Good: shards that differ.
     Fix: Remove the copy and build the artifact again.
     """
@@ -225,10 +225,10 @@ def shard_repeated(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP313", ERROR, "PSB313; data/packing/gpt_sft.py (GPTSFTPackedDataset.__getitem__)")
 def npy_values_not_lists(facts: ArtifactFacts) -> Found:
-    """A `.npy` shard is no one-dimensional array of dicts of Python lists.
+    """A `.npy` shard is not a one-dimensional array of dicts of Python lists.
 
-    Why: Silent: with a numpy array for seq_start_id the row's length is added to every start instead of after the last,
-        so boundaries are wrong. Crash at start: tensors are refused, and an array of numbers has no keys.
+    Why: Silent: if seq_start_id is a numpy array, the host adds the row's length to every start instead of appending
+        it, so boundaries are wrong. Crash at start: tensors are refused, and an array of numbers has no keys.
     Bad: {"input_ids": np.array([11, 12, 2]), "loss_mask": np.array([1, 1, 0]), "seq_start_id": np.array([0])}.
     Good: {"input_ids": [11, 12, 2], "loss_mask": [1, 1, 0], "seq_start_id": [0]}.
     Fix: Write the rows as Parquet, or call tolist() on every value before np.save.
@@ -246,26 +246,26 @@ def npy_values_not_lists(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP314", ERROR, "PSB314; utils/safe_pickle.py (safe_load_npy)")
 def npy_pickle_unsafe(facts: ArtifactFacts) -> Found:
-    """The pickle in a `.npy` shard asks for more than lists, dicts, numbers and arrays of them.
+    """The pickle in a `.npy` shard imports more than lists, dicts, numbers and arrays of them.
 
-    Why: Crash at start with 0.6, whose unpickler refuses it (exit 1). Silent before: np.load runs the code it names.
+    Why: Crash at start with 0.6, whose unpickler refuses it (exit 1). Silent before 0.6: np.load runs the code.
     Bad: a pickle that names os.system, or torch.storage._load_from_bytes. Good: a pickle of dicts of lists of integers.
-    Fix: Do not load the file with numpy or an old host; get the rows from their source again, and write Parquet.
+    Fix: Do not load the file with numpy or an old host; rebuild the rows from their source as Parquet.
     Noticed: dataset build with 0.6; never with 0.5 and older. Evidence: read in the source of megatron-bridge 0.6.2.
     """
     for shard in _npy_shards(facts):
         for name in shard.forbidden_globals:
-            yield wrong(shard.path, f"asks for {name}", "lists, dicts and numbers")
+            yield wrong(shard.path, f"imports {name}", "lists, dicts and numbers")
 
 
 @artifact_rule("BP315", WARNING, "PSB315; data/packing/gpt_sft.py (_safe_load_packed_npy)")
 def npy_loaded_whole(facts: ArtifactFacts) -> Found:
     """A `.npy` shard is large.
 
-    Why: Slow, or a crash for memory: every rank loads the whole file, ten times its size as lists; its workers copy it.
+    Why: Slow, or out of memory: every rank loads the whole file as lists of ten times its size; its workers copy them.
     Bad: training_4096.npy of 4 GiB, on 8 ranks per node. Good: the same rows as Parquet.
     Fix: Write the rows as Parquet; the host reads row groups as it needs them.
-    Noticed: dataset build, where memory ends.
+    Noticed: dataset build, if memory runs out.
     Evidence: read in the source of megatron-bridge 0.6.2; the factor of ten is measured.
     """
     for shard in _npy_shards(facts):
@@ -288,6 +288,6 @@ def _records(manifest: Manifest) -> dict[str, ShardRecord]:
 
 
 def _promised(facts: ArtifactFacts) -> list[tuple[ShardFacts, ShardRecord]]:
-    """Return shards with what the manifest promises of them."""
+    """Return the shards that the manifest lists, each with its record."""
     records = _records(facts.require_manifest())
     return [(shard, records[shard.path]) for shard in facts.all_shards if shard.path in records]

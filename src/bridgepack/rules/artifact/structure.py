@@ -1,4 +1,4 @@
-"""Rules on rows as read: the three columns must describe sequences of at least two stored tokens."""
+"""Rules on raw rows: the three columns must describe sequences of at least two stored tokens."""
 
 from collections.abc import Callable
 
@@ -10,12 +10,12 @@ from bridgepack.rules.engine.rule import ERROR, structure_rule
 
 @structure_rule("BP328", ERROR, "PSB302")
 def row_empty(rows: Rows) -> Offenders:
-    """A row holds no token.
+    """A row has no tokens.
 
-    Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the row is drawn.
+    Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the row is read.
     Bad: input_ids [], loss_mask [], seq_start_id [].
     Good: input_ids [11, 12, 2], loss_mask [1, 1, 0], seq_start_id [0].
-    Fix: Leave rows without tokens out and build the artifact again.
+    Fix: Remove rows without tokens and build the artifact again.
     """
     is_empty = rows.row_lengths == 0
     return rows_where(is_empty, lambda _: "0 stored tokens", "at least 2 stored tokens")
@@ -25,7 +25,7 @@ def row_empty(rows: Rows) -> Offenders:
 def row_without_sequence(rows: Rows) -> Offenders:
     """A row has tokens and an empty seq_start_id.
 
-    Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the row is drawn.
+    Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the row is read.
     Bad: input_ids [11, 12, 2], seq_start_id []. Good: input_ids [11, 12, 2], seq_start_id [0].
     Fix: Store the first token of every sequence; a row of one sequence has seq_start_id [0].
     """
@@ -67,9 +67,9 @@ def first_start_not_zero(rows: Rows) -> Offenders:
 def final_boundary_stored(rows: Rows) -> Offenders:
     """seq_start_id ends with the row's length, as cu_seqlens do.
 
-    Why: Silent: the host adds the boundary itself, so cu_seqlens fall by one at the end; some kernels crash on it.
+    Why: Silent: the host appends the boundary itself, so cu_seqlens decrease at the end; some kernels crash on it.
     Bad: 7 stored tokens, seq_start_id [0, 4, 7]. Good: 7 stored tokens, seq_start_id [0, 4].
-    Fix: Leave the last boundary out of seq_start_id.
+    Fix: Remove the last boundary from seq_start_id.
     """
     is_bad = rows.is_last_start & (rows.starts == rows.row_lengths[rows.row_of_sequence]) & (rows.starts > 0)
     return _sequences(rows, is_bad, lambda start: f"last start {rows.starts[start]}, the row's length")
@@ -79,7 +79,7 @@ def final_boundary_stored(rows: Rows) -> Offenders:
 def start_outside_row(rows: Rows) -> Offenders:
     """A seq_start_id is negative or beyond the row's end.
 
-    Why: Crash or silent: position ids and inputs differ in length, which is compared in a batch's first row only.
+    Why: Crash or silent: position ids and inputs differ in length; the host compares them in a batch's first row only.
     Bad: 7 stored tokens, seq_start_id [0, 9]. Good: 7 stored tokens, seq_start_id [0, 4].
     Fix: Store starts in stored tokens of the same row and build the artifact again.
     """
@@ -94,7 +94,7 @@ def start_outside_row(rows: Rows) -> Offenders:
 def sequence_too_short(rows: Rows) -> Offenders:
     """A sequence has fewer than two stored tokens, or starts do not increase.
 
-    Why: Silent: a gap of 0 makes cu_seqlens fall, a gap of 1 makes a sequence without any runtime token.
+    Why: Silent: a gap of 0 makes cu_seqlens decrease; a gap of 1 makes a sequence without runtime tokens.
     Bad: seq_start_id [0, 4, 4], or [0, 4, 5]. Good: seq_start_id [0, 4, 6].
     Fix: Drop sequences of fewer than two tokens and store starts in increasing order.
     """

@@ -1,4 +1,4 @@
-"""Rules on tokens with a meaning, row by row: EOS inside sequences, end of turn, BOS, tokens that are never trained."""
+"""Rules on special tokens, row by row: EOS inside sequences, end of turn, BOS, tokens that are never trained."""
 
 import numpy as np
 
@@ -7,24 +7,24 @@ from bridgepack.rules.engine.context import CannotJudgeError, known
 from bridgepack.rules.engine.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.engine.rule import WARNING, row_rule
 
-#: Share of a row's trained labels, 0-1, from which labels lost after EOS are reported.
+#: Minimum share of a row's trained labels, 0-1, for labels lost after EOS to be reported.
 LOST_FRACTION = 0.01
-#: Tokens that the host never trains and that only open a turn: nothing is lost with them.
+#: Tokens that the host never trains and that only open a turn: their loss does not matter.
 _OPEN_A_TURN = frozenset({"<|im_start|>", "<|start_header_id|>", "<|end_header_id|>", "<|begin_of_text|>"})
 
 
 @row_rule("BP528", WARNING, "PSB501; bridge/data/packing/gpt_sft.py:269", noticed="never")
 def labels_after_eos_lost(rows: Rows) -> Offenders | None:
-    """At least 1% of a row's trained labels follow an EOS inside a trained text, and are not trained.
+    """At least 1% of a row's trained labels follow an EOS inside a trained text, so the host drops them.
 
-    A label after EOS that ends a trained run, such as the newline after a turn's end, is not counted; nor is anything
-    where the whole conversation is trained, since there that newline follows every turn.
+    A label after EOS that ends a trained run, such as the newline after a turn's end, does not count. Conversations
+    trained as a whole are not judged: there that newline follows every turn.
 
     Why: Silent: the host clears the mask wherever the input is EOS, so the first token of each further document or
         answer is never trained and trained-token counts are too high.
     Bad: input_ids [11, 2, 21, 2], loss_mask [1, 1, 1, 0], EOS 2: the label 21 is lost.
     Good: input_ids [11, 2, 21, 2], loss_mask [1, 0, 1, 0], EOS 2, or one sequence per document.
-    Fix: Make each document a sequence of its own, or mask the label after an inner EOS: it is not trained anyway.
+    Fix: Store each document as its own sequence, or mask the label after an inner EOS: it is not trained anyway.
     Evidence: executed with the real 0.6.2 collate.
     """
     eos = known(rows.context.eos_token_id, "eos_token_id")
@@ -44,8 +44,8 @@ def labels_after_eos_lost(rows: Rows) -> Offenders | None:
 def sequence_of_eos_only(rows: Rows) -> Offenders | None:
     """Every input token of a sequence is EOS.
 
-    Why: Silent: nothing of it is trained, and where sequences are padded to a multiple the host strips trailing EOS
-        and gives it logical length 0, which models that unpack sequences for their positions refuse.
+    Why: Silent: nothing of it is trained. If sequences are padded to a multiple, the host strips trailing EOS, and the
+        logical length becomes 0, which models that unpack sequences for their positions refuse.
     Bad: input_ids [2, 2, 2], EOS 2. Good: input_ids [11, 12, 2], EOS 2.
     Fix: Drop empty examples before packing.
     Noticed: never; the first step with models that unpack sequences.
@@ -61,9 +61,9 @@ def sequence_of_eos_only(rows: Rows) -> Offenders | None:
 
 @row_rule("BP506", WARNING, "PSB506, PSB505", noticed="never", evidence="inferred; the host keeps EOS as a label")
 def end_of_turn_not_trained(rows: Rows) -> Offenders | None:
-    """Answers of a row are trained up to their last token, and the token that ends them is not, not once.
+    """No answer of a row trains the token that ends it, although the token before it is trained.
 
-    Why: Silent: the model never learns to stop. Masks made by token id do this where padding is EOS, and so do
+    Why: Silent: the model never learns to stop. Causes: masks made by token id while padding is EOS, or
         `{% generation %}` blocks that close before the end of the turn.
     Bad: input_ids [11, 12, 13, 2], loss_mask [1, 1, 0, 0], answers end with 2.
     Good: input_ids [11, 12, 13, 2], loss_mask [1, 1, 1, 0], answers end with 2.
@@ -86,7 +86,7 @@ def end_of_turn_not_trained(rows: Rows) -> Offenders | None:
 
 @row_rule("BP509", WARNING, "PSB509; bridge/data/token_utils.py:26", noticed="never", evidence="read in the source")
 def control_token_of_answer_not_trained(rows: Rows) -> Offenders | None:
-    """A token that the host never trains stands in an answer, e.g. the `<|python_tag|>` of a Llama 3 tool call.
+    """An answer contains a token that the host never trains, e.g. the `<|python_tag|>` of a Llama 3 tool call.
 
     Why: Silent: the model never learns to write it, so it never opens a tool call.
     Bad: input_ids [11, 9, 13, 2], loss_mask [0, 1, 1, 0], 9 being `<|python_tag|>`: its own label is masked.
@@ -108,7 +108,7 @@ def control_token_of_answer_not_trained(rows: Rows) -> Offenders | None:
 def bos_twice(rows: Rows) -> Offenders | None:
     """A sequence begins with two BOS tokens.
 
-    Why: Silent: pre-training and inference have no such thing; a template and a tokenizer that both write BOS give two.
+    Why: Silent: pre-training and inference have one BOS; a template and a tokenizer that both write BOS give two.
     Bad: input_ids [1, 1, 11, 2], BOS 1. Good: input_ids [1, 11, 2], BOS 1.
     Fix: Encode rendered chats without special tokens, or set add_bos to false.
     """
@@ -122,7 +122,7 @@ def bos_twice(rows: Rows) -> Offenders | None:
 
 @row_rule("BP532", WARNING, "PSB516; bridge/data/sft_processing.py:393", noticed="never")
 def bos_missing(rows: Rows) -> Offenders | None:
-    """A prompt and completion begin without BOS, which the tokenizer by itself puts before every text.
+    """A prompt begins without BOS, although the tokenizer puts BOS before every text.
 
     Why: Silent: inference with this tokenizer begins with BOS, training did not; Gemma models degrade badly.
     Bad: input_ids [11, 12, 2], BOS 1, a tokenizer that encodes "x" as [1, 15]. Good: input_ids [1, 11, 12, 2], BOS 1.
@@ -137,10 +137,10 @@ def bos_missing(rows: Rows) -> Offenders | None:
 
 
 def _positions_of(rows: Rows, tokens: tuple[int, ...]) -> IntArray:
-    """Return where any of the tokens stands in `input_ids`, ascending."""
+    """Return the positions of any of the tokens in `input_ids`, ascending."""
     return np.flatnonzero(np.isin(rows.input_ids, tokens))
 
 
 def _inside(rows: Rows, positions: IntArray, *, distance: int) -> IntArray:
-    """Return the positions that lie at least `distance` after the start of their sequence."""
+    """Return the positions at least `distance` tokens after the start of their sequence."""
     return positions[positions - rows.sequence_begin[rows.sequence_of(positions)] >= distance]

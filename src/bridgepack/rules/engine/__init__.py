@@ -1,5 +1,5 @@
-"""What rules are, what they judge, and how they run; it knows no rule.
+"""The rule engine: what a rule is, its subjects, and how rules run; independent of the rules themselves.
 
-In: rules and a subject, an artifact or a run. Out: a report: findings, and which rules passed or were skipped, and why.
+In: rules, and an artifact or a run. Out: a report with findings, and the rules that ran or were skipped, with reasons.
 Read first: `rule`, then `subject` and `judge`.
 """

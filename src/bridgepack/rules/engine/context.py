@@ -1,4 +1,4 @@
-"""What rules know beside the rows: geometry, tokenizer, loss mode; and how a rule says that it lacks something."""
+"""Facts that rules use beside the rows: geometry, tokenizer, loss mode; and the error for a missing fact."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,35 +6,35 @@ from typing import Any
 
 from bridgepack.records import Manifest
 
-#: What rules most often lack, as skipped rules say it.
+#: The most frequent reasons of skipped rules.
 NO_PACKS = "no packs were given; run `bridgepack build`, then check with --artifact FOLDER"
 NO_ENVIRONMENT = "no environment was given; add --environment here, or a file of pip freeze"
 
 
 class CannotJudgeError(Exception):
-    """A rule lacks its subject; the engine reports it as skipped, with this reason, never as passed."""
+    """A fact that a rule needs is missing; the engine reports the rule as skipped with this reason, never as passed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckContext:
-    """What rows are judged against; None is "not known", and rules that need it are skipped."""
+    """Facts that rows are judged against; None means unknown: rules that need the fact are skipped."""
 
     packed_sequence_size: int | None = None  #: runtime tokens a pack can hold
     pad_seq_to_mult: int | None = None  #: multiple of every sequence's physical runtime length
     eos_token_id: int | None = None  #: token that ends a sequence and pads it to the multiple
     vocab_size: int | None = None  #: number of ids the tokenizer can produce, added tokens included
     padded_vocab_size: int | None = None  #: rows of the model's embedding, at least `vocab_size`
-    loss_mode: str | None = None  #: what the recipe trains, e.g. `assistant` or `full`.
-    #: tokens that end what the model is to write, e.g. `<|im_end|>`; empty where it is plain text.
+    loss_mode: str | None = None  #: the recipe's loss mode, e.g. `assistant` or `full`.
+    #: tokens that end the model's answer, e.g. `<|im_end|>`; empty if it ends with plain text
     end_of_turn_ids: tuple[int, ...] | None = None
     never_trained: Mapping[str, int] | None = None  #: text -> id of the tokens that the host never trains
-    bos_token_id: int | None = None  #: token that a text begins with, where the tokenizer has one
-    #: whether sequences are texts without a chat template, which the tokenizer by itself begins with it
+    bos_token_id: int | None = None  #: token that a text begins with; None if the tokenizer has none
+    #: whether sequences are texts without a chat template to which the tokenizer adds BOS
     expects_bos: bool | None = None
 
 
 def context_from_manifest(manifest: Manifest) -> CheckContext:
-    """Return what a manifest says its rows must satisfy."""
+    """Return the facts of a manifest that its rows are judged against."""
     preprocessing, tokenizer = section(manifest.recipe, "preprocessing"), manifest.tokenizer
     loss_mode = preprocessing.get("loss_mode")
     never_trained, adds_bos = tokenizer.get("never_trained"), tokenizer.get("adds_bos")
@@ -53,19 +53,19 @@ def context_from_manifest(manifest: Manifest) -> CheckContext:
 
 
 def given[T](value: T | None, reason: str) -> T:
-    """Return the value, or raise `CannotJudgeError` with the reason where it is None."""
+    """Return the value, or raise `CannotJudgeError` with the reason if it is None."""
     if value is None:
         raise CannotJudgeError(reason)
     return value
 
 
 def known[T](value: T | None, what: str) -> T:
-    """Return the value, or raise `CannotJudgeError` where it is None."""
+    """Return the value, or raise `CannotJudgeError` if it is None."""
     return given(value, f"{what} is not known")
 
 
 def _end_of_turn_ids(preprocessing: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Return the tokens that end what the model is to write; None where rows came with tokens of their own."""
+    """Return the tokens that end the model's answer, or None if the input rows were already tokenized."""
     kind, ids = preprocessing.get("kind"), tokenizer.get("end_of_turn_ids")
     if kind == "prompt_completion":
         eos = _integer(tokenizer.get("eos_token_id"))
@@ -74,7 +74,7 @@ def _end_of_turn_ids(preprocessing: Mapping[str, Any], tokenizer: Mapping[str, A
 
 
 def section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a mapping inside another one; an empty one where there is none."""
+    """Return the mapping at a key, or an empty one if there is none."""
     inner = values.get(name)
     return inner if isinstance(inner, Mapping) else {}
 

@@ -1,4 +1,4 @@
-"""Versions of the host and its companions that a run is judged for, and the environment that it will use."""
+"""Versions of the host and its companions that a run is judged for, and the environment of the run."""
 
 import functools
 from collections.abc import Mapping
@@ -15,36 +15,36 @@ from bridgepack.releases import TARGET, note_of_newer, release_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Versions:
-    """Distribution -> version, and where it comes from."""
+    """Distribution -> version, and the origin of the versions."""
 
     versions: Mapping[str, Version]  #: of megatron-bridge, megatron-core and transformer-engine
-    origin: str  #: where they come from, in words
+    origin: str  #: where they come from, as text
 
     def __getitem__(self, distribution: str) -> Version:
         return self.versions[distribution]
 
     def are_in(self, allowed: Mapping[str, str]) -> bool:
-        """Say whether every named distribution has a version that its specifier allows.
+        """Return whether every given distribution has a version that its specifier allows.
 
-        A pre-release counts as the release that it leads to, so of `<0.18` and `>=0.18` one applies: 0.18.0rc0 has what
-        is new in 0.18.
+        A pre-release counts as its release, so exactly one of `<0.18` and `>=0.18` applies: 0.18.0rc0 has the features
+        of 0.18.
         """
         return all(is_in(Version(self.versions[name].base_version), text) for name, text in allowed.items())
 
     def described(self) -> str:
-        """Return them in words."""
+        """Return the versions and their origin as text."""
         named = ", ".join(f"{name} {self.versions[name]}" for name in (BRIDGE, CORE, ENGINE))
         return f"{named} ({self.origin})"
 
 
 @functools.cache
 def is_in(version: Version | None, allowed: str) -> bool:
-    """Say whether a version lies in a range; pre-releases count, None does not."""
+    """Return whether a version is in a range; pre-releases count, None does not."""
     return version is not None and SpecifierSet(allowed).contains(version, prereleases=True)
 
 
 def version_of(text: str) -> Version | None:
-    """Return the version that a text is; None where it is none."""
+    """Return the parsed version, or None if the text is not a version."""
     try:
         return Version(text)
     except InvalidVersion:
@@ -52,14 +52,14 @@ def version_of(text: str) -> Version | None:
 
 
 def target_versions(bridge_version: str | None = None, installed: Mapping[str, str] | None = None) -> Versions:
-    """Return the versions to judge for.
+    """Return the versions that runs are judged for.
 
     Args:
-        bridge_version: of megatron-bridge; its companions are those it was released with.
-        installed: distribution -> version of the environment that the run will use; wins over the companions.
+        bridge_version: of megatron-bridge; its companions have the versions it was released with.
+        installed: distribution -> version in the environment of the run; overrides the companions.
 
     Raises:
-        ConfigError: the version is none, or too old to be known.
+        ConfigError: bridge_version is not a version, or older than every supported release.
     """
     chosen, origin = dict(TARGET), "the target of this version of bridgepack"
     if bridge_version is not None:
@@ -77,8 +77,8 @@ def target_versions(bridge_version: str | None = None, installed: Mapping[str, s
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The environment that a run will use."""
+    """The environment of a run."""
 
     versions: Mapping[str, str]  #: distribution, in lower case with dashes -> version
-    origin: str  #: where this comes from, in words
-    python: str | None = None  #: version of Python; None where it is not known
+    origin: str  #: where this comes from, as text
+    python: str | None = None  #: version of Python; None if unknown

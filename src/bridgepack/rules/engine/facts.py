@@ -1,4 +1,4 @@
-"""Everything known about an artifact once its rows have been streamed."""
+"""The facts about an artifact after its rows have been streamed."""
 
 import re
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ _LIST = re.compile(r"^(?:large_|fixed_size_)?list<\w+: (?P<element>\w+)(?: not n
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactFacts:
-    """Everything known about an artifact once its rows have been streamed."""
+    """The facts about an artifact after its rows have been streamed."""
 
-    context: CheckContext  #: what it is judged against
-    manifest: Manifest | None  #: its manifest; None where it has none
+    context: CheckContext  #: facts that it is judged against
+    manifest: Manifest | None  #: its manifest, or None
     shards: Mapping[str, tuple[ShardFacts, ...]]  #: split -> its shards, training first
     unlisted_files: tuple[str, ...]  #: files that the manifest does not list
-    changed_files: Mapping[str, str]  #: path -> what is wrong, of files beside the shards that are not the manifest's
-    unreadable_shards: Mapping[str, str]  #: path -> why its rows could not be read to the end
+    changed_files: Mapping[str, str]  #: path of a file beside the shards -> how it differs from the manifest
+    unreadable_shards: Mapping[str, str]  #: path -> why its rows could not all be read
     metadata: MetadataFacts  #: the host's metadata file
-    truths: Mapping[str, SplitTruth]  #: split -> what its rows really hold
-    shared: tuple[SharedSequences, ...]  #: sequences that lie in two splits
+    truths: Mapping[str, SplitTruth]  #: split -> totals over its rows
+    shared: tuple[SharedSequences, ...]  #: sequences that are in two splits
 
     @property
     def all_shards(self) -> tuple[ShardFacts, ...]:
@@ -40,33 +40,33 @@ class ArtifactFacts:
         return given(self.manifest, "the artifact has no manifest")
 
     def require_truths(self) -> tuple[SplitTruth, ...]:
-        """Return the truths of the splits that hold at least one sound row, or raise `CannotJudgeError`."""
+        """Return the truths of the splits with at least one valid row, or raise `CannotJudgeError`."""
         truths = tuple(truth for truth in self.truths.values() if truth.num_rows)
-        return given(truths or None, "no sound row could be read")
+        return given(truths or None, "no valid row could be read")
 
     def require_complete_truths(self) -> tuple[SplitTruth, ...]:
-        """Return the truths of the splits with rows that are all sound, or raise `CannotJudgeError`."""
+        """Return the truths of the splits whose rows are all valid, or raise `CannotJudgeError`."""
         truths = tuple(truth for truth in self.truths.values() if truth.num_rows and truth.is_complete)
-        return given(truths or None, "no split has rows that could all be read and are sound")
+        return given(truths or None, "no split has only readable and valid rows")
 
 
 def why_not_streamable(shard: ShardFacts) -> str | None:
-    """Return why a shard's rows cannot be read at all, or None where they can."""
+    """Return why a shard's rows cannot be read at all, or None if they can."""
     if not shard.exists:
         return "the file is missing"
     if shard.read_error is not None:
         return shard.read_error
     wrong = [name for name in ROW_COLUMNS if not is_usable(name, shard.columns.get(name, ""))]
-    return f"column {wrong[0]} is missing or no list of numbers" if wrong else None
+    return f"column {wrong[0]} is missing or not a list of numbers" if wrong else None
 
 
 def element_of(arrow_type: str) -> str:
-    """Return the type of a list's elements: list<element: int32> -> int32; empty where it is no list."""
+    """Return the type of a list's elements: list<element: int32> -> int32; empty for other types."""
     match = _LIST.match(arrow_type)
     return match["element"] if match else ""
 
 
 def is_usable(column: str, arrow_type: str) -> bool:
-    """Say whether a column of a type holds what it must."""
+    """Return whether an Arrow type is allowed for a column."""
     pattern = _MASK_ELEMENT if column == LOSS_MASK else _INTEGER
     return pattern.match(element_of(arrow_type)) is not None

@@ -1,4 +1,4 @@
-"""Families of models, as far as packing tells them apart."""
+"""Model families, as far as they differ in packing."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,13 +11,13 @@ from bridgepack.rules.engine.context import section
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A family of models, e.g. `qwen3_next`, and what told it, e.g. `Qwen/Qwen3-Next-80B-A3B-Instruct`."""
+    """A model family, e.g. `qwen3_next`, and the name it was derived from, e.g. `Qwen/Qwen3-Next-80B-A3B-Instruct`."""
 
     name: str
     evidence: str
 
 
-#: Family -> what its models are called, in lower case without separators; the first that fits counts.
+#: (family, pattern of its models' names in lower case without separators); the first match wins.
 #: Source: model ids and provider classes of megatron-bridge 0.6.2, megatron/bridge/models and megatron/bridge/recipes.
 _PATTERNS: tuple[tuple[str, str], ...] = (
     ("qwen2", r"r1distillqwen"),
@@ -81,7 +81,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("llama", r"llama"),
     ("mamba", r"mamba"),
 )
-#: What a plain decoder has: settings of `model` that the checkpoint decides and rules ask for.
+#: Architecture settings of a plain decoder, which the checkpoint decides and rules read.
 _PLAIN: Mapping[str, Any] = {
     "window_size": None,
     "softmax_type": "vanilla",
@@ -91,8 +91,8 @@ _PLAIN: Mapping[str, Any] = {
     "cp_comm_type": None,
 }
 _LATENT: Mapping[str, Any] = {**_PLAIN, "multi_latent_attention": True}
-#: Family -> the same settings, as the host's provider has them; only families of which every model has the same.
-#: Source: the providers that the recipes of megatron-bridge 0.6.2 make of each family's published config.
+#: Family -> these settings in the host's provider; only families whose models all have the same values.
+#: Source: the providers that the recipes of megatron-bridge 0.6.2 create from each family's published config.
 ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(("llama", "qwen2", "qwen3", "qwen3_moe", "glm_4_5", "olmoe"), _PLAIN),
     **dict.fromkeys(("moonlight", "deepseek_v2", "deepseek_v3"), _LATENT),
@@ -104,24 +104,24 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
 }
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 _LAST_PART = re.compile(r"[/\\:]")
-#: Classes that models of several families share.
+#: Model classes of several families.
 _SHARED_CLASSES = frozenset({"mambamodelprovider", "llavamegatronmimoprovider"})
 
 
 def family_named(text: str) -> str | None:
-    """Return the family that a model id, a class or a recipe is called after, or None.
+    """Return the family in the name of a model id, class or recipe, or None.
 
-    The last part of a path tells more than the folders above it: `/data/qwen/gemma-2-2b` is Gemma 2.
+    The last part of a path is matched before the folders above it: `/data/qwen/gemma-2-2b` is Gemma 2.
     """
     last = _LAST_PART.split(text.rstrip("/\\"))[-1]
     return _family_called(last) or _family_called(text)
 
 
 def family_of(config: RunConfig) -> Family | None:
-    """Return the family of a run's model.
+    """Return the family of a run's model, or None.
 
-    The class tells most, since one checkpoint can be loaded as text or with its vision tower; then the model id, what
-    the user named, and last a class that several families share. The tokenizer tells nothing: it may be a folder.
+    The model class comes first, because a checkpoint can be loaded as text or with its vision tower; then the model
+    id, the recipe's name, and last a class of several families. The tokenizer is not used: it may be a folder.
     """
     for evidence, named in _evidence(config):
         name = named(str(evidence or ""))
@@ -131,7 +131,7 @@ def family_of(config: RunConfig) -> Family | None:
 
 
 def _evidence(config: RunConfig) -> Iterator[tuple[Any, Callable[[str], str | None]]]:
-    """Yield (what may tell, how it is read); the folders of the user's own file tell nothing about the model."""
+    """Yield (name, function that derives the family); the folders of the user's own file are not used."""
     model = section(config.values, "model")
     class_name = str(model.get("_target_") or "").rpartition(".")[2]
     is_shared = class_name.lower() in _SHARED_CLASSES

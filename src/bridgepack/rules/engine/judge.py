@@ -1,4 +1,4 @@
-"""Judges with rules: which of them, on a whole artifact and on a run."""
+"""Runs selected rules on an artifact or on a run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,16 +23,16 @@ def judge_artifact(
     max_examples: int = 5,
     execution: Execution | None = None,
 ) -> tuple[CheckReport, ArtifactFacts]:
-    """Return what the rules say about an artifact, and the facts that rules on runs take.
+    """Return the report of the rules on an artifact, and the facts that rules on runs need.
 
     Args:
-        artifact: the subject.
-        rules: to run.
-        structure: every structure rule: without them row rules would meet rows that they cannot take.
-        context: what rows are judged against; by default what the manifest says. Without a manifest and without
-            this, rules that need it are skipped.
-        max_examples: places named per finding.
-        execution: how to read and run; by default here, shard by shard.
+        artifact: the artifact to judge.
+        rules: the rules to run.
+        structure: all structure rules; they remove rows that row rules cannot handle.
+        context: facts that rows are judged against (default: from the manifest). Without a manifest and without
+            this, rules that need the facts are skipped.
+        max_examples: maximum places listed per finding.
+        execution: how to read and run (default: in this process, shard by shard).
 
     Raises:
         RuleCrashError: a rule raised.
@@ -48,7 +48,7 @@ def judge_artifact(
         if isinstance(rule, StructureRule) and not scan.num_rows:
             reasons.setdefault(rule.code, "no row could be read")
         if isinstance(rule, RowRule) and not scan.num_sound_rows:
-            reasons.setdefault(rule.code, "no sound row could be read")
+            reasons.setdefault(rule.code, "no valid row could be read")
         if isinstance(rule, ArtifactRule):
             findings += _judged(rule, partial(rule.check, facts), "the artifact", max_examples, reasons)
     report = CheckReport(
@@ -65,7 +65,7 @@ def judge_artifact(
 
 
 def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> CheckReport:
-    """Return what the rules say about a run, in their order.
+    """Return the report of the rules on a run, in the order of the rules.
 
     Raises:
         RuleCrashError: a rule raised.
@@ -87,13 +87,13 @@ def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> C
 def _judged(
     rule: Rule, check: Callable[[], Found], place: str, max_examples: int, reasons: dict[str, str]
 ) -> list[Finding]:
-    """Return what a rule finds; where it lacks something, `reasons` gets that."""
+    """Return a rule's findings; if a fact is missing, add the reason to `reasons`."""
     try:
         return findings_of(rule, check(), max_examples=max_examples)
     except CannotJudgeError as reason:
         reasons[rule.code] = str(reason)
         return []
-    except Exception as error:  # whatever a rule raises is that rule's crash
+    except Exception as error:  # any exception of a rule is that rule's crash
         raise crash_of(rule, place, error) from error
 
 
@@ -103,32 +103,32 @@ def _skipped(rules: Sequence[Rule], reasons: Mapping[str, str]) -> tuple[Skipped
 
 
 def without_doubles(findings: Sequence[Finding], rules: Sequence[RunRule]) -> tuple[Finding, ...]:
-    """Return findings without those that a rule on runs reports as well, and better."""
+    """Return the findings, without those that a rule on runs reports in more detail."""
     found = {finding.code for finding in findings}
     doubles = {rule.instead_of for rule in rules if rule.code in found}
     return tuple(finding for finding in findings if finding.code not in doubles)
 
 
 def selected[R: Rule](rules: Sequence[R], *, select: Sequence[str], ignore: Sequence[str]) -> tuple[R, ...]:
-    """Return the rules that are selected, all by default, and not ignored; the longer selector wins, as in ruff.
+    """Return the rules that are selected (default: all) and not ignored; the longer selector wins, as in ruff.
 
-    A selector is a code, its beginning or a name in upper or lower case: `BP101`, `BP3`, `micro-batch-size-not-one`.
+    A selector is a code, its beginning or a name, in upper or lower case: `BP101`, `BP3`, `micro-batch-size-not-one`.
     """
     return tuple(rule for rule in rules if _strength(rule, select or ("BP",)) > _strength(rule, ignore))
 
 
 def check_selectors(rules: Sequence[Rule], selectors: Sequence[str], option: str) -> None:
-    """Accept selectors that choose at least one rule.
+    """Check that every selector matches at least one rule.
 
     Raises:
-        ConfigError: one chooses none.
+        ConfigError: a selector matches no rule.
     """
     for selector in selectors:
         if not any(_matches(rule, selector) for rule in rules):
             nearest = nearest_name(selector, [known for rule in rules for known in (rule.code, rule.name)])
             hint = f"Did you mean {nearest}?" if nearest else "`bridgepack rules` lists them."
             raise ConfigError(
-                f"{option} is {selector!r}; no rule is called that. Allowed: a code such as BP101, its beginning such "
+                f"{option} is {selector!r}, which matches no rule. Allowed: a code such as BP101, its beginning such "
                 f"as BP1, or a name. {hint}"
             )
 

@@ -1,7 +1,7 @@
-"""Settings as the host loads them: under the names that it has since 0.6, and with its defaults.
+"""Settings as the host loads them: under the names of 0.6, and with its defaults.
 
 Source: megatron/bridge/training/config.py and data/datasets/packed_sequence.py of 0.3.1, 0.4.2 and 0.5.1; rule
-catalogue section 3; the dataclasses of megatron-bridge 0.6.2 and megatron-core 0.19.2 that have the defaults.
+catalogue section 3; the defaults in the dataclasses of megatron-bridge 0.6.2 and megatron-core 0.19.2.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from bridgepack.rules.engine.environment import BRIDGE, Versions
 
 _FIRST_WITH_CURRENT_NAMES = Version("0.6.dev0")
 _SPECS = "packed_sequence_specs"
-#: Field of `dataset` in 0.6 -> what it was before.
+#: Field of `dataset` in 0.6 -> its earlier name.
 _NAMES_BEFORE = {
     "enable_offline_packing": _SPECS,
     "offline_packing_specs": _SPECS,
@@ -26,11 +26,11 @@ _NAMES_BEFORE = {
 
 
 def in_current_names(config: RunConfig, versions: Versions) -> RunConfig:
-    """Return the settings with what 0.3 to 0.5 call otherwise under its name in 0.6 too.
+    """Return the settings with the fields of 0.3 to 0.5 copied to their names in 0.6.
 
-    Nothing that is stated is replaced. A path that comes from another one has that as its path in the user's file.
+    No existing setting is replaced. `user_paths` maps each new path to the path in the user's file.
 
-    Example: `dataset.packed_sequence_specs {packed_sequence_size: 4096}` with 0.4.2 -> besides,
+    Example: `dataset.packed_sequence_specs {packed_sequence_size: 4096}` with 0.4.2 -> additionally
     `dataset.enable_offline_packing` true and `dataset.offline_packing_specs {packed_sequence_size: 4096}`.
     """
     dataset = section(config.values, "dataset")
@@ -57,7 +57,7 @@ def in_current_names(config: RunConfig, versions: Versions) -> RunConfig:
 
 
 def _asks_for_packs(specs: Any) -> bool:
-    """Say whether specs turn packing on: they do where their size is positive, which is -1 by default.
+    """Return whether specs turn packing on: if their size is positive (default: -1).
 
     Source: megatron/bridge/training/config.py:1212 of 0.4.2.
     """
@@ -87,11 +87,11 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def with_host_defaults(config: RunConfig) -> RunConfig:
-    """Return the settings with the host's defaults where a saved config leaves them out, as loading it gives.
+    """Return a saved config with the host's defaults for missing fields, as the host loads it.
 
-    Settings that are not complete stay as they are: what they leave out comes from elsewhere.
+    Incomplete settings are returned unchanged: their missing fields are set elsewhere.
 
-    Example: `offline_packing_specs {_target_: ...PackedSequenceSpecs, packed_sequence_size: 4096}` -> besides,
+    Example: `offline_packing_specs {_target_: ...PackedSequenceSpecs, packed_sequence_size: 4096}` -> additionally
     `pad_seq_to_mult` 1.
     """
     if not config.is_complete:
@@ -100,7 +100,7 @@ def with_host_defaults(config: RunConfig) -> RunConfig:
 
 
 def _filled(value: Any) -> Any:
-    """Return a section with the defaults of its class, and of the classes of what stands in it."""
+    """Return a section with the defaults of its class and of the classes nested in it."""
     if not isinstance(value, Mapping):
         return value
     defaults = DEFAULTS.get(_class_of(value), {})

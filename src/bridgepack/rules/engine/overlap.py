@@ -1,4 +1,4 @@
-"""Sequences that lie in two splits, found by hashes of 8 bytes; those of all splits but the largest are kept."""
+"""Sequences that are in two splits, found by 8-byte hashes; the hashes of all splits except the largest are kept."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,21 +21,21 @@ class SequenceHashes:
     """Hashes of the sequences of some rows of one shard, in order."""
 
     hashes: HashArray  #: shape [num_sequences], uint64
-    row_numbers: IntArray  #: each row's 0-based index in its shard; shape [num_rows], int64
-    start_offsets: IntArray  #: where each row lies in `hashes`; shape [num_rows + 1], int64, from 0
+    row_numbers: IntArray  #: 0-based index of each row in its shard; shape [num_rows], int64
+    start_offsets: IntArray  #: start of each row in `hashes`; shape [num_rows + 1], int64, from 0
 
     def place(self, index: int) -> str:
-        """Return where the sequence of a hash lies in its shard."""
+        """Return the row and sequence of a hash in its shard, as text."""
         row = int(np.searchsorted(self.start_offsets, index, side="right")) - 1
         return f"row {self.row_numbers[row]}, sequence {index - self.start_offsets[row]}"
 
 
 def hash_sequences(rows: Rows) -> SequenceHashes:
-    """Return hashes that are the same wherever in a row or a batch a sequence lies.
+    """Return one hash per sequence, independent of the sequence's position in a row or batch.
 
     Polynomial modulo 2**64: the sum of `(id + 1) * base ** position`, moved to the sequence's first token by a power
-    of the inverse, then mixed so that every bit is uniform. Wrong matches are a matter of chance, about n**2 / 2**64
-    for n sequences.
+    of the inverse, then mixed so that every bit is uniform. The expected number of wrong matches
+    is about n**2 / 2**64 for n sequences.
     """
     num_powers = 1 << (len(rows.input_ids) - 1).bit_length()
     terms = rows.input_ids.astype(np.uint64)
@@ -48,14 +48,14 @@ def hash_sequences(rows: Rows) -> SequenceHashes:
 
 @lru_cache(maxsize=2)
 def _powers(base: int, num_powers: int) -> HashArray:
-    """Return 1, base, base ** 2, ...; shape [num_powers], uint64. Every batch needs the same ones."""
+    """Return 1, base, base ** 2, ...; shape [num_powers], uint64. Cached: every batch needs the same powers."""
     factors = np.full(num_powers, base, dtype=np.uint64)
     factors[0] = 1
     return np.cumprod(factors, dtype=np.uint64)
 
 
 def _mixed(hashes: HashArray) -> HashArray:
-    """Return hashes one to one, each bit depending on all.
+    """Return hashes mapped one to one, so that each bit depends on all bits.
 
     Source: splitmix64's finaliser, Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
     """
@@ -66,32 +66,32 @@ def _mixed(hashes: HashArray) -> HashArray:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedSequences:
-    """Sequences that two splits have in common."""
+    """The sequences that two splits share."""
 
     split: str  #: the smaller split
     other: str  #: the larger split
-    num_sequences: int  #: distinct sequences of `split` that `other` holds as well
+    num_sequences: int  #: distinct sequences of `split` that are also in `other`
     num_distinct: int  #: distinct sequences of `split`
     where: str  #: first place in `other`
 
     @property
     def found(self) -> str:
-        """What was found, in words: `1 of 3 distinct sequences of validation`."""
+        """The finding as text: `1 of 3 distinct sequences of validation`."""
         return f"{self.num_sequences} of {self.num_distinct} distinct sequences of {self.split}"
 
 
 class OverlapFinder:
-    """Finds sequences shared by splits that are added one after the other, the largest last."""
+    """Finds sequences shared by splits, which are added one after the other, the largest last."""
 
     def __init__(self, *, largest_split: str) -> None:
         self._largest_split = largest_split
-        #: Split -> its hashes, in chunks of distinct ones.
+        #: Split -> its hashes, in chunks of distinct hashes.
         self._hashes: dict[str, list[HashArray]] = {}
-        #: (split, other) -> which hashes of the split are in the other, and the first place there.
+        #: (split, other) -> mask of the split's hashes that are in the other, and the first place there.
         self._matches: dict[tuple[str, str], tuple[npt.NDArray[np.bool_], str]] = {}
 
     def add(self, split: str, shard: str, sequences: SequenceHashes) -> None:
-        """Take in sequences of one shard; those of a split in their order, no split before another is complete."""
+        """Add the sequences of one shard; a split's shards in order, and one split after the other."""
         for name in self._hashes:
             if name != split:
                 self._match((name, split), self._distinct(name), shard, sequences)
@@ -99,7 +99,7 @@ class OverlapFinder:
             self._hashes.setdefault(split, []).append(np.unique(sequences.hashes))
 
     def shared(self) -> tuple[SharedSequences, ...]:
-        """Return what was found, in the order in which it was found."""
+        """Return the shared sequences of each pair of splits, in the order found."""
         return tuple(
             SharedSequences(
                 split=split,

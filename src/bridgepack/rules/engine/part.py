@@ -1,6 +1,6 @@
-"""Parts of shards, and the work on one: read its rows, run the structure and row rules, sum up.
+"""Parts of shards, and the work on a part: read its rows, run the structure and row rules, compute totals.
 
-How shards are cut depends on them alone, never on the number of workers, so the outcome cannot depend on it either.
+The parts depend only on the shards, never on the number of workers, so the outcome does not depend on it either.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ from bridgepack.rules.engine.truth import SplitTruth, truth_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardPart:
-    """Consecutive rows of one shard, to be judged; or its file, to be hashed."""
+    """Consecutive rows of one shard to judge, or its file to hash."""
 
-    split: str  #: of the shard
+    split: str  #: the shard's split
     shard: str  #: its path, relative to the artifact
-    num_bytes: int  #: of the file, or the part's share of it
-    row_groups: range | None = None  #: row groups of the part; None for a whole shard, whatever its row groups
+    num_bytes: int  #: size of the file, or the part's share of it
+    row_groups: range | None = None  #: row groups of the part; None for the whole shard
     first_row: int = 0  #: 0-based index of its first row in the shard
-    is_file: bool = False  #: the file is hashed, and no row read
+    is_file: bool = False  #: whether the file is hashed and no row is read
 
 
 def parts_of(split: str, shard: ShardFacts, *, part_tokens: int) -> Iterator[ShardPart]:
@@ -48,34 +48,34 @@ def parts_of(split: str, shard: ShardFacts, *, part_tokens: int) -> Iterator[Sha
 
 @dataclass(kw_only=True, slots=True)
 class PartScan:
-    """What a part gave."""
+    """The result of a part."""
 
-    part: ShardPart  #: which rows, or which file
-    sha256: str = ""  #: of the file, hexadecimal; empty where rows were judged
+    part: ShardPart  #: the rows or the file
+    sha256: str = ""  #: checksum of the file, hexadecimal; empty if rows were judged
     num_rows: int = 0  #: rows read
     num_tokens: int = 0  #: stored tokens read
     tallies: dict[str, Tally] = field(default_factory=dict)  #: code -> offenders
-    skipped: dict[str, str] = field(default_factory=dict)  #: code -> why; rules that did not judge
-    truth: SplitTruth = field(default_factory=SplitTruth)  #: totals over the sound rows
-    #: hashes of the sequences of the sound rows, batch by batch; none where they are not asked for
+    skipped: dict[str, str] = field(default_factory=dict)  #: code of a skipped rule -> reason
+    truth: SplitTruth = field(default_factory=SplitTruth)  #: totals over the valid rows
+    #: hashes of the sequences of the valid rows, batch by batch; empty unless requested
     sequences: list[SequenceHashes] = field(default_factory=list)
-    read_error: str | None = None  #: why the part could not be read to its end; None where it could
+    read_error: str | None = None  #: why the part could not be read to its end, or None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartJudge:
-    """Judges a part; it can be pickled, so it runs in any process."""
+    """Judges a part; it can be pickled and runs in any process."""
 
     reader: PartReader  #: reads rows and hashes files
-    context: CheckContext  #: what rows are judged against
-    structure: tuple[StructureRule, ...]  #: rules that say which rows are sound
-    rows: tuple[RowRule, ...]  #: rules on sound rows
-    max_examples: int  #: places kept per rule
-    max_tokens: int  #: stored tokens per batch; bounds memory
-    hashes_sequences: bool  #: hash the sequences as well
+    context: CheckContext  #: facts that rows are judged against
+    structure: tuple[StructureRule, ...]  #: rules that decide which rows are valid
+    rows: tuple[RowRule, ...]  #: rules on valid rows
+    max_examples: int  #: maximum places kept per rule
+    max_tokens: int  #: maximum stored tokens per batch; bounds memory
+    hashes_sequences: bool  #: whether to hash the sequences as well
 
     def __call__(self, part: ShardPart) -> PartScan:
-        """Return what a part gives.
+        """Return the result of a part.
 
         Raises:
             RuleCrashError: a rule raised.
@@ -113,7 +113,7 @@ class PartJudge:
             scan.sequences.append(hash_sequences(rows))
 
     def _offenders(self, rule: StructureRule | RowRule, rows: Rows, scan: PartScan) -> Offenders | None:
-        """Return what a rule finds in a batch, after counting it; None where it lacks something."""
+        """Count and return the offenders of a rule in a batch; None if there are none or a fact is missing."""
         if rule.code in scan.skipped:
             return None
         shard = scan.part.shard
@@ -125,7 +125,7 @@ class PartJudge:
         except CannotJudgeError as reason:
             scan.skipped[rule.code] = str(reason)
             return None
-        except Exception as error:  # whatever a rule raises is that rule's crash
+        except Exception as error:  # any exception of a rule is that rule's crash
             raise crash_of(rule, shard, error) from error
         return offenders
 

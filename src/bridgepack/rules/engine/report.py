@@ -1,4 +1,4 @@
-"""What a check hands back: findings, what ran, what was skipped and why, how much was looked at."""
+"""The report of a check: findings, rules run, rules skipped with reasons, and how much was read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bridgepack.rules.engine.rule import Rule, Severity, Violation
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkippedRule:
-    """A rule that did not judge, with what it lacked; it did not pass either."""
+    """A rule that did not run, with the reason; it did not pass either."""
 
     code: str
     name: str
@@ -24,7 +24,7 @@ class SkippedRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suppressed:
-    """A finding that the user's own reason takes away."""
+    """A finding that the user ignores, with the user's reason."""
 
     finding: Finding
     reason: str
@@ -32,22 +32,22 @@ class Suppressed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckReport(Result):
-    """Outcome of a check.
+    """Result of a check.
 
     Attributes:
         findings: worst first, then by code.
-        rules_run: codes of the rules that judged, sorted.
-        rules_skipped: the others, sorted by code.
+        rules_run: codes of the rules that ran, sorted.
+        rules_skipped: the rules that did not run, sorted by code.
         num_shards: shards of the artifact.
         num_shards_read: shards read to the end.
         num_rows: rows read.
-        num_sound_rows: rows whose structure holds; only these were given to the rules on widths, ids and masks.
+        num_sound_rows: rows with valid structure; the rules on widths, ids and masks judge only these.
         num_tokens: stored tokens read.
-        target: what was checked.
-        target_path: the file or folder that it lies in; empty where there is none.
-        versions: what it was judged for, in words; empty where no rule asked.
+        target: the run or artifact that was checked.
+        target_path: its file or folder; empty if it has none.
+        versions: the versions that it was judged for, as text; empty if no rule depends on them.
         rules_not_applicable: codes of the rules that do not apply to these versions, sorted.
-        suppressed: findings that the user's own reasons take away.
+        suppressed: findings that the user ignores with a reason.
     """
 
     TABLE: ClassVar = "findings"
@@ -87,11 +87,11 @@ class CheckReport(Result):
         return self.num_errors > 0
 
     def fails(self, *, strict: bool = False) -> bool:
-        """Say whether the check fails: on an error, and on a warning where it is strict."""
+        """Return whether the check fails: on an error, and with `strict` also on a warning."""
         return self.has_errors or (strict and self.num_warnings > 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values with stable keys, as `check --json` prints it."""
+        """Return the report as plain values with stable keys, as `check --json` prints it."""
         from bridgepack.rules.engine.text import report_to_dict  # it renders reports, and imports this module
 
         return report_to_dict(self)
@@ -106,25 +106,25 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def skipped(rules: Iterable[Rule], reason: str) -> tuple[SkippedRule, ...]:
-    """Return rules that did not judge, all for one reason."""
+    """Return rules as skipped, all for the same reason."""
     return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reason) for rule in rules)
 
 
 class RuleCrashError(BridgepackError):
-    """A rule raised: nothing is known about what it judges, so the check has no outcome."""
+    """A rule raised an exception, so the check has no result."""
 
 
 def crash_of(rule: Rule, subject: str, error: Exception) -> RuleCrashError:
-    """Return the error for a rule that raised while it judged `subject`."""
+    """Return the error for a rule that raised an exception on `subject`."""
     return RuleCrashError(
         f"rule {rule.code} ({rule.name}) crashed on {subject}: {type(error).__name__}: {error}. "
-        "This is a bug in bridgepack; report it with the artifact's manifest, or the settings it was given."
+        "This is a bug in bridgepack; report it with the artifact's manifest, or the settings that it read."
     )
 
 
 @dataclass(kw_only=True, slots=True)
 class Tally:
-    """Violations of one kind: the number of all, and the first `max_examples`."""
+    """Violations of one rule: their number, and the first `max_examples`."""
 
     max_examples: int
     first: list[Violation] = field(default_factory=list)
@@ -147,7 +147,7 @@ class Tally:
             self.first.append(violation)
 
     def merge(self, later: Tally) -> None:
-        """Count the violations of another tally after one's own."""
+        """Add the violations of a later tally."""
         self.num_violations += later.num_violations
         self.first += later.first[: self.max_examples - len(self.first)]
 

@@ -1,4 +1,4 @@
-"""The rows a rule sees. Everything is computed once per batch, on flat arrays, and shared by the rules."""
+"""The rows that a rule judges. Derived arrays are flat, computed once per batch, and shared by the rules."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Offenders:
     """Rows or sequences of one batch that break a rule."""
 
     rows: IntArray  #: positions of rows in the batch, one per offence; shape [num_offences], int64
-    #: 0-based position of the sequence in its row, one per offence; None where rows offend
+    #: 0-based position of the sequence in its row, one per offence; None if whole rows offend
     sequences: IntArray | None = None
-    found: Callable[[int], str]  #: what offence number `i` holds, as text
-    allowed: str  #: what it may be
+    found: Callable[[int], str]  #: the value of offence number `i`, as text
+    allowed: str  #: the allowed values
 
 
 def rows_where(is_bad: BoolArray, found: Callable[[int], str], allowed: str) -> Offenders:
@@ -54,14 +54,14 @@ def rows_with_tokens(rows: Rows, positions: IntArray, found: Callable[[int], str
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of one batch. As read, lengths may disagree and offsets may point anywhere.
+    """Rows of one batch. In raw rows lengths may disagree and starts may be out of range.
 
-    In sound rows the columns agree: each token lies in exactly one sequence of at least two stored tokens. What is
-    about sequences in `input_ids` holds for them only.
+    In valid rows the columns agree: each token is in exactly one sequence of at least two stored tokens. Properties of
+    sequences in `input_ids` are correct for valid rows only.
     """
 
-    context: CheckContext  #: what they are judged against
-    numbers: IntArray  #: each row's 0-based index in its shard; shape [num_rows], int64
+    context: CheckContext  #: facts that they are judged against
+    numbers: IntArray  #: 0-based index of each row in its shard; shape [num_rows], int64
     input_ids: npt.NDArray[Any]  #: shape [num_stored_tokens], integer, stored
     stored_mask: npt.NDArray[Any]  #: shape [num_mask_elements], number, label-aligned, as stored
     starts: IntArray  #: starts of all sequences, relative to their row; shape [num_sequences], int64, stored
@@ -76,12 +76,12 @@ class Rows:
 
     @cached_property
     def token_offsets(self) -> IntArray:
-        """Where each row lies in `input_ids`; shape [num_rows + 1], int64, from 0."""
+        """Start of each row in `input_ids`; shape [num_rows + 1], int64, from 0."""
         return _offsets(self.row_lengths)
 
     @cached_property
     def start_offsets(self) -> IntArray:
-        """Where each row lies in `starts`; shape [num_rows + 1], int64, from 0."""
+        """Start of each row in `starts`; shape [num_rows + 1], int64, from 0."""
         return _offsets(self.sequences_per_row)
 
     @cached_property
@@ -145,7 +145,7 @@ class Rows:
 
     @cached_property
     def eos_positions(self) -> IntArray:
-        """Positions of the EOS token in `input_ids`, ascending; empty where the token is not known."""
+        """Positions of the EOS token in `input_ids`, ascending; empty if the token is unknown."""
         if self.context.eos_token_id is None:
             return np.empty(0, dtype=np.int64)
         return np.flatnonzero(self.input_ids == self.context.eos_token_id)
@@ -161,13 +161,13 @@ class Rows:
 
     @cached_property
     def cleared_labels(self) -> IntArray:
-        """Those of them that have a label, the token after them in their sequence."""
+        """The cleared positions that have a label: a next token in their sequence."""
         positions = self.cleared_positions
         return positions[positions + 1 < self.sequence_end[self.sequence_of(positions)]]
 
     @cached_property
     def effective_per_sequence(self) -> IntArray:
-        """Labels of each sequence that the host really trains; shape [num_sequences], int64."""
+        """Number of labels of each sequence that the host trains; shape [num_sequences], int64."""
         if not len(self.cleared_positions):
             return self.trained_per_sequence
         num_cleared = np.bincount(self.sequence_of(self.cleared_positions), minlength=len(self.starts))
@@ -187,12 +187,12 @@ class Rows:
         return np.searchsorted(self.token_offsets, positions, side="right") - 1
 
     def num_in_rows(self, positions: IntArray) -> IntArray:
-        """Return how many positions in `input_ids` lie in each row; shape [num_rows], int64."""
+        """Return the number of positions in `input_ids` in each row; shape [num_rows], int64."""
         counts: IntArray = np.bincount(self.row_of(positions), minlength=self.num_rows)
         return counts
 
     def only(self, is_kept: BoolArray) -> Rows:
-        """Return the rows that `is_kept` marks, shape [num_rows]; the same ones where it marks them all."""
+        """Return the rows that `is_kept` marks, shape [num_rows]; the same object if it marks all."""
         if is_kept.all():
             return self
         return Rows(
@@ -208,7 +208,7 @@ class Rows:
 
 
 def rows_of(batch: RowBatch, context: CheckContext) -> Rows:
-    """Return the rows of a batch as read; its columns are not copied."""
+    """Return the raw rows of a batch; its columns are not copied."""
     return Rows(
         context=context,
         numbers=batch.first_row + np.arange(batch.num_rows),

@@ -1,8 +1,8 @@
-"""What a rule is: a code, a name for the wrong thing, a severity, texts from its docstring, and a check.
+"""Definition of a rule: a code, a name for the fault, a severity, texts from its docstring, and a check.
 
-Four kinds, by subject: `StructureRule` on rows as read, `RowRule` on structurally sound rows, `ArtifactRule` on
-the facts about a whole artifact, `RunRule` on a run: its settings, with its artifact, topology, files and environment.
-A rule is a decorated function: its name is the function's, its texts are in the docstring; `registry` collects them.
+Four kinds, by subject: `StructureRule` on raw rows, `RowRule` on rows with valid structure, `ArtifactRule` on the
+facts about a whole artifact, `RunRule` on a run: its settings, with its artifact, topology, files and environment.
+A rule is a decorated function with its texts in the docstring; `registry` collects them.
 """
 
 import inspect
@@ -21,7 +21,7 @@ from bridgepack.rules.engine.subject import Run
 #: A section begins a line, or follows another one's full stop: `Bad: micro_batch_size 2. Good: micro_batch_size 1.`
 _BEGIN = r"(?:^|(?<=\. ))(Why|Bad|Good|Fix|Noticed|Evidence|Source):"
 _SECTION = re.compile(rf"{_BEGIN}(.*?)(?={_BEGIN}|\Z)", re.MULTILINE | re.DOTALL)
-#: Files of the host and of TransformerEngine are named in decorators without what they have in common.
+#: Decorators omit the common prefix of files of the host and of TransformerEngine.
 _HOST_FILE, _ENGINE_FILE = re.compile(r"(?<![\w/])(?=(?:bridge|core)/)"), re.compile(r"(?<![\w/])TE/")
 _CATALOGUE_ID = re.compile(r"\bPS[BC]\d{3}\b")
 
@@ -40,34 +40,34 @@ class Severity(StrEnum):
 
 
 ERROR, WARNING, ADVICE = Severity
-#: What is often said of a rule: when the host notices, and how it is known.
+#: Frequent values of `noticed` and `evidence`.
 VALIDATE = "validate()"
 EXECUTED, READ = "executed with the real 0.6.2", "read in the source"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """What every rule has."""
+    """The fields of every rule."""
 
-    judges: ClassVar[str] = ""  #: its subject, in words
+    judges: ClassVar[str] = ""  #: its subject, as text
 
-    code: str  #: `BP` and three digits; never reused. `rules.groups` says what the first digits mean.
-    name: str  #: of the wrong thing, e.g. `row-wider-than-pack`.
-    severity: Severity  #: of its findings
-    source: str  #: numbers in the rule catalogue and places in the host's code that it follows from
-    summary: str  #: the wrong thing in one sentence
-    why: str  #: what happens otherwise; begins with `Crash`, `Silent` or `Slow`
-    bad: str  #: a small example that it reports
-    good: str  #: the same, right
+    code: str  #: `BP` and three digits; never reused. `rules.groups` explains the first digits.
+    name: str  #: name of the fault, e.g. `row-wider-than-pack`.
+    severity: Severity  #: severity of its findings
+    source: str  #: numbers in the rule catalogue and places in the host's code that it is based on
+    summary: str  #: the fault in one sentence
+    why: str  #: the consequence; begins with `Crash`, `Silent` or `Slow`
+    bad: str  #: a small example with the fault
+    good: str  #: the same example without the fault
     fix: str  #: what to do
     noticed: str = ""  #: when the host itself notices: `validate()`, `dataset build`, `first step`, `never`, ..
     evidence: str = ""  #: how it is known: executed, read in the source, or a public issue
-    #: distribution -> versions that it applies to, as a version specifier; all where it is not named
+    #: distribution -> version specifier that it applies to; all versions of other distributions
     versions: Mapping[str, str] = field(default_factory=dict)
-    check: Callable[..., Any]  #: takes the subject and gives what is wrong
+    check: Callable[..., Any]  #: takes the subject and returns the violations
 
     def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
-        """Pickle a rule by name: it stands where its function was."""
+        """Pickle a rule by the module and name of its function."""
         return _rule_at, (self.check.__module__, self.check.__name__)
 
     @property
@@ -82,7 +82,7 @@ def _rule_at(module: str, name: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """One place that breaks a rule: file, row or field, its value, what it may be, and settings that would mend it.
+    """One place that breaks a rule: file, row or field, its value, the allowed values, and changes that fix it.
 
     Violations of one rule with the same group become one finding.
     """
@@ -109,9 +109,9 @@ def wrong(
     because: str = "",
     needs_repack: bool = False,
 ) -> Violation:
-    """Return a violation at `where`; with `to`, the value that would mend this setting, and why in one line.
+    """Return a violation at `where`; `to` is the value that fixes this setting, `because` the reason in one line.
 
-    `needs_repack` says whether packs that exist already must be built again then.
+    `needs_repack` says whether existing packs must then be built again.
     """
     if to is not _NOTHING:
         changes = change(where, to, because, needs_repack=needs_repack)
@@ -119,13 +119,13 @@ def wrong(
 
 
 def change(path: str, value: Any, because: str, *, needs_repack: bool = False) -> tuple[Change, ...]:
-    """Return one safe change, as `Violation.changes` takes it."""
+    """Return a tuple with one safe change, for `Violation.changes`."""
     return (Change(path=path, value=value, why=because, needs_repack=needs_repack),)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StructureRule(Rule):
-    """A rule on rows as read, batch by batch; later rules do not see the rows it reports."""
+    """A rule on raw rows, batch by batch; later rules do not get the rows it reports."""
 
     judges: ClassVar[str] = "each row"
 
@@ -134,9 +134,9 @@ class StructureRule(Rule):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowRule(Rule):
-    """A rule on structurally sound rows, batch by batch."""
+    """A rule on rows with valid structure, batch by batch."""
 
-    judges: ClassVar[str] = "each sound row"
+    judges: ClassVar[str] = "each row with valid structure"
 
     check: Callable[[Rows], Offenders | None]
 
@@ -155,28 +155,28 @@ Guard = Callable[[Run], object]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRule(Rule):
-    """A rule on a run: its settings, with its topology, artifact, files and environment where they are given."""
+    """A rule on a run: its settings, with its topology, artifact, files and environment if given."""
 
     judges: ClassVar[str] = "the run"
 
-    check: Callable[[Run], Found]  #: yields violations of a run that it is about
+    check: Callable[[Run], Found]  #: yields the violations of a run that passes the guards
     noticed: str = "never."
     evidence: str = f"{READ}."
-    #: guards, asked in this order, that say whether a run is one of those that it is about
+    #: guards, called in this order; the rule applies to a run if all return true
     when: Guard | tuple[Guard, ...] = ()
-    #: code of a rule on artifacts that says the same with less at hand; its finding gives way to this one
+    #: code of a rule on artifacts that reports the same with fewer facts; this finding replaces it
     instead_of: str = ""
 
     def violations(self, run: Run) -> Found:
-        """Return the violations of a run; none where the rule is about others."""
+        """Return the violations of a run; empty if the rule does not apply to it."""
         guards = self.when if isinstance(self.when, tuple) else (self.when,)
         return self.check(run) if all(guard(run) for guard in guards) else ()
 
 
 class RuleFacts(TypedDict, total=False):
-    """What a decorator takes beside code, severity and source, as `Rule` and `RunRule` have it.
+    """Optional arguments of a decorator, which become fields of `Rule` and `RunRule`.
 
-    `noticed` and `evidence` come without a full stop. What does not fit into the line is a section of the docstring.
+    `noticed` and `evidence` have no full stop. Texts too long for the decorator are sections of the docstring.
     """
 
     noticed: str
@@ -188,23 +188,23 @@ class RuleFacts(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Decorator[Check, Made]:
-    """Makes a rule of a function and its docstring."""
+    """Turns a function and its docstring into a rule."""
 
     kind: Callable[..., Made]
 
     def __call__(
         self, code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
     ) -> Callable[[Check], Made]:
-        """Return what is to stand above the function."""
+        """Return the decorator for the function."""
         return lambda check: self.kind(check=check, **_described(check, code, severity, source, facts))
 
 
 def _described(check: Any, code: str, severity: Severity, source: str, facts: RuleFacts) -> dict[str, Any]:
-    """Return the fields of a rule from its decorator, from its function's name and from the docstring.
+    """Return the fields of a rule from its decorator, its function's name and its docstring.
 
     The docstring's first line is the summary; `Why`, `Bad`, `Good`, `Fix`, `Noticed`, `Evidence` and a
-    `Source` that is too long for the decorator are sections. `Why` may be left out where validate() refuses a run
-    and there is no more to say.
+    `Source` that is too long for the decorator are sections. `Why` may be omitted if
+    validate() refuses the run and nothing else happens.
     """
     text = inspect.getdoc(check) or ""
     sections = {match[1].lower(): " ".join(match[2].split()) for match in _SECTION.finditer(text)}
@@ -227,5 +227,5 @@ def _described(check: Any, code: str, severity: Severity, source: str, facts: Ru
 structure_rule = Decorator[Callable[[Rows], Offenders | None], StructureRule](StructureRule)
 row_rule = Decorator[Callable[[Rows], Offenders | None], RowRule](RowRule)
 artifact_rule = Decorator[Callable[[ArtifactFacts], Found], ArtifactRule](ArtifactRule)
-#: Of a rule on runs.
+#: Decorator of a rule on runs.
 rule = Decorator[Callable[[Run], Found], RunRule](RunRule)

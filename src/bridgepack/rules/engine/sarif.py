@@ -1,4 +1,4 @@
-"""A check's report as SARIF 2.1.0, as workflow commands of GitHub Actions, and as Code Quality of GitLab."""
+"""Renders a check's report as SARIF 2.1.0, GitHub workflow commands, and a GitLab Code Quality report."""
 
 import hashlib
 import json
@@ -16,14 +16,14 @@ from bridgepack.rules.engine.rule import Rule
 from bridgepack.rules.engine.text import rule_page
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-#: Severity -> level of SARIF, command of GitHub.
+#: Severity -> (SARIF level, GitHub command).
 _LEVELS = {"error": ("error", "error"), "warning": ("warning", "warning"), "advice": ("note", "notice")}
-#: Severity -> that of GitLab.
+#: Severity -> GitLab severity.
 _GITLAB = {"error": "major", "warning": "minor", "advice": "info"}
 
 
 def render_sarif(report: CheckReport, rules: Sequence[Rule]) -> str:
-    """Return the report as a SARIF 2.1.0 log with one run; `rules` are those that findings may be of."""
+    """Return the report as a SARIF 2.1.0 log with one run; `rules` are the rules of its findings."""
     results = [_result(finding, report.target_path) for finding in report.findings]
     for item in report.suppressed:
         suppression = {"kind": "inSource", "justification": item.reason}
@@ -33,7 +33,7 @@ def render_sarif(report: CheckReport, rules: Sequence[Rule]) -> str:
 
 
 def render_sarif_failure(code: str, problems: Sequence[Problem]) -> str:
-    """Return what kept a check from running as a SARIF 2.1.0 log; `code` stands where findings have their rule's."""
+    """Return the problems of a check that could not run as a SARIF 2.1.0 log; `code` is the rule id of each."""
     results = [
         {
             "ruleId": code,
@@ -43,7 +43,7 @@ def render_sarif_failure(code: str, problems: Sequence[Problem]) -> str:
         }
         for problem in problems
     ]
-    rule = {"id": code, "name": code, "shortDescription": {"text": "What is checked cannot be read."}}
+    rule = {"id": code, "name": code, "shortDescription": {"text": "The check's input cannot be read."}}
     return _log(results, [rule], invocations=[{"executionSuccessful": False, "exitCode": 2}])
 
 
@@ -70,7 +70,7 @@ def render_gitlab(found: Sequence[Finding]) -> str:
 
 
 def render_gitlab_failure(code: str, problems: Sequence[Problem]) -> str:
-    """Return what kept a check from running as a Code Quality report."""
+    """Return the problems of a check that could not run as a Code Quality report."""
     return _entries((code, "blocker", one.message, one.file, one.line, one.field or one.message) for one in problems)
 
 
@@ -139,7 +139,7 @@ def _location(where: str, path: str, line: int | None) -> dict[str, Any]:
 
 
 def _uri(path: str) -> str:
-    """Return a path as a URI, `file:` for an absolute one, else relative to where the check ran."""
+    """Return a path as a URI: `file:` for an absolute path, else relative to the working folder."""
     return Path(path).as_uri() if Path(path).is_absolute() else quote(os.fsencode(path))
 
 

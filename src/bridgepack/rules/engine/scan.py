@@ -1,6 +1,6 @@
-"""Reads an artifact once: its rows in parts, which may run in several processes, and what they give together.
+"""Reads an artifact's rows once, in parts that may run in several processes, and combines the results.
 
-Memory holds one batch per process, the first offenders of each rule, and 8 bytes for each sequence of all splits but
+Memory holds one batch per process, the first offenders of each rule, and 8 bytes per sequence of all splits except
 the largest.
 """
 
@@ -19,50 +19,50 @@ from bridgepack.rules.engine.rule import RowRule, Rule, StructureRule
 from bridgepack.rules.engine.truth import SplitTruth
 
 RunTasks = Callable[[Callable[[ShardPart], PartScan], Iterable[ShardPart]], Iterable[PartScan]]
-#: Files are hashed so many at a time, right before their rows are read: hashes run beside one another, and the second
-#: reading finds the file in memory.
+#: Number of files hashed at a time, right before their rows are read: hashing runs in parallel, and the second read
+#: finds the file in the page cache.
 _FILES_AHEAD = 8
 
 
 class ScanProgress(Protocol):
-    """Told how far the scan is, in rows judged and bytes of the files done."""
+    """Receives the progress of a scan, in judged rows and read bytes."""
 
     def start(self, stage: str, total: int | None, unit: str) -> None:
-        """Begin."""
+        """Start the stage."""
 
     def advance(self, num_items: int, work: int | None = None) -> None:
-        """Note progress."""
+        """Add progress."""
 
     def finish(self) -> None:
-        """End."""
+        """End the stage."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Execution:
-    """How a scan reads and runs; none of it changes the outcome."""
+    """How a scan reads and runs; it does not affect the result."""
 
-    #: gives the function's result for each part, in order; None runs them one after the other here
+    #: returns the function's result for each part, in order (default: sequentially in this process)
     run_tasks: RunTasks | None = None
-    progress: ScanProgress | None = None  #: told how far it is
-    #: stored tokens per batch: small enough for the caches to help, large enough for numpy's overhead to vanish
+    progress: ScanProgress | None = None  #: receives the progress
+    #: stored tokens per batch: small enough for CPU caches, large enough to hide numpy's overhead
     max_tokens: int = 1 << 20
-    #: stored tokens of a part: a tenth of a second's work, so that progress moves and cores stay busy to the end
+    #: stored tokens per part: about 0.1 s of work, so that progress moves and cores stay busy to the end
     part_tokens: int = 1 << 23
 
 
 class ArtifactScan:
-    """What one pass over an artifact's rows gives; rules on the whole artifact have not been run yet.
+    """The result of one pass over an artifact's rows, before the rules on the whole artifact.
 
     Attributes:
         num_rows: rows read.
         num_tokens: stored tokens read.
-        skipped: code -> why; structure and row rules that did not judge.
-        truths: split -> what it holds.
-        unreadable: shard -> why its rows could not be read to the end.
+        skipped: code of a skipped structure or row rule -> reason.
+        truths: split -> totals over its rows.
+        unreadable: shard -> why its rows could not all be read.
     """
 
     def __init__(self, shards: Mapping[str, tuple[ShardFacts, ...]], *, max_examples: int) -> None:
-        """Take split -> its shards, and the places kept per rule."""
+        """Take split -> its shards, and the maximum places kept per rule."""
         self.num_rows = self.num_tokens = 0
         self.skipped: dict[str, str] = {}
         self.unreadable: dict[str, str] = {}
@@ -79,12 +79,12 @@ class ArtifactScan:
 
     @property
     def num_sound_rows(self) -> int:
-        """Rows whose structure holds."""
+        """Number of rows with valid structure."""
         return sum(truth.num_rows for truth in self.truths.values())
 
     @property
     def num_shards_read(self) -> int:
-        """Shards read to the end."""
+        """Number of shards read to the end."""
         return sum(
             why_not_streamable(shard) is None and shard.path not in self.unreadable
             for group in self._shards.values()
@@ -92,7 +92,7 @@ class ArtifactScan:
         )
 
     def parts(self, execution: Execution) -> Iterator[ShardPart]:
-        """Yield what is to be read, the split with the fewest rows first."""
+        """Yield the parts to read, the split with the fewest rows first."""
         for split in self._by_size:
             for shards in batched(self._shards[split], _FILES_AHEAD):
                 for shard in shards:
@@ -104,7 +104,7 @@ class ArtifactScan:
                         yield from parts_of(split, shard, part_tokens=execution.part_tokens)
 
     def add(self, scan: PartScan) -> None:
-        """Take in what a part gave, in the order of the parts."""
+        """Add the result of a part, in the order of the parts."""
         split, shard = scan.part.split, scan.part.shard
         if scan.part.is_file:
             self._hashes[shard] = scan.sha256
@@ -121,7 +121,7 @@ class ArtifactScan:
             self._overlap.add(split, shard, sequences)
 
     def facts(self, artifact: InspectableArtifact, context: CheckContext) -> ArtifactFacts:
-        """Return what rules on the whole artifact take."""
+        """Return the facts for rules on the whole artifact."""
         return ArtifactFacts(
             context=context,
             manifest=artifact.manifest,
@@ -138,7 +138,7 @@ class ArtifactScan:
         )
 
     def findings(self, rules: Iterable[Rule]) -> list[Finding]:
-        """Return one finding per structure or row rule that was broken; examples in the order of the splits."""
+        """Return one finding per broken structure or row rule; examples in the order of the splits."""
         findings = []
         for rule in rules:
             whole = Tally(max_examples=self._max_examples)
@@ -157,7 +157,7 @@ def scan_artifact(
     max_examples: int,
     execution: Execution,
 ) -> ArtifactScan:
-    """Return what one pass over the rows gives, judged by the structure and row rules among `rules`.
+    """Return the result of one pass over the rows with the structure and row rules among `rules`.
 
     Raises:
         RuleCrashError: a rule raised.

@@ -1,4 +1,4 @@
-"""Typed reads of a run's settings: a value of the wrong kind or one that nobody stated is a reason not to judge."""
+"""Typed reads of a run's settings; a missing value or one of the wrong type makes the rule skip the run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from bridgepack.records import RunConfig
 from bridgepack.rules.engine.context import CannotJudgeError
 
 _MISSING: Final = object()
-#: Sections that every version of the host saves; a config without one was cut.
+#: Sections that every version of the host saves; a config without one is incomplete.
 _ALWAYS_SAVED = frozenset({"checkpoint", "ddp", "dist", "logger", "optimizer", "rng", "scheduler", "tokenizer"})
 
 
@@ -16,53 +16,53 @@ _ALWAYS_SAVED = frozenset({"checkpoint", "ddp", "dist", "logger", "optimizer", "
 class Settings:
     """Settings by dotted path, e.g. `integer("model.context_parallel_size")`.
 
-    Every read raises `CannotJudgeError` where nobody stated the value, or where it is not of that kind. In a complete
-    config an absent field reads as None: that version of the host has no such field. A section that every version has
-    must be there all the same.
+    Every read raises `CannotJudgeError` if the value is not set or has the wrong type. In a complete config an absent
+    field reads as None, because that version of the host has no such field; sections that every version has must
+    exist.
     """
 
     config: RunConfig
 
     @property
     def loaded(self) -> RunConfig:
-        """The settings as they are read."""
+        """The settings that reads use."""
         return self.config
 
     def is_stated(self, path: str) -> bool:
-        """Say whether the settings have a value there, None included."""
+        """Return whether the settings have a value at the path, including None."""
         return self._found(path) is not _MISSING
 
     def value(self, path: str) -> Any:
-        """Return the plain value."""
+        """Return the untyped value."""
         found = self._found(path)
         if found is not _MISSING:
             return found
         config, section = self.loaded, path.partition(".")[0]
         if not config.is_whole_at(path):
             reason = config.why_unknown(path)
-            raise CannotJudgeError(reason or f"{config.place} does not state {config.user_path(path)}")
+            raise CannotJudgeError(reason or f"{config.user_path(path)} is not set in {config.place}")
         if section in _ALWAYS_SAVED and section not in config.values:
             raise CannotJudgeError(f"{config.place} has no section {section}")
         return None
 
     def stated(self, path: str) -> Any:
-        """Return a value that is rarely set; None where nobody stated it, as the host's default is off."""
+        """Return the value, or None if it is not set, for settings whose default in the host is off."""
         return self.value(path) if self.is_stated(path) else None
 
     def is_set(self, path: str) -> bool:
-        """Say whether a setting is stated and not None."""
+        """Return whether a setting is set and not None."""
         return self.stated(path) is not None
 
     def is_on(self, path: str) -> bool:
-        """Say whether a switch is stated and on; one that nobody stated is off, as in the host's defaults."""
+        """Return whether a switch is set and true; an unset switch is off, as in the host's defaults."""
         return self.is_stated(path) and self.flag(path)
 
     def stated_integer(self, path: str) -> int | None:
-        """Return a whole number; None where nobody stated it."""
+        """Return a whole number, or None if it is not set."""
         return self.integer_or_none(path) if self.is_stated(path) else None
 
     def integer(self, path: str, *, default: int | None = None) -> int:
-        """Return a whole number; `default` where the value is None."""
+        """Return a whole number, or `default` if the value is None."""
         value = self.value(path)
         if value is None and default is not None:
             return default
@@ -82,19 +82,19 @@ class Settings:
         return None if value is None else float(value)
 
     def flag(self, path: str) -> bool:
-        """Return a truth value; None reads as False."""
+        """Return true or false; None reads as False."""
         value = self.value(path)
         if value is not None and type(value) is not bool:
             raise CannotJudgeError(f"{path} is {value!r}, neither true nor false")
         return bool(value)
 
     def text_or_none(self, path: str) -> str | None:
-        """Return a text or None; a path object reads as its text, an enum as the name of its member."""
+        """Return a string or None; a path is converted to a string, an enum member to its name."""
         value = self.value(path)
         if isinstance(value, Mapping) and isinstance(value.get("_name_"), str):
             return str(value["_name_"])
         if isinstance(value, (list, dict, bool, int, float)):
-            raise CannotJudgeError(f"{path} is {value!r}, not a text")
+            raise CannotJudgeError(f"{path} is {value!r}, not a string")
         return None if value is None else str(value)
 
     def mapping(self, path: str) -> Mapping[str, Any]:
@@ -105,20 +105,20 @@ class Settings:
         return value or {}
 
     def items(self, path: str) -> tuple[Any, ...]:
-        """Return a list's items; None reads as none, a single value as one."""
+        """Return a list's items; None reads as an empty list, a single value as a list with one item."""
         value = self.value(path)
         if value is None:
             return ()
         return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
     def class_name(self, path: str) -> str | None:
-        """Return the class of a nested object without its module, e.g. `GPTSFTDatasetConfig`; None where it is None."""
+        """Return the class of a nested object without its module, e.g. `GPTSFTDatasetConfig`, or None."""
         value = self.value(path)
         if value is None:
             return None
         target = value.get("_target_") if isinstance(value, Mapping) else None
         if not isinstance(target, str):
-            raise CannotJudgeError(f"{path} names no class")
+            raise CannotJudgeError(f"{path} has no class (_target_)")
         return target.rpartition(".")[2]
 
     def _found(self, path: str) -> Any:
@@ -131,18 +131,18 @@ class Settings:
 
 
 _PRECISION, _FP8, _FP4 = "mixed_precision", "model.fp8", "model.fp4"
-#: Part of a name -> kind; the first that fits counts.
+#: Part of a name -> number format; the first match wins.
 _KINDS: Mapping[str, str] = {"nvfp4": "nvfp4", "mxfp8": "mxfp8", "fp8": "fp8", "e4m3": "fp8", "hybrid": "fp8"}
 
 
 def number_format_of(settings: Settings) -> str:
-    """Return `bf16`, `fp8`, `mxfp8` or `nvfp4`.
+    """Return the number format of matrix products: `bf16`, `fp8`, `mxfp8` or `nvfp4`.
 
     Read from `model.fp8`, `model.fp8_recipe`, `model.fp4` and from `mixed_precision`, which is the name of a recipe
-    before the host resolves it and a config afterwards.
+    until the host resolves it to a config.
 
     Raises:
-        CannotJudgeError: none of them is stated.
+        CannotJudgeError: none of them is set.
     """
     known = [path for path in (_PRECISION, _FP8, _FP4) if settings.config.is_whole_at(path) or settings.is_stated(path)]
     words = settings.value(_PRECISION) if _PRECISION in known or not known else None

@@ -1,4 +1,4 @@
-"""A run as rules judge it: settings with the values that follow from them, and whatever else is known."""
+"""A run as rules judge it: its settings, values derived from them, and optional facts such as artifact and files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from bridgepack.rules.engine.families import ARCHITECTURES, Family, family_of
 from bridgepack.rules.engine.loaded import in_current_names, with_host_defaults
 from bridgepack.rules.engine.settings import Settings, number_format_of
 
-#: Where packs are described.
+#: Path of the packing settings.
 SPECS = "dataset.offline_packing_specs"
-#: Dataset configs whose collate pads rows; all others but GPTSFTDatasetConfig are custom providers.
+#: Dataset configs whose collate pads rows; all others except TEXT_DATASETS are custom providers.
 COLLATE_DATASETS = frozenset({"DirectHFSFTDatasetConfig", "EnergonDatasetConfig", "MockVLMSFTDatasetConfig"})
-#: The last two are those of 0.3 to 0.5.
+#: Text dataset configs; the last two are from 0.3 to 0.5.
 TEXT_DATASETS = frozenset({"GPTSFTDatasetConfig", "FinetuningDatasetConfig", "HFDatasetConfig"})
-#: Multiple of a row's width where `pad_to_max_length` is off and nothing else is said.
+#: Default multiple of row widths if `pad_to_max_length` is off.
 #: Source: megatron/bridge/data/packing/gpt_sft.py, the collate's `pad_seq_length_to_mult`.
 DEFAULT_WIDTH_MULTIPLE = 16
 
@@ -50,19 +50,19 @@ def _size(path: str) -> cached_property[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Settings):
-    """What a rule on a run sees: typed reads of its settings, and what follows from them.
+    """The subject of a rule on a run: typed reads of its settings, and values derived from them.
 
-    Reads and properties raise `CannotJudgeError` where they rest on something that is not stated or not given.
+    Reads and properties raise `CannotJudgeError` if they need a setting or a fact that is missing.
 
     Attributes:
         config: the settings.
-        versions: of the host and its companions, that the run is judged for.
+        versions: versions of the host and its companions that the run is judged for.
         world_size_given: number of GPUs, from outside the settings.
-        artifact: facts about the packs, once their rows have been streamed; None where none was given.
-        environment: the environment of the run; None where none was given.
-        files: the file system; None where it is not to be looked at.
-        waiting: how long ranks wait for each other, or why that is not known.
-        balance_refused: why `build` refuses the balance that the recipe asks for; None where it does not.
+        artifact: facts about the packs after their rows have been streamed; None if not given.
+        environment: the environment of the run; None if not given.
+        files: the file system; None if files are not checked.
+        waiting: how long ranks wait for each other, or why that is unknown.
+        balance_refused: why `build` refuses the recipe's balance; None if it accepts it.
     """
 
     versions: Versions
@@ -75,26 +75,26 @@ class Run(Settings):
 
     @cached_property
     def loaded(self) -> RunConfig:
-        """The settings as the host loads them, under the names of 0.6 whichever version they are of."""
+        """The settings as the host loads them, under the names of 0.6 for every version."""
         return with_host_defaults(in_current_names(self.config, self.versions))
 
     def require_artifact(self) -> ArtifactFacts:
-        """Return the artifact's facts."""
+        """Return the artifact's facts, or raise `CannotJudgeError`."""
         return given(self.artifact, NO_PACKS)
 
     def require_waiting(self) -> Waiting:
-        """Return how long ranks wait for each other."""
+        """Return how long ranks wait for each other, or raise `CannotJudgeError`."""
         if isinstance(self.waiting, str):
             raise CannotJudgeError(self.waiting)
         return self.waiting
 
     def require_environment(self) -> Environment:
-        """Return the environment."""
+        """Return the environment, or raise `CannotJudgeError`."""
         return given(self.environment, NO_ENVIRONMENT)
 
     def require_files(self) -> Files:
-        """Return the file system."""
-        return given(self.files, "files were not looked at")
+        """Return the file system, or raise `CannotJudgeError`."""
+        return given(self.files, "files are not checked")
 
     @cached_property
     def packs_offline(self) -> bool:
@@ -108,12 +108,12 @@ class Run(Settings):
 
     @cached_property
     def is_packed(self) -> bool:
-        """Whether rows hold several sequences, one way or the other."""
+        """Whether rows hold several sequences, packed offline or in the batch."""
         return self.packs_offline or self.packs_in_batch
 
     @cached_property
     def has_specs(self) -> bool:
-        """Whether offline packing is on and described."""
+        """Whether offline packing is on and `offline_packing_specs` is set."""
         return self.packs_offline and self.value(SPECS) is not None
 
     @cached_property
@@ -123,25 +123,25 @@ class Run(Settings):
 
     @cached_property
     def is_text(self) -> bool:
-        """Whether the dataset is `GPTSFTDatasetConfig`, under its new name or its old one."""
+        """Whether the dataset is `GPTSFTDatasetConfig`, under its current or an earlier name."""
         return self.dataset_kind in TEXT_DATASETS
 
     @cached_property
     def dataset_kwargs(self) -> Mapping[str, Any]:
-        """`dataset.dataset_kwargs`, empty where there are none."""
+        """`dataset.dataset_kwargs`; empty if not set."""
         path = "dataset.dataset_kwargs"
         return self.mapping(path) if self._knows(path) else {}
 
     #: Runtime tokens that a pack can hold.
     packed_sequence_size = _integer(f"{SPECS}.packed_sequence_size")
-    #: Multiple of every sequence's runtime length, as the settings state it.
+    #: Multiple of every sequence's runtime length in the settings.
     pad_seq_to_mult = _integer(f"{SPECS}.pad_seq_to_mult")
     #: `model.seq_length`, tokens.
     seq_length = _integer("model.seq_length")
 
     @cached_property
     def pads_to_max_length(self) -> bool:
-        """Whether every row is as wide as a pack can be: the host looks for the literal True."""
+        """Whether every row is padded to packed_sequence_size: the host checks for the literal True."""
         stated = (self.stated("dataset.pad_to_max_length"), self.dataset_kwargs.get("pad_to_max_length"))
         return any(value is True for value in stated)
 
@@ -154,20 +154,20 @@ class Run(Settings):
 
     @cached_property
     def eval_context_parallel_size(self) -> int | None:
-        """Context parallelism of evaluation where it is set."""
+        """Context parallelism of evaluation, or None if not set."""
         return self.integer_or_none("dist.eval_context_parallel_size")
 
     @cached_property
     def stated_context_parallel_sizes(self) -> tuple[int, ...]:
-        """Context parallelism of training, then of evaluation where it differs; validate() counts both."""
+        """Context parallelism of training, then of evaluation if it differs; validate() checks both."""
         evaluation = self.eval_context_parallel_size
         return tuple(dict.fromkeys((self.context_parallel_size, evaluation or self.context_parallel_size)))
 
     @cached_property
     def context_parallel_sizes(self) -> tuple[int, ...]:
-        """Context parallelism that rows meet: that of evaluation only where it evaluates, with groups of its own.
+        """Context parallelism in use: training's, then evaluation's if the run evaluates with its own process groups.
 
-        Source: megatron/bridge/training/setup.py:472; no groups are made for evaluation without decentralized ones.
+        Source: megatron/bridge/training/setup.py:472; evaluation has its own groups only if they are decentralized.
         """
         sizes = self.stated_context_parallel_sizes
         groups = "dist.use_decentralized_pg"
@@ -179,40 +179,40 @@ class Run(Settings):
 
     @cached_property
     def splits_sequence(self) -> bool:
-        """Whether sequence parallelism acts: it is on and tensor parallelism is above 1."""
+        """Whether sequence parallelism is active: it is on and tensor parallelism is above 1."""
         return self.flag("model.sequence_parallel") and self.tensor_model_parallel_size > 1
 
     @cached_property
     def world_size(self) -> int:
         """Number of GPUs."""
         size = self.world_size_given or self.config.world_size
-        return given(size, "the number of GPUs is not known; add --world-size N")
+        return given(size, "the number of GPUs is unknown; add --world-size N")
 
     @cached_property
     def model_parallel_size(self) -> int:
-        """GPUs of one copy of the model, experts not counted."""
+        """GPUs of one copy of the model, without expert parallelism."""
         return self.tensor_model_parallel_size * self.pipeline_model_parallel_size * self.context_parallel_size
 
     @cached_property
     def data_parallel_size(self) -> int:
-        """Copies of the model; raises `CannotJudgeError` where the GPUs do not divide."""
+        """Copies of the model; raises `CannotJudgeError` if the number of GPUs is not a multiple of a copy's."""
         if self.world_size % self.model_parallel_size:
             raise CannotJudgeError(f"{self.world_size} GPUs are not a multiple of {self.model_parallel_size}")
         return self.world_size // self.model_parallel_size
 
     def require_plain_gpus(self) -> None:
-        """Do nothing where all GPUs hold the language model.
+        """Raise `CannotJudgeError` unless all GPUs hold the language model.
 
         Source: megatron/bridge/training/config.py:1016, `dist_train`.
         """
         if self.is_on("model.dist_train.use_dist_train"):
             raise CannotJudgeError("model.dist_train gives the language model its own GPUs")
         if self.is_stated("model._target_") and "MIMO" in (self.class_name("model") or ""):
-            raise CannotJudgeError("the parts of a MegatronMIMO model have parallelism of their own")
+            raise CannotJudgeError("the parts of a MegatronMIMO model have their own parallel sizes")
 
     @cached_property
     def needed_sequence_multiple(self) -> int:
-        """What every sequence's runtime length must be a multiple of: 2 x context parallelism, of both sizes.
+        """Required multiple of every sequence's runtime length: 2 x context parallelism, for training and evaluation.
 
         Source: rule catalogue 4.1, HARD segment.
         """
@@ -220,7 +220,7 @@ class Run(Settings):
 
     @cached_property
     def needed_width_multiple(self) -> int:
-        """What every row's width must be a multiple of; sequence parallelism counts too.
+        """Required multiple of every row's width, including sequence parallelism.
 
         Source: rule catalogue 4.1, HARD width.
         """
@@ -228,12 +228,12 @@ class Run(Settings):
 
     @cached_property
     def stated_width_multiple(self) -> int:
-        """The same for every stated size of context parallelism, as validate() has it for datasets with a collate."""
+        """Required multiple of row widths for all context parallel sizes set, as validate() checks it for collates."""
         return self._width_multiple(self.stated_context_parallel_sizes)
 
     @cached_property
     def recommended_pad_seq_to_mult(self) -> int:
-        """The multiple that the host's documentation recommends, as `geometry.pad_seq_to_mult` has it."""
+        """The multiple that the host's documentation recommends, from `geometry.pad_seq_to_mult`."""
         return geometry.pad_seq_to_mult(
             context_parallel_size=self.context_parallel_size,
             tensor_model_parallel_size=self.tensor_model_parallel_size,
@@ -243,7 +243,7 @@ class Run(Settings):
 
     @cached_property
     def width_multiple(self) -> int:
-        """What every row's width is a multiple of where rows are not padded to the full size.
+        """Multiple of every row's width if rows are not padded to the full size.
 
         Source: rule catalogue PSB112.
         """
@@ -257,14 +257,14 @@ class Run(Settings):
     #: Rows per optimiser step.
     global_batch_size = _integer("train.global_batch_size")
 
-    #: Rows per evaluation forward; that of training where it is not set.
+    #: Rows per evaluation forward; training's if not set.
     eval_micro_batch_size = _integer("validation.eval_micro_batch_size", instead="train.micro_batch_size")
-    #: Rows per evaluation step; that of training where it is not set.
+    #: Rows per evaluation step; training's if not set.
     eval_global_batch_size = _integer("validation.eval_global_batch_size", instead="train.global_batch_size")
 
     @cached_property
     def eval_iters(self) -> int | None:
-        """Steps of one evaluation; what `train` states, the place of versions before 0.4, still wins.
+        """Steps of one evaluation; `train.eval_iters`, the name before 0.4, still takes precedence.
 
         Source: megatron/bridge/training/config.py:1517.
         """
@@ -273,7 +273,7 @@ class Run(Settings):
 
     @cached_property
     def evaluates(self) -> bool:
-        """Whether validation runs: the dataset has a split for it and there are iterations."""
+        """Whether validation runs: do_validation is on and eval_iters is not 0."""
         if not self.flag("dataset.do_validation"):
             return False
         stated = any(self.is_stated(f"{section}.eval_iters") for section in ("validation", "train"))
@@ -281,28 +281,28 @@ class Run(Settings):
 
     @cached_property
     def family(self) -> Family:
-        """Family of the model; raises `CannotJudgeError` where nothing tells it."""
+        """Family of the model; raises `CannotJudgeError` if it is unknown."""
         return known(family_of(self.config), "the family of the model")
 
     def of_model(self, name: str) -> Any:
-        """Return a setting of the model's architecture, `model.{name}`, None where it is not set.
+        """Return a setting of the model's architecture, `model.{name}`, or None if it is not set.
 
-        Settings that are not complete leave it to the checkpoint: then it is what the family has.
+        If the settings are incomplete, the checkpoint decides: then it is the value of the family.
         """
         path = f"model.{name}"
         if self._knows(path):
             return self.value(path)
         name_of_family = self.family.name
-        reason = f"{self.config.place} does not state {path}, nor does the family {name_of_family}"
+        reason = f"{path} is not set in {self.config.place}, and unknown for the family {name_of_family}"
         return given(ARCHITECTURES.get(name_of_family), reason).get(name)
 
     @cached_property
     def cp_comm_types(self) -> tuple[str, ...]:
-        """How context-parallel ranks exchange keys and values, each kind once; `p2p` where it is not set."""
+        """How context-parallel ranks exchange keys and values, each kind once (default: `p2p`)."""
         kinds = self.of_model("cp_comm_type") or "p2p"
         return tuple(dict.fromkeys(map(str, kinds if isinstance(kinds, (list, tuple)) else (kinds,))))
 
-    #: Width of the matrix products: `bf16`, `fp8`, `mxfp8` or `nvfp4`.
+    #: Number format of matrix products: `bf16`, `fp8`, `mxfp8` or `nvfp4`.
     number_format = cached_property(number_format_of)
 
     @cached_property
@@ -321,7 +321,7 @@ class Run(Settings):
         return self.config.is_whole_at(path) or self.is_stated(path)
 
 
-#: For `when=`: the rule is about such runs only.
+#: For `when=`: the rule applies to such runs only.
 PACKS_OFFLINE, PACKS_IN_BATCH, IS_PACKED, HAS_SPECS, IS_TEXT = map(
     attrgetter, ("packs_offline", "packs_in_batch", "is_packed", "has_specs", "is_text")
 )

@@ -1,4 +1,4 @@
-"""A check's report as text for people and as JSON for machines."""
+"""Renders a check's report as text and as JSON."""
 
 import json
 from collections import Counter, defaultdict
@@ -12,15 +12,15 @@ from bridgepack.rules.engine.rule import Severity
 
 #: Version of the JSON; keys are only ever added.
 JSON_FORMAT_VERSION = 1
-#: Where every rule has a page.
+#: Address of the rules' pages.
 RULE_PAGES = "https://bridgepack.readthedocs.io/rules/"
 
-#: Numbers of a report that its JSON has under their own names.
+#: Counts of a report that its JSON has under the same names.
 _COUNTS = (
     *("num_errors", "num_warnings", "num_advice"),
     *("num_shards", "num_shards_read", "num_rows", "num_sound_rows", "num_tokens"),
 )
-#: Why a rule was skipped -> what those rules need, after their number.
+#: Reason of skipped rules -> text after their number.
 _NEEDS = {
     NO_PACKS: "need packs: run `bridgepack build`, then check with --artifact FOLDER",
     NO_ENVIRONMENT: "need the environment: add --environment here",
@@ -37,7 +37,7 @@ def rule_page(code: str) -> str:
 def render_text(
     report: CheckReport, *, has_colour: bool = False, shows_advice: bool = True, shows_skipped: bool = True
 ) -> str:
-    """Return findings and a summary line; advice and skipped rules that are not shown are counted there."""
+    """Return findings and a summary line, which counts advice and skipped rules that are not shown."""
     shown = [finding for finding in report.findings if shows_advice or finding.severity != Severity.ADVICE]
     blocks = [_finding_text(finding, has_colour=has_colour) for finding in shown]
     if report.suppressed:
@@ -86,7 +86,7 @@ def finding_to_dict(finding: Finding) -> dict[str, Any]:
 
 
 def value_text(value: Any) -> str:
-    """Return a setting's value as people write it: `true`, `null`, 8, [1, 2]."""
+    """Return a setting's value as in YAML: `true`, `null`, 8, [1, 2]."""
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
@@ -130,14 +130,14 @@ def _skipped_text(report: CheckReport) -> str:
 
 
 def _not_judged(report: CheckReport, *, names_all: bool) -> str:
-    """Return in one line how many rules were not judged, and what they need where that is not said above."""
+    """Return one line with the number of skipped rules and, unless listed above, what they need."""
     if names_all and report.rules_skipped:
         return f"{len(report.rules_skipped)} skipped"
     reasons = Counter(skipped.reason for skipped in report.rules_skipped)
     parts = [f"{number} {_NEEDS[reason]}" for reason, number in reasons.items() if reason in _NEEDS]
     num_others = sum(number for reason, number in reasons.items() if reason not in _NEEDS)
     if num_others:
-        parts.append(f"{num_others} skipped for other reasons (--skipped names them)")
+        parts.append(f"{num_others} skipped for other reasons (--skipped lists them)")
     return "; ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""What the rows of a split really hold, summed up batch by batch and part by part; rules compare claims with it."""
+"""Totals over the rows of a split, added up batch by batch; rules compare the manifest's claims with them."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ _SUM, _MAX, _MIN, _GCD = operator.add, max, min, math.gcd
 
 @dataclass(kw_only=True, slots=True)
 class SplitTruth:
-    """Totals over the sound rows of a split, 0 without rows. Lengths are runtime tokens with alignment padding.
+    """Totals over the valid rows of a split, 0 without rows. Lengths are runtime tokens with alignment padding.
 
-    A sequence is padded where its last input is EOS: there the host's logical length is less than the physical one.
-    Where EOS is not known no sequence counts as padded.
+    A sequence is padded if its last input is EOS: then the host's logical length is less than the physical length.
+    If EOS is unknown, no sequence counts as padded.
     """
 
-    split: str = ""  #: its name
-    is_complete: bool = True  #: every row was read and is sound
-    num_rows: int = _total(_SUM)  #: sound rows
+    split: str = ""  #: name of the split
+    is_complete: bool = True  #: whether every row was read and is valid
+    num_rows: int = _total(_SUM)  #: valid rows
     num_sequences: int = _total(_SUM)  #: sequences in them
     num_tokens: int = _total(_SUM)  #: runtime tokens
     num_trained_tokens: int = _total(_SUM)  #: ones of the stored mask
     #: labels that the host trains: it clears the mask wherever the input is EOS
     num_effective_tokens: int = _total(_SUM)
-    min_effective_tokens_per_row: int = _total(_MIN)  #: fewest labels of a row that the host trains
+    min_effective_tokens_per_row: int = _total(_MIN)  #: minimum number of labels that the host trains in a row
     min_runtime_length: int = _total(_MIN)  #: shortest sequence
     max_runtime_length: int = _total(_MAX)  #: longest sequence
-    #: greatest common divisor of the lengths of all sequences: every multiple they are padded to divides it
+    #: greatest common divisor of all sequence lengths: every multiple that they are padded to divides it
     runtime_length_gcd: int = _total(_GCD)
-    max_sequences_per_row: int = _total(_MAX)  #: most sequences in a row
+    max_sequences_per_row: int = _total(_MAX)  #: maximum number of sequences in a row
     min_row_width: int = _total(_MIN)  #: narrowest row
     max_row_width: int = _total(_MAX)  #: widest row
-    #: rows that, filled up to packed_sequence_size, have cu_seqlens and cu_seqlens_padded that differ in the last entry
-    #: only: full rows whose last sequence alone is padded, and narrower ones without a padded sequence. 0 where
-    #: packed_sequence_size or EOS is not known.
+    #: rows that, padded to packed_sequence_size, have cu_seqlens and cu_seqlens_padded that differ in the last entry
+    #: only: full rows with only the last sequence padded, and narrower rows without a padded sequence. 0 if
+    #: packed_sequence_size or EOS is unknown.
     num_blind_rows: int = _total(_SUM)
     max_token_id: int = _total(_MAX)  #: largest token id
-    max_alignment_tokens: int = _total(_SUM)  #: most padding there can be: untrained EOS ids at the end of sequences
-    num_misaligned_runtime: int = _total(_SUM)  #: sequences whose runtime length is no multiple of pad_seq_to_mult
-    num_misaligned_stored: int = _total(_SUM)  #: sequences whose stored length is no multiple of it
+    max_alignment_tokens: int = _total(_SUM)  #: maximum possible padding: untrained EOS ids at the end of sequences
+    num_misaligned_runtime: int = _total(_SUM)  #: sequences whose runtime length is not a multiple of pad_seq_to_mult
+    num_misaligned_stored: int = _total(_SUM)  #: sequences whose stored length is not a multiple of it
     num_trained_eos: int = _total(_SUM)  #: trained labels that are EOS
-    num_fully_trained: int = _total(_SUM)  #: sequences that train every label but the padding
+    num_fully_trained: int = _total(_SUM)  #: sequences that train every label except the padding
     num_trained_ends: int = _total(_SUM)  #: runs of trained positions, counted by their last position
-    num_trained_ends_on_eos: int = _total(_SUM)  #: those whose last position holds EOS as input
-    #: token at the first position of a run that begins inside a sequence -> runs
+    num_trained_ends_on_eos: int = _total(_SUM)  #: runs whose last position has EOS as input
+    #: token at the first position of a run that begins inside a sequence -> number of runs
     trained_begins: Counter[int] = field(default_factory=Counter)
     before_trained: Counter[int] = field(default_factory=Counter)  #: token one position before such a run -> runs
-    #: token -> sequences that end with it at least twice, untrained, where it is not EOS
+    #: token other than EOS -> number of sequences that end with it at least twice, untrained
     repeated_tails: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -71,7 +71,7 @@ class SplitTruth:
         return self.num_tokens / self.num_rows if self.num_rows else 0.0
 
     def merge(self, other: SplitTruth) -> None:
-        """Take in the totals of other rows of the split."""
+        """Add the totals of other rows of the split."""
         self.is_complete &= other.is_complete
         if not other.num_rows:
             return
@@ -137,7 +137,7 @@ def _alignment(rows: Rows) -> dict[str, Any]:
 
 
 def _boundaries(rows: Rows) -> dict[str, Any]:
-    """Return how many rows have a logical boundary other than the physical one in the last entry only.
+    """Return the number of rows whose logical and physical boundaries differ in the last entry only.
 
     Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn): trailing EOS inputs are stripped from each
     sequence for cu_seqlens; the rest of the row is one more sequence of logical length 0.
@@ -179,9 +179,9 @@ def _counted(tokens: npt.NDArray[Any]) -> Counter[int]:
 
 
 def _most_padding(rows: Rows, multiple: int) -> IntArray:
-    """Return the most padding each sequence can have; shape [num_sequences], int64.
+    """Return the maximum padding of each sequence; shape [num_sequences], int64.
 
-    That is the EOS ids at its end, fewer than `multiple`, without the first where it is a trained label.
+    That is the number of EOS ids at its end, at most `multiple` - 1, without the first if it is a trained label.
     """
     num_eos = np.zeros(len(rows.starts), dtype=np.int64)
     if rows.context.eos_token_id is None:

@@ -1,4 +1,4 @@
-"""Rules on multiples of sequences and packs, on how wide rows are, and on how long their sequences may be."""
+"""Rules on multiples of sequences and packs, on row widths, and on the maximum length of sequences."""
 
 import math
 import re
@@ -29,12 +29,12 @@ def _undivided_pack(run: Run, needed: int, near: int | None = None) -> Found:
 
 @rule("BP101", ERROR, "PSB101, PSB105, PSB117, PSC303; core/models/common/embeddings/rope_utils.py:222", when=HAS_SPECS)
 def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
-    """pad_seq_to_mult is no multiple of 2 x context_parallel_size, of training or of evaluation.
+    """pad_seq_to_mult is not a multiple of 2 x context_parallel_size of training or evaluation.
 
-    Why: Crash at the first step with unfused RoPE; silent with fused RoPE: ranks get other tokens than they attend to.
+    Why: Crash at the first step with unfused RoPE; silent with fused RoPE: CP ranks get the wrong tokens.
     Bad: context_parallel_size 2, pad_seq_to_mult 1. Good: pad_seq_to_mult 4.
-    Fix: Set pad_seq_to_mult to lcm(2 x CP, CP x TP with sequence parallelism), of both CP sizes, and pack again.
-        Recipes derive it when they are made: overriding context_parallel_size later does not move it.
+    Fix: Set pad_seq_to_mult to lcm(2 x CP, CP x TP with sequence parallelism) over both CP sizes, and pack again.
+        Recipe functions compute it once: overriding context_parallel_size later does not change it.
     Evidence: read in the source; Bridge #1867, #1292. That the kernel's own assertion is compiled out is inferred.
     """
     needed = run.needed_sequence_multiple
@@ -49,7 +49,7 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
 
 @rule("BP102", ERROR, when=HAS_SPECS, noticed="first step; validate() checks only datasets that pack in the batch")
 def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
-    """With sequence parallelism, packed_sequence_size is no multiple of context x tensor parallelism.
+    """With sequence parallelism, packed_sequence_size is not a multiple of context x tensor parallelism.
 
     Why: Crash at the first full row: first dimension of the tensor should be divisible by tensor parallel size.
     Bad: packed_sequence_size 4100, sequence_parallel, CP 2, TP 4. Good: packed_sequence_size 4096.
@@ -63,19 +63,19 @@ def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
 
 @rule("BP103", ERROR, "PSB103, PSC303; bridge/data/packing/gpt_sft.py:221", when=HAS_SPECS)
 def pack_not_divisible_by_context_parallelism(run: Run) -> Found:
-    """packed_sequence_size is no multiple of 2 x context_parallel_size, of training or of evaluation.
+    """packed_sequence_size is not a multiple of 2 x context_parallel_size of training or evaluation.
 
-    Why: Crash at the first step, or silent with fused RoPE: a row's padding is one more sequence and does not divide.
+    Why: Crash at the first step, or silent with fused RoPE: a row's padding is one more sequence, and is not divisible.
     Bad: packed_sequence_size 4098, context_parallel_size 2. Good: packed_sequence_size 4096.
     Fix: Make packed_sequence_size and seq_length a multiple of 2 x CP, and pack again.
-    Noticed: never; validate() looks at model.seq_length only.
+    Noticed: never; validate() checks model.seq_length only.
     """
     yield from _undivided_pack(run, run.needed_sequence_multiple)
 
 
 @rule("BP104", ERROR, "PSB104; bridge/training/config.py:1435", when=splits_context, noticed=VALIDATE)
 def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
-    """model.seq_length is no multiple of 2 x context_parallel_size.
+    """model.seq_length is not a multiple of 2 x context_parallel_size.
 
     Why: Crash at start: validate() refuses it, packed or not.
     Bad: model.seq_length 4098, context_parallel_size 2. Good: model.seq_length 4096.
@@ -92,9 +92,9 @@ def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
 def recipe_derives_multiple_too_early(run: Run) -> Found:
     """The shipped recipe sets pad_seq_to_mult from context_parallel_size before it sets context_parallel_size.
 
-    Why: Silent: as shipped it is right; a copy that raises context_parallel_size keeps pad_seq_to_mult 1, and breaks.
+    Why: Silent: a copy of the recipe with a higher context_parallel_size keeps pad_seq_to_mult 1 and breaks.
     Bad: llama3_8b_sft_config, with `if context_parallel_size > 1` above that line. Good: qwen3_600m_sft_config.
-    Fix: State pad_seq_to_mult yourself whenever you set context_parallel_size.
+    Fix: Set pad_seq_to_mult yourself whenever you set context_parallel_size.
     Evidence: read in the source: 26 functions of llama3, gemma2, gemma3 1b and gpt-oss.
     """
     name = re.split(r"[.:/]", run.config.place)[-1]
@@ -105,7 +105,7 @@ def recipe_derives_multiple_too_early(run: Run) -> Found:
 
 @rule("BP110", ERROR, "PSB110; bridge/data/packing/offline.py:178", when=splits_packed_by_host, noticed="dataset build")
 def multiple_exceeds_longest_sequence(run: Run) -> Found:
-    """The host is to pack, and pad_seq_to_mult is larger than the longest sequence may be.
+    """The host packs the data, and pad_seq_to_mult is larger than the maximum sequence length.
 
     Why: Crash when rank 0 packs: max_seq_length must be at least the effective padding multiple.
     Bad: seq_length 8, pad_seq_to_mult 16, no path to packs. Good: seq_length 4096.
@@ -116,7 +116,7 @@ def multiple_exceeds_longest_sequence(run: Run) -> Found:
 
 
 def _host_multiple(run: Run) -> int | None:
-    """Return the multiple that the host really pads to where dataset_kwargs decides it; None where it does not."""
+    """Return the multiple that the host pads to if dataset_kwargs overrides pad_seq_to_mult, else None."""
     if not splits_packed_by_host(run) or run.pad_seq_to_mult <= 1:
         return None
     multiple = run.dataset_kwargs.get("pad_seq_length_to_mult")
@@ -132,9 +132,9 @@ def _padded_otherwise(run: Run, real: int, which: str, needed: int, why: str) ->
 
 @rule("BP111", WARNING, "PSB111; bridge/data/packing/offline.py:185", evidence=EXECUTED)
 def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
-    """The host is to pack, and dataset_kwargs.pad_seq_length_to_mult is not a multiple of pad_seq_to_mult.
+    """The host packs the data, and dataset_kwargs.pad_seq_length_to_mult is not a multiple of pad_seq_to_mult.
 
-    Why: Silent: sequences are padded to the former, while the run believes the latter.
+    Why: Silent: sequences are padded to pad_seq_length_to_mult, while the run relies on pad_seq_to_mult.
     Bad: pad_seq_to_mult 8, pad_seq_length_to_mult 4. Good: pad_to_max_length true.
     Fix: Remove pad_seq_length_to_mult from dataset_kwargs and set pad_to_max_length there, or make both equal.
     """
@@ -142,15 +142,15 @@ def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
     if real is not None and real % run.pad_seq_to_mult:
         needed = run.pad_seq_to_mult
         which = f"with pad_seq_to_mult {needed}"
-        yield from _padded_otherwise(run, real, which, needed, "the multiple that pad_seq_to_mult names")
+        yield from _padded_otherwise(run, real, which, needed, "sequences are then padded to pad_seq_to_mult")
 
 
 @rule("BP118", ADVICE, "PSB118; docs/training/packed-sequences.md", when=HAS_SPECS, noticed="never; nothing breaks")
 def multiple_below_recommendation(run: Run) -> Found:
-    """pad_seq_to_mult is enough for context parallelism, but not what the host's documentation recommends.
+    """pad_seq_to_mult is valid for context parallelism, but below the recommendation of the host's documentation.
 
-    Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole sequence-parallel shards. Rows of one
-        fixed width run without it, and shipped recipes do.
+    Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole sequence-parallel shards. Rows of fixed
+        width run without it, as in shipped recipes.
     Bad: CP 2, TP 4, sequence_parallel, pad_seq_to_mult 4. Good: pad_seq_to_mult 8.
     Fix: Set pad_seq_to_mult to the recommended multiple and pack again, or keep pad_to_max_length.
     Evidence: inferred from the source; shipped moonlight and qwen3 recipes use less.
@@ -162,12 +162,12 @@ def multiple_below_recommendation(run: Run) -> Found:
 
 @rule("BP119", ERROR, "PSB111, PSB101; bridge/data/packing/offline.py:185")
 def host_pads_to_undivided_multiple(run: Run) -> Found:
-    """The host is to pack, to a multiple of dataset_kwargs that 2 x context_parallel_size does not divide.
+    """The host packs, and dataset_kwargs.pad_seq_length_to_mult is not a multiple of 2 x context_parallel_size.
 
-    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. pad_seq_to_mult is right and is not used.
+    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. The correct pad_seq_to_mult is ignored.
     Bad: context_parallel_size 4, pad_seq_to_mult 8, pad_seq_length_to_mult 4. Good: pad_seq_length_to_mult 16.
     Fix: Remove pad_seq_length_to_mult from dataset_kwargs, or make it a multiple of 2 x CP, and pack again.
-    Evidence: executed with the real 0.6.2 for the multiple; read in the source for what follows.
+    Evidence: the multiple executed with the real 0.6.2; the effect read in the source.
     """
     real = _host_multiple(run)
     if real is not None and real % run.needed_sequence_multiple:
@@ -177,9 +177,9 @@ def host_pads_to_undivided_multiple(run: Run) -> Found:
 
 @rule("BP126", WARNING, "PSB103; bridge/data/packing/offline.py:174", when=HAS_SPECS)
 def pack_not_divisible_by_its_multiple(run: Run) -> Found:
-    """packed_sequence_size is no multiple of pad_seq_to_mult.
+    """packed_sequence_size is not a multiple of pad_seq_to_mult.
 
-    Why: Silent: the longest sequences are cut to the multiple below, and no pack can be full.
+    Why: Silent: the longest sequences are cut to the next lower multiple, and no pack can be full.
     Bad: packed_sequence_size 4096, pad_seq_to_mult 24. Good: packed_sequence_size 4104.
     Fix: Make packed_sequence_size and seq_length a multiple of pad_seq_to_mult, and pack again.
     """
@@ -189,10 +189,10 @@ def pack_not_divisible_by_its_multiple(run: Run) -> Found:
 
 @rule("BP127", ERROR, "PSB103; bridge/data/packing/offline.py:174", when=HAS_SPECS)
 def pack_that_no_build_makes(run: Run) -> Found:
-    """The recipe's packs are no multiple of its pad_seq_to_mult, and `bridgepack build` refuses it.
+    """The recipe's packed_sequence_size is not a multiple of its pad_seq_to_mult, so `bridgepack build` refuses it.
 
-    Why: Crash before anything is built: the host would cut the longest sequences to the multiple below, and no pack
-        could be full.
+    Why: Crash before anything is built: the host would cut the longest sequences to the next lower multiple, and no
+        pack could be full.
     Bad: packed_sequence_size 6000, pad_seq_to_mult 64. Good: packed_sequence_size 5952 or 6016.
     Fix: Make packing.packed_sequence_size a multiple of packing.pad_seq_to_mult.
     """
@@ -202,12 +202,12 @@ def pack_that_no_build_makes(run: Run) -> Found:
 
 @rule("BP109", ADVICE, "PSB109; bridge/data/packing/offline.py:170", when=splits_packed_by_host)
 def longest_sequence_one_short(run: Run) -> Found:
-    """The host is to pack with pad_seq_to_mult 1, where a sequence may have one token less than seq_length.
+    """The host packs the data with pad_seq_to_mult 1, which limits sequences to seq_length - 1 tokens.
 
     Why: Silent: with multiple 1 the limit counts stored tokens, with a larger one it counts runtime tokens. An example
         of exactly seq_length runtime tokens is cut or dropped.
     Bad: seq_length 4096, pad_seq_to_mult 1: at most 4095 tokens. Good: pad_seq_to_mult 2: at most 4096.
-    Fix: Nothing, or build the packs with `bridgepack build`, where the limit is the same for every multiple.
+    Fix: Accept it, or build the packs with `bridgepack build`, which has the same limit for every multiple.
     Evidence: executed with the real 0.6.2; Bridge #4598, #4056.
     """
     if run.pad_seq_to_mult == 1:
@@ -217,11 +217,11 @@ def longest_sequence_one_short(run: Run) -> Found:
 
 @rule("BP112", ERROR, "PSB112; bridge/data/packing/gpt_sft.py:191, data/datasets/gpt_sft.py:569", when=HAS_SPECS)
 def row_width_not_divisible(run: Run) -> Found:
-    """pad_to_max_length is off, and rows are rounded to a width that the parallelism does not divide.
+    """pad_to_max_length is off, and row widths are rounded to a multiple that the parallel sizes do not divide.
 
-    Why: Crash at the first step, or at some later one whose rows are all short.
+    Why: Crash at the first step, or at a later step whose rows are all short.
     Bad: no pad_to_max_length, CP 4, TP 8, sequence_parallel: 16 where 32 is needed. Good: pad_to_max_length true.
-    Fix: Set dataset_kwargs.pad_to_max_length to true, or pad_seq_length_to_mult there to a multiple that divides.
+    Fix: Set dataset_kwargs.pad_to_max_length to true, or pad_seq_length_to_mult there to the multiple needed.
     Noticed: first step, or later.
     """
     if run.pads_to_max_length or run.width_multiple % run.needed_width_multiple == 0:
@@ -236,9 +236,9 @@ def row_width_not_divisible(run: Run) -> Found:
 
 @rule("BP113", WARNING, when=HAS_SPECS, noticed="first step, or later")
 def row_width_differs_among_experts(run: Run) -> Found:
-    """Experts are spread over ranks that gather tokens of equal count, and rows differ in width among the ranks.
+    """The allgather dispatcher needs the same number of tokens on every rank, but row widths differ among the ranks.
 
-    Why: Crash or hang: each data-parallel rank rounds its own rows, and the allgather dispatcher expects one width.
+    Why: Crash or hang: each data-parallel rank rounds the width of its own rows.
     Bad: expert size 8, allgather dispatcher, no pad_to_max_length. Good: pad_to_max_length true.
     Fix: Set dataset_kwargs.pad_to_max_length to true, or use the alltoall dispatcher.
     Evidence: read in the source; the effect is inferred.
@@ -254,9 +254,9 @@ def row_width_differs_among_experts(run: Run) -> Found:
 
 @rule("BP114", ERROR, when=HAS_SPECS, evidence="read in the source; that it hangs rather than fails is inferred")
 def pipeline_expects_other_width(run: Run) -> Found:
-    """Pipeline stages expect rows of model.seq_length, and the loader gives rows of another width.
+    """Pipeline stages expect rows of model.seq_length tokens, but the loader gives rows of other widths.
 
-    Why: Crash or hang at the first step: only the `batch` loader tells the pipeline how wide its rows are.
+    Why: Crash or hang at the first step: only the `batch` loader tells the pipeline the width of its rows.
     Bad: pipeline_model_parallel_size 2, dataloader_type single, no pad_to_max_length. Good: dataloader_type batch.
     Fix: Set dataset.dataloader_type to batch. Noticed: first step. Source: PSB114; bridge/training/train.py:874
     """
@@ -267,15 +267,15 @@ def pipeline_expects_other_width(run: Run) -> Found:
         return
     width = f"{run.packed_sequence_size}" if run.pads_to_max_length else "different widths"
     found, allowed = f"{loader}, which gives rows of {width}", f"batch, or rows of model.seq_length, {run.seq_length}"
-    because = "the pipeline learns the width of each batch"
+    because = "this loader tells the pipeline the width of each batch"
     yield wrong("dataset.dataloader_type", found, allowed, to="batch", because=because)
 
 
 def _context_limit(run: Run) -> tuple[int, str]:
-    """Return the positions that the model's settings provide for, and which setting says so.
+    """Return the model's maximum number of positions, and the setting that gives it.
 
     Raises:
-        CannotJudgeError: the settings name no limit; with plain RoPE they do not.
+        CannotJudgeError: the settings have no limit, as with plain RoPE.
     """
     if run.stated("model.max_position_embeddings"):
         return run.integer("model.max_position_embeddings"), "model.max_position_embeddings"
@@ -284,14 +284,14 @@ def _context_limit(run: Run) -> tuple[int, str]:
         factor = run.number_or_none("model.yarn_rotary_scaling_factor")
         if original and factor:
             return round(original * factor), "YaRN's original positions x its factor"
-    raise CannotJudgeError("the settings do not say how many positions the model was made for")
+    raise CannotJudgeError("the settings do not give the model's maximum number of positions")
 
 
 @rule("BP116", WARNING, "PSB116; core/models/common/embeddings/yarn_rotary_pos_embedding.py", when=HAS_SPECS)
 def sequence_exceeds_model_context(run: Run) -> Found:
-    """A sequence may be longer than the positions that the model was made for.
+    """A sequence may be longer than the model's context length.
 
-    Why: Silent: rotary embeddings extrapolate. A pack may be longer: positions start again with every sequence.
+    Why: Silent: rotary embeddings extrapolate. A pack may be longer: positions restart with every sequence.
     Bad: yarn_original_max_position_embeddings 4096, factor 2, seq_length 16384. Good: factor 4.
     Fix: Cap single sequences with max_single_sequence_length, or scale the rotary embedding.
     Evidence: inferred; the host's documentation names the model's context limit.

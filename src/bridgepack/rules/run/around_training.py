@@ -1,4 +1,4 @@
-"""Rules on what happens around training: packing in the job, file systems, and earlier versions of the host."""
+"""Rules on packing inside the job, file systems, and earlier versions of the host."""
 
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
@@ -10,11 +10,11 @@ from bridgepack.rules.run.models.hybrid_models import has_mamba_layers
 from bridgepack.rules.run.reading import splits_context
 
 _WORKERS, _TRAIN_PATH = f"{SPECS}.num_tokenizer_workers", f"{SPECS}.packed_train_data_path"
-_MADE_BEFORE = "packs made before the job"
-#: Rows of JSON Lines that one process certainly does not tokenise in a second. An estimate on the fast side.
+_MADE_BEFORE = "packs built before the job"
+#: JSON Lines rows per second that one process tokenises at most: an upper estimate.
 _ROWS_PER_WORKER_S = 2000
-#: Bytes of a raw file from which one process does not hold its tokens easily: 64 GiB of Python objects at about
-#: 4 bytes a token and 80 bytes an object.
+#: Maximum bytes of a raw file before its tokens exceed 64 GiB as Python objects, at about 4 bytes of text a token
+#: and 80 bytes an object.
 _LARGE_RAW_BYTES = 64 * 2**30 // 20
 #: Folders that are on one node only.
 _NODE_LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/local", "/localscratch", "/mnt/local", "/mnt/nvme", "/raid")
@@ -23,7 +23,7 @@ _GPUS_PER_NODE = 8
 
 
 def _raw_training_file(run: Run) -> str | None:
-    """Return the raw training file that rank 0 will pack when the job starts; None where packs are there already."""
+    """Return the raw training file that rank 0 packs when the job starts, or None if its packs already exist."""
     if TRAIN not in splits_packed_by_host(run):
         return None
     files = run.require_files()
@@ -34,10 +34,10 @@ def _raw_training_file(run: Run) -> str | None:
 
 @rule("BP961", WARNING, evidence="the barrier read in 0.6.2; the time is an estimate of 2000 rows a second and process")
 def packing_outlasts_timeout(run: Run) -> Found:
-    """Rank 0 packs a large file inside the job, longer than the other ranks wait in a barrier.
+    """Rank 0 packs a large file inside the job for longer than the timeout of the barrier where the other ranks wait.
 
-    Why: Crash while the dataset is built: "Watchdog caught collective operation timeout", after every GPU has idled.
-    Bad: 3 million rows, one process, distributed_timeout_minutes 10. Good: packs made beforehand.
+    Why: Crash while the dataset is built: "Watchdog caught collective operation timeout", after all GPUs idled.
+    Bad: 3 million rows, one process, distributed_timeout_minutes 10. Good: packs built before the job.
     Fix: Build the packs before the job, set dist.distributed_timeout_minutes higher, or raise num_tokenizer_workers.
     Noticed: dataset build.
     Source: PSC401; bridge/data/builders/gpt_sft.py:733-742; bridge/data/packing/offline.py:48-68;
@@ -56,7 +56,7 @@ def packing_outlasts_timeout(run: Run) -> Found:
 
 @rule("BP962", WARNING, when=HAS_SPECS, noticed="dataset build", evidence="read in 0.6.2; Bridge #4207, #4865")
 def packs_on_one_node(run: Run) -> Found:
-    """Packs lie in a folder that other nodes of the job do not see.
+    """Packs are in a folder that the job's other nodes cannot see.
 
     Why: Crash while the dataset is built: only rank 0 packs, the other nodes get no dataset and fail on None or hang.
     Bad: 16 GPUs, dataset_root in /dev/shm. Good: dataset_root on a file system that every node mounts.
@@ -76,10 +76,10 @@ def packs_on_one_node(run: Run) -> Found:
 
 @rule("BP963", ADVICE, when=splits_packed_by_host, noticed="dataset build", evidence="read in 0.6.2; Bridge #4207")
 def packs_written_and_read_at_once(run: Run) -> Found:
-    """Rank 0 writes packs that other nodes read at once, where a network file system may not show them yet.
+    """Other nodes read packs right after rank 0 wrote them, when a network file system may not show them yet.
 
-    Why: Crash while the dataset is built: Parquet files are looked for again for 45 seconds, metadata is not.
-    Bad: 16 GPUs, packs made inside the job. Good: packs made beforehand, packed_train_data_path set.
+    Why: Crash while the dataset is built: the host retries Parquet files for 45 seconds, but not the metadata.
+    Bad: 16 GPUs, packs made inside the job. Good: packs built before the job, packed_train_data_path set.
     Fix: Build the packs before the job.
     Source: PSC403; bridge/data/packing/paths.py:244-294; bridge/data/builders/gpt_sft.py:441-447
     """
@@ -89,11 +89,11 @@ def packs_written_and_read_at_once(run: Run) -> Found:
 
 @rule("BP965", ADVICE, "PSC405; bridge/training/gpt_step.py:395-405", when=(IS_PACKED, splits_context))
 def throughput_ignores_packing(run: Run) -> Found:
-    """Operations per second are counted as if every row were one sequence.
+    """The host counts FLOPs as if every row were one sequence.
 
-    Why: Silent: with context parallelism the host counts attention over whole rows, so its throughput reads too high.
+    Why: Silent: with context parallelism the host counts attention over whole rows, so it logs too high a throughput.
     Bad: context_parallel_size 2, packed rows, MFU taken from the log. Good: MFU from the manifest's lengths.
-    Fix: Compute operations from the lengths of the sequences; compare runs by tokens per second.
+    Fix: Compute FLOPs from the sequence lengths; compare runs by tokens per second.
     Evidence: read in 0.6.2; Bridge #4161.
     """
     found, allowed = f"{run.context_parallel_size} with packed rows", "1 for a throughput that counts packed sequences"
@@ -102,11 +102,11 @@ def throughput_ignores_packing(run: Run) -> Found:
 
 @rule("BP966", ADVICE, when=PACKS_OFFLINE, noticed="first step", evidence="read in 0.6.2; the cost is inferred")
 def whole_artifact_read_for_throughput(run: Run) -> Found:
-    """Every rank reads all packs into Python lists to count operations.
+    """Every rank reads all packs into Python lists to count FLOPs.
 
-    Why: Slow: once, in the first step, minutes and memory for a large artifact; only LoRA of Llama-3-70B on SQuAD.
+    Why: Slow: for a large artifact the first step takes minutes and much memory; only LoRA of Llama-3-70B on SQuAD.
     Bad: LoRA, hf_model_id meta-llama/Meta-Llama-3-70B, hf_dataset squad, packing on. Good: any other dataset.
-    Fix: Name the dataset by a local dataset_root.
+    Fix: Use a local dataset_root.
     Source: PSC406; bridge/training/utils/flop_utils.py:762-795; bridge/data/packing/algorithms.py:346-420
     """
     if not run.stated("peft"):
@@ -119,11 +119,11 @@ def whole_artifact_read_for_throughput(run: Run) -> Found:
 
 @rule("BP971", ADVICE, "PSC411; bridge/data/packing/offline.py:48-68,246-318", noticed="dataset build")
 def packing_needs_much_memory(run: Run) -> Found:
-    """Rank 0 packs a large file inside the job and holds all of its tokens as Python objects.
+    """Rank 0 packs a large file inside the job and holds all its tokens as Python objects.
 
-    Why: Crash while the dataset is built: killed for memory, at about 60 to 100 bytes a token.
-    Bad: training.jsonl of 40 GB packed inside the job: about 10 billion tokens, 800 GB. Good: packs made beforehand.
-    Fix: Build the packs before the job; this package streams them from disk.
+    Why: Crash while the dataset is built: out of memory, at about 60 to 100 bytes a token.
+    Bad: training.jsonl of 40 GB packed inside the job: about 10 billion tokens, 800 GB. Good: packs built before.
+    Fix: Build the packs before the job with `bridgepack build`, which streams them from disk.
     Evidence: read in 0.6.2; the bytes are inferred.
     """
     raw = _raw_training_file(run)
@@ -134,11 +134,11 @@ def packing_needs_much_memory(run: Run) -> Found:
 
 @rule("BP972", ADVICE, when=splits_packed_by_host, noticed="dataset build", evidence="read in 0.6.2")
 def tokenizer_workers_need_descriptors(run: Run) -> Found:
-    """Several processes tokenise inside the job, which needs more open files than usual limits allow.
+    """Several processes tokenise inside the job, which needs more open files than the usual limit.
 
-    Why: Crash while the dataset is built: "Too many open files" where the hard limit is low; the host raises only the
-        soft one.
-    Bad: num_tokenizer_workers 32, ulimit -Hn 4096. Good: packs made beforehand, or ulimit -Hn 1048576.
+    Why: Crash while the dataset is built: "Too many open files" if the hard limit is low; the host raises only the
+        soft limit.
+    Bad: num_tokenizer_workers 32, ulimit -Hn 4096. Good: packs built before the job, or ulimit -Hn 1048576.
     Fix: Raise the hard limit of open files in the job's script, or build the packs before the job.
     Source: PSC412; bridge/data/packing/offline.py:52-68
     """
@@ -149,10 +149,10 @@ def tokenizer_workers_need_descriptors(run: Run) -> Found:
 
 @rule("BP973", ADVICE, when=splits_packed_by_host, evidence="read in 0.6.2; the killed job is inferred")
 def packs_written_without_a_lock(run: Run) -> Found:
-    """The job writes packs in place and without a lock under a folder that other jobs may use.
+    """The job writes packs in place, without a lock, into a folder that other jobs may use.
 
-    Why: Crash in a later run: a killed job leaves half a file, taken for finished; two jobs at once mix their metadata.
-    Bad: packs made inside the job under a shared dataset_root. Good: packs made beforehand.
+    Why: Crash in a later run: a killed job leaves half a file that looks finished; two jobs at once mix their metadata.
+    Bad: packs made inside the job under a shared dataset_root. Good: packs built before the job.
     Fix: Build the packs before the job, and check them. Noticed: dataset build of a later run.
     Source: PSC413; bridge/data/packing/parquet.py:81-110; bridge/data/packing/offline.py:292-309
     """
@@ -166,7 +166,7 @@ def artifact_of_earlier_host(run: Run) -> Found:
 
     Why: Silent or crash at the first step: every sequence is one token short of the multiple that kernels rely on.
     Bad: pad_seq_to_mult 8, sequences of 8 stored and 7 runtime tokens. Good: 9 stored and 8 runtime.
-    Fix: Pack the data again with 0.6, or with this package.
+    Fix: Pack the data again with 0.6, or with `bridgepack build`.
     Evidence: Bridge #4056, #4598, #4489; the stored lengths read in 0.3.1 and 0.6.2.
     Source: PSC407; bridge/data/packing/offline.py:119-215
     """
@@ -175,7 +175,7 @@ def artifact_of_earlier_host(run: Run) -> Found:
         return
     artifact = run.require_artifact()
     if artifact.context.pad_seq_to_mult != multiple:
-        raise CannotJudgeError(f"the packs are checked for another multiple than {multiple}")
+        raise CannotJudgeError(f"the packs are checked with a pad_seq_to_mult that is not {multiple}")
     for truth in artifact.require_truths():
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
             found = f"{truth.num_sequences} sequences, stored lengths multiples of {multiple}, runtime lengths not"
@@ -184,9 +184,9 @@ def artifact_of_earlier_host(run: Run) -> Found:
 
 @rule("BP968", ERROR, when=(IS_PACKED, has_mamba_layers), versions={BRIDGE: "<0.5"})
 def mamba_state_leaks_in_earlier_host(run: Run) -> Found:
-    """Packing is on for a model with Mamba layers, in a version that never restarts their state.
+    """Packing is on for a model with Mamba layers, and this version never resets their state.
 
-    Why: Silent: the state of one sequence runs on into the next, whatever is_hybrid_model says.
+    Why: Silent: the state of one sequence leaks into the next, with either value of is_hybrid_model.
     Bad: a model with Mamba layers packed with megatron-bridge 0.4.2. Good: 0.6.2 and is_hybrid_model true.
     Fix: Install megatron-bridge 0.6.2, or train unpacked. Evidence: Bridge #3474, #3484, released with 0.5.0.
     Source: PSC408; bridge/training/gpt_step.py:441-451
@@ -197,12 +197,12 @@ def mamba_state_leaks_in_earlier_host(run: Run) -> Found:
 
 @rule("BP969", ERROR, versions={BRIDGE: "<0.4"}, evidence="read in the source of 0.3.1")
 def packs_of_first_releases(run: Run) -> Found:
-    """The packs that are named are no .npy files, in a version that reads nothing else.
+    """The run's packs are not .npy files, and this version reads nothing else.
 
-    Why: Crash where the specs are made: packed training data file must be a .npy file. Set afterwards, while the
-        dataset is built, as 0.3 reads no Parquet.
+    Why: Crash when the specs are made: packed training data file must be a .npy file. If the path is set later, crash
+        while the dataset is built, as 0.3 does not read Parquet.
     Bad: megatron-bridge 0.3.1, training_4096.idx.parquet. Good: training_4096.npy.
-    Fix: Install megatron-bridge 0.6.2, or write .npy packs and name them explicitly.
+    Fix: Install megatron-bridge 0.6.2, or write .npy packs and set explicit paths.
     Noticed: construction of PackedSequenceSpecs, or dataset build.
     Source: PSC409; megatron-bridge 0.3.1, bridge/data/datasets/packed_sequence.py
     """
@@ -213,7 +213,7 @@ def packs_of_first_releases(run: Run) -> Found:
 
 @rule("BP970", ERROR, "PSC410; Bridge #1292, #1867", when=(IS_PACKED, splits_context), versions={BRIDGE: "<0.3"})
 def context_parallelism_before_it_packed(run: Run) -> Found:
-    """Context parallelism meets packed rows in a version where the two did not work together.
+    """Context parallelism is on with packed rows, and this version does not support the two together.
 
     Why: Crash at the first step, or silent.
     Bad: megatron-bridge 0.2.0, context_parallel_size 2, packing on. Good: megatron-bridge 0.6.2.
@@ -225,12 +225,12 @@ def context_parallelism_before_it_packed(run: Run) -> Found:
 
 @rule("BP960", WARNING, "Megatron-Bridge #4489", when=(HAS_SPECS, splits_context), versions={BRIDGE: "<0.5.1"})
 def offsets_filled_up_under_context_parallelism(run: Run) -> Found:
-    """Context parallelism cuts packed rows whose offsets this version fills up with -1.
+    """Context parallelism splits packed rows by cu_seqlens that this version pads with -1.
 
-    Why: Silent, by reading: the cut into ranks takes the offsets as they are, and some ranks get other tokens.
+    Why: Silent, as read in the source: the split uses the -1 entries as offsets, so some ranks get wrong tokens.
     Bad: megatron-bridge 0.4.2, CP 2, packs, pad_cu_seqlens false. Good: pad_cu_seqlens true.
     Fix: Set pad_cu_seqlens to true with its metadata, or install megatron-bridge 0.5.1 or newer.
-    Evidence: read in 0.3.1 and 0.4.2; the cut worked out in Python; not run on a GPU.
+    Evidence: read in 0.3.1 and 0.4.2; the split computed in Python; not run on a GPU.
     """
     if not run.flag(f"{SPECS}.pad_cu_seqlens"):
         yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with context_parallel_size {run.context_parallel_size}", "true")
@@ -238,25 +238,25 @@ def offsets_filled_up_under_context_parallelism(run: Run) -> Found:
 
 @rule("BP974", WARNING, "PSC407; Bridge #4056, #4598", when=splits_packed_by_host, versions={BRIDGE: "<0.6"})
 def packing_inside_job_of_earlier_host(run: Run) -> Found:
-    """A version up to 0.5.1 packs sequences to a multiple, which it applies to the stored length.
+    """A version up to 0.5.1 packs the data, and applies pad_seq_to_mult to stored lengths instead of runtime lengths.
 
     Why: Silent or crash at the first step: runtime lengths are one token short of the multiple; chat data crashes.
-    Bad: megatron-bridge 0.5.1, pad_seq_to_mult 8, packs made inside the job. Good: packs made by this package.
-    Fix: Install megatron-bridge 0.6.2, or name packs made by this package.
+    Bad: megatron-bridge 0.5.1, pad_seq_to_mult 8, packs made inside the job. Good: packs built by `bridgepack build`.
+    Fix: Install megatron-bridge 0.6.2, or use packs built by `bridgepack build`.
     Noticed: dataset build, first step, or never. Evidence: Bridge #4056, #4598, #4489.
     """
     if run.pad_seq_to_mult > 1:
         found = f"{run.pad_seq_to_mult}, packed by megatron-bridge {run.versions[BRIDGE]}"
-        yield wrong(f"{SPECS}.pad_seq_to_mult", found, "1, or packs made otherwise")
+        yield wrong(f"{SPECS}.pad_seq_to_mult", found, "1, or packs built by `bridgepack build`")
 
 
 @rule("BP975", ADVICE, when=splits_packed_by_host, versions={BRIDGE: "<0.6"}, evidence="read in 0.3.1 and 0.5.1")
 def pack_cache_without_fingerprint(run: Run) -> Found:
-    """The host finds its own packs again by tokenizer, multiple and size only.
+    """The host identifies its cached packs by tokenizer, multiple and size only.
 
-    Why: Silent: packs made for another sequence length, seed, template, loss or data are used without a word.
+    Why: Silent: cached packs with another sequence length, seed, template, loss mask or data are used silently.
     Bad: megatron-bridge 0.5.1, packs made inside the job, a dataset_root used before. Good: explicit paths.
-    Fix: Name the packs explicitly, or delete the packed folder before every change.
+    Fix: Set explicit paths to the packs, or delete the packed folder after every change.
     Source: PSC415; megatron-bridge 0.5.1, bridge/data/builders/finetuning_dataset.py:339-407
     """
     yield wrong(_TRAIN_PATH, f"not set, with megatron-bridge {run.versions[BRIDGE]}", "explicit paths to packs")
@@ -264,9 +264,9 @@ def pack_cache_without_fingerprint(run: Run) -> Found:
 
 @rule("BP041", ERROR, versions={BRIDGE: "<0.6"}, evidence="read in 0.3.1, 0.4.2 and 0.5.1")
 def packing_described_without_size(run: Run) -> Found:
-    """Packing is described and its size is not positive, which turns it off before 0.6.
+    """packed_sequence_specs is set with a size that is not positive, which turns packing off before 0.6.
 
-    Why: Silent: the default is -1, so PackedSequenceSpecs() does not pack, and steps read a fraction of the tokens.
+    Why: Silent: the default is -1, so PackedSequenceSpecs() does not pack, and steps train a fraction of the tokens.
     Bad: PackedSequenceSpecs(packed_sequence_size=-1). Good: PackedSequenceSpecs(packed_sequence_size=4096).
     Fix: Set packed_sequence_size, or packed_sequence_specs to null.
     Source: PSB003, PSB015; megatron-bridge 0.4.2, bridge/training/config.py:1212

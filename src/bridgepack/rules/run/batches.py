@@ -4,9 +4,9 @@ from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARN
 from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes, nearest_multiples
 
-#: Part of a run's compute time (0-1) from which balancing is advised.
+#: Minimum share of a run's compute time, 0-1, that balancing must save to be advised.
 _WORTH_BALANCING = 0.03
-#: Where settings say what an order of packs is balanced for.
+#: Name in a balance record -> the run's setting.
 _BALANCED_FOR = {
     "loader": "dataset.dataloader_type",
     "loader_seed": "dataset.seed",
@@ -22,7 +22,7 @@ _PARALLEL_SIZES = (*(f"model.{kind}_parallel_size" for kind in _MODEL_SIZES), _E
 
 
 def _does_not_divide(run: Run) -> bool:
-    """Say whether the training batch is no whole number of micro batches on every copy of the model.
+    """Return whether global_batch_size is not a multiple of micro_batch_size x data-parallel ranks.
 
     Source: megatron/bridge/data/samplers.py:261, megatron/core/num_microbatches_calculator.py:381.
     """
@@ -35,15 +35,15 @@ def _does_not_divide(run: Run) -> bool:
 
 def _undivided(path: str, batch: int, size: int, copies: int) -> Found:
     share = size * copies
-    allowed = f"a multiple of {share} ({size} on each of {copies} copies of the model), such as "
+    allowed = f"a multiple of {share} (micro batch {size} x {copies} data-parallel ranks), e.g. "
     yield wrong(path, str(batch), f"{allowed}{nearest_multiples(batch, share)}")
 
 
 @rule("BP602", ERROR, "PSB602; bridge/data/samplers.py:261, core/num_microbatches_calculator.py:381", noticed="setup")
 def global_batch_not_divisible(run: Run) -> Found:
-    """The global batch is not a whole number of micro batches on every copy of the model.
+    """global_batch_size is not a multiple of micro_batch_size x data-parallel ranks.
 
-    Why: Crash at setup: the counter of micro batches, or the sampler, refuses it.
+    Why: Crash at setup: the microbatch calculator, or the sampler, refuses it.
     Bad: global_batch_size 12, micro_batch_size 1, 8 GPUs without model parallelism. Good: global_batch_size 16.
     Fix: Make global_batch_size a multiple of micro_batch_size x GPUs / (tensor x pipeline x context parallelism).
     """
@@ -55,12 +55,12 @@ def global_batch_not_divisible(run: Run) -> Found:
 
 @rule("BP603", ERROR, "PSB603; bridge/training/config.py:1335", noticed=VALIDATE, evidence=EXECUTED)
 def evaluation_batch_not_divisible(run: Run) -> Found:
-    """The evaluation batch is not a whole number of micro batches on every copy of the model.
+    """eval_global_batch_size is not a multiple of eval_micro_batch_size x data-parallel ranks of evaluation.
 
-    Why: Crash at start: validate() refuses it, with or without validation data. What is not set for evaluation is as in
-        training; its context parallelism may differ.
+    Why: Crash at start: validate() refuses it, with or without validation data. Unset evaluation sizes are those of
+        training; the context parallelism of evaluation may differ.
     Bad: eval_global_batch_size 12 on 8 GPUs without model parallelism. Good: eval_global_batch_size 16.
-    Fix: Make eval_global_batch_size a multiple of eval_micro_batch_size x copies of the model in evaluation.
+    Fix: Make eval_global_batch_size a multiple of eval_micro_batch_size x data-parallel ranks of evaluation.
     """
     run.require_plain_gpus()
     model_parallel_size = _evaluation_model_parallel_size(run)
@@ -79,10 +79,10 @@ def _evaluation_model_parallel_size(run: Run) -> int:
 
 @rule("BP619", ERROR, "PSB602, PSC303, PSB603; bridge/training/config.py:1024,1328", noticed=VALIDATE)
 def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
-    """The GPUs cannot be shared out among copies of the model.
+    """The number of GPUs is not a multiple of tensor x pipeline x context parallelism.
 
-    Why: Crash at start: validate() refuses it; a copy of the model takes tensor x pipeline x context parallelism GPUs,
-        in training and, where it differs, in evaluation.
+    Why: Crash at start: validate() refuses it, for the sizes of training and, if they differ, for those of
+        evaluation.
     Bad: 8 GPUs with tensor parallelism 2 and context parallelism 3. Good: context parallelism 2.
     Fix: Change the number of GPUs or one of the three sizes. Evidence: executed with the real 0.6.2.
     """
@@ -90,8 +90,8 @@ def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
     training, evaluation = run.model_parallel_size, _evaluation_model_parallel_size(run)
     for path, size in (("model.context_parallel_size", training), (_EVAL_CONTEXT, evaluation)):
         if run.world_size % size:
-            allowed = f"a multiple of {size} GPUs, such as {nearest_multiples(run.world_size, size)}"
-            yield wrong(path, f"{run.world_size} GPUs for copies of {size}", allowed)
+            allowed = f"a multiple of {size} GPUs, e.g. {nearest_multiples(run.world_size, size)}"
+            yield wrong(path, f"{run.world_size} GPUs with {size} per copy of the model", allowed)
             return
 
 
@@ -99,9 +99,9 @@ def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
 def batch_size_not_positive(run: Run) -> Found:
     """A batch size is missing, zero or negative.
 
-    Why: Crash at start or setup: validate() divides by it, and the counter of micro batches needs at least one.
+    Why: Crash at start or setup: validate() divides by it, and the microbatch calculator needs at least one.
     Bad: train.global_batch_size null. Good: train.global_batch_size 64.
-    Fix: Set train.micro_batch_size and train.global_batch_size; those of evaluation may stay unset.
+    Fix: Set train.micro_batch_size and train.global_batch_size; the evaluation sizes may stay unset.
     """
     for path in ("train.micro_batch_size", "train.global_batch_size", *_EVAL_SIZES):
         size = run.stated_integer(path) if path in _EVAL_SIZES else run.integer_or_none(path)
@@ -113,9 +113,9 @@ def batch_size_not_positive(run: Run) -> Found:
 
 @rule("BP629", ERROR, "PSB602; bridge/training/config.py:1020, core/parallel_state.py")
 def parallel_size_not_positive(run: Run) -> Found:
-    """A size of parallelism is zero or negative.
+    """A parallel size is zero or negative.
 
-    Why: Crash at start: GPUs cannot be divided by it.
+    Why: Crash at start: the number of GPUs is divided by it.
     Bad: model.context_parallel_size 0. Good: model.context_parallel_size 1.
     Fix: Set it to 1 to turn that kind of parallelism off. Noticed: setup, mostly validate() already.
     """
@@ -130,7 +130,7 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
     """A step has fewer micro batches than the pipeline has stages.
 
     Why: Slow: stages wait for each other; with one micro batch only one stage works at a time. Packing makes this
-        likelier, because it shrinks the number of rows in a batch.
+        more likely, because a batch has fewer rows.
     Bad: PP 4, 4 copies of the model, micro_batch_size 1, global_batch_size 8. Good: global_batch_size 32.
     Fix: Raise global_batch_size, or lower pipeline parallelism. Evidence: SkyRL #223; inferred from the schedule.
     """
@@ -146,9 +146,9 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
 
 @rule("BP615", WARNING, "PSB615; bridge/data/loaders.py:272", noticed="dataset build")
 def last_batch_kept_with_custom_dataset(run: Run) -> Found:
-    """The last incomplete batch is kept, and the dataset cannot fill it up.
+    """The last incomplete batch is kept, but this dataset cannot pad it.
 
-    Why: Crash at dataset build unless the batch divides the rows: only GPTSFTDatasetConfig knows rows that are padding.
+    Why: Crash at dataset build unless the batch divides the rows: only GPTSFTDatasetConfig supports padding rows.
     Bad: dataloader_type batch and drop_last false with DirectHFSFTDatasetConfig. Good: drop_last true.
     Fix: Set dataset.drop_last to true.
     """
@@ -160,11 +160,11 @@ def last_batch_kept_with_custom_dataset(run: Run) -> Found:
 
 @rule("BP634", WARNING, "bridge/data/samplers.py", noticed="never", evidence=EXECUTED)
 def packs_balanced_for_another_run(run: Run) -> Found:
-    """The packs were balanced for another number of ranks, batch, loader or seed than the run has.
+    """The packs were balanced for a number of ranks, batch, loader or seed that differs from the run's.
 
-    Why: Slow: the loader gives ranks other packs than the balance meant for them, so they wait for the slowest.
+    Why: Slow: the loader gives ranks packs that are not balanced among them, so they wait for the slowest rank.
     Bad: packs balanced for 8 data-parallel ranks, 16 in the run. Good: packs balanced for 16.
-    Fix: Run `bridgepack repack` with the recipe's new settings; it tokenises nothing.
+    Fix: Run `bridgepack repack` with the recipe's new settings; it does not tokenise again.
     """
     waiting = run.require_waiting()
     built_for = waiting.built
@@ -182,11 +182,11 @@ def packs_balanced_for_another_run(run: Run) -> Found:
 
 @rule("BP637", ERROR, "bridge/data/samplers.py", noticed="never", evidence=EXECUTED)
 def balance_that_build_refuses(run: Run) -> Found:
-    """packing.balance asks for an order that cannot be laid for the recipe's run, and `bridgepack build` refuses it.
+    """packing.balance cannot be applied to the recipe's run, so `bridgepack build` refuses it.
 
-    Why: Crash before anything is built: the run has one rank or one pack per rank, or nothing says what a token costs.
+    Why: Crash before anything is built: the run has one rank or one pack per rank, or the cost of a token is unknown.
     Bad: packing.balance.kind within_batch with 1 GPU. Good: with 8 GPUs and 32 packs per step.
-    Fix: Set packing.balance.kind to none, or what the finding names.
+    Fix: Set packing.balance.kind to none, or change the setting that the finding names.
     """
     if run.balance_refused is not None:
         yield wrong("packing.balance.kind", run.balance_refused, "none, or a run that can be balanced")
@@ -194,11 +194,11 @@ def balance_that_build_refuses(run: Run) -> Found:
 
 @rule("BP636", ADVICE, "bridge/training/utils/flop_utils.py, data/samplers.py")
 def balance_would_gain(run: Run) -> Found:
-    """The slowest rank of a step makes the others wait, and an order of packs is known that saves more than 3%.
+    """Ranks wait for the slowest rank of each step; balancing the order of the packs saves more than 3%.
 
-    Why: Slow: attention costs the square of a sequence's length, so packs of one size cost differently, and each step
-        takes as long as its dearest rank. An order of packs evens out the first epoch, as the loader shuffles each in
-        another way. The estimate counts floating-point operations.
+    Why: Slow: attention costs the square of a sequence's length, so packs of the same size differ in cost, and each
+        step takes as long as its slowest rank. Balancing holds for the first epoch only, because the loader shuffles
+        every epoch differently. The estimate counts FLOPs.
     Bad: steps take 1.18 times an even step, 1.01 when balanced. Good: 1.02 times.
     Fix: Set packing.balance.kind and run `bridgepack repack`; for several epochs, set `epochs` of the sources and one
         epoch of the run. Evidence: read in the source; the effect is inferred.
@@ -218,5 +218,5 @@ def balance_would_gain(run: Run) -> Found:
             "train.num_epochs" if run.is_set("train.num_epochs") else "train.train_iters",
             f"{waiting.share_of_run:.0%} of the steps are the first epoch, which is balanced; later steps take "
             f"{waiting.shuffled.mean:.3f} times an even step",
-            f"{waiting.as_built.mean:.3f} times in all, with one epoch over sources whose `epochs` repeat them",
+            f"{waiting.as_built.mean:.3f} times in all, with one epoch of the run and `epochs` set on the sources",
         )

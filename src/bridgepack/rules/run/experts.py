@@ -1,4 +1,4 @@
-"""Rules on how experts are shared out over ranks, and on what overlapping their communication needs."""
+"""Rules on splitting experts over ranks, and on overlapping their communication."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ _BACKEND = "model.moe_flex_dispatcher_backend"
 
 
 def _expert_tensor_parallel_size(run: Run) -> int:
-    """Return over how many ranks each expert is split.
+    """Return the number of ranks that each expert is split over.
 
     Source: megatron/bridge/models/transformer_config.py:80, core/model_parallel_config.py, __post_init__.
     """
@@ -25,25 +25,25 @@ def _expert_tensor_parallel_size(run: Run) -> int:
 
 @rule("BP825", ERROR, "core/transformer/transformer_config.py:1468,1532", noticed=VALIDATE, evidence=EXECUTED)
 def expert_parallelism_without_experts(run: Run) -> Found:
-    """Experts are shared out over ranks, and the model has none.
+    """Expert parallelism is on for a model without experts.
 
     Bad: a dense model, expert_model_parallel_size 2. Good: expert_model_parallel_size 1.
-    Fix: Set expert_model_parallel_size to 1 for a dense model; its GPUs then take more data.
+    Fix: Set expert_model_parallel_size to 1 for a dense model; the GPUs then become data-parallel ranks.
     """
     size, experts = run.expert_model_parallel_size, run.integer_or_none(_EXPERTS)
     if experts is None and size > 1:
-        yield wrong(_EXPERT_SIZE, f"{size} without experts", "1", to=1, because="there are no experts to share out")
+        yield wrong(_EXPERT_SIZE, f"{size} without experts", "1", to=1, because="the model has no experts")
     elif experts is not None and experts < 1:
-        yield wrong(_EXPERTS, str(experts), "None for a dense model, or 1 and more")
+        yield wrong(_EXPERTS, str(experts), "None for a dense model, or at least 1")
 
 
 @rule("BP826", ERROR, "core/transformer/moe/moe_layer.py:185", when=HAS_EXPERTS, noticed="model build")
 def experts_not_divided(run: Run) -> Found:
-    """Expert parallelism does not share out the experts evenly.
+    """num_moe_experts is not a multiple of expert_model_parallel_size.
 
     Why: Crash when the model is built: a bare assertion that names no setting.
     Bad: num_moe_experts 128, expert_model_parallel_size 6. Good: expert_model_parallel_size 8.
-    Fix: Choose an expert_model_parallel_size that divides the experts.
+    Fix: Choose an expert_model_parallel_size that divides num_moe_experts.
     """
     size, experts = run.expert_model_parallel_size, run.integer(_EXPERTS)
     if experts % size:
@@ -55,7 +55,7 @@ def biased_experts_split(run: Run) -> Found:
     """Experts with biases are split over tensor-parallel ranks.
 
     Bad: gpt_oss_20b, tensor_model_parallel_size 2, expert_tensor_parallel_size not set. Good: 1.
-    Fix: Set expert_tensor_parallel_size to 1; unset, it is tensor parallelism where expert parallelism is 1.
+    Fix: Set expert_tensor_parallel_size to 1; its default is tensor parallelism if expert parallelism is 1.
     """
     size = _expert_tensor_parallel_size(run)
     if run.integer_or_none(_EXPERTS) is not None and run.flag("model.add_bias_linear") and size != 1:
@@ -65,11 +65,11 @@ def biased_experts_split(run: Run) -> Found:
 
 @rule("BP828", ERROR, "core/parallel_state.py:874-884", when=HAS_EXPERTS, noticed="setup")
 def gpus_not_a_multiple_of_expert_parallelism(run: Run) -> Found:
-    """The GPUs cannot be shared out among copies of the experts.
+    """The number of GPUs is not a multiple of expert x expert tensor x pipeline parallelism.
 
     Why: Crash at setup, when process groups are made.
     Bad: 8 GPUs, expert_model_parallel_size 4, pipeline_model_parallel_size 4. Good: 16 GPUs.
-    Fix: Make the GPUs a multiple of expert x expert tensor x pipeline parallelism.
+    Fix: Make the number of GPUs a multiple of expert x expert tensor x pipeline parallelism.
     """
     run.require_plain_gpus()
     sizes = (run.expert_model_parallel_size, _expert_tensor_parallel_size(run), run.pipeline_model_parallel_size)
@@ -83,11 +83,11 @@ def gpus_not_a_multiple_of_expert_parallelism(run: Run) -> Found:
 
 @rule("BP829", ERROR, "core/transformer/moe/moe_layer.py:629-633", when=HAS_EXPERTS, noticed="first step")
 def experts_without_sequence_parallelism(run: Run) -> Found:
-    """A model with experts trains under tensor parallelism without sequence parallelism.
+    """A model with experts trains with tensor parallelism but without sequence parallelism.
 
-    Why: Crash at the first step: every layer of experts refuses to train so.
+    Why: Crash at the first step: every MoE layer refuses it.
     Bad: experts, tensor_model_parallel_size 2, sequence_parallel false. Good: sequence_parallel true.
-    Fix: Set sequence_parallel to true, or tensor_model_parallel_size to 1 and share experts by expert parallelism.
+    Fix: Set sequence_parallel to true, or tensor_model_parallel_size to 1 and use expert parallelism.
     """
     if run.tensor_model_parallel_size > 1 and not run.flag("model.sequence_parallel"):
         found = f"false with experts and tensor parallelism {run.tensor_model_parallel_size}"
@@ -98,7 +98,7 @@ _OVERLAP, _DELAYED = "overlap_moe_expert_parallel_comm", "delay_wgrad_compute"
 
 
 def _acting(run: Run, name: str) -> str:
-    """Return where the value that acts stands: what `comm_overlap` leaves out it turns off in the model.
+    """Return the path of the setting that takes effect: if `comm_overlap` is set, it overrides the model's.
 
     Source: megatron/bridge/training/comm_overlap.py, _get_model_comm_overlap_cfgs.
     """
@@ -111,7 +111,7 @@ def _acts(run: Run, name: str) -> bool:
 
 @rule("BP830", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def expert_overlap_without_what_it_needs(run: Run) -> Found:
-    """Communication of experts is to overlap with computation, and the run lacks what that needs.
+    """The overlap of expert communication with compute is on, but a setting that it needs is missing.
 
     Bad: overlap_moe_expert_parallel_comm true, expert_model_parallel_size 1. Good: no overlap.
     Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
@@ -126,11 +126,11 @@ def _lacking(run: Run) -> Iterator[tuple[str, str]]:
     is_early = run.stated("comm_overlap") is not None
     dispatcher, modules = run.text_or_none(_DISPATCHER), run.items("model.recompute_modules")
     if run.expert_model_parallel_size == 1 or (is_early and (run.integer_or_none(_EXPERTS) or 0) < 2):
-        yield "one rank or one expert", "expert_model_parallel_size above 1 and several experts"
+        yield "one rank or one expert", "expert_model_parallel_size of at least 2 and several experts"
     is_laid_out = run.is_set("model.pipeline_model_parallel_layout") and not is_early
     virtual = run.stated_integer("model.virtual_pipeline_model_parallel_size")
     if run.pipeline_model_parallel_size > 1 and virtual is None and not is_laid_out:
-        yield "pipeline stages that are not virtual", "virtual_pipeline_model_parallel_size set"
+        yield "no virtual pipeline stages", "virtual_pipeline_model_parallel_size set"
     if dispatcher not in ("alltoall", "flex"):
         yield f"moe_token_dispatcher_type {dispatcher}", "alltoall or flex"
     granularity = run.stated("model.recompute_granularity")
@@ -148,7 +148,7 @@ def _lacking(run: Run) -> Iterator[tuple[str, str]]:
 
 @rule("BP831", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def part_of_expert_overlap_without_it(run: Run) -> Found:
-    """An option that belongs to the overlap of the experts' communication is on without it, or one that excludes it.
+    """An option that needs the overlap of expert communication is on without it, or one that excludes it is on with it.
 
     Bad: delay_wgrad_compute true, overlap_moe_expert_parallel_comm false. Good: both false.
     Fix: Set delay_wgrad_compute and ep_overlap_early_attn_memory_release to false without the overlap, and
@@ -158,21 +158,21 @@ def part_of_expert_overlap_without_it(run: Run) -> Found:
     overlaps, delayed = _acts(run, _OVERLAP), _acting(run, _DELAYED)
     for path in (delayed, "model.ep_overlap_early_attn_memory_release"):
         if run.is_on(path) and not overlaps:
-            yield wrong(path, f"true without {_OVERLAP}", "false", to=False, because="it is a part of that overlap")
+            yield wrong(path, f"true without {_OVERLAP}", "false", to=False, because="it works only with that overlap")
     path, rivals = "model.overlap_dispatch_backward_with_experts_wgrad", (_OVERLAP, _DELAYED)
     with_it = [name for name in rivals if _acts(run, name)]
     if run.is_on(path) and with_it:
         yield wrong(path, f"true with {with_it[0]} true", "false", to=False, because="they exclude each other")
 
 
-#: Kinds of balancing that a capacity goes with, and backends that know a capacity for each rank.
+#: Load balancing types that support a capacity, and backends that support a capacity per rank.
 _BALANCED = frozenset({"aux_loss", "seq_aux_loss", "global_aux_loss", "none"})
 _WITH_RANK_CAPACITY = ("hybridep", "ncclep")
 
 
 @rule("BP832", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def expert_capacity_without_what_it_needs(run: Run) -> Found:
-    """How many tokens an expert takes is limited in a way that its router or dispatcher cannot keep to.
+    """The expert capacity setting is not supported by the router or the dispatcher.
 
     Bad: moe_pad_expert_input_to_capacity true, moe_expert_capacity_factor not set. Good: factor 1.0.
     Fix: Set moe_expert_capacity_factor with moe_pad_expert_input_to_capacity, balance by aux_loss, seq_aux_loss,
@@ -199,10 +199,10 @@ def expert_capacity_without_what_it_needs(run: Run) -> Found:
 
 @rule("BP833", ERROR, "core/transformer/transformer_config.py:1612,1645-1649", noticed=VALIDATE, evidence=EXECUTED)
 def dispatcher_without_what_is_asked(run: Run) -> Found:
-    """The dispatcher of tokens cannot do what other settings ask of it.
+    """The token dispatcher does not support another setting of the run.
 
     Bad: moe_shared_expert_overlap true, shared experts, allgather. Good: alltoall.
-    Fix: Set moe_token_dispatcher_type to alltoall, or to flex where a backend of it is named.
+    Fix: Set moe_token_dispatcher_type to alltoall, or to flex if moe_flex_dispatcher_backend is set.
     """
     dispatcher = run.text_or_none(_DISPATCHER)
     overlaps = run.is_on("model.moe_shared_expert_overlap") and run.is_set("model.moe_shared_expert_intermediate_size")

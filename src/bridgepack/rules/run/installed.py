@@ -1,4 +1,4 @@
-"""Rules on the installed versions: what cannot work together, and what ran into trouble before."""
+"""Rules on the installed versions: incompatible combinations and versions with known faults."""
 
 from collections.abc import Mapping
 
@@ -11,18 +11,18 @@ from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 
 
 def installed_version(run: Run, name: str) -> Version | None:
-    """Return the installed version of a distribution; None where it is not installed.
+    """Return the installed version of a distribution, or None if it is not installed.
 
     Raises:
-        CannotJudgeError: no environment was given, or it does not tell the version.
+        CannotJudgeError: no environment was given, or its version of the distribution cannot be parsed.
     """
     text = run.require_environment().versions.get(name)
     if text is None:
         return None
-    return given(version_of(text), f"the environment does not tell the version of {name}: {text!r}")
+    return given(version_of(text), f"the environment has no valid version of {name}: {text!r}")
 
 
-#: Release of megatron-bridge -> versions of a companion that it can work with, and those it was released with.
+#: Release of megatron-bridge -> versions of megatron-core that work with it, and versions it was released with.
 #: Source: rule catalogue section 3 and PSB719; wheels of megatron-bridge 0.3.1 to 0.6.2.
 _CORE_WORKS: Mapping[str, str] = {"0.3": ">=0.15.0a0", "0.4": ">=0.15", "0.5": ">=0.15", "0.6": ">=0.18"}
 _CORE_RELEASED: Mapping[str, str] = {
@@ -31,22 +31,22 @@ _CORE_RELEASED: Mapping[str, str] = {
     "0.5": ">=0.18.dev0,<0.19.dev0",
     "0.6": ">=0.19.dev0,<0.20.dev0",
 }
-#: Distributions without which the host does not start, as their names are in a listing.
-#: Source: importing megatron.bridge 0.6.2, its recipes, its data and its training loop, with each left out.
+#: Distributions that the host needs to start, by their names in a listing.
+#: Source: importing megatron.bridge 0.6.2, its recipes, data and training loop without each of them.
 _NEEDED_NAMES = (
     "megatron-bridge megatron-core torch triton transformers accelerate datasets diffusers einops megatron-energon"
     " multi-storage-client nvidia-modelopt nvidia-resiliency-ext omegaconf opentelemetry-api peft pillow rich six"
     " tensorboard"
 )
-#: Distributions that stand in for another, in images that build their own.
+#: Distributions that replace another in images with their own builds.
 _STAND_INS: Mapping[str, tuple[str, ...]] = {"triton": ("pytorch-triton", "triton-nightly"), "pillow": ("pillow-simd",)}
-#: Versions of Python -> of megatron-bridge.
+#: (versions of megatron-bridge, versions of Python that it supports).
 _PYTHONS: tuple[tuple[str, str], ...] = ((">=0.4.dev0", ">=3.12,<3.13"), ("<0.4.dev0", ">=3.10"))
 _TRANSFORMERS = ">=5.8,<=5.12.1"
 
 
 def _core_outside(run: Run, wanted: Mapping[str, str]) -> Found:
-    """Report a megatron-core outside the versions wanted; one that cannot work at all is told only as such."""
+    """Yield a finding for a megatron-core outside the wanted versions; one that cannot work is reported once."""
     host, core = installed_version(run, BRIDGE) or run.versions[BRIDGE], installed_version(run, CORE)
     release = f"{host.major}.{host.minor}"
     if core is None or release not in wanted or is_in(core, wanted[release]):
@@ -58,13 +58,13 @@ def _core_outside(run: Run, wanted: Mapping[str, str]) -> Found:
 
 @rule("BP964", ERROR, "PSC404; bridge/data/packing/parquet.py:52-63", when=PACKS_OFFLINE, versions={BRIDGE: ">=0.4"})
 def pyarrow_missing(run: Run) -> Found:
-    """Packs are Parquet files and pyarrow is not installed, or too old.
+    """Packs are Parquet files, but pyarrow is missing or too old.
 
     Why: Crash while the dataset is built, on every rank: "pyarrow is required for packed Parquet datasets"; or, before
         pyarrow 16, when the first row is read: "BYTE_STREAM_SPLIT only supports FLOAT and DOUBLE".
     Bad: offline packing, no pyarrow; it is an extra of megatron-bridge. Good: offline packing, pyarrow 19.0.1.
     Fix: pip install "megatron-bridge[parquet]", or pyarrow 16 or newer. Noticed: dataset build.
-    Evidence: read in the source and metadata of 0.6.2; shards of format 3 tried with pyarrow 14.0.2, 15.0.2 and 16.1.
+    Evidence: read in the source and metadata of 0.6.2; shards of format 3 read with pyarrow 14.0.2, 15.0.2 and 16.1.
     """
     version = installed_version(run, "pyarrow")
     if not is_in(version, ">=16"):
@@ -73,26 +73,26 @@ def pyarrow_missing(run: Run) -> Found:
 
 @rule("BP980", ERROR, "PSB719; bridge/training/utils/packed_seq_utils.py; wheel metadata of megatron-bridge 0.6.2")
 def megatron_core_too_old(run: Run) -> Found:
-    """megatron-core is older than this release of megatron-bridge can work with.
+    """megatron-core is too old for this release of megatron-bridge.
 
-    Why: Crash on import or at the first step. A plain pip install takes megatron-core 0.13.1 on a system with a glibc
-        older than 2.39, since nvidia-resiliency-ext 0.5 and newer are tagged for that one.
+    Why: Crash on import or at the first step. A plain pip install chooses megatron-core 0.13.1 on a system with a glibc
+        older than 2.39, because wheels of nvidia-resiliency-ext 0.5 and newer need glibc 2.39.
     Bad: megatron-bridge 0.6.2, megatron-core 0.13.1. Good: megatron-core 0.19.2.
-    Fix: Install megatron-core 0.19.2, and nvidia-resiliency-ext first where pip goes back to an old core.
+    Fix: Install megatron-core 0.19.2; if pip falls back to an old one, install nvidia-resiliency-ext first.
     Noticed: import, or first step.
-    Evidence: executed: the resolution to 0.13.1; the older limits are those of the wheels' own metadata.
+    Evidence: executed: the resolution to 0.13.1; the older limits are from the wheels' metadata.
     """
     yield from _core_outside(run, _CORE_WORKS)
 
 
 @rule("BP981", WARNING, "PSB719, PSC409; rule catalogue section 3", noticed="import, first step, or never")
 def megatron_core_of_another_release(run: Run) -> Found:
-    """megatron-core is not of the series that this release of megatron-bridge was made with.
+    """megatron-core is not from the series that this release of megatron-bridge was released with.
 
     Why: Crash or silent: the two share private interfaces, and packed rows go through several of them.
     Bad: megatron-bridge 0.6.2, megatron-core 0.18.0 or 0.20.0. Good: megatron-core 0.19.2.
-    Fix: Install the two as they were released together.
-    Evidence: release notes and pins; single combinations are not tried.
+    Fix: Install the versions that were released together.
+    Evidence: release notes and pins; the combinations were not executed.
     """
     yield from _core_outside(run, _CORE_RELEASED)
 
@@ -103,7 +103,7 @@ def resiliency_extension_too_old(run: Run) -> Found:
 
     Why: Crash on import: 0.4.1 is what pip falls back to on a system with a glibc older than 2.39.
     Bad: megatron-core 0.19.2, nvidia-resiliency-ext 0.4.1. Good: nvidia-resiliency-ext 0.6.0.
-    Fix: Install 0.6.0; its wheel also runs on glibc 2.36 if pip is told the platform manylinux_2_39.
+    Fix: Install 0.6.0; its wheel also runs on glibc 2.36 if pip gets the platform manylinux_2_39.
     Evidence: executed with 0.4.1, 0.6.0 and 0.7.0.
     """
     version = installed_version(run, "nvidia-resiliency-ext")
@@ -113,11 +113,11 @@ def resiliency_extension_too_old(run: Run) -> Found:
 
 @rule("BP983", ERROR, "PSC404; imports of megatron-bridge 0.6.2", versions={BRIDGE: ">=0.6"}, noticed="import")
 def package_missing(run: Run) -> Found:
-    """A package without which the host does not start is not installed.
+    """A package that the host needs to start is not installed.
 
     Why: Crash on import of its recipes, its data or its training loop.
     Bad: an environment without nvidia-modelopt. Good: pip install "megatron-bridge[recipes,parquet]==0.6.2".
-    Fix: pip install what is missing, in the version that megatron-core's extra dev names.
+    Fix: pip install the missing package in the version of megatron-core's extra `dev`.
     Evidence: executed: each was needed at import.
     """
     installed = set(run.require_environment().versions)
@@ -128,12 +128,12 @@ def package_missing(run: Run) -> Found:
 
 @rule("BP984", ERROR, "PSB904; bridge/models/gpt_provider.py:111; core/transformer/dot_product_attention.py:153")
 def transformer_engine_missing(run: Run) -> Found:
-    """TransformerEngine is not installed, and only its attention takes packed rows.
+    """TransformerEngine is not installed, and only its attention supports packed rows.
 
     Why: Crash on import of the model's layers, or at the first packed step.
     Bad: no transformer-engine. Good: transformer-engine 2.17.1, its torch extension and its CUDA libraries.
     Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
-    Noticed: import, or when the model is built. Evidence: read in 0.6.2; nvidia's images have it built in.
+    Noticed: import, or when the model is built. Evidence: read in 0.6.2; NVIDIA's images include it.
     """
     names = run.require_environment().versions
     if run.is_packed and not any(name.startswith("transformer-engine") for name in names):
@@ -144,7 +144,7 @@ def transformer_engine_missing(run: Run) -> Found:
 def transformer_engine_incomplete(run: Run) -> Found:
     """The distribution transformer-engine is installed without its extension for torch or its CUDA libraries.
 
-    Why: Crash on import: by itself it is empty and raises RuntimeError; a build from source is complete without them.
+    Why: Crash on import: alone it is empty and raises RuntimeError; a build from source is complete without them.
     Bad: transformer-engine 2.17.1, no transformer-engine-torch. Good: with transformer-engine-torch and -cu13 2.17.1.
     Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
     Evidence: executed with the bare distribution.
@@ -164,7 +164,7 @@ def transformer_engine_incomplete(run: Run) -> Found:
 def leptonai_too_new(run: Run) -> Found:
     """The launcher nemo-run 0.11 cannot import this version of leptonai.
 
-    Why: Crash on import of nemo_run, which launches runs; training without it is not touched.
+    Why: Crash on import of nemo_run, which launches runs; training without it is not affected.
     Bad: nemo-run 0.11.1, leptonai 0.28.0. Good: leptonai 0.27.3.
     Fix: pip install "leptonai<=0.27.3"
     Noticed: import of nemo_run.
@@ -178,7 +178,7 @@ def leptonai_too_new(run: Run) -> Found:
 def yanked_release(run: Run) -> Found:
     """The installed release of megatron-bridge was withdrawn by its authors.
 
-    Why: Crash or silent: what was wrong with it is not known to this package, and it cannot be installed anew.
+    Why: Crash or silent: its fault is not documented, and it cannot be installed again.
     Bad: megatron-bridge 0.6.1. Good: megatron-bridge 0.6.2.
     Fix: pip install megatron-bridge==0.6.2
     """
@@ -195,18 +195,18 @@ def python_not_supported(run: Run) -> Found:
     Bad: megatron-bridge 0.6.2 with Python 3.11. Good: megatron-bridge 0.6.2 with Python 3.12.
     Fix: Use Python 3.12. Source: PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2
     """
-    python = given(run.require_environment().python, "the environment does not tell its version of Python")
+    python = given(run.require_environment().python, "the environment has no version of Python")
     bridge = installed_version(run, BRIDGE) or run.versions[BRIDGE]
     allowed = next(pythons for bridges, pythons in _PYTHONS if is_in(bridge, bridges))
-    if not is_in(given(version_of(python), f"{python!r} is no version of Python"), allowed):
+    if not is_in(given(version_of(python), f"{python!r} is not a version of Python"), allowed):
         yield wrong("python", f"{python} with megatron-bridge {bridge}", allowed)
 
 
 @rule("BP989", WARNING, "PSC404; wheel metadata of megatron-bridge 0.6.2", versions={BRIDGE: ">=0.6,<0.7"})
 def transformers_out_of_range(run: Run) -> Found:
-    """The version of transformers is none that megatron-bridge 0.6 allows.
+    """The version of transformers is outside the range that megatron-bridge 0.6 allows.
 
-    Why: Crash or silent: models, templates and tokenizers of another version behave otherwise.
+    Why: Crash or silent: models, templates and tokenizers behave differently in other versions.
     Bad: megatron-bridge 0.6.2, transformers 4.57.1. Good: transformers 5.8.0.
     Fix: pip install "transformers>=5.8,<=5.12.1"
     Noticed: import, or never. Evidence: the wheel's own metadata.
@@ -221,11 +221,11 @@ _TOKENIZER = "tokenizer.tokenizer_model"
 
 @rule("BP976", WARNING, "PSB501; transformers 5.12, tokenizer of DeepSeek-V3")
 def tokenizer_drops_spaces(run: Run) -> Found:
-    """The tokenizer of DeepSeek-V3 is loaded by a version of transformers that takes it for a Llama tokenizer.
+    """This version of transformers loads the tokenizer of DeepSeek-V3 as a Llama tokenizer.
 
     Why: Silent: every space is lost, so the model is trained on words run together.
     Bad: transformers 5.12.1, tokenizer_model deepseek-ai/DeepSeek-V3. Good: transformers 5.8.0.
-    Fix: Encode and decode one text with this version before packing; take another version of transformers.
+    Fix: Encode and decode one text with this version before packing; use another version of transformers.
     Evidence: executed with transformers 5.12.
     """
     model = run.stated(_TOKENIZER)
@@ -238,36 +238,36 @@ def tokenizer_drops_spaces(run: Run) -> Found:
 
 @rule("BP977", WARNING, "PSC409; rule catalogue section 3", evidence="by definition")
 def environment_of_another_target(run: Run) -> Found:
-    """The environment has another release of megatron-bridge than the run is judged for.
+    """The release of megatron-bridge in the environment differs from the one that the run is judged for.
 
-    Why: Silent: rules that differ between releases judge a run that will never be.
+    Why: Silent: rules that differ between releases judge for a release that the run will not use.
     Bad: --bridge-version 0.6.2, an environment with megatron-bridge 0.5.1. Good: no --bridge-version.
-    Fix: Leave --bridge-version out, or give the environment that the run will use.
+    Fix: Omit --bridge-version, or give the environment that the run will use.
     """
     version, target = installed_version(run, BRIDGE), run.versions[BRIDGE]
     if version is not None and version.release[:2] != target.release[:2]:
         yield wrong(BRIDGE, f"{version} installed", f"{target}, which the run is judged for")
 
 
-@rule("BP978", ADVICE, evidence="executed without a GPU; a listing of versions does not tell where a wheel came from")
+@rule("BP978", ADVICE, evidence="executed without a GPU; a listing of versions does not show where a wheel came from")
 def core_without_makefile(run: Run) -> Found:
-    """megatron-core comes from the package index, whose wheel lacks the Makefile that the host runs at the start.
+    """megatron-core comes from the package index, whose wheel lacks the Makefile that the host runs at start.
 
-    Why: Crash at start: make fails in megatron/core/datasets, and the host exits with 1; a build from source is whole.
+    Why: Crash at start: make fails in megatron/core/datasets, and the host exits with 1; a source build has it.
     Bad: megatron-core 0.19.2 from the package index. Good: megatron-core from a checkout.
     Fix: Put a Makefile with an empty default target into megatron/core/datasets; the compiled helper is in the wheel.
     Noticed: start of training. Source: PSC409; core/datasets/utils.py:20-30; bridge/training/initialize.py:141-153
     """
     version = installed_version(run, CORE)
     if version is not None and not version.local and not version.is_prerelease:
-        yield wrong(CORE, f"{version}, as the package index has it", "a Makefile beside it")
+        yield wrong(CORE, f"{version} from the package index", "a Makefile beside it")
 
 
 @rule("BP979", WARNING, "PSB704; megatron-bridge 0.3.1, pyproject.toml; rule catalogue section 3")
 def transformer_engine_too_old(run: Run) -> Found:
-    """TransformerEngine is older than every release of megatron-bridge that packs rows was made with.
+    """TransformerEngine is older than the one of any release of megatron-bridge that packs rows.
 
-    Why: Crash at the first step, or silent: attention over packed rows was mended in nearly every release since.
+    Why: Crash at the first step, or silent: attention over packed rows was fixed in nearly every release since.
     Bad: transformer-engine 2.4.0. Good: transformer-engine 2.17.1.
     Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
     Noticed: first step, or never. Evidence: pins of megatron-bridge 0.3.1 (2.10 up to 2.13) and later releases.

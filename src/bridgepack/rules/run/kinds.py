@@ -1,4 +1,4 @@
-"""Rules on the kinds of values: texts, numbers and switches in each other's place."""
+"""Rules on the types of values: strings, numbers and switches of the wrong type."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -15,11 +15,11 @@ from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASE
 
 @rule("BP043", ERROR, "bridge/recipes/__init__.py", versions={BRIDGE: "==0.6.2"}, noticed="training's config")
 def no_recipe_of_the_host(run: Run) -> Found:
-    """model.name names no recipe of Megatron-Bridge, no model on the hub and no folder.
+    """model.name is neither a recipe of Megatron-Bridge, nor a model on the hub, nor a folder.
 
-    Why: Crash before training, when the packs are built: no ConfigContainer can be made, and no rule judges the model.
+    Why: Crash before training, when packs are built: no ConfigContainer can be made, rules on the model are skipped.
     Bad: model.name qwen3_8b_sft_4gpus_h100_bf16. Good: qwen3_8b_sft_4gpu_h100_bf16_config, Qwen/Qwen3-8B, ./weights.
-    Fix: Write the name of a recipe, the model's id on the hub with its organisation, or a folder with a slash.
+    Fix: Set the name of a recipe, the model's id on the hub with its organisation, or a folder with a slash.
     Evidence: executed with the real 0.6.2. A function of your own, `module.name`, is not judged.
     """
     if run.config.no_recipe is not None:
@@ -45,7 +45,7 @@ def override_leads_nowhere(run: Run) -> Found:
 
 
 class Kind(StrEnum):
-    """What a setting may be, null apart."""
+    """The type of a setting; null is allowed as well."""
 
     WHOLE = "a whole number"
     NUMBER = "a number"
@@ -77,7 +77,7 @@ _NUMBERS = (
     "train.num_epochs dataset.hf_validation_proportion scheduler.lr_warmup_fraction scheduler.start_weight_decay"
     " scheduler.end_weight_decay optimizer.lr optimizer.min_lr"
 )
-#: Setting -> what it may be.
+#: Setting -> its type.
 KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(_WHOLE.split(), Kind.WHOLE),
     **{f"{SPECS}.{name}": Kind.WHOLE for name in _SPEC_WHOLE.split()},
@@ -98,7 +98,7 @@ _TYPES: Mapping[Kind, TypeAdapter[Any]] = {
 
 
 def _meant(value: Any, kind: Kind, *, strict: bool = False) -> Any:
-    """Return a value of the kind that says the same, or None: (4096.0, WHOLE) -> 4096, ("True", SWITCH) -> True."""
+    """Return the value converted to the kind, or None: (4096.0, WHOLE) -> 4096, ("True", SWITCH) -> True."""
     try:
         return _TYPES[kind].validate_python(value, strict=strict)
     except ValidationError:
@@ -106,9 +106,9 @@ def _meant(value: Any, kind: Kind, *, strict: bool = False) -> Any:
 
 
 def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
-    """Yield (path, value, kind, what the value means in its kind or None) of values of another kind."""
+    """Yield (path, value, expected kind, converted value or None) of settings of the wrong kind."""
     hosts = FINETUNING_DATASETS | PRETRAINING_DATASETS
-    is_own = run.is_stated("dataset._target_") and run.dataset_kind not in hosts  # its fields are what it makes of them
+    is_own = run.is_stated("dataset._target_") and run.dataset_kind not in hosts  # its fields may have any type
     for path, kind in KINDS.items():
         if is_own and path.startswith("dataset.") and path not in _ANY_DATASET:
             continue
@@ -119,9 +119,9 @@ def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
 
 @rule("BP029", ERROR, "PSB019, PSB020; bridge/training/config.py:1466", noticed="start for numbers, never for switches")
 def setting_of_wrong_kind(run: Run) -> Found:
-    """A setting holds a value of a kind that it cannot be.
+    """A setting has a value of the wrong type.
 
-    Why: Crash or silent: a text for a number fails in the first comparison; one for a switch counts as on, "false" too.
+    Why: Crash or silent: a string for a number fails when compared; a string for a switch counts as on, even "false".
     Bad: micro_batch_size "1"; enable_offline_packing "false". Good: without quotes.
     Fix: Write numbers and true or false without quotes.
     """
@@ -135,10 +135,10 @@ def setting_of_wrong_kind(run: Run) -> Found:
 def setting_of_neighbouring_kind(run: Run) -> Found:
     """A setting holds a number for a switch, a switch for a number, or a fraction for a whole number.
 
-    Why: Silent or crash later: most of the host takes 1 for true and 4096.0 for 4096, and some of it does not: it looks
-        for the literal true, or uses the number as a size.
+    Why: Silent or crash later: most of the host accepts 1 as true and 4096.0 as 4096, but some places check for the
+        literal true, or use the number as a size.
     Bad: enable_offline_packing 1; packed_sequence_size 4096.0. Good: true; 4096.
-    Fix: Write the value in its own kind.
+    Fix: Write the value with the right type.
     """
     for path, value, kind, meant in _misplaced(run):
         if meant is not None and not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Rules on how the loss is averaged: over tokens or over micro batches, and by which collective."""
+"""Rules on averaging the loss: over tokens or over micro batches, and in which collective."""
 
 from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
@@ -17,7 +17,7 @@ _AVERAGE = "ddp.average_in_collective"
 
 
 def _averages_in_collective(run: Run) -> bool:
-    """Say whether gradients are averaged by the collective; Megatron-FSDP turns that off before anything looks.
+    """Return whether gradients are averaged in the collective; Megatron-FSDP always turns that off.
 
     Source: megatron/bridge/training/config.py:1083.
     """
@@ -26,15 +26,15 @@ def _averages_in_collective(run: Run) -> bool:
 
 
 def _is_checked_by_host(run: Run) -> bool:
-    """Say whether validate() looks at the loss: context parallelism with a dataset of fine-tuning."""
+    """Return whether validate() checks the loss settings: with context parallelism and a fine-tuning dataset."""
     return splits_context(run) and fine_tunes(run)
 
 
 @rule("BP011", ERROR, "PSB011; bridge/training/config.py:1452", when=_is_checked_by_host, noticed=VALIDATE)
 def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
-    """Context parallelism is on in fine-tuning and the loss is not computed per token.
+    """Context parallelism is on in fine-tuning, but the loss is not computed per token.
 
-    Why: Crash at start: validate() refuses it, as a rank whose share of a pack is all prompt averages nothing (NaN).
+    Why: Crash at start: validate() refuses it, because a rank with only prompt tokens divides by 0 (NaN).
     Bad: context_parallel_size 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     Evidence: executed with the real 0.6.2; Megatron-LM #1764, NeMo #14488, Bridge #374.
@@ -46,7 +46,7 @@ def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
 
 @rule("BP012", ERROR, "PSB012; bridge/training/config.py:1455", when=_is_checked_by_host, noticed=VALIDATE)
 def average_in_collective_with_context_parallelism(run: Run) -> Found:
-    """Context parallelism is on in fine-tuning and gradients are averaged by the collective.
+    """Context parallelism is on in fine-tuning, and gradients are averaged in the collective.
 
     Why: Crash at start: validate() refuses it; ranks hold different numbers of trained tokens.
     Bad: context_parallel_size 2, ddp.average_in_collective true. Good: ddp.average_in_collective false.
@@ -59,7 +59,7 @@ def average_in_collective_with_context_parallelism(run: Run) -> Found:
 
 @rule("BP013", ERROR, "PSB013; core/distributed/distributed_data_parallel.py:180", noticed="setup")
 def average_in_collective_with_per_token_loss(run: Run) -> Found:
-    """The loss is computed per token and gradients are averaged by the collective.
+    """The loss is computed per token, and gradients are averaged in the collective.
 
     Why: Crash at setup, after the weights were loaded; validate() refuses it only with context parallelism.
     Bad: calculate_per_token_loss true, average_in_collective true. Good: average_in_collective false.
@@ -72,7 +72,7 @@ def average_in_collective_with_per_token_loss(run: Run) -> Found:
 
 @rule("BP014", ADVICE, "PSB014; bridge/training/losses.py:102, core/pipeline_parallel/schedules.py", when=PACKS_OFFLINE)
 def loss_averaged_over_packs(run: Run) -> Found:
-    """Rows are packs and the loss is averaged inside each of them before it is averaged over the batch.
+    """The loss is averaged within each pack before it is averaged over the batch.
 
     Why: Silent: a pack with ten trained tokens weighs as much as one with four thousand, so curves depend on pack size.
     Bad: enable_offline_packing true, calculate_per_token_loss false. Good: calculate_per_token_loss true.
@@ -86,11 +86,11 @@ def loss_averaged_over_packs(run: Run) -> Found:
 
 @rule("BP032", WARNING, "PSB011, PSB810; bridge/training/config.py:1439", when=splits_context)
 def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
-    """Context parallelism is on with a dataset of your own, and the loss is not computed per token.
+    """Context parallelism is on with your own dataset class, but the loss is not computed per token.
 
-    Why: Silent: validate() asks for the loss per token only with the host's own fine-tuning datasets; with another one
-        a rank without a trained token gives NaN or a wrong average. Where rows are packed BP810 says it.
-    Bad: my_package.MyProvider, context_parallel_size 2, calculate_per_token_loss false. Good: it is true.
+    Why: Silent: validate() requires the loss per token only for the host's own fine-tuning datasets; otherwise a rank
+        without a trained token gives NaN or a wrong average. BP810 is the same rule for packed rows.
+    Bad: my_package.MyProvider, CP 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false, unless this is pretraining.
     Evidence: read in the source; Megatron-LM #1764.
     """
@@ -102,24 +102,24 @@ def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
 
 @rule("BP617", ADVICE, "PSB617; bridge/training/losses.py:102", when=PACKS_OFFLINE)
 def validation_loss_weighs_packs(run: Run) -> Found:
-    """The validation loss is an average over packs, not over tokens.
+    """The validation loss is averaged over packs, not over tokens.
 
-    Why: Silent: it cannot be compared with that of an unpacked run, nor with packs of another size.
+    Why: Silent: it cannot be compared with the loss of an unpacked run, or of packs of another size.
     Bad: packed validation with calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     """
     if run.evaluates and not run.flag(_PER_TOKEN):
-        allowed = "true, where validation losses are to be compared"
+        allowed = "true, if you compare validation losses"
         yield wrong(_PER_TOKEN, "false", allowed, changes=per_token_loss(run))
 
 
 @rule("BP027", ADVICE, "PSB027; docs/bridge-rl-integration.md:190", when=splits_context)
 def context_parallelism_without_packing(run: Run) -> Found:
-    """Context parallelism is on and rows are not packed.
+    """Context parallelism is on, but rows are not packed.
 
-    Why: Crash in SkyRL and NeMo-RL, which refuse it. The host's fine-tuning splits rows that are mostly padding.
+    Why: Crash in SkyRL and NeMo-RL, which refuse it. Elsewhere ranks split rows that are mostly padding.
     Bad: context_parallel_size 2, enable_offline_packing false. Good: enable_offline_packing true.
-    Fix: Turn packing on. Noticed: assertion of the framework on top. Evidence: SkyRL #274; the host's documentation.
+    Fix: Turn packing on. Noticed: assertion in SkyRL or NeMo-RL. Evidence: SkyRL #274; the host's documentation.
     """
     if not run.is_packed and fine_tunes(run):
         found, allowed = f"{run.context_parallel_size}, without packing", "packing, or no context parallelism"

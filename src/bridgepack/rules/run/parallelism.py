@@ -36,16 +36,16 @@ def _without_layers(run: Run, beside: str, why: str) -> Violation:
 
 @rule("BP801", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.5"})
 def middle_stages_without_boundaries(run: Run) -> Found:
-    """Middle pipeline stages of this megatron-bridge never get the boundaries of packed sequences.
+    """In this version of megatron-bridge middle pipeline stages do not get the boundaries of packed sequences.
 
     Why: Silent: their layers attend across all sequences of a pack; benchmarks fell by 10 to 20 points while the loss
         looked better (0.035 against 0.571).
     Bad: megatron-bridge 0.4.2, pipeline_model_parallel_size 4, packing on.
-    Good: megatron-bridge 0.5.0 or newer; or at most 2 stages without virtual ones.
+    Good: megatron-bridge 0.5.0 or newer; or at most 2 stages without virtual stages.
     Fix: Upgrade megatron-bridge to 0.5.0 or newer, or use at most two pipeline stages.
-    Evidence: Bridge #2952, fixed by #3926; Megatron-LM #4092, #4150 for its own loop. Rows packed in the batch are not
-        concerned: read in vlm_step of 0.4.2, which reads them on every stage.
-    Source: PSB801; bridge/training/gpt_step.py:120-124,311-317 (the mended form)
+    Evidence: Bridge #2952, fixed by #3926; Megatron-LM #4092, #4150 for its own loop. Packing inside the batch is not
+        affected: vlm_step of 0.4.2 reads the batch on every stage.
+    Source: PSB801; bridge/training/gpt_step.py:120-124,311-317 (the fixed code)
     """
     size = run.pipeline_model_parallel_size
     num_stages = size * _num_chunks(run) if size > 1 else 1
@@ -56,7 +56,7 @@ def middle_stages_without_boundaries(run: Run) -> Found:
 
 @rule("BP809", WARNING, "PSB809; bridge/training/initialize.py:355", when=PACKS_OFFLINE, noticed="some step")
 def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
-    """Tensor-parallel communication is overlapped through buffers sized for rows of another width.
+    """Tensor-parallel communication overlap uses buffers that are sized for rows of another width.
 
     Why: Crash or corrupted values at the first row of another width: buffers hold seq_length / context parallelism.
     Bad: tp_comm_overlap true, no pad_to_max_length. Good: rows of exactly seq_length.
@@ -71,9 +71,9 @@ def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
 
 @rule("BP810", WARNING, when=(splits_context, IS_PACKED, has_own_dataset))
 def own_dataset_without_per_token_loss(run: Run) -> Found:
-    """Context parallelism averages the loss per rank, and the host does not check it for this dataset class.
+    """Context parallelism averages the loss per rank, which the host does not check for your own dataset class.
 
-    Why: Silent: ranks with few trained tokens weigh as much as others, and one with none gives NaN.
+    Why: Silent: ranks with few trained tokens weigh as much as others, and a rank with none gives NaN.
     Bad: a dataset class of your own, CP 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss to true and ddp.average_in_collective to false.
     Evidence: Megatron-LM #7452, #7513; read in megatron-bridge 0.6.2.
@@ -86,9 +86,9 @@ def own_dataset_without_per_token_loss(run: Run) -> Found:
 
 @rule("BP811", ADVICE, when=(IS_PACKED, has_own_dataset), evidence="read in megatron-bridge 0.6.2")
 def own_iterator_shared_by_virtual_stages(run: Run) -> Found:
-    """A dataset class of your own feeds several virtual pipeline stages from one iterator.
+    """Your own dataset class feeds several virtual pipeline stages from one iterator.
 
-    Why: Crash at the first step where the iterator cannot be shared: every model chunk reads the same micro batch.
+    Why: Crash at the first step if the iterator cannot be shared: every model chunk reads the same micro batch.
     Bad: a dataset class of your own, virtual_pipeline_model_parallel_size 2. Good: GPTSFTDatasetConfig.
     Fix: Use the host's loaders, or make an iterator that can be copied. Noticed: first step.
     Source: PSB811; bridge/training/train.py:894-901; bridge/data/iterator_utils.py
@@ -100,7 +100,7 @@ def own_iterator_shared_by_virtual_stages(run: Run) -> Found:
 
 @rule("BP813", WARNING, "PSB813; bridge/training/train.py:904-911", when=PACKS_OFFLINE, noticed="first step")
 def distillation_stages_of_another_width(run: Run) -> Found:
-    """Pipeline stages of a distillation exchange tensors of seq_length while rows have another width.
+    """Pipeline stages of a distillation exchange tensors of seq_length tokens, but rows have another width.
 
     Why: Crash at the first step: stages expect tensors of model.seq_length, rows are narrower.
     Bad: a DistillationProvider, two pipeline stages, no pad_to_max_length. Good: rows of seq_length.
@@ -115,9 +115,9 @@ def distillation_stages_of_another_width(run: Run) -> Found:
 
 @rule("BP814", ADVICE, "PSB814; bridge/training/config.py, _validate_and_apply_megatron_fsdp_configs")
 def sharded_parameters_with_context_parallelism(run: Run) -> Found:
-    """Fully sharded data parallelism runs packed rows with context parallelism, which upstream tests nowhere.
+    """Fully sharded data parallelism with packed rows and context parallelism is not tested upstream.
 
-    Why: Silent if it is wrong: the loss per token must be summed over context-parallel ranks too.
+    Why: Silent if it is wrong: the loss per token must also be summed over context-parallel ranks.
     Bad: use_megatron_fsdp true, context_parallel_size 2, packing on. Good: distributed data parallelism.
     Fix: First compare a few steps on two GPUs with a run without sharding. Evidence: inferred; nothing was executed.
     """
@@ -137,17 +137,17 @@ _BALANCING = "model.moe_router_load_balancing_type"
 
 @rule("BP802", ERROR, "PSB802; bridge/training/gpt_step.py:454-461", versions={BRIDGE: "<0.7"})
 def expert_overlap_drops_boundaries(run: Run) -> Found:
-    """Communication of experts is overlapped with computation, and that path forgets where sequences begin.
+    """The overlap of expert communication with compute loses the sequence boundaries.
 
     Why: Silent: the overlapped schedule is built without packed_seq_params, so every token attends to all sequences
         before it in the pack and positions run on; the loss looks plausible.
     Bad: overlap_moe_expert_parallel_comm true, packing on. Good: overlap_moe_expert_parallel_comm false.
     Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
-    Evidence: read in megatron-bridge 0.6.2; mended after 0.6.2 by Bridge #5470.
+    Evidence: read in megatron-bridge 0.6.2; fixed after 0.6.2 by Bridge #5470.
     """
     switched_on = switches_on(run, *_overlaps("overlap_moe_expert_parallel_comm"))
     if run.is_packed and switched_on:
-        mended = [change(path, False, "the overlapped schedule forgets the boundaries") for path in switched_on]
+        mended = [change(path, False, "the overlapped schedule loses the boundaries") for path in switched_on]
         mended += [change(path, False, "it needs the overlap") for path in switches_on(run, *_overlaps(*_NEED_OVERLAP))]
         changes = tuple(itertools.chain(*mended))
         yield wrong(switched_on[0], "true with packed rows", "false with packed rows", changes=changes)
@@ -155,9 +155,9 @@ def expert_overlap_drops_boundaries(run: Run) -> Found:
 
 @rule("BP806", ADVICE, when=(PACKS_OFFLINE, HAS_EXPERTS), versions={BRIDGE: "<0.7"})
 def router_counts_padding(run: Run) -> Found:
-    """Padding tokens take part in the statistics that balance the experts.
+    """Padding tokens count in the statistics that balance the experts.
 
-    Why: Silent: balancing losses and expert biases drift towards what suits EOS tokens, the more padding the more.
+    Why: Silent: balancing losses and expert biases adapt to EOS tokens; the effect grows with the share of padding.
     Bad: an aux loss above 0 and rows with a tail of 20 percent. Good: rows filled to 99 percent.
     Fix: Keep padding small; megatron-bridge after 0.6.2 passes the router a mask.
     Evidence: read in the source; Bridge #5470; Megatron-LM #6111, #2142, #4776, #7481.
@@ -171,11 +171,11 @@ def router_counts_padding(run: Run) -> Found:
 
 @rule("BP807", ADVICE, when=(IS_PACKED, HAS_EXPERTS), evidence="read in the source; Megatron-LM #6108, #7452")
 def balance_per_sequence_means_per_pack(run: Run) -> Found:
-    """Experts are balanced per sequence, and a pack counts as one sequence.
+    """Experts are balanced per sequence, but a pack counts as one sequence.
 
     Why: Silent: the loss balances experts over all sequences of a pack together, not within each.
     Bad: moe_router_load_balancing_type seq_aux_loss, packing on. Good: aux_loss or global_aux_loss.
-    Fix: Use aux_loss or global_aux_loss where balance within each sequence matters.
+    Fix: Use aux_loss or global_aux_loss if balance within each sequence matters.
     Source: PSB807; core/packed_seq_params.py:27; core/transformer/transformer_layer.py:792
     """
     if "seq_aux_loss" in run.items(_BALANCING) and run.stated("model.moe_aux_loss_coeff"):
@@ -184,10 +184,10 @@ def balance_per_sequence_means_per_pack(run: Run) -> Found:
 
 @rule("BP808", WARNING, when=PACKS_OFFLINE, evidence="read in the source; the 128 comes from the documentation")
 def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
-    """HybridEP gets a number of tokens per rank that its kernels or CUDA graphs cannot take.
+    """HybridEP gets a number of tokens per rank that its kernels or CUDA graphs do not support.
 
-    Why: Crash or hang at the first step that differs: kernels combine 128 tokens at a time, and with CUDA graphs the
-        host does not even out the ranks.
+    Why: Crash or hang at the first step with such a number: kernels combine 128 tokens at a time, and with CUDA graphs
+        the host does not pad ranks to the same number.
     Bad: flex dispatcher hybridep, packed_sequence_size 4160 (not a multiple of 128); or CUDA graphs and varying widths.
     Good: 4096, pad_to_max_length.
     Fix: Set pad_to_max_length and make packed_sequence_size a multiple of 128 x the ranks that share a row.
@@ -208,7 +208,7 @@ def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
 
 @rule("BP803", ERROR, "PSB803; core/transformer/multi_token_prediction.py:238-268", when=IS_PACKED)
 def prediction_labels_cross_sequences(run: Run) -> Found:
-    """Multi-token prediction shifts labels at logical boundaries while padded sequences lie at physical ones.
+    """Multi-token prediction shifts labels at logical boundaries, but padded sequences have physical boundaries.
 
     Why: Silent: after the first padded sequence the labels of the prediction layers belong to other tokens.
     Bad: mtp_num_layers 1, pad_seq_to_mult 4, packing on. Good: mtp_num_layers not set.
@@ -222,10 +222,10 @@ def prediction_labels_cross_sequences(run: Run) -> Found:
 
 @rule("BP804", WARNING, when=IS_PACKED, evidence="read in the source; Bridge #6103, #6105")
 def prediction_trains_prompts(run: Run) -> Found:
-    """Multi-token prediction layers are trained on prompts and padding: they never see the loss mask.
+    """Multi-token prediction layers are trained on prompts and padding, because they do not get the loss mask.
 
-    Why: Silent: the host passes the model no loss mask, so the extra loss counts every token of the row; its
-        documentation calls packed rows with these layers unsupported.
+    Why: Silent: the host does not pass the loss mask to the model, so the extra loss counts every token of the row.
+        Its documentation calls packed rows with these layers unsupported.
     Bad: mtp_num_layers 1, packing on. Good: mtp_num_layers not set.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
     Source: PSB804, PSB803; bridge/training/gpt_step.py:432-437; core/transformer/multi_token_prediction.py:825
@@ -236,9 +236,9 @@ def prediction_trains_prompts(run: Run) -> Found:
 
 @rule("BP805", WARNING, "PSB805; core/transformer/multi_token_prediction.py:837-860", when=IS_PACKED)
 def prediction_loss_under_context_parallelism(run: Run) -> Found:
-    """Multi-token prediction is trained under context parallelism, where its loss is scaled wrongly.
+    """Multi-token prediction is trained with context parallelism, which scales its loss wrongly.
 
-    Why: Silent: the extra loss is divided by the tokens of one rank, not of the sequence.
+    Why: Silent: the extra loss is divided by the tokens of one rank, not by those of the sequence.
     Bad: mtp_num_layers 1, context_parallel_size 2. Good: context_parallel_size 1, or no prediction layers.
     Fix: Set model.mtp_num_layers to None for fine-tuning. Evidence: Megatron-LM #7498.
     """

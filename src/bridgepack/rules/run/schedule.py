@@ -1,4 +1,4 @@
-"""Rules on the length of training, its schedules and the ramp-up of its batch."""
+"""Rules on the length of training, its schedules and the batch size ramp-up."""
 
 from functools import partial
 
@@ -13,11 +13,11 @@ _LOADERS = ("batch", "cyclic", "single", "external")
 
 @rule("BP026", ERROR, "PSB026; bridge/training/config.py:1142", noticed=VALIDATE)
 def epochs_without_finite_batches(run: Run) -> Found:
-    """Training is counted in epochs with a dataset or a loader that has none.
+    """num_epochs is set with a dataset or a loader that has no epochs.
 
     Why: Crash at start: validate() refuses it; only GPTSFTDatasetConfig with the batch loader knows its size.
     Bad: train.num_epochs 3, dataset.dataloader_type cyclic. Good: dataloader_type batch.
-    Fix: Set dataloader_type to batch, or count train_iters.
+    Fix: Set dataloader_type to batch, or set train_iters instead.
     """
     if not run.is_set(_EPOCHS):
         return
@@ -30,7 +30,7 @@ def epochs_without_finite_batches(run: Run) -> Found:
 
 @rule("BP632", ERROR, "PSB614; bridge/data/loaders.py:452, data/samplers.py:111", noticed="dataset build")
 def dataloader_type_unknown(run: Run) -> Found:
-    """The loader's type is none that the host has.
+    """The host has no such loader type.
 
     Why: Crash at dataset build.
     Bad: dataset.dataloader_type random. Good: dataset.dataloader_type batch.
@@ -43,11 +43,11 @@ def dataloader_type_unknown(run: Run) -> Found:
 
 @rule("BP620", ERROR, "PSB612; bridge/training/config.py:480", noticed=VALIDATE)
 def training_length_not_said_once(run: Run) -> Found:
-    """The length of training is not given, or given twice.
+    """The length of training is not set, or set twice.
 
-    Why: Crash at start: validate() takes exactly one of train_iters, train_samples and num_epochs.
+    Why: Crash at start: validate() needs exactly one of train_iters, train_samples and num_epochs.
     Bad: train_iters 1000 and num_epochs 3. Good: train_iters null and num_epochs 3.
-    Fix: Keep one of them.
+    Fix: Set one of them, and the others to null.
     """
     given = [path for path in _LENGTHS if run.value(path) is not None]
     if len(given) != 1:
@@ -59,7 +59,7 @@ def training_length_not_positive(run: Run) -> Found:
     """The run, or the decay of its learning rate, has no steps.
 
     Bad: train.train_iters 0. Good: train.train_iters 1000.
-    Fix: Set a positive length; a decay that is not set is as long as training.
+    Fix: Set a positive length; an unset decay is as long as training.
     """
     for path in (_SAMPLES, _EPOCHS):
         length = run.number_or_none(path)
@@ -80,7 +80,7 @@ def _empty_decay(run: Run) -> Found:
 
 @rule("BP612", ERROR, "PSB612; bridge/training/config.py:1627,408", noticed=VALIDATE)
 def schedule_shorter_than_training(run: Run) -> Found:
-    """The schedule is made for fewer steps than the run has.
+    """scheduler.max_steps is smaller than the number of training steps.
 
     Why: Crash at start, or with num_epochs once the dataset is built: max_steps must be at least train_iters.
     Bad: scheduler.max_steps 500 with train.train_iters 1000. Good: scheduler.max_steps 1000 with train.train_iters 500.
@@ -97,10 +97,10 @@ def schedule_shorter_than_training(run: Run) -> Found:
 
 @rule("BP623", ERROR, "PSB612; bridge/training/config.py:420,1560", noticed=VALIDATE)
 def schedule_counts_both_steps_and_samples(run: Run) -> Found:
-    """The schedule is counted in samples and training in steps, or the other way round.
+    """The schedule is counted in samples and training in steps, or vice versa.
 
     Bad: train_iters 1000, scheduler.lr_warmup_samples 5000. Good: scheduler.lr_warmup_iters 50.
-    Fix: Count the schedule as training is counted; with train_samples set lr_warmup_iters to 0.
+    Fix: Use the unit of training in the schedule; with train_samples set lr_warmup_iters to 0.
     """
     counts_samples = run.value(_SAMPLES) is not None
     other, own = ("iters", "samples") if counts_samples else ("samples", "iters")
@@ -122,10 +122,10 @@ def _is_used(run: Run, name: str) -> bool:
 
 @rule("BP624", ERROR, "PSB612; bridge/training/config.py:434", noticed=VALIDATE)
 def warmup_said_twice(run: Run) -> Found:
-    """The warmup is given as a fraction and as a number.
+    """The warmup is set as a fraction and as a number.
 
     Bad: scheduler.lr_warmup_fraction 0.1, lr_warmup_iters 50. Good: lr_warmup_iters 0.
-    Fix: Keep one; the unused numbers are 0.
+    Fix: Set one of them; set the unused numbers to 0.
     """
     path = "scheduler.lr_warmup_fraction"
     if run.is_set(path):
@@ -138,7 +138,7 @@ def warmup_longer_than_decay(run: Run) -> Found:
     """The learning rate is still rising when its decay is over.
 
     Why: Silent: the host cuts the warmup to one sample less than the decay, with a warning on rank 0; the rate never
-        falls. Packing makes runs shorter, so a warmup taken over from an unpacked run is too long.
+        falls. Packing makes runs shorter, so a warmup copied from an unpacked run is too long.
     Bad: lr_warmup_iters 200 with train_iters 100. Good: lr_warmup_iters 10 with train_iters 100.
     Fix: Lower lr_warmup_iters.
     """
@@ -153,39 +153,39 @@ def warmup_longer_than_decay(run: Run) -> Found:
 
 @rule("BP626", ERROR, "PSB612; bridge/training/config.py:411", noticed=VALIDATE)
 def schedule_refused(run: Run) -> Found:
-    """The schedule of weight decay falls or is negative, or the scheduler is to obey two masters.
+    """The weight decay falls or is negative, or the scheduler's values come from both the config and the checkpoint.
 
-    Bad: scheduler.start_weight_decay 0.1, end_weight_decay 0.01. Good: the other way round.
-    Fix: Order the two, and set one of override_opt_param_scheduler and use_checkpoint_opt_param_scheduler.
+    Bad: scheduler.start_weight_decay 0.1, end_weight_decay 0.01. Good: start 0.01, end 0.1.
+    Fix: Raise end_weight_decay; set at most one of override_opt_param_scheduler and use_checkpoint_opt_param_scheduler.
     """
     start = run.number_or_none("scheduler.start_weight_decay")
     end = run.number_or_none("scheduler.end_weight_decay")
     if start is not None and (start < 0 or end is None or end < start):
         where = "scheduler.end_weight_decay" if start >= 0 else "scheduler.start_weight_decay"
-        yield wrong(where, f"from {start} to {end}", "from 0 or more to no less than that")
+        yield wrong(where, f"from {start} to {end}", "0 <= start_weight_decay <= end_weight_decay")
     switches = ("scheduler.override_opt_param_scheduler", "scheduler.use_checkpoint_opt_param_scheduler")
     if all(run.flag(path) for path in switches):
-        yield wrong(switches[0], f"true, and {switches[1]} is true", "one of them")
+        yield wrong(switches[0], f"true, and {switches[1]} is true", "at most one of them")
 
 
 @rule("BP618", ERROR, "PSB604; bridge/data/loaders.py:133,365", noticed="dataset build")
 def evaluation_steps_missing(run: Run) -> Found:
-    """The number of evaluation steps is null.
+    """validation.eval_iters is null.
 
     Why: Crash at dataset build: the loader multiplies it by the batch (TypeError), with or without validation data.
     Bad: validation.eval_iters null. Good: validation.eval_iters 0, which turns evaluation off.
     Fix: Set validation.eval_iters; 0 for no evaluation.
     """
     if run.eval_iters is None and run.dataset_kind != "None":
-        why = "null was meant to turn evaluation off"
+        why = "0 turns evaluation off"
         yield wrong("validation.eval_iters", "null", "a number; 0 turns evaluation off", to=0, because=why)
 
 
 @rule("BP006", ERROR, when=PACKS_OFFLINE, versions={CORE: "<0.18"}, noticed="first step")
 def batch_size_ramp_up_with_packing(run: Run) -> Found:
-    """The batch grows during training and rows are packs.
+    """Batch size ramp-up is set with offline packing.
 
-    Why: Crash at the first step: the loader gives the full batch, cut into too few pieces, each of more than one pack.
+    Why: Crash at the first step: the loader splits the full batch into too few micro batches, each of several packs.
     Bad: rampup_batch_size [8, 8, 10000], global_batch_size 64, offline packing. Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size.
     Evidence: read in the source; in megatron-core 0.18 and newer the ramp-up is ignored (BP038).
@@ -198,10 +198,10 @@ def batch_size_ramp_up_with_packing(run: Run) -> Found:
 
 @rule("BP038", WARNING, versions={CORE: ">=0.18"}, evidence="read in megatron-core 0.18.1 and 0.19.2")
 def batch_size_ramp_up_ignored(run: Run) -> Found:
-    """A growing batch is asked for, in a way that megatron-core no longer reads.
+    """Batch size ramp-up is set, but this version of megatron-core ignores it.
 
-    Why: Silent: the full batch is used from the first step on; rank 0 logs a line. The host does not hand
-        step_batch_size_schedule on either. Read as before 0.18, a ramp-up breaks packed runs at the first step.
+    Why: Silent: the full batch is used from the first step on; rank 0 logs a line. The host also ignores
+        step_batch_size_schedule. Before megatron-core 0.18 a ramp-up crashes packed runs at the first step.
     Bad: rampup_batch_size [8, 8, 10000]. Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size and step_batch_size_schedule.
     Source: PSB006; core/num_microbatches_calculator.py:79, bridge/training/initialize.py:115
@@ -213,7 +213,7 @@ def batch_size_ramp_up_ignored(run: Run) -> Found:
 
 @rule("BP622", ERROR, "PSB006; bridge/training/config.py:484", noticed=VALIDATE)
 def batch_size_ramp_up_with_epochs_or_samples(run: Run) -> Found:
-    """The batch grows during training and its length is counted in epochs or samples.
+    """Batch size ramp-up is set with num_epochs or train_samples.
 
     Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3. Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size.

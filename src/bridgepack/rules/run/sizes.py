@@ -1,4 +1,4 @@
-"""Rules on lengths in tokens: of the model, of the dataset, of a pack and of one sequence."""
+"""Rules on lengths in tokens: of the model, the dataset, a pack and one sequence."""
 
 from bridgepack.records import Change
 from bridgepack.rules.engine.environment import BRIDGE
@@ -21,7 +21,7 @@ _MULTIPLE = f"{SPECS}.pad_seq_to_mult"
 
 @rule("BP003", ERROR, "PSB003; bridge/data/builders/gpt_sft.py:198, training/config.py:1463", when=HAS_SPECS)
 def packed_sequence_size_not_positive(run: Run) -> Found:
-    """A pack can hold no tokens.
+    """packed_sequence_size is not positive.
 
     Why: Crash at start: validate() refuses it. The host's default is -1, so it must be set.
     Bad: packed_sequence_size -1. Good: packed_sequence_size 4096 with seq_length 4096.
@@ -39,7 +39,7 @@ def sequence_lengths_differ(run: Run) -> Found:
     """The model and the dataset have different sequence lengths.
 
     Bad: model.seq_length 8192, dataset.seq_length 4096. Good: both 8192.
-    Fix: Set both; an override of one must touch the other, and packed_sequence_size.
+    Fix: Set both, and packed_sequence_size, to the same value; an override must change all three.
     """
     if run.dataset_kind in FINETUNING_DATASETS | PRETRAINING_DATASETS:
         length = run.integer("dataset.seq_length")
@@ -49,7 +49,7 @@ def sequence_lengths_differ(run: Run) -> Found:
 
 
 def _same_length(run: Run, dataset_length: int) -> tuple[Change, ...]:
-    """Return the change that makes both equal, where packed_sequence_size says which of them is meant."""
+    """Return the change that makes both lengths equal to packed_sequence_size, or none if it equals neither."""
     size = run.stated_integer(_SIZE)
     why = "packed_sequence_size is that long too"
     if size == dataset_length:
@@ -59,9 +59,9 @@ def _same_length(run: Run, dataset_length: int) -> tuple[Change, ...]:
 
 @rule("BP008", ERROR, when=HAS_SPECS, evidence="executed with the real 0.6.2 (KeyError); read in the source")
 def packs_shorter_than_their_sequences(run: Run) -> Found:
-    """The host is to pack sequences that may be longer than a pack.
+    """The host packs sequences that may be longer than a pack.
 
-    Why: Crash while rank 0 packs: KeyError for a longer sequence. Else packs are shorter than the model was sized for.
+    Why: Crash while rank 0 packs: KeyError for a longer sequence. Otherwise packs are shorter than model.seq_length.
     Bad: seq_length 8192, packed_sequence_size 4096. Good: packed_sequence_size 8192.
     Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size equal. Noticed: dataset build, or never.
     Source: PSB008; bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md
@@ -73,15 +73,15 @@ def packs_shorter_than_their_sequences(run: Run) -> Found:
 
 @rule("BP042", WARNING, when=HAS_SPECS, versions={BRIDGE: ">=0.6"}, noticed="first step, or never")
 def packs_wider_than_model(run: Run) -> Found:
-    """Packs are longer than model.seq_length.
+    """packed_sequence_size is larger than model.seq_length.
 
-    Why: Crash or silent wherever something is sized by model.seq_length: buffers of overlapped tensor parallelism, and
-        pipeline stages with another loader than `batch`; memory and throughput are estimated too low. Rotary positions
-        do not mind, since they begin anew in every sequence.
+    Why: Crash or silent wherever model.seq_length is a size: buffers of overlapped tensor parallelism, and pipeline
+        stages with a loader other than `batch`; memory and throughput are estimated too low. Rotary positions are not
+        affected, because they restart in every sequence.
     Bad: seq_length 4096, packed_sequence_size 8192. Good: seq_length 8192, max_single_sequence_length 4096.
     Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size, and cap single sequences with
         max_single_sequence_length.
-    Evidence: read in the source; the host's documentation asks for equal lengths. Before 0.6 seq_length was the cap.
+    Evidence: read in the source; the host's documentation requires equal lengths. Before 0.6 seq_length was the cap.
     Source: PSB008; docs/training/packed-sequences.md, bridge/data/batch_utils.py, training/train.py:882
     """
     size, length = run.packed_sequence_size, run.seq_length
@@ -91,12 +91,12 @@ def packs_wider_than_model(run: Run) -> Found:
 
 @rule("BP031", WARNING, "PSB008; docs/training/packed-sequences.md", when=HAS_SPECS)
 def packs_narrower_than_model(run: Run) -> Found:
-    """Packs are shorter than model.seq_length, which nothing but their sequences' own cap makes possible.
+    """packed_sequence_size is smaller than model.seq_length, with sequences that fit into the packs.
 
-    Why: Slow: no row is as long as the model was sized for; memory and batches are planned for rows that do not come.
+    Why: Slow: no row is as long as model.seq_length, so memory and batches are planned for rows that do not exist.
     Bad: seq_length 8192, packed_sequence_size 4096 with packs that exist already. Good: seq_length 4096.
     Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size.
-    Evidence: read in the source; the host's documentation asks for equal lengths.
+    Evidence: read in the source; the host's documentation requires equal lengths.
     """
     size, length = run.packed_sequence_size, run.seq_length
     if 0 < size < length and _fits_narrow_packs(run, size):
@@ -104,7 +104,7 @@ def packs_narrower_than_model(run: Run) -> Found:
 
 
 def _fits_narrow_packs(run: Run, size: int) -> bool:
-    """Say whether no sequence longer than a pack will be packed: they are capped, or the packs exist."""
+    """Return whether no sequence can be longer than a pack: they are capped, or the packs exist."""
     cap = run.stated_integer(_CAP)
     if cap is not None and cap <= size:
         return True
@@ -115,9 +115,9 @@ def _fits_narrow_packs(run: Run, size: int) -> bool:
 
 @rule("BP009", ERROR, "PSB009; bridge/data/packing/config.py:49", when=HAS_SPECS)
 def sequence_cap_out_of_range(run: Run) -> Found:
-    """The cap on one sequence's length is not positive, or above what a pack can hold.
+    """max_single_sequence_length is not positive, or larger than packed_sequence_size.
 
-    Why: Crash where the specs are made, or later, while packing: a sequence longer than a pack raises KeyError.
+    Why: Crash when the specs are made, or later, while packing: a sequence longer than a pack raises KeyError.
     Bad: packed_sequence_size 4096, max_single_sequence_length 8192. Good: max_single_sequence_length 2048.
     Fix: Lower max_single_sequence_length, or leave it unset; longer sequences are cut to it.
     Noticed: construction of PackedSequenceSpecs.
@@ -129,12 +129,12 @@ def sequence_cap_out_of_range(run: Run) -> Found:
 
 @rule("BP010", ERROR, when=HAS_SPECS, noticed="first step", evidence=EXECUTED)
 def pad_seq_to_mult_not_positive(run: Run) -> Found:
-    """The multiple that sequences are padded to is null, zero or negative.
+    """pad_seq_to_mult is null, zero or negative.
 
     Why: Crash at the first batch: the specs accept null, the collate compares it with 1 (TypeError in a DataLoader
-        worker). Zero and negative numbers are refused where the specs are made.
+        worker). The specs refuse zero and negative numbers.
     Bad: pad_seq_to_mult null. Good: pad_seq_to_mult 1, or 2 x context parallelism.
-    Fix: Set pad_seq_to_mult to 1, or to what context and sequence parallelism need.
+    Fix: Set pad_seq_to_mult to 1, or to the multiple that context and sequence parallelism need.
     Source: PSB010; bridge/data/packing/config.py:47, data/packing/gpt_sft.py:205
     """
     multiple = run.integer_or_none(_MULTIPLE)
@@ -146,10 +146,10 @@ def pad_seq_to_mult_not_positive(run: Run) -> Found:
 
 @rule("BP036", ERROR, "PSB007; bridge/data/builders/gpt_sft.py:191", when=fine_tunes, noticed=VALIDATE)
 def seq_length_not_positive(run: Run) -> Found:
-    """The dataset's rows, or the model's, hold no tokens.
+    """model.seq_length or dataset.seq_length is not positive.
 
     Bad: dataset.seq_length 0. Good: dataset.seq_length 4096.
-    Fix: Set model.seq_length and dataset.seq_length to the tokens of a row.
+    Fix: Set model.seq_length and dataset.seq_length to the number of tokens in a row.
     """
     for path in ("model.seq_length", "dataset.seq_length"):
         length = run.integer_or_none(path)
@@ -159,10 +159,10 @@ def seq_length_not_positive(run: Run) -> Found:
 
 @rule("BP039", ERROR, when=pads_in_collate, noticed=VALIDATE)
 def collate_size_not_positive(run: Run) -> Found:
-    """A multiple, a buffer or a batch of a dataset that packs in its collate is zero or negative.
+    """A multiple, buffer size or batch size of a dataset that packs in its collate is zero or negative.
 
     Bad: DirectHFSFTDatasetConfig, pad_to_multiple_of 0. Good: pad_to_multiple_of 128.
-    Fix: Set it to a positive number; 1 for a multiple that does nothing.
+    Fix: Set it to a positive number; a multiple of 1 does nothing.
     Source: PSC202, PSC210; bridge/data/builders/energon.py:153, data/builders/direct_hf_sft.py:92
     """
     for path in (f"dataset.{name}" for name in _COLLATE_SIZES):
@@ -173,12 +173,12 @@ def collate_size_not_positive(run: Run) -> Found:
 
 @rule("BP022", ADVICE, "PSB022; bridge/recipes/utils/dataset_utils.py:150", when=IS_TEXT)
 def text_not_packed(run: Run) -> Found:
-    """Text is fine-tuned without packing.
+    """A text dataset is fine-tuned without packing.
 
-    Why: Slow: every row is one sequence and padding. Packing may have been lost: the runner's --dataset presets replace
-        the recipe's dataset, and most of them turn packing off and its multiple back to 1.
+    Why: Slow: every row is one sequence and padding. You may have lost packing: the runner's --dataset presets replace
+        the recipe's dataset, and most of them turn packing off and reset pad_seq_to_mult to 1.
     Bad: a recipe that packs, run with --dataset tulu3. Good: enable_offline_packing true after it.
-    Fix: Turn offline packing on, or leave it off knowingly. Look at the config after overrides, not at the recipe.
+    Fix: Turn offline packing on, or ignore this finding. Check the config after overrides, not the recipe.
     """
     if not run.is_packed:
         yield wrong("dataset.enable_offline_packing", "off", "true, to fill rows with text")

@@ -1,4 +1,4 @@
-"""Rules on the switches of packing: which kind, and which batch sizes it allows."""
+"""Rules on the switches of packing: its kind, and the batch sizes it allows."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _OLD_NAMES = {
     "packed_sequence_specs": "enable_offline_packing and offline_packing_specs",
     "pack_sequences_in_batch": "enable_in_batch_packing",
 }
-#: Module that 0.6 no longer has -> where its classes are.
+#: Module that 0.6 no longer has -> the module that has its classes.
 _OLD_MODULES = {"megatron.bridge.data.datasets.packed_sequence": "megatron.bridge.data.packing"}
 
 
@@ -20,7 +20,7 @@ _OLD_MODULES = {"megatron.bridge.data.datasets.packed_sequence": "megatron.bridg
 def both_kinds_of_packing_on(run: Run) -> Found:
     """Offline packing and packing inside the batch are both on.
 
-    Why: Crash at start: validate() refuses it, because rows that are packs already cannot be packed again.
+    Why: Crash at start: validate() refuses it, because packs cannot be packed again.
     Bad: enable_offline_packing true and enable_in_batch_packing true. Good: enable_offline_packing true alone.
     Fix: Keep offline packing for text, packing inside the batch for vision-language and direct Hugging Face data.
     """
@@ -30,7 +30,7 @@ def both_kinds_of_packing_on(run: Run) -> Found:
 
 @rule("BP002", ERROR, "PSB002; bridge/training/config.py:1157, data/builders/gpt_sft.py:194", noticed=VALIDATE)
 def packing_switch_without_specs(run: Run) -> Found:
-    """Offline packing is on and not described, or described and off.
+    """Offline packing is on without offline_packing_specs, or off with them.
 
     Why: Crash at start: validate() refuses the one without the other.
     Bad: enable_offline_packing true, offline_packing_specs null. Good: both set.
@@ -44,9 +44,9 @@ def packing_switch_without_specs(run: Run) -> Found:
 
 @rule("BP004", ERROR, "PSB004; bridge/training/config.py:1466", when=PACKS_OFFLINE, noticed=VALIDATE, evidence=EXECUTED)
 def micro_batch_size_not_one(run: Run) -> Found:
-    """Offline packing is on and a micro batch holds more than one pack.
+    """Offline packing is on, but micro_batch_size is larger than 1.
 
-    Why: Crash at start: validate() refuses it, because a row of packed sequences already is a whole micro batch.
+    Why: Crash at start: validate() refuses it, because a pack already is a whole micro batch.
     Bad: enable_offline_packing true, train.micro_batch_size 2. Good: train.micro_batch_size 1.
     Fix: Set train.micro_batch_size to 1. To keep the tokens per step, raise packed_sequence_size and seq_length.
     """
@@ -57,9 +57,9 @@ def micro_batch_size_not_one(run: Run) -> Found:
 
 @rule("BP005", ERROR, when=PACKS_OFFLINE, noticed="first evaluation")
 def evaluation_micro_batch_size_not_one(run: Run) -> Found:
-    """Validation packs are read more than one to a micro batch.
+    """Offline packing is on, but eval_micro_batch_size is larger than 1.
 
-    Why: Crash at the first evaluation, which may be hours into the run: a forward takes the boundaries of one pack.
+    Why: Crash at the first evaluation, perhaps hours into the run: a forward pass takes the boundaries of one pack.
     Bad: enable_offline_packing true, eval_micro_batch_size 4. Good: eval_micro_batch_size 1 or not set.
     Fix: Set validation.eval_micro_batch_size to 1.
     Evidence: shapes executed with the real 0.6.2; the failure read in the source.
@@ -73,10 +73,10 @@ def evaluation_micro_batch_size_not_one(run: Run) -> Found:
 
 @rule("BP015", ERROR, "PSB015; bridge/data/builders/gpt_sft.py:104", versions={BRIDGE: ">=0.6"})
 def attribute_name_of_old_version(run: Run) -> Found:
-    """Packing is asked for under a name that megatron-bridge 0.6 does not read.
+    """Packing is set under a name that megatron-bridge 0.6 does not read.
 
-    Why: Silent: an attribute that the dataset config does not have is set and ignored; the run trains without packing.
-    Bad: dataset.packed_sequence_specs = PackedSequenceSpecs(...). Good: dataset.offline_packing_specs with its switch.
+    Why: Silent: the dataset config ignores an unknown attribute, so the run trains without packing.
+    Bad: dataset.packed_sequence_specs = PackedSequenceSpecs(...). Good: dataset.offline_packing_specs.
     Fix: Use enable_offline_packing with offline_packing_specs, or enable_in_batch_packing.
     """
     for name, replacement in _OLD_NAMES.items():
@@ -91,7 +91,7 @@ def import_path_of_old_version(run: Run) -> Found:
     Why: Crash when the saved config is loaded: ModuleNotFoundError.
     Bad: _target_ megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs.
     Good: _target_ megatron.bridge.data.packing.config.PackedSequenceSpecs.
-    Fix: Name the class where it is now. Evidence: the module is not in 0.6.2.
+    Fix: Use the class's new module. Evidence: the module is not in 0.6.2.
     """
     for path, target in _targets(run.config.values):
         module, _, name = target.rpartition(".")
@@ -109,10 +109,10 @@ def _targets(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 @rule("BP020", WARNING, "PSB020; bridge/training/config.py:1165, data/packing/gpt_sft.py:79", when=IS_TEXT)
 def padding_switch_not_literally_true(run: Run) -> Found:
-    """Padding to the full width is asked for in a place or with a value that the host does not take for true.
+    """pad_to_max_length is set in a wrong place, or with a value that is not the literal true.
 
-    Why: Silent or crash at start: validate() looks for the literal true, the collate takes any value that is not empty,
-        and GPTSFTDatasetConfig reads it from dataset_kwargs only.
+    Why: Silent or crash at start: validate() needs the literal true, the collate accepts any non-empty value, and
+        GPTSFTDatasetConfig reads it from dataset_kwargs only.
     Bad: dataset_kwargs.pad_to_max_length "true". Good: dataset_kwargs.pad_to_max_length true.
     Fix: Put pad_to_max_length into dataset_kwargs, with the value true.
     Noticed: never, or validate() with pad_cu_seqlens.
@@ -130,9 +130,9 @@ def padding_switch_not_literally_true(run: Run) -> Found:
 
 @rule("BP021", ERROR, "PSB021; bridge/data/packing/gpt_sft.py:52,279", when=PACKS_OFFLINE)
 def boundaries_of_sequences_withheld(run: Run) -> Found:
-    """The dataset is told not to hand on where sequences begin.
+    """return_cu_seqlen is false, so the dataset does not return the sequence boundaries.
 
-    Why: Silent: every pack becomes one causal sequence. Crash at dataset build where packs are still to be made.
+    Why: Silent: every pack becomes one causal sequence. Crash at dataset build if the host has to make the packs.
     Bad: dataset_kwargs.return_cu_seqlen false. Good: return_cu_seqlen is not set.
     Fix: Remove return_cu_seqlen.
     """
@@ -143,13 +143,13 @@ def boundaries_of_sequences_withheld(run: Run) -> Found:
 
 @rule("BP025", ERROR, "PSB025; bridge/data/packing/gpt_sft.py:70", when=PACKS_OFFLINE, noticed="dataset build")
 def virtual_tokens_with_packing(run: Run) -> Found:
-    """Rows are packs and virtual tokens of prompt tuning are asked for.
+    """Offline packing is on with virtual tokens for prompt tuning.
 
-    Why: Crash at dataset build: a pack has no place for them.
+    Why: Crash at dataset build: packs do not support virtual tokens.
     Bad: dataset_kwargs.virtual_tokens 20. Good: virtual_tokens 0 or not set.
     Fix: Set virtual_tokens to 0, or turn packing off.
     """
     path, number = "dataset.dataset_kwargs.virtual_tokens", run.dataset_kwargs.get("virtual_tokens")
     if number:
-        why = "packs have no place for virtual tokens"
+        why = "packs do not support virtual tokens"
         yield wrong(path, repr(number), "0 with offline packing", to=0, because=why)

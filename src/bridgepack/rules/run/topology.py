@@ -1,4 +1,4 @@
-"""Rules on how layers and heads are shared out or recomputed, and on what sharded parameters and checkpoints need."""
+"""Rules on splitting layers and heads over ranks, on recomputation, sharded parameters and checkpoints."""
 
 import re
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ _LAYOUT = "model.pipeline_model_parallel_layout"
 _PATTERN = "model.hybrid_layer_pattern"
 _ENDS = ("model.num_layers_in_first_pipeline_stage", "model.num_layers_in_last_pipeline_stage")
 _ACCOUNTS = ("model.account_for_embedding_in_pipeline_split", "model.account_for_loss_in_pipeline_split")
-#: Stages for which the class lays out its 19 layers by itself.
+#: Numbers of stages for which the model class lays out its 19 layers itself.
 #: Source: megatron/bridge/models/sarvam/sarvam_provider.py:40.
 _LAID_OUT_BY_CLASS: Mapping[str, tuple[int, ...]] = {"SarvamMoEModelProvider": (2, 4, 8)}
 
 
 @rule("BP819", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def heads_not_divided(run: Run) -> Found:
-    """Tensor parallelism does not share out the heads of attention evenly.
+    """The attention heads cannot be split evenly over tensor-parallel ranks.
 
     Bad: num_attention_heads 32, tensor_model_parallel_size 3. Good: tensor_model_parallel_size 4.
     Fix: Choose a tensor_model_parallel_size that divides the heads, and that divides the query groups or is a multiple
-        of them. BP726 has the heads of linear attention.
+        of them. BP726 checks the heads of linear attention.
     Source: core/transformer/transformer_config.py:1323,1339
     """
     tensor, heads = run.tensor_model_parallel_size, run.integer_or_none("model.num_attention_heads")
@@ -55,17 +55,17 @@ def _chunks(run: Run) -> int:
 
 def _spread(run: Run, layers: str, over: str) -> tuple[str, str]:
     chunks = f" of {_chunks(run)} virtual stages each" if _chunks(run) > 1 else ""
-    return f"{layers} over {over}{chunks}", "sizes over which the layers spread evenly"
+    return f"{layers} over {over}{chunks}", "sizes that split the layers evenly"
 
 
 @rule("BP820", ERROR, noticed="model build", evidence="read in megatron-core 0.19.2")
 def uneven_pipeline_stages(run: Run) -> Found:
-    """The layers do not spread evenly over the pipeline stages.
+    """The layers cannot be split evenly over the pipeline stages.
 
     Why: Crash when the model is built, on every rank, minutes after the start.
     Bad: 28 layers, pipeline_model_parallel_size 8. Good: pipeline_model_parallel_size 4.
-    Fix: Choose pipeline_model_parallel_size x virtual stages so that it divides the layers, or say what each stage
-        holds in model.pipeline_model_parallel_layout; hybrid models say it by | in model.hybrid_layer_pattern.
+    Fix: Choose pipeline_model_parallel_size x virtual stages that divides the layers, or list the layers of each stage
+        in model.pipeline_model_parallel_layout; hybrid models use | in model.hybrid_layer_pattern.
     Source: core/transformer/transformer_block.py:70-182; core/models/hybrid/hybrid_layer_allocation.py:372-464
     """
     stages = run.pipeline_model_parallel_size
@@ -81,7 +81,7 @@ def uneven_pipeline_stages(run: Run) -> Found:
 
 
 def _uneven_pattern(run: Run, stages: int) -> Found:
-    """Yield what is wrong with the stages of a hybrid model, whose pattern may lay them out: `M*M-|M*M-`.
+    """Yield findings on the stages of a hybrid model, whose pattern may separate them by `|`: `M*M-|M*M-`.
 
     Source: megatron/core/models/hybrid/hybrid_layer_allocation.py:372-464.
     """
@@ -90,7 +90,7 @@ def _uneven_pattern(run: Run, stages: int) -> Found:
         return
     first, *others = pattern.partition("/")[0].split("|")
     if not others and _chunks(run) > 1:
-        yield wrong(_VIRTUAL, f"{_chunks(run)} with a pattern of layers that has no |", "not set, or | between stages")
+        yield wrong(_VIRTUAL, f"{_chunks(run)} with a layer pattern that has no |", "not set, or | between stages")
     number, parts = (len(others) + 1, "parts between |") if others else (len(first), "layers")
     if number % stages:
         yield wrong(_PIPELINE, f"{stages} for a pattern of {number} {parts}", f"a divisor of {number}")
@@ -98,11 +98,11 @@ def _uneven_pattern(run: Run, stages: int) -> Found:
 
 @rule("BP821", ERROR, "core/transformer/transformer_config.py:1923-1933,1988-2100", noticed=VALIDATE, evidence=EXECUTED)
 def stage_sizes_that_do_not_add_up(run: Run) -> Found:
-    """The stated sizes of the first or last pipeline stage, or the layers counted with them, do not fit the model.
+    """The sizes of the first or last pipeline stage, or the embedding and loss counted as layers, do not fit the model.
 
-    Bad: 32 layers, 4 stages, num_layers_in_first_pipeline_stage 4: 28 do not spread over 3. Good: 5 in the first stage.
-    Fix: Let what remains spread evenly over the other stages and their virtual stages. Sizes of the first or last stage
-        and account_for_embedding_in_pipeline_split or account_for_loss_in_pipeline_split exclude each other.
+    Bad: 32 layers, 4 stages, num_layers_in_first_pipeline_stage 4: 28 over 3 stages. Good: 5 in the first stage.
+    Fix: Make the other layers a multiple of the other stages x their virtual stages. Sizes of the first or last stage
+        exclude account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split.
     """
     ends, accounts = _ends(run), _accounts(run)
     stages, chunks = run.pipeline_model_parallel_size, _chunks(run)
@@ -112,7 +112,7 @@ def stage_sizes_that_do_not_add_up(run: Run) -> Found:
         return
     for path, size in ends.items():
         if size < 1 or size % chunks:
-            yield wrong(path, str(size), f"a multiple of {chunks}, 1 and more")
+            yield wrong(path, str(size), f"a positive multiple of {chunks}")
     layers, middle = run.integer("model.num_layers") + len(accounts) - sum(ends.values()), stages - len(ends)
     if bool(layers) != bool(middle) or (middle and layers % (middle * chunks)):
         beside = "beside the first and last stage" if ends else "with embedding or loss"
@@ -136,16 +136,16 @@ def _stages_of(layout: Any) -> list[list[str]]:
     if isinstance(layout, list) and all(isinstance(stage, list) for stage in layout):
         names = [[kind.get("_name_") if isinstance(kind, Mapping) else kind for kind in stage] for stage in layout]
         return [[str(name).strip().lower() for name in stage] for stage in names]
-    raise CannotJudgeError(f"{_LAYOUT} is {layout!r}, neither a text nor a list of lists")
+    raise CannotJudgeError(f"{_LAYOUT} is {layout!r}, neither a string nor a list of lists")
 
 
 @rule("BP822", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def layout_contradicts_stages(run: Run) -> Found:
-    """The layout of the pipeline is for other stages or other layers than the model has.
+    """The stages or layers of pipeline_model_parallel_layout do not match the model's.
 
     Bad: 16 layers on 2 stages, layout "Et*8|t*7L". Good: "Et*8|t*8L".
-    Fix: Lay out as many stages as pipeline x virtual parallelism, one E first, one L last, and as many t as the model
-        has layers; leave out num_layers_in_first_pipeline_stage and its like.
+    Fix: List pipeline x virtual stages, with one E first, one L last, and one t per layer of the model; do not set
+        num_layers_in_first_pipeline_stage, num_layers_in_last_pipeline_stage or account_for_*.
     Source: core/transformer/transformer_config.py:1935-1986; core/transformer/pipeline_parallel_layer_layout.py
     """
     if not run.is_set(_LAYOUT):
@@ -173,8 +173,8 @@ def _misplaced_layers(run: Run, stages: list[list[str]], *, first_of_last_chunks
     elif kinds[:1] + kinds[-1:] != ["embedding", "loss"] or kinds.count("embedding") + kinds.count("loss") != 2:
         yield wrong(
             _LAYOUT,
-            "embedding or loss elsewhere, or not once",
-            "embedding (E) once at its beginning, loss (L) once at its end",
+            "embedding or loss at a wrong place, or not exactly once",
+            "embedding (E) once at the beginning, loss (L) once at the end",
         )
     wanted = {"decoder": run.integer("model.num_layers"), "mtp": run.num_mtp_layers}
     for kind, number in wanted.items():
@@ -183,7 +183,7 @@ def _misplaced_layers(run: Run, stages: list[list[str]], *, first_of_last_chunks
     holders = [index for index, stage in enumerate(stages) if "mtp" in stage]
     if holders and (len(holders) > 1 or holders[0] < first_of_last_chunks or "decoder" in kinds[kinds.index("mtp") :]):
         yield wrong(
-            _LAYOUT, "mtp layers apart, or before decoders", "all in one of the last virtual stages, after them"
+            _LAYOUT, "mtp layers separated, or before decoders", "all in one of the last virtual stages, after decoders"
         )
 
 
@@ -193,10 +193,10 @@ _METHODS = ("block", "uniform")
 
 @rule("BP834", ERROR, "core/transformer/transformer_config.py:1721-1763", noticed=VALIDATE, evidence=EXECUTED)
 def recomputation_half_described(run: Run) -> Found:
-    """Activations are to be recomputed, and how is not said, or said for another way.
+    """The recompute settings are incomplete or contradict recompute_granularity.
 
     Bad: recompute_granularity full, recompute_method not set. Good: full, uniform, recompute_num_layers 1.
-    Fix: With full set recompute_method to uniform or block and recompute_num_layers; with selective leave that out.
+    Fix: With full, set recompute_method to uniform or block, and recompute_num_layers. With selective, set neither.
     """
     granularity, method = run.stated(_RECOMPUTED), run.stated("model.recompute_method")
     if granularity is None:
@@ -225,11 +225,11 @@ def _keeps_checkpoints(run: Run) -> bool:
 
 @rule("BP823", ERROR, "bridge/training/config.py:1065-1116,1341-1346,1390", noticed=VALIDATE, evidence=EXECUTED)
 def sharded_parameters_contradicted(run: Run) -> Found:
-    """Fully sharded data parallelism is set together with what it cannot run with, or its checkpoints without it.
+    """Fully sharded data parallelism is on with settings that exclude it, or its checkpoint format is set without it.
 
     Bad: use_megatron_fsdp true, checkpoint.save set, ckpt_format torch_dist. Good: ckpt_format fsdp_dtensor.
-    Fix: With Megatron-FSDP write checkpoints as fsdp_dtensor, and leave use_torch_fsdp2, use_tp_pp_dp_mapping and
-        fsdp_manual_registration (without nccl_ub) off; without it use torch_dist.
+    Fix: With Megatron-FSDP write checkpoints as fsdp_dtensor, and turn use_torch_fsdp2, use_tp_pp_dp_mapping and
+        fsdp_manual_registration (without nccl_ub) off. Without Megatron-FSDP use torch_dist.
     """
     switched_on, is_saved_so = switches_on(run, *_MEGATRON_FSDP), run.stated(_FORMAT) == _SHARDED_FORMAT
     if not switched_on:
@@ -239,7 +239,7 @@ def sharded_parameters_contradicted(run: Run) -> Found:
     if _keeps_checkpoints(run) and not is_saved_so:
         found = f"{run.stated(_FORMAT)} with {switched_on[0]} true"
         yield wrong(
-            _FORMAT, found, _SHARDED_FORMAT, to=_SHARDED_FORMAT, because="Megatron-FSDP has checkpoints of its own"
+            _FORMAT, found, _SHARDED_FORMAT, to=_SHARDED_FORMAT, because="Megatron-FSDP has its own checkpoint format"
         )
     if run.is_on("dist.use_torch_fsdp2") and (_MEGATRON_FSDP[0] in switched_on or _keeps_checkpoints(run)):
         yield wrong("dist.use_torch_fsdp2", f"true with {switched_on[0]} true", "one of the two")
@@ -253,16 +253,16 @@ def sharded_parameters_contradicted(run: Run) -> Found:
 
 @rule("BP824", ERROR, "bridge/training/config.py:600,1397,1412,1419-1426", noticed=VALIDATE, evidence=EXECUTED)
 def checkpoints_without_their_groups(run: Run) -> Found:
-    """Process groups or the format of checkpoints do not go with how they are written.
+    """The process groups or the checkpoint format do not support the way checkpoints are written.
 
     Bad: use_gloo_process_groups false, a distributed optimizer, ckpt_format torch. Good: ckpt_format torch_dist.
-    Fix: Write checkpoints as torch_dist where they are written asynchronously, or where a distributed optimizer runs
-        without gloo; turn use_gloo_process_groups off with use_decentralized_pg.
+    Fix: Use torch_dist if checkpoints are written asynchronously, or if a distributed optimizer runs without gloo.
+        Turn use_gloo_process_groups off with use_decentralized_pg.
     """
     gloo = "dist.use_gloo_process_groups"
     if run.is_on("dist.use_decentralized_pg") and run.is_on(gloo):
         yield wrong(
-            gloo, "true with use_decentralized_pg true", "false", to=False, because="such groups are NCCL's alone"
+            gloo, "true with use_decentralized_pg true", "false", to=False, because="decentralized groups use NCCL only"
         )
     if run.is_on("checkpoint.async_save") and not run.is_set("checkpoint.save"):
         yield wrong(

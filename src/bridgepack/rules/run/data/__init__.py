@@ -1,1 +1,1 @@
-"""Rules on what a run reads: packs, raw data, caches, and what its tokens mean."""
+"""Rules on the data of a run: packs, raw data, caches, preprocessing and tokens."""

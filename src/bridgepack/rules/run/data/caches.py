@@ -1,4 +1,4 @@
-"""Rules on packs and caches of an earlier run, which the host takes without a word."""
+"""Rules on packs and caches of an earlier run that the host reuses silently."""
 
 import itertools
 import re
@@ -34,7 +34,7 @@ _TOKENIZER_NAME = f"{SPECS}.tokenizer_model_name"
 
 
 def _older_caches(run: Run, split: str, newer: str, files: Files) -> tuple[str, ...]:
-    """Return the host's packs of a split that were written before a file was."""
+    """Return the host's packs of a split that are older than a file."""
     changed_s = files.modified_s(newer)
     if changed_s is None:
         return ()
@@ -44,26 +44,26 @@ def _older_caches(run: Run, split: str, newer: str, files: Files) -> tuple[str, 
 
 @rule("BP208", WARNING, "PSB208; bridge/data/builders/gpt_sft.py:83, 652", evidence=EXECUTED)
 def cached_packs_older_than_data(run: Run) -> Found:
-    """The host has packs of its own that are older than the raw data, and will take them.
+    """The host's cached packs are older than the raw data, and the host will reuse them.
 
-    Why: Silent: the key of the packs has no content, time or size of the data in it; the run trains on the old data.
-    Bad: packs written on Monday, training.jsonl on Tuesday. Good: the other way round.
-    Fix: Delete the folder of packs that the finding names, or build packs with bridgepack and name them.
+    Why: Silent: the cache key has no content, time or size of the data, so the run trains on the old data.
+    Bad: packs written on Monday, training.jsonl on Tuesday. Good: training.jsonl on Monday, packs on Tuesday.
+    Fix: Delete the folder that the finding names, or use packs built by `bridgepack build`.
     Noticed: never: "Skipping packed training data preparation - already exists".
     """
     for split in splits_packed_by_host(run):
         raw = f"{raw_root(run)}/{split}.jsonl"
         for cache in _older_caches(run, split, raw, run.require_files()):
-            yield wrong(cache, f"older than {raw}", "packs made from the data as it is now")
+            yield wrong(cache, f"older than {raw}", "packs of the current data")
 
 
 @rule("BP209", WARNING, "PSB209; bridge/data/builders/gpt_sft.py:83, 897", when=splits_packed_by_host)
 def cached_packs_older_than_tokenizer(run: Run) -> Found:
-    """The host has packs of its own that are older than a file of the tokenizer, and will take them.
+    """The host's cached packs are older than a file of the tokenizer, and the host will reuse them.
 
-    Why: Silent: the packs' key has the tokenizer's path, not its content; the run trains on ids of the old one.
-    Bad: packs written on Monday, chat_template.jinja on Tuesday. Good: the other way round.
-    Fix: Delete the folder of packs that the finding names, or set tokenizer_model_name anew for every tokenizer.
+    Why: Silent: the cache key has the tokenizer's path, not its content; the run trains on ids of the old tokenizer.
+    Bad: packs written on Monday, chat_template.jinja on Tuesday. Good: the template on Monday, packs on Tuesday.
+    Fix: Delete the folder that the finding names, or set a new tokenizer_model_name for every tokenizer.
     """
     folder = (run.text_or_none("tokenizer.tokenizer_model") or "").rstrip("/")
     for name, split in itertools.product(_TOKENIZER_FILES, splits_packed_by_host(run)):
@@ -77,40 +77,40 @@ def _plain(text: str) -> str:
 
 @rule("BP210", WARNING, "PSB210; bridge/data/builders/gpt_sft.py:903", when=splits_packed_by_host, evidence=EXECUTED)
 def cache_named_for_another_tokenizer(run: Run) -> Found:
-    """The host is to pack, and tokenizer_model_name does not name the tokenizer.
+    """The host packs the data, and tokenizer_model_name is not the name of the tokenizer.
 
-    Why: Silent: it is the only trace of the tokenizer in the key; two tokenizers under one name share their packs.
+    Why: Silent: the cache key identifies the tokenizer by this name only; tokenizers with one name share their packs.
     Bad: tokenizer_model_name my-packs, tokenizer_model meta-llama/Llama-3.2-1B. Good: llama-3.2-1b-v2.
-    Fix: Leave tokenizer_model_name null, or put the tokenizer's own name into it.
+    Fix: Set tokenizer_model_name to null, or to a name that contains the tokenizer's name.
     """
     name, tokenizer = run.text_or_none(_TOKENIZER_NAME), run.text_or_none("tokenizer.tokenizer_model")
     if name is None or tokenizer is None:
         return
     given, last = _plain(name), _plain(tokenizer.rstrip("/").rpartition("/")[2])
     if last not in given and given not in _plain(tokenizer):
-        found, allowed = f"{name}, for {tokenizer}", "null, or a name with the tokenizer's in it"
+        found, allowed = f"{name}, for {tokenizer}", "null, or a name that contains the tokenizer's name"
         yield wrong(_TOKENIZER_NAME, found, allowed, to=None, because="the host derives it from the tokenizer")
 
 
 @rule("BP211", ADVICE, "PSB211; bridge/data/builders/gpt_sft.py:906", when=splits_packed_by_host)
 def cache_named_for_a_folder(run: Run) -> Found:
-    """The host is to pack, and the tokenizer is a local folder, whose whole path becomes the name of the packs.
+    """The host packs the data, and the cache is named by the full path of the tokenizer's local folder.
 
-    Why: Slow: on another machine, after a move, or with a slash at the end, the host packs again.
+    Why: Slow: the host packs again on another machine, after a move, or if the path ends with a slash.
     Bad: tokenizer_model /checkpoints/llama, tokenizer_model_name null. Good: tokenizer_model_name llama.
-    Fix: Set tokenizer_model_name to a name that stays.
+    Fix: Set tokenizer_model_name to a fixed name.
     """
     tokenizer = run.text_or_none("tokenizer.tokenizer_model") or ""
     if tokenizer.startswith(("/", "./", "../", "~")) and run.text_or_none(_TOKENIZER_NAME) is None:
-        yield wrong(_TOKENIZER_NAME, f"null, with the folder {tokenizer}", "a name that stays")
+        yield wrong(_TOKENIZER_NAME, f"null, with the folder {tokenizer}", "a fixed name")
 
 
 @rule("BP216", ADVICE, "PSB216; bridge/data/builders/gpt_sft.py:83")
 def several_caches_of_one_size(run: Run) -> Found:
-    """The host keeps several packs of this size and multiple, made with other settings.
+    """The host has several cached packs of this size and multiple, made with different settings.
 
-    Why: Slow at most: seq_length, seed, preprocessing and dataset_kwargs are in the key, so each change packs again;
-        pad_cu_seqlens and the number of workers are not.
+    Why: Slow at most: seq_length, seed, preprocessing and dataset_kwargs are in the cache key, so each change packs
+        again; pad_cu_seqlens and the number of workers are not.
     Bad: two folders under packed/ with training_4096.idx.parquet. Good: one such folder.
     Fix: Delete the folders that no run needs.
     """
@@ -121,12 +121,12 @@ def several_caches_of_one_size(run: Run) -> Found:
 
 @rule("BP217", WARNING, "PSB217; bridge/data/builders/gpt_sft.py:268, 354")
 def materialized_data_kept(run: Run) -> Found:
-    """hf_output_root already holds JSON Lines, which the host keeps whatever the Hugging Face settings say now.
+    """hf_output_root already contains JSON Lines, which the host reuses even if the Hugging Face settings changed.
 
-    Why: Silent: another dataset, split or hf_validation_proportion has no effect once the files are there. A folder
+    Why: Silent: another dataset, split or hf_validation_proportion has no effect once the files exist. A folder
         that the host chooses itself has the settings in its name.
     Bad: hf_output_root /data/squad with training.jsonl of an earlier run, hf_rewrite false. Good: hf_output_root null.
-    Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite for one run. Ignore it if nothing has changed.
+    Fix: Set hf_output_root to null or a new folder, or set hf_rewrite for one run. Ignore this if nothing changed.
     Noticed: never: "Skipping Hugging Face text SFT training preparation - already exists".
     """
     root = run.text_or_none("dataset.hf_output_root")
@@ -141,13 +141,13 @@ def materialized_data_kept(run: Run) -> Found:
 def rewrites_data_at_every_start(run: Run) -> Found:
     """hf_rewrite is on with offline packing.
 
-    Why: Slow: every start, also a restart in the middle, loads and packs again while the GPUs wait. Silent: metadata is
-        emptied first, and without do_validation the packed validation file is deleted.
+    Why: Slow: every start and restart loads and packs the data again while the GPUs wait. Silent: the host empties the
+        metadata first, and without do_validation it deletes the packed validation file.
     Bad: hf_rewrite true, enable_offline_packing true. Good: hf_rewrite false.
     Fix: Set dataset.hf_rewrite to false after the first run.
     """
     if run.flag("dataset.hf_rewrite"):
-        yield wrong("dataset.hf_rewrite", "true", "false", to=False, because="packs that are there are kept")
+        yield wrong("dataset.hf_rewrite", "true", "false", to=False, because="existing packs are then reused")
 
 
 #: Folders that hold one split of an artifact.
@@ -158,10 +158,10 @@ _TRACKERS = ("latest_train_state.pt", "latest_checkpointed_iteration.txt")
 
 @rule("BP609", WARNING, when=PACKS_OFFLINE)
 def filled_up_batch_with_mean_loss(run: Run) -> Found:
-    """The last batch of an epoch is filled up with packs that train nothing, and the loss is averaged over packs.
+    """The last batch of an epoch is filled with masked packs, and the loss is averaged over packs.
 
     Why: Silent: num_epochs keeps the last batch and fills it with masked copies of a pack; averaged over packs they
-        make the others' gradients smaller, and a rank may get nothing else.
+        reduce the gradients of the real packs, and a rank may get masked packs only.
     Bad: num_epochs 3, offline packing, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     Source: PSB609; bridge/data/loaders.py:271, data/samplers.py:368, data/packing/gpt_sft.py:93
@@ -170,17 +170,17 @@ def filled_up_batch_with_mean_loss(run: Run) -> Found:
         return
     if run.artifact is None or num_packs(run, TRAIN) % run.global_batch_size:
         allowed = "true, or packs that are a multiple of global_batch_size"
-        mended = per_token_loss(run, "masked packs then weigh nothing")
+        mended = per_token_loss(run, "masked packs then have no weight")
         yield wrong("model.calculate_per_token_loss", "false with train.num_epochs", allowed, changes=mended)
 
 
 @rule("BP610", WARNING, "PSB610; bridge/data/packing/parquet.py:363", when=PACKS_OFFLINE)
 def training_samples_counted_in_packs(run: Run) -> Found:
-    """max_train_samples is set with offline packing, where it counts packs.
+    """max_train_samples is set with offline packing, which counts packs instead of examples.
 
-    Why: Silent: it counts packs, not examples; beyond the packs there are, whole shuffled epochs are appended.
+    Why: Silent: it counts packs, not examples; above the number of packs, whole shuffled epochs are appended.
     Bad: max_train_samples 10000, 1200 packs. Good: max_train_samples null.
-    Fix: Leave max_train_samples out and limit the examples before packing.
+    Fix: Remove max_train_samples and limit the examples before packing.
     Evidence: executed with the real 0.6.2; the host's GLM-5.2 recipes set it.
     """
     limit = run.stated_integer("dataset.max_train_samples")
@@ -196,17 +196,17 @@ def training_samples_counted_in_packs(run: Run) -> Found:
 def packs_newer_than_checkpoint(run: Run) -> Found:
     """The run resumes, and its packs were written after the checkpoint.
 
-    Why: Silent: the checkpoint knows how many packs were read, not which; over other packs, or with another batch, the
-        same place holds other data, which is repeated or left out.
+    Why: Silent: the checkpoint stores how many packs were read, not which. With different packs, or another batch size,
+        some data is repeated or skipped.
     Bad: checkpoint.load of Monday, packs of Tuesday. Good: packs of Monday, checkpoint.load of Tuesday.
-    Fix: Resume with the packs the checkpoint was trained on, or start anew from pretrained_checkpoint.
+    Fix: Resume with the packs that the checkpoint was trained on, or start a new run from pretrained_checkpoint.
     """
     folder = run.text_or_none("checkpoint.load") if run.is_stated("checkpoint.load") else None
     if folder is None:
         return
     packs = next((path for path in explicit_paths(run) if path.split == TRAIN), None)
     if packs is None:
-        raise CannotJudgeError("the host makes the packs, so where they lie is not known")
+        raise CannotJudgeError("the host makes the packs, so their location is unknown")
     files = run.require_files()
     saved = _last_written(files, [f"{folder.rstrip('/')}/{name}" for name in _TRACKERS])
     written = _last_written(files, resolved(packs, files))
@@ -222,7 +222,7 @@ def _last_written(files: Files, paths: Iterable[str]) -> float | None:
 
 @rule("BP613", ADVICE, "PSB613; bridge/data/samplers.py before 0.6", when=PACKS_OFFLINE, versions={BRIDGE: "<0.6"})
 def packs_read_in_file_order(run: Run) -> Found:
-    """This version of the host reads packs in the order of the file, in every epoch.
+    """This version of the host reads packs in file order in every epoch.
 
     Why: Silent: batches are not shuffled before 0.6; first-fit fills the first packs best, so they drift over an epoch.
     Bad: packs made by megatron-bridge 0.5.1, trained with 0.5.1. Good: packs made by bridgepack, in random order.
@@ -236,9 +236,9 @@ def packs_read_in_file_order(run: Run) -> Found:
 
 @rule("BP616", ADVICE, "PSB616; bridge/data/builders/gpt_sft.py:868", when=HAS_SPECS)
 def splits_from_two_artifacts(run: Run) -> Found:
-    """Training and validation packs lie in different artifacts.
+    """Training and validation packs are in different artifacts.
 
-    Why: Crash at the first evaluation, or silent: nothing compares how the two were made, and both are read alike.
+    Why: Crash at the first evaluation, or silent: the host does not compare the settings that the two were built with.
     Bad: packed_train_data_path /data/v2/training, packed_val_data_path /data/v1/validation. Good: both in v2.
     Fix: Build both splits at once, or check both artifacts against this run. Noticed: first evaluation, or never.
     """

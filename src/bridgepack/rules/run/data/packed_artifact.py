@@ -1,4 +1,4 @@
-"""Rules on packs beside the run that reads them: sizes, splits, tokens, and how full they are."""
+"""Rules that compare packs with the run that reads them: sizes, splits, tokens, fill."""
 
 import re
 from pathlib import PurePosixPath
@@ -19,18 +19,18 @@ from bridgepack.rules.run.data.packed_paths import (
 )
 from bridgepack.rules.run.reading import truths
 
-#: Shards as Nemotron's data preparation calls them.
+#: Shard names of Nemotron's data preparation.
 _NEMOTRON_SHARD = re.compile(r"shard_\d{6}\.parquet")
 
 
 @rule("BP106", ERROR, "PSB106; core/models/common/embeddings/rope_utils.py:222", when=HAS_SPECS)
 def artifact_sequences_not_divisible(run: Run) -> Found:
-    """The artifact's sequences are no multiples of 2 x context_parallel_size, of training or of evaluation.
+    """Sequence lengths of the artifact are not multiples of 2 x context_parallel_size of training or evaluation.
 
-    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. Nothing compares packs with the run: the
-        multiple stands only in the name of the host's own folder.
+    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. The host does not compare packs
+        with the run: only the name of its own cache folder has the multiple.
     Bad: sequences of 3 and 2 runtime tokens, context_parallel_size 2. Good: sequences of 4 and 4 runtime tokens.
-    Fix: Pack again with pad_seq_to_mult as this run needs it, or lower context_parallel_size.
+    Fix: Pack again with the pad_seq_to_mult that this run needs, or lower context_parallel_size.
     Evidence: read in the source; Bridge #4489.
     """
     for truth in truths(run):
@@ -41,11 +41,11 @@ def artifact_sequences_not_divisible(run: Run) -> Found:
 
 @rule("BP635", ERROR, when=HAS_SPECS, evidence="read in Nemotron's data_prep (recipes/sft.py, utils/splits.py)")
 def packs_prepared_by_nemotron(run: Run) -> Found:
-    """The packs are of Nemotron's data preparation, which pads no sequence, and this run needs padded ones.
+    """The packs were made by Nemotron's data preparation, which does not pad sequences, but this run needs padding.
 
-    Why: Crash or silent, as BP106 and BP421: it pads no sequence and writes no metadata, whatever the run's settings.
+    Why: Crash or silent, as in BP106 and BP421: it never pads sequences and never writes metadata.
     Bad: packs /out/splits/train/shard_000000.parquet beside /out/runs, context_parallel_size 2. Good: without it.
-    Fix: Build the packs with bridgepack from the same rows, or run without what needs padding.
+    Fix: Build the packs with bridgepack from the same rows, or turn off the settings that need padding.
     Source: NVIDIA-NeMo/Nemotron, data_prep; Bridge #5080. Noticed: first step, or never.
     """
     needed = [f"sequences that {run.needed_sequence_multiple} divides"] if run.needed_sequence_multiple > 1 else []
@@ -66,9 +66,9 @@ def packs_prepared_by_nemotron(run: Run) -> Found:
 def artifact_row_exceeds_pack(run: Run) -> Found:
     """A row of the artifact is wider than this run's packed_sequence_size.
 
-    Why: Crash whenever the row is drawn, perhaps hours later: an AssertionError without a message in a loader's worker.
+    Why: Crash when the row is read, perhaps hours later: an AssertionError without a message in a DataLoader worker.
     Bad: a row of 4096 runtime tokens, packed_sequence_size 2048. Good: packed_sequence_size 4096.
-    Fix: Raise packed_sequence_size and seq_length to the size that the artifact was packed for, or pack again.
+    Fix: Raise packed_sequence_size and seq_length to the artifact's packed_sequence_size, or pack again.
     Evidence: executed with the real 0.6.2.
     """
     for truth in truths(run):
@@ -78,23 +78,23 @@ def artifact_row_exceeds_pack(run: Run) -> Found:
 
 
 def _size_made_for(facts: ArtifactFacts) -> int:
-    """Return the size that an artifact was packed for: its manifest's, else the one that all metadata entries name."""
+    """Return the artifact's packed_sequence_size from its manifest, else the pack_size of all metadata entries."""
     if facts.context.packed_sequence_size is not None:
         return facts.context.packed_sequence_size
     content = facts.metadata.content
     entries = content if isinstance(content, list) else []
     sizes = {entry.get("pack_size") for entry in entries if isinstance(entry, dict)}
     size = sizes.pop() if len(sizes) == 1 else None
-    return known(size if type(size) is int else None, "the size that the artifact was packed for")
+    return known(size if type(size) is int else None, "the artifact's packed_sequence_size")
 
 
 @rule("BP108", WARNING, "PSB108, PSB410", when=HAS_SPECS)
 def artifact_packed_for_smaller_size(run: Run) -> Found:
-    """The artifact was packed for a smaller size than this run's packed_sequence_size.
+    """The artifact's packed_sequence_size is smaller than this run's.
 
-    Why: Slow: every row is filled up with padding; a step trains fewer tokens than the settings say.
+    Why: Slow: every row has padding at its end, so a step trains fewer tokens than the settings say.
     Bad: an artifact for 4096, packed_sequence_size 8192. Good: an artifact for 8192.
-    Fix: Use packed_sequence_size and seq_length of the artifact, or pack again.
+    Fix: Set packed_sequence_size and seq_length to the artifact's, or pack again.
     """
     made_for, size = _size_made_for(run.require_artifact()), run.packed_sequence_size
     if 0 < made_for < size:
@@ -103,12 +103,12 @@ def artifact_packed_for_smaller_size(run: Run) -> Found:
 
 @rule("BP121", WARNING, "PSB106; bridge/data/packing/gpt_sft.py:205, 239", when=HAS_SPECS)
 def artifact_multiple_differs(run: Run) -> Found:
-    """pad_seq_to_mult of this run is not what the artifact was packed with.
+    """This run's pad_seq_to_mult differs from the artifact's.
 
-    Why: Silent: with 1 the host takes padding inside sequences for tokens; with more than 1 it looks for padding at
-        every sequence's end, and derives row widths from a multiple that the rows do not have.
+    Why: Silent: with 1 the host treats padding inside sequences as tokens; with more than 1 it looks for padding at the
+        end of every sequence, and derives row widths from a multiple that the rows do not have.
     Bad: an artifact with pad_seq_to_mult 4, a run with 1. Good: a run with 4.
-    Fix: Set pad_seq_to_mult to the artifact's where this run's parallelism allows it, or pack again.
+    Fix: Set pad_seq_to_mult to the artifact's if this run's parallelism allows it, or pack again.
     """
     made_with = known(run.require_artifact().context.pad_seq_to_mult, "the artifact's pad_seq_to_mult")
     multiple, where = run.pad_seq_to_mult, f"{SPECS}.pad_seq_to_mult"
@@ -123,7 +123,7 @@ def artifact_multiple_differs(run: Run) -> Found:
 
 @rule("BP122", WARNING, "PSB206", when=HAS_SPECS, noticed="dataset build, or never", evidence=EXECUTED)
 def artifact_lacks_validation(run: Run) -> Found:
-    """The run validates, and the artifact has no validation split.
+    """The run validates, but the artifact has no validation split.
 
     Why: Crash when the dataset is built, or silent: the host looks for other packs, or packs validation.jsonl itself.
     Bad: do_validation true, an artifact with the split training only. Good: an artifact with training and validation.
@@ -137,26 +137,26 @@ def artifact_lacks_validation(run: Run) -> Found:
 
 @rule("BP220", WARNING, "PSB220, PSB216, PSB616", when=HAS_SPECS)
 def artifact_sequences_longer_than_run(run: Run) -> Found:
-    """The artifact has sequences longer than this run would pack.
+    """The artifact has sequences longer than this run's limit.
 
-    Why: Silent: named packs are read as they are, seq_length and max_single_sequence_length have no effect on them. A
-        tool that packs ahead of the run does not see the run's overrides.
+    Why: Silent: the host reads explicit packs unchanged; seq_length and max_single_sequence_length have no effect on
+        them. A tool that packs before the run does not see the run's overrides.
     Bad: a sequence of 4096 runtime tokens, dataset.seq_length 2048. Good: at most 2048 runtime tokens.
-    Fix: Make the settings those of the artifact, or pack again with them.
+    Fix: Change the settings to those of the artifact, or pack again with the run's settings.
     """
     for truth in truths(run):
         if truth.max_runtime_length > longest_sequence(run):
             found = f"a sequence of {truth.max_runtime_length} runtime tokens"
-            yield wrong(truth.split, found, f"at most {longest_sequence(run)}, as this run would pack")
+            yield wrong(truth.split, found, f"at most {longest_sequence(run)}, this run's limit")
 
 
 @rule("BP421", ERROR, "PSB401, PSB405, PSB409; bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS, evidence=EXECUTED)
 def padded_boundaries_without_metadata(run: Run) -> Found:
-    """pad_cu_seqlens is on, and the metadata that it needs is not named or does not cover every split that is read.
+    """pad_cu_seqlens is on, but the metadata that it needs is not set, or a split is missing in it.
 
-    Why: Crash when the dataset is built, or at the first row that has more sequences than the metadata knows.
-    Bad: pad_cu_seqlens true, packs named, packed_metadata_path null. Good: packed_metadata_path set.
-    Fix: Name the metadata file of the packs; it has an entry for every split. Noticed: dataset build.
+    Why: Crash when the dataset is built, or at the first row that has more sequences than the metadata says.
+    Bad: pad_cu_seqlens true, explicit packs, packed_metadata_path null. Good: packed_metadata_path set.
+    Fix: Set packed_metadata_path to the packs' metadata file, with an entry per split. Noticed: dataset build.
     """
     if not run.flag(f"{SPECS}.pad_cu_seqlens") or run.text_or_none(PATH_SETTINGS[TRAIN]) is None:
         return
@@ -175,11 +175,11 @@ MAX_EXACT_FLOAT32 = 1 << 24
 
 @rule("BP402", ERROR, "PSB402; bridge/training/config.py:1169, bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS)
 def padded_cu_seqlens_without_full_width(run: Run) -> Found:
-    """pad_cu_seqlens is on and rows are not padded to their full width.
+    """pad_cu_seqlens is on, but rows are not padded to their full width.
 
-    Why: Crash at start: validate() refuses it; static cu_seqlens are of use only with rows of static width.
+    Why: Crash at start: validate() refuses it; static cu_seqlens need rows of static width.
     Bad: pad_cu_seqlens true, dataset_kwargs {}. Good: dataset_kwargs {pad_to_max_length: true}.
-    Fix: Set dataset_kwargs.pad_to_max_length to true; the host looks for the literal true. Noticed: validate().
+    Fix: Set dataset_kwargs.pad_to_max_length to the literal true. Noticed: validate().
     """
     if run.flag(f"{SPECS}.pad_cu_seqlens") and not run.pads_to_max_length:
         found, path = "true with rows that are not padded to their full width", "dataset_kwargs.pad_to_max_length"
@@ -189,11 +189,11 @@ def padded_cu_seqlens_without_full_width(run: Run) -> Found:
 
 @rule("BP324", ERROR, "PSB324; bridge/data/packing/config.py", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
 def blend_of_packs(run: Run) -> Found:
-    """offline_packing_specs asks for a weighted blend of packs, which this version does not have.
+    """offline_packing_specs has a weighted blend of packs, which this version does not support.
 
     Why: Crash when the config is made: TypeError, unexpected keyword argument 'packed_train_data_blend'.
     Bad: packed_train_data_blend [[0.7, "a/*.parquet"], [0.3, "b/*.parquet"]]. Good: packed_train_data_path "*.parquet".
-    Fix: Mix the sources before packing, with the weights as repetitions, and name the packs by a glob.
+    Fix: Mix the sources before packing, with the weights as repetitions, and set packed_train_data_path to a glob.
     Noticed: construction. Evidence: Bridge #5289, open.
     """
     for field in ("packed_train_data_blend", "packed_val_data_blend"):
@@ -203,12 +203,12 @@ def blend_of_packs(run: Run) -> Found:
 
 @rule("BP521", ADVICE, "PSB521; bridge/data/packing/gpt_sft.py:201", when=PACKS_OFFLINE)
 def absolute_positions_with_packs(run: Run) -> Found:
-    """The model uses position ids, which begin at 0 in each sequence and are 0 in a row's tail.
+    """The model uses position ids, which restart at 0 in each sequence and are 0 in a row's tail.
 
-    Why: Silent: with learned or multimodal positions this is part of what is trained; with plain rotary positions it is
-        not looked at.
+    Why: Silent: learned or multimodal positions are trained with these ids; plain rotary positions do not use
+        them.
     Bad: position_embedding_type learned_absolute with offline packing. Good: position_embedding_type rope.
-    Fix: Nothing, where positions are meant to begin at 0 in each sequence.
+    Fix: None needed if positions should restart at 0 in each sequence.
     Evidence: executed with the real 0.6.2 collate.
     """
     kind = run.text_or_none("model.position_embedding_type")
@@ -218,11 +218,11 @@ def absolute_positions_with_packs(run: Run) -> Found:
 
 @rule("BP522", ADVICE, "PSB522; bridge/data/packing/gpt_sft.py:68", when=PACKS_OFFLINE)
 def numpy_seeded_by_dataset(run: Run) -> Found:
-    """Building the packed dataset seeds numpy's generator with dataset.seed, which is not rng.seed.
+    """Building the packed dataset seeds numpy's global generator with dataset.seed, which differs from rng.seed.
 
-    Why: Silent: code of yours that draws from numpy's generator draws the same on every rank, whatever rng.seed.
+    Why: Silent: your own code that uses numpy's global generator gets the same numbers on every rank, for any rng.seed.
     Bad: dataset.seed 1234, rng.seed 5678. Good: both 5678.
-    Fix: Give such code a generator of its own.
+    Fix: Use a separate generator in such code.
     """
     seed, expected = run.value("dataset.seed"), run.value("rng.seed")
     if seed != expected:
@@ -231,12 +231,12 @@ def numpy_seeded_by_dataset(run: Run) -> Found:
 
 @rule("BP523", ADVICE, "PSB523; bridge/training/losses.py:68", when=IS_PACKED)
 def nan_not_looked_for(run: Run) -> Found:
-    """Rows are packed and nobody looks for NaN in the loss.
+    """Rows are packed, but the loss is not checked for NaN.
 
-    Why: Silent: the mask is multiplied with the losses, and 0 * NaN is NaN, so one NaN in a row's padding spoils the
-        step. Wrong attention boundaries show up in this way.
+    Why: Silent: the mask is multiplied with the losses, and 0 * NaN is NaN, so one NaN in a row's padding ruins the
+        step. Wrong attention boundaries often cause such a NaN.
     Bad: rerun_state_machine.check_for_nan_in_loss false. Good: check_for_nan_in_loss true.
-    Fix: Set it to true, at least for the first steps; graphs of the full iteration cannot have it.
+    Fix: Set it to true, at least for the first steps; full-iteration CUDA graphs do not support it.
     Evidence: read in the source; Bridge #2914, #3117.
     """
     path = "rerun_state_machine.check_for_nan_in_loss"
@@ -246,32 +246,32 @@ def nan_not_looked_for(run: Run) -> Found:
 
 @rule("BP524", ADVICE, "PSB524; bridge/training/losses.py:102", when=HAS_SPECS)
 def token_counts_beyond_float32(run: Run) -> Found:
-    """A step can train more tokens than float32 counts exactly.
+    """A step can train more tokens than float32 can count exactly.
 
-    Why: Silent: the reported loss is a sum divided by a count that is rounded; the gradient is not affected.
+    Why: Silent: the reported loss is divided by a rounded count; the gradient is not affected.
     Bad: global_batch_size 8192, packed_sequence_size 4096: 33554432 tokens. Good: global_batch_size 8.
-    Fix: Nothing; do not compare reported losses beyond the seventh digit.
+    Fix: None needed; do not compare reported losses beyond the seventh digit.
     """
     num_tokens = run.global_batch_size * run.packed_sequence_size
     if num_tokens > MAX_EXACT_FLOAT32:
         yield wrong("train.global_batch_size", f"{num_tokens} tokens", str(MAX_EXACT_FLOAT32))
 
 
-#: Rows of a split from which its fill says something about the packing, and the fill that is worth a look.
+#: Minimum rows of a split for its fill to be meaningful, and the fill, 0-1, below which it is reported.
 #: Source: rule catalogue PSB115.
 _MIN_ROWS, _MIN_FILL_FRACTION = 64, 0.9
-#: Share of alignment padding that is worth a look.
+#: Share of alignment padding, 0-1, above which it is reported.
 _MAX_ALIGNMENT_FRACTION = 0.1
 
 
 @rule("BP115", WARNING, when=HAS_SPECS, evidence="read in the source; splits of few rows are left out")
 def packs_poorly_filled(run: Run) -> Found:
-    """Rows hold much less than packed_sequence_size, physically.
+    """Rows have far fewer tokens than packed_sequence_size, padding inside sequences included.
 
     Why: Slow: attention and matrix products run over the padding at the end of every row.
     Bad: 1000 rows of 3000 tokens on average, packed_sequence_size 4096: 73%. Good: 4000 on average: 98%.
-    Fix: Raise packed_sequence_size; 8192 is the host's own first target. Sequences nearly as long as a pack cannot be
-        combined in it. Noticed: never; the host logs it when it packs.
+    Fix: Raise packed_sequence_size; 8192 is the host's own first target. Sequences nearly as long as a pack leave no
+        room for others. Noticed: never; the host logs it when it packs.
     Source: PSB115; bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md
     """
     size = run.packed_sequence_size
@@ -284,12 +284,12 @@ def packs_poorly_filled(run: Run) -> Found:
 
 @rule("BP120", WARNING, "PSB115, PSB118", when=HAS_SPECS, evidence="inferred; the numbers are the manifest's")
 def alignment_wastes_tokens(run: Run) -> Found:
-    """A large share of the tokens in packs is padding to pad_seq_to_mult.
+    """More than 10% of the tokens in packs are padding to pad_seq_to_mult.
 
-    Why: Slow: rows look full, but their useful fill is lower. Short sequences and a large multiple cost most.
+    Why: Slow: rows look full, but much of them is padding, most with short sequences and a large multiple.
     Bad: 1000 tokens, 200 of them padding inside sequences. Good: 20 of them.
     Fix: Lower the multiple: 2 x context_parallel_size is enough with pad_to_max_length; or lower context parallelism.
-    Noticed: never; the host's packing_efficiency counts the padding as use.
+    Noticed: never; the host's packing_efficiency counts the padding as tokens.
     """
     for split in run.require_artifact().require_manifest().splits:
         padding = split.statistics.num_alignment_tokens

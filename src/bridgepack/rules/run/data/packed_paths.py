@@ -1,4 +1,4 @@
-"""Where a run's packs lie, as the host finds them: explicit paths, and what it packs itself where there is none."""
+"""Locations of a run's packs, found as the host finds them: explicit paths, or the host's cache of its own packs."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.subject import SPECS, Run
 
-#: Versions since which the host's own packs are Parquet files, and have a fingerprint in their folder's name.
+#: First versions whose own packs are Parquet files, and have a fingerprint in their folder's name.
 _FIRST_WITH_PARQUET, _FIRST_WITH_FINGERPRINT = Version("0.4.dev0"), Version("0.6.dev0")
 VALIDATION = SPLITS[1]
 PATH_SETTINGS = {TRAIN: f"{SPECS}.packed_train_data_path", VALIDATION: f"{SPECS}.packed_val_data_path"}
@@ -18,7 +18,7 @@ METADATA_SETTING = f"{SPECS}.packed_metadata_path"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedPath:
-    """A path to packs that the settings name."""
+    """An explicit path to packs in the settings."""
 
     split: str  #: `training` or `validation`
     setting: str  #: dotted path of the setting
@@ -26,32 +26,32 @@ class PackedPath:
 
     @property
     def is_npy(self) -> bool:
-        """Whether it is a .npy file."""
+        """Whether the path is a .npy file."""
         return self.text.lower().endswith(".npy")
 
     @property
     def is_parquet(self) -> bool:
-        """Whether its name ends as a Parquet file's."""
+        """Whether the path has a Parquet extension."""
         return is_parquet_name(self.text)
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the host expands it: only `*` and `?` make a pattern."""
+        """Whether the host expands the path: only `*` and `?` make a pattern."""
         return "*" in self.text or "?" in self.text
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is a URI, which is not looked at."""
+        """Whether the path is a URI, which is not checked."""
         return "://" in self.text
 
 
 def is_parquet_name(name: str) -> bool:
-    """Say whether a name ends as a Parquet file's does for the host."""
+    """Return whether a name has an extension that the host reads as Parquet."""
     return name.lower().endswith((".parquet", ".pq"))
 
 
 def explicit_paths(run: Run) -> tuple[PackedPath, ...]:
-    """Return the paths to packs that the settings name; none without offline packing."""
+    """Return the explicit paths to packs in the settings; empty without offline packing."""
     if not run.has_specs:
         return ()
     texts = {split: run.text_or_none(setting) for split, setting in PATH_SETTINGS.items()}
@@ -63,10 +63,10 @@ def explicit_paths(run: Run) -> tuple[PackedPath, ...]:
 
 
 def visible_paths(run: Run) -> tuple[tuple[PackedPath, Files], ...]:
-    """Return the explicit paths that lie in the file system, each with the file system; none where none is named.
+    """Return the explicit paths that are not URIs, each with the file system; empty if no path is set.
 
     Raises:
-        CannotJudgeError: files were not looked at, or every path is a URI.
+        CannotJudgeError: files are not checked, or every path is a URI.
     """
     paths = explicit_paths(run)
     if not paths:
@@ -74,12 +74,12 @@ def visible_paths(run: Run) -> tuple[tuple[PackedPath, Files], ...]:
     files = run.require_files()
     visible = tuple((path, files) for path in paths if not path.is_remote)
     if not visible:
-        raise CannotJudgeError("the packs lie at a URI, which is not looked at")
+        raise CannotJudgeError("the packs are at a URI, which is not checked")
     return visible
 
 
 def splits_packed_by_host(run: Run) -> tuple[str, ...]:
-    """Return the splits that the host packs itself: those with offline packing and no explicit path.
+    """Return the splits that the host packs itself: with offline packing, those without an explicit path.
 
     Source: megatron/bridge/data/builders/gpt_sft.py:622-635.
     """
@@ -107,7 +107,7 @@ def raw_root(run: Run) -> str:
     """Return the folder of the raw JSON Lines files, under which the host keeps the packs that it makes.
 
     Raises:
-        CannotJudgeError: it is not stated, or a URI.
+        CannotJudgeError: the folder is not set, or a URI.
     """
     root = run.text_or_none("dataset.dataset_root")
     if root is None:
@@ -115,12 +115,12 @@ def raw_root(run: Run) -> str:
     if root is None:
         raise CannotJudgeError("neither dataset.dataset_root nor dataset.hf_output_root is set")
     if "://" in root:
-        raise CannotJudgeError(f"{root} is a URI, which is not looked at")
+        raise CannotJudgeError(f"{root} is a URI, which is not checked")
     return root.rstrip("/")
 
 
 def cached_packs(run: Run, split: str, files: Files) -> tuple[str, ...]:
-    """Return the host's own packs of this size and multiple under the raw root, whatever the rest of their key.
+    """Return the host's cached packs of this size and multiple under the raw root, with any other settings.
 
     Source: megatron/bridge/data/builders/gpt_sft.py:796-850; finetuning_dataset.py:339-407 before 0.6.
     """
@@ -129,12 +129,12 @@ def cached_packs(run: Run, split: str, files: Files) -> tuple[str, ...]:
 
 
 def cached_metadata(run: Run, files: Files) -> tuple[str, ...]:
-    """Return the metadata files beside the host's own packs of this size and multiple."""
+    """Return the metadata files beside the host's cached packs of this size and multiple."""
     return files.matches(f"{_cache_folder(run)}/{run.packed_sequence_size}_metadata.jsonl")
 
 
 def cache_folders(run: Run, files: Files) -> tuple[str, ...]:
-    """Return the folders for the host's own packs of this multiple that exist."""
+    """Return the existing cache folders of the host for this multiple."""
     return tuple(path for path in files.matches(_cache_folder(run)) if files.is_folder(path))
 
 
@@ -145,7 +145,7 @@ def _cache_folder(run: Run) -> str:
 
 
 def longest_sequence(run: Run) -> int:
-    """Return the most tokens a sequence may have when the host packs.
+    """Return the maximum number of tokens of a sequence when the host packs.
 
     Source: megatron/bridge/data/builders/gpt_sft.py:668-684.
     """

@@ -1,4 +1,4 @@
-"""Rules on paths to packs, on the raw data that a packed run still reads, and on the folder it lies in."""
+"""Rules on paths to packs, on the raw data that a packed run still reads, and on its folder."""
 
 import re
 from itertools import pairwise
@@ -31,27 +31,27 @@ _BRACKETS = re.compile(r"\[[^\]/]+\]")
 
 @rule("BP225", ERROR, "bridgepack, data/reading/inputs.py", noticed="never, the build does", evidence=EXECUTED)
 def input_not_there(run: Run) -> Found:
-    """A file, a folder or a pattern that a build reads leads to nothing, and there are no packs yet.
+    """An input of the build (file, folder or pattern) does not exist, and no packs exist yet.
 
-    Why: Crash in the build, the first thing that a launched run does.
+    Why: Crash in the build, the first stage of a launched run.
     Bad: data.train chats.jsonl, and no such file. Good: the file exists, or the packs do.
-    Fix: Correct the path, or check with --no-files where the files are on another machine.
+    Fix: Correct the path, or check with --no-files if the files are on another machine.
     """
     if run.is_stated(f"{SPECS}.packed_train_data_path") or not run.config.inputs:
         return
     files = run.require_files()
     for field, path in run.config.inputs:
         if not files.exists(path) and not files.matches(path):
-            yield wrong(field, f"{path}, which is not there", "a file, a folder or a pattern that is")
+            yield wrong(field, f"{path}, which does not exist", "an existing file or folder, or a pattern that matches")
 
 
 @rule("BP201", ERROR, "PSB201; bridge/data/packing/config.py:55, data/packing/paths.py:46", evidence=EXECUTED)
 def packed_path_of_unknown_kind(run: Run) -> Found:
-    """An explicit path to packs is neither .npy nor anything that the host takes for Parquet.
+    """An explicit path to packs is neither .npy nor Parquet.
 
-    Why: Crash at construction: must be a .npy file or a packed parquet spec. Set afterwards, the host finds no packs.
+    Why: Crash at construction: must be a .npy file or a packed parquet spec. If set later, the host finds no packs.
     Bad: packed_train_data_path /data/packs/*, without extension. Good: /data/packs/*.parquet.
-    Fix: Name a Parquet file, a folder of them, or a pattern that ends in .parquet. Noticed: construction of the config.
+    Fix: Set a Parquet file, a folder of them, or a pattern that ends in .parquet. Noticed: construction of the config.
     """
     for path in explicit_paths(run):
         if path.is_npy or path.is_parquet or path.is_remote:
@@ -65,25 +65,25 @@ def packed_path_of_unknown_kind(run: Run) -> Found:
 def packed_npy_missing(run: Run) -> Found:
     """An explicit .npy file of packs does not exist.
 
-    Why: Silent: set after construction, the host prints a warning, skips training and exits with 0. At construction it
-        is a FileNotFoundError, on the login node too.
+    Why: Silent: if the path is set after construction, the host prints a warning, skips training and exits with 0. At
+        construction it is a FileNotFoundError, on the login node too.
     Bad: packed_train_data_path /data/packs/training.npy, and no such file. Good: the file exists.
     Fix: Correct the path; it must exist on every node.
-    Noticed: construction of the config; never where it is set later.
+    Noticed: construction of the config; never if it is set later.
     """
     for path, files in visible_paths(run):
         if path.is_npy and not files.exists(path.text):
             yield wrong(path.setting, f"{path.text}, no such file", "a file that exists")
 
 
-@rule("BP204", ERROR, noticed="construction of the config; never where it is set later", evidence=EXECUTED)
+@rule("BP204", ERROR, noticed="construction of the config; never if it is set later", evidence=EXECUTED)
 def packed_parquet_missing(run: Run) -> Found:
-    """An explicit path to Parquet packs leads to no file.
+    """An explicit path to Parquet packs matches no file.
 
-    Why: Silent: set after construction, the host packs dataset_root/training.jsonl into that path and trains on it. At
-        construction it is a FileNotFoundError.
+    Why: Silent: if the path is set after construction, the host packs dataset_root/training.jsonl into it and trains on
+        that. At construction it is a FileNotFoundError.
     Bad: packed_train_data_path /data/packs/*.parquet, and no such file. Good: two files that match.
-    Fix: Correct the path; it must exist on every node. A folder is not searched in depth.
+    Fix: Correct the path; it must exist on every node. Subfolders are not searched.
     Source: PSB204, PSB202, PSB201; bridge/data/builders/gpt_sft.py:652, data/packing/config.py:76
     """
     for path, files in visible_paths(run):
@@ -94,21 +94,21 @@ def packed_parquet_missing(run: Run) -> Found:
 
 @rule("BP205", ERROR, "PSB205; bridge/data/packing/offline.py:293", when=splits_packed_by_host)
 def metadata_path_is_text(run: Run) -> Found:
-    """The host is to pack and to write metadata, and packed_metadata_path is a str, not a pathlib.Path.
+    """The host packs and writes metadata, but packed_metadata_path is a str instead of a pathlib.Path.
 
-    Why: Crash after packing: 'str' object has no attribute 'open'. The next run finds the packs, never any metadata.
+    Why: Crash after packing: 'str' object has no attribute 'open'. The next run finds packs without metadata.
     Bad: packed_metadata_path "/data/meta.json", no path to packs. Good: packed_metadata_path Path("/data/meta.json").
-    Fix: Give a pathlib.Path, or build the packs before the run and name them. Noticed: dataset build, on rank 0.
+    Fix: Set a pathlib.Path, or build the packs before the run and set their paths. Noticed: dataset build, on rank 0.
     Evidence: executed with the real 0.6.2.
     """
     value = run.value(METADATA_SETTING)
     if isinstance(value, str) and not isinstance(value, PurePath):
-        found = f"the text {value!r}, to be written for {' and '.join(splits_packed_by_host(run))}"
+        found = f"the string {value!r}, to be written for {' and '.join(splits_packed_by_host(run))}"
         yield wrong(METADATA_SETTING, found, "a pathlib.Path", to=Path(value), because="the host opens it as a path")
 
 
 def _strangers(path: PackedPath, files: Files) -> list[str]:
-    """Return the files of a path whose names say that they belong to another split."""
+    """Return the names of a path's files that belong to another split by their name."""
     wrong = "other" if path.split == TRAIN else "train"
     names = [name.rpartition("/")[2] for name in resolved(path, files)]
     matched = [(name, _SPLIT_OF_NAME.match(name)) for name in names]
@@ -117,54 +117,54 @@ def _strangers(path: PackedPath, files: Files) -> list[str]:
 
 @rule("BP212", ERROR, "PSB212; bridge/data/packing/paths.py:154", evidence=EXECUTED)
 def packed_path_mixes_splits(run: Run) -> Found:
-    """A folder or pattern of packs takes in files whose names belong to another split.
+    """A folder or pattern of packs includes files whose names belong to another split.
 
-    Why: Silent: the host reads every Parquet file there; validation data is trained, or training data validated.
+    Why: Silent: the host reads every Parquet file there; it trains on validation data, or validates on training data.
     Bad: packed_train_data_path /data/packs, with validation_4096.idx.parquet in it.
     Good: /data/packs/training_*.parquet.
-    Fix: Name the files, e.g. with a pattern that begins like the split.
+    Fix: Use a pattern that begins with the split's name.
     """
     for path, files in visible_paths(run):
         if (path.is_pattern or files.is_folder(path.text)) and (strangers := _strangers(path, files)):
-            found = f"{path.text} takes in {strangers[0]}"
+            found = f"{path.text} includes {strangers[0]}"
             yield wrong(path.setting, found, f"files of {path.split} only", group=path.setting)
 
 
 @rule("BP213", ERROR, "PSB213; bridge/data/packing/paths.py:120", evidence=EXECUTED)
 def packed_path_with_brackets(run: Run) -> Found:
-    """A path to packs is a pattern of brackets alone, which the host takes for a file name.
+    """A path to packs is a pattern with brackets only, which the host reads as a file name.
 
     Why: Crash at construction: Packed Parquet file not found.
     Bad: packed_train_data_path /data/packs/shard-[0-3].parquet. Good: /data/packs/shard-?.parquet.
-    Fix: Use * or ?; with one of them in it the host expands brackets too. Noticed: construction of the config.
+    Fix: Use * or ?; with one of them in the pattern the host expands brackets too. Noticed: construction of the config.
     """
     for path in explicit_paths(run):
         is_brackets = not path.is_pattern and _BRACKETS.search(path.text)
         if is_brackets and (run.files is None or not run.files.exists(path.text)):
-            yield wrong(path.setting, path.text, "* or ? in place of brackets")
+            yield wrong(path.setting, path.text, "* or ? instead of brackets")
 
 
 @rule("BP214", WARNING, "PSB214; bridge/data/packing/paths.py:142", evidence="executed with the real 0.6.2")
 def packed_path_with_double_star(run: Run) -> Found:
     """A path to packs has **, which the host reads as *: one level, not any depth.
 
-    Why: Silent: packs at any other depth are left out.
+    Why: Silent: the host skips packs at any other depth.
     Bad: packed_train_data_path /data/packs/**/*.parquet. Good: /data/packs/*/*.parquet.
     Fix: Write one * for each level, or put all shards into one folder. Noticed: never, as long as one file matches.
     """
     for path in explicit_paths(run):
         if "**" in path.text:
             single = path.text.replace("**", "*")
-            yield wrong(path.setting, path.text, f"{single}, which is what it means to the host", to=single)
+            yield wrong(path.setting, path.text, f"{single}, as the host reads it", to=single)
 
 
 @rule("BP215", ERROR, "PSB215; bridge/data/builders/gpt_sft.py:463, data/packing/gpt_sft.py:84", evidence=EXECUTED)
 def npy_without_metadata(run: Run) -> Found:
-    """Packs are .npy, and there is no metadata file for them.
+    """Packs are .npy files without a metadata file.
 
-    Why: Crash at dataset build: FileNotFoundError; .npy files need their metadata even where pad_cu_seqlens is off.
+    Why: Crash at dataset build: FileNotFoundError; .npy files need their metadata even if pad_cu_seqlens is off.
     Bad: packed_train_data_path /data/training.npy, packed_metadata_path null. Good: packed_metadata_path set.
-    Fix: Name the metadata file, or convert the packs to Parquet. Noticed: dataset build.
+    Fix: Set packed_metadata_path, or convert the packs to Parquet. Noticed: dataset build.
     """
     if not any(path.is_npy for path in explicit_paths(run)):
         return
@@ -182,18 +182,18 @@ def validation_packs_are_training_packs(run: Run) -> Found:
 
     Why: Silent: the validation loss is measured on training data.
     Bad: both paths are /data/packs/training_4096.idx.parquet. Good: validation_4096.idx.parquet for the second.
-    Fix: Name the validation packs, or set dataset.do_validation to false.
+    Fix: Set packed_val_data_path to the validation packs, or dataset.do_validation to false.
     """
     texts = [path.text.rstrip("/") for path in explicit_paths(run)]
     if len(texts) == 2 and texts[0] == texts[1] and run.flag("dataset.do_validation"):
-        yield wrong(PATH_SETTINGS[VALIDATION], texts[1], "packs of its own")
+        yield wrong(PATH_SETTINGS[VALIDATION], texts[1], "separate validation packs")
 
 
 @rule("BP223", ADVICE, "PSB214; bridge/data/packing/paths.py:142")
 def shards_out_of_number_order(run: Run) -> Found:
-    """Shards are numbered without leading zeros, so the host's order of names is not that of numbers.
+    """Shards are numbered without leading zeros, so the host does not read them in the order of their numbers.
 
-    Why: Silent: shard_10 comes before shard_2: rows have other numbers, and new shards fall in between on resume.
+    Why: Silent: shard_10 comes before shard_2: row numbers differ, and new shards are inserted in between on resume.
     Bad: shard_2.parquet and shard_10.parquet. Good: shard_02.parquet and shard_10.parquet.
     Fix: Number the shards with leading zeros.
     """
@@ -206,30 +206,30 @@ def shards_out_of_number_order(run: Run) -> Found:
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
-    """Return a key that orders names by the numbers in them."""
+    """Return a sort key that orders names by their numbers."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 @rule("BP206", WARNING, "PSB206; bridge/data/builders/gpt_sft.py:628, 868", evidence="executed with the real 0.6.2")
 def validation_packed_by_host(run: Run) -> Found:
-    """The training packs are named and the validation packs are not, so the host packs validation.jsonl itself.
+    """packed_train_data_path is set and packed_val_data_path is not, so the host packs validation.jsonl itself.
 
     Why: Silent: validation is packed with the run's own preprocessing, not with that of the training packs. Crash when
-        the dataset is built where there is no validation.jsonl: rank 0 fails and the others wait for it.
+        the dataset is built if validation.jsonl does not exist: rank 0 fails while the others wait.
     Bad: packed_train_data_path set, packed_val_data_path null, do_validation true. Good: do_validation false.
-    Fix: Name validation packs, or set dataset.do_validation to false. Noticed: dataset build, or never.
+    Fix: Set packed_val_data_path, or dataset.do_validation to false. Noticed: dataset build, or never.
     """
     if splits_packed_by_host(run) == (VALIDATION,):
         allowed = "a path to validation packs, or do_validation false"
-        yield wrong(PATH_SETTINGS[VALIDATION], "null, with named training packs and do_validation", allowed)
+        yield wrong(PATH_SETTINGS[VALIDATION], "null, with explicit training packs and do_validation", allowed)
 
 
 @rule("BP207", WARNING, "PSB207; bridge/data/builders/gpt_sft.py:780, data/datasets/gpt_sft.py:641", when=HAS_SPECS)
 def test_split_width_not_divisible(run: Run) -> Found:
-    """do_test is on, and the width of test batches, which are never packed, does not divide.
+    """do_test is on, but the width of test rows, which are never packed, is not divisible by the parallel sizes.
 
-    Why: Crash at the end of training, where dataset_root has a test.jsonl: its rows are rounded to 16 tokens, and
-        context or sequence parallelism needs another multiple.
+    Why: Crash at the end of training if dataset_root has a test.jsonl: its rows are rounded to 16 tokens, but context
+        or sequence parallelism needs another multiple.
     Bad: do_test true, CP 4, TP 8, sequence_parallel: 16 where 32 is needed. Good: do_test false.
     Fix: Set dataset.do_test to false; it is true by default. Noticed: end of training.
     """
@@ -252,11 +252,11 @@ def test_split_width_not_divisible(run: Run) -> Found:
 
 @rule("BP219", ERROR, "PSB219; bridge/data/builders/gpt_sft.py:802", when=HAS_SPECS, noticed="dataset build")
 def raw_folder_not_writable(run: Run) -> Found:
-    """The host needs its folder of packs under dataset_root, does not have it, and may not make it.
+    """The host needs a folder for packs under dataset_root, which does not exist and cannot be created.
 
-    Why: Crash when the dataset is built: PermissionError. With explicit packs too, where packed_metadata_path is null.
-    Bad: a dataset_root that only others may write, packed_metadata_path null. Good: all three packed paths named.
-    Fix: Name packed_train_data_path, packed_val_data_path and packed_metadata_path, or make dataset_root writable.
+    Why: Crash when the dataset is built: PermissionError, with explicit packs too if packed_metadata_path is null.
+    Bad: a dataset_root that only others may write, packed_metadata_path null. Good: all three packed paths set.
+    Fix: Set packed_train_data_path, packed_val_data_path and packed_metadata_path, or make dataset_root writable.
     """
     unnamed = [PATH_SETTINGS[split] for split in splits_packed_by_host(run)]
     unnamed += [METADATA_SETTING] * (run.value(METADATA_SETTING) is None)
@@ -265,16 +265,16 @@ def raw_folder_not_writable(run: Run) -> Found:
     files, root = run.require_files(), raw_root(run)
     if not files.is_writable(f"{root}/packed") and not cache_folders(run, files):
         found = f"{root} is not writable, and {unnamed[0]} is null"
-        yield wrong("dataset.dataset_root", found, "a writable folder, or all paths named")
+        yield wrong("dataset.dataset_root", found, "a writable folder, or all packed paths set")
 
 
 @rule("BP221", ERROR, when=splits_packed_by_host, noticed="dataset build", evidence=EXECUTED)
 def raw_data_missing(run: Run) -> Found:
-    """The host is to pack a split, and neither its JSON Lines nor packs of it exist.
+    """The host packs a split, but neither its JSON Lines nor cached packs of it exist.
 
     Why: Crash when the dataset is built: GPT SFT input path does not exist. The other ranks wait for rank 0.
-    Bad: packed_val_data_path null, do_validation true, no validation.jsonl in dataset_root. Good: it is there.
-    Fix: Name the packs of that split, put its JSON Lines into dataset_root, or switch the split off.
+    Bad: packed_val_data_path null, do_validation true, no validation.jsonl in dataset_root. Good: it exists.
+    Fix: Set the path to that split's packs, put its JSON Lines into dataset_root, or turn the split off.
     Source: PSB206, PSB201; bridge/data/packing/offline.py:204
     """
     if run.value("dataset.hf_dataset") is not None:
@@ -290,12 +290,12 @@ def raw_data_missing(run: Run) -> Found:
 
 @rule("BP224", ADVICE, "PSB219; bridge/data/builders/gpt_sft.py:827", noticed="dataset build, or never")
 def metadata_path_left_to_host(run: Run) -> Found:
-    """The packs are named and packed_metadata_path is not, so the host makes a folder under dataset_root for it.
+    """packed_metadata_path is null with explicit packs, so the host creates a folder under dataset_root for it.
 
-    Why: Crash when the dataset is built, where dataset_root may not be written: the folder is made although nothing is
-        written into it. Otherwise an empty folder stays behind.
+    Why: Crash when the dataset is built if dataset_root is not writable, although nothing is written into the folder.
+        Otherwise an empty folder is left.
     Bad: packed_train_data_path set, packed_metadata_path null. Good: packed_metadata_path Path("bridge_metadata.json").
-    Fix: Name the metadata file of the packs.
+    Fix: Set packed_metadata_path to the packs' metadata file.
     """
     if any(path.split == TRAIN for path in explicit_paths(run)) and run.value(METADATA_SETTING) is None:
-        yield wrong(METADATA_SETTING, "null, with named packs", "the packs' metadata file")
+        yield wrong(METADATA_SETTING, "null, with explicit packs", "the packs' metadata file")

@@ -1,4 +1,4 @@
-"""Rules on what the tokens mean: preprocessing, templates, masks, special tokens, over-long examples."""
+"""Rules on preprocessing, templates, masks, special tokens and over-long examples."""
 
 import re
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ _KINDS = {"ChatSFTPreprocessingConfig": CHAT, "PromptCompletionSFTPreprocessingC
 
 
 def host_packs(run: Run) -> bool:
-    """Return whether the host packs training rows itself: no packs are named."""
+    """Return whether the host packs training rows itself, because no explicit path is set."""
     return run.packs_offline and run.value(f"{SPECS}.packed_train_data_path") is None
 
 
 def preprocessing_kind(run: Run) -> str:
-    """Return `chat`, `prompt_completion`, or `legacy` for prompts by `dataset_kwargs`.
+    """Return `chat`, `prompt_completion`, or `legacy` for prompts set by `dataset_kwargs`.
 
     Source: megatron/bridge/data/builders/gpt_sft.py, resolve_gpt_sft_preprocessing.
     """
@@ -34,28 +34,28 @@ def preprocessing_kind(run: Run) -> str:
 
 
 def prompt_completion(run: Run) -> Mapping[str, Any]:
-    """Return the settings of prompt-completion preprocessing that a run tokenises with; empty where it does not."""
+    """Return the settings of the run's prompt-completion preprocessing; empty if the run does not use it."""
     if not host_packs(run) or preprocessing_kind(run) != PROMPT_COMPLETION:
         return {}
     return run.mapping("dataset.preprocessing")
 
 
 _KWARGS, _ADD_BOS = "dataset.dataset_kwargs", "dataset.preprocessing.add_bos"
-#: A template with this block says itself what the assistant wrote.
+#: A template with this block marks the assistant's tokens.
 _GENERATION_BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
-#: Families whose tokenizers have no BOS token, and those whose tokenizers begin every text with it.
+#: Families whose tokenizers have no BOS token, and families whose tokenizers begin every text with BOS.
 _WITHOUT_BOS = ("qwen2", "qwen3")
 _BEGIN_WITH_BOS = ("llama", "gemma", "mistral", "ministral3")
 
 
 @rule("BP502", ERROR, "PSB502; bridge/data/packing/gpt_sft.py:131", when=PACKS_OFFLINE, evidence=EXECUTED)
 def stored_mask_ignored(run: Run) -> Found:
-    """dataset_kwargs.answer_only_loss is off, so the mask in the packs is not looked at.
+    """dataset_kwargs.answer_only_loss is false, so the host ignores the loss mask in the packs.
 
-    Why: Silent: everything but EOS inputs is trained: prompts, system turns, tool outputs, rows that fill up a batch.
+    Why: Silent: everything except EOS inputs is trained: prompts, system turns, tool outputs, padding rows of a batch.
     Bad: dataset_kwargs {answer_only_loss: false} with offline packing. Good: dataset_kwargs without it.
     Fix: Remove answer_only_loss from dataset_kwargs; to train everything, pack with loss_mode full.
-    Noticed: never; `validate()` refuses it only beside an explicit preprocessing.
+    Noticed: never; `validate()` refuses it only with an explicit preprocessing.
     """
     value = run.dataset_kwargs.get("answer_only_loss", True)
     if not value:
@@ -65,11 +65,11 @@ def stored_mask_ignored(run: Run) -> Found:
 
 @rule("BP505", WARNING, "PSB505; bridge/data/sft_processing.py:406", when=host_packs)
 def completions_without_eos(run: Run) -> Found:
-    """The host packs prompts and completions without an EOS after them.
+    """The host packs completions without EOS at their end.
 
     Why: Silent: the model never learns to stop.
     Bad: preprocessing.add_eos false. Good: preprocessing.add_eos true.
-    Fix: Set add_eos to true, unless the completions end with a stop token of their own.
+    Fix: Set add_eos to true, unless the completions already end with a stop token.
     """
     is_legacy = preprocessing_kind(run) == LEGACY
     settings = run.dataset_kwargs if is_legacy else prompt_completion(run)
@@ -80,9 +80,9 @@ def completions_without_eos(run: Run) -> Found:
 
 @rule("BP507", ERROR, when=IS_TEXT, noticed="dataset build", evidence=EXECUTED)
 def chat_template_in_dataset_kwargs(run: Run) -> Found:
-    """dataset_kwargs holds a chat_template.
+    """dataset_kwargs has a chat_template.
 
-    Why: Crash at dataset init on every rank but the one that packs, and on that one too once packs exist: TypeError,
+    Why: Crash at dataset init on every rank that does not pack, and on all ranks once packs exist: TypeError,
         unexpected keyword argument 'chat_template'.
     Bad: dataset_kwargs {chat_template: "..."}. Good: tokenizer.chat_template or tokenizer.chat_template_path.
     Fix: Move the template to tokenizer.chat_template and remove it from dataset_kwargs.
@@ -94,11 +94,11 @@ def chat_template_in_dataset_kwargs(run: Run) -> Found:
 
 @rule("BP513", WARNING, "PSB513; bridge/data/packing/algorithms.py:286", when=host_packs, versions={BRIDGE: ">=0.6"})
 def legacy_mask(run: Run) -> Found:
-    """The host packs rows of a local file and no preprocessing is set, so the mask is guessed from one position.
+    """The host packs a local file without dataset.preprocessing, so it guesses the mask from one position.
 
-    Why: Silent: everything from the answer's start on is trained, the first padding token too; truncation is ignored.
-    Bad: dataset_root set, preprocessing null, no packs named. Good: ChatSFTPreprocessingConfig.
-    Fix: Set dataset.preprocessing to what the rows are.
+    Why: Silent: everything from the answer's start on is trained, even the first padding token; truncation is ignored.
+    Bad: dataset_root set, preprocessing null, no explicit packs. Good: ChatSFTPreprocessingConfig.
+    Fix: Set dataset.preprocessing to the kind of the rows.
     """
     if preprocessing_kind(run) == LEGACY:
         yield wrong("dataset.preprocessing", "None", "chat or prompt-completion preprocessing")
@@ -106,26 +106,26 @@ def legacy_mask(run: Run) -> Found:
 
 @rule("BP515", WARNING, "PSB515; bridge/data/sft_processing.py:389")
 def prompt_glued_to_completion(run: Run) -> Found:
-    """The host packs prompts and completions with nothing between them.
+    """The host packs prompts and completions without a separator.
 
-    Why: Silent: the words run together, at a boundary that joint tokenisation at inference does not give.
+    Why: Silent: words run together, with a token boundary that does not occur at inference.
     Bad: prompt_template "{prompt}", separator "". Good: separator " ".
     Fix: Set separator to a space, or end prompt_template with a line end.
     """
     preprocessing, path = prompt_completion(run), "dataset.preprocessing.separator"
     is_closed = str(preprocessing.get("prompt_template", "")).endswith("}") and not preprocessing.get("add_sep")
     if is_closed and preprocessing.get("separator") == "":
-        why = "the host's own recipes do so"
+        why = "the host's own recipes use it"
         yield wrong(path, "empty", "a space or a line end", to=" ", because=why, needs_repack=True)
 
 
 @rule("BP516", ADVICE, "PSB516; bridge/data/sft_processing.py:393")
 def prompts_without_bos(run: Run) -> Found:
-    """The host packs prompts without BOS for a family whose tokenizers begin every text with it.
+    """The host packs prompts without BOS, but the tokenizers of this family begin every text with BOS.
 
     Why: Silent: inference begins with BOS, training does not; Gemma models degrade badly.
     Bad: preprocessing.add_bos false with a Gemma tokenizer. Good: preprocessing.add_bos true with a Gemma tokenizer.
-    Fix: Set add_bos to true where inference adds BOS. Evidence: read in the source: add_bos is false by default.
+    Fix: Set add_bos to true if inference adds BOS. Evidence: read in the source: add_bos is false by default.
     """
     if prompt_completion(run).get("add_bos") is False and run.family.name.startswith(_BEGIN_WITH_BOS):
         why = "the tokenizer begins every text with BOS"
@@ -134,11 +134,11 @@ def prompts_without_bos(run: Run) -> Found:
 
 @rule("BP517", WARNING, "PSB517; bridge/data/sft_processing.py:395", noticed="dataset build")
 def bos_wanted_but_missing(run: Run) -> Found:
-    """The host is to add BOS, and tokenizers of the model's family have none.
+    """add_bos is true, but tokenizers of the model's family have no BOS token.
 
     Why: Crash at dataset build: the tokenizer has no BOS token.
     Bad: preprocessing.add_bos true with a Qwen3 tokenizer. Good: preprocessing.add_bos false with a Qwen3 tokenizer.
-    Fix: Set add_bos to false. Evidence: read in the source; the tokenizers of Qwen2.5 and Qwen3 were looked at.
+    Fix: Set add_bos to false. Evidence: read in the source; the tokenizers of Qwen2.5 and Qwen3 were checked.
     """
     if prompt_completion(run).get("add_bos") is True and run.family.name.startswith(_WITHOUT_BOS):
         found, why = f"True with {run.family.evidence}", "there is no BOS token"
@@ -147,11 +147,11 @@ def bos_wanted_but_missing(run: Run) -> Found:
 
 @rule("BP520", WARNING, when=host_packs, versions={BRIDGE: "<0.7"}, evidence="Bridge #5190, on main only")
 def tokenizer_not_hugging_face(run: Run) -> Found:
-    """The host packs rows with a tokenizer that is not of Hugging Face.
+    """The host packs rows with a tokenizer that is not from Hugging Face.
 
-    Why: Crash at dataset build: preprocessing asks the tokenizer for methods that only Hugging Face's have.
-    Bad: SentencePieceTokenizer, chat preprocessing, no packs named. Good: HuggingFaceTokenizer.
-    Fix: Use the Hugging Face form of the tokenizer, or build packs beforehand.
+    Why: Crash at dataset build: preprocessing calls methods that only Hugging Face tokenizers have.
+    Bad: SentencePieceTokenizer, chat preprocessing, no explicit packs. Good: HuggingFaceTokenizer.
+    Fix: Use the Hugging Face form of the tokenizer, or build packs before the job.
     Noticed: dataset build. Source: PSB520; bridge/data/sft_processing.py:295, data/datasets/gpt_sft.py:739
     """
     kind = None if preprocessing_kind(run) == LEGACY else run.text_or_none("tokenizer.tokenizer_type")
@@ -161,11 +161,11 @@ def tokenizer_not_hugging_face(run: Run) -> Found:
 
 @rule("BP526", WARNING, "PSB526; bridge/data/datasets/utils.py:950 of 0.4.2", versions={BRIDGE: "<0.5"})
 def template_without_generation_block(run: Run) -> Found:
-    """A version before 0.5 packs chats, and the template is not known to have `{% generation %}` blocks.
+    """A version before 0.5 packs chats with a template that may have no `{% generation %}` blocks.
 
-    Why: Silent: these versions give such a chat a mask of ones, and the model learns to write prompts too.
+    Why: Silent: these versions give such a chat a mask of ones, so the model also learns to write prompts.
     Bad: megatron-bridge 0.4.2, chat and use_hf_tokenizer_chat_template true. Good: a template with such blocks.
-    Fix: Use 0.5 or newer, give the template generation blocks, or use packs that were built elsewhere.
+    Fix: Use 0.5 or newer, add generation blocks to the template, or use packs built by `bridgepack build`.
     Evidence: Bridge #3359, read in 0.4.2.
     """
     kwargs = run.dataset_kwargs
@@ -180,12 +180,12 @@ def template_without_generation_block(run: Run) -> Found:
 
 @rule("BP539", ADVICE, when=host_packs, evidence="executed with the real 0.6.2; Model-Optimizer #2113")
 def host_drops_or_cuts_silently(run: Run) -> Found:
-    """The host packs rows itself and drops or cuts over-long ones, depending on the kind and on pad_seq_to_mult.
+    """The host packs rows itself, and drops or cuts over-long rows depending on their kind and pad_seq_to_mult.
 
-    Why: Silent: a log line at most. Chats are dropped with pad_seq_to_mult 1 and cut above it, so that another context
-        parallelism trains on other data; prompts lose their end first, and a cut completion still gets EOS.
-    Bad: chat preprocessing, pad_seq_to_mult 4, no packs named. Good: packs named that were built with a drop ledger.
-    Fix: Build packs beforehand, and look at what was dropped.
+    Why: Silent: a log line at most. Chats are dropped with pad_seq_to_mult 1 and cut above it, so changing context
+        parallelism changes the data; prompts lose their end first, and a cut completion still gets EOS.
+    Bad: chat preprocessing, pad_seq_to_mult 4, no explicit packs. Good: explicit packs that have a drop ledger.
+    Fix: Build packs before the job, and check the dropped rows.
     Source: PSB510, PSB511, PSB514; bridge/data/packing/offline.py:78, data/sft_processing.py:411
     """
     is_dropped = preprocessing_kind(run) == CHAT and run.pad_seq_to_mult == 1

@@ -1,4 +1,4 @@
-"""Rules on where fine-tuning starts: its data source, the options of its dataset, its weights."""
+"""Rules on the data source of fine-tuning, the options of its dataset and its initial weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,14 +10,14 @@ from bridgepack.rules.run.reading import fine_tunes
 
 _OPTIONS = "dataset.dataset_kwargs"
 _PACK_PATHS = ("packed_train_data_path", "packed_val_data_path", "packed_metadata_path")
-#: Options that say what the tokens mean; the host takes them from `preprocessing` now.
+#: Options on the meaning of tokens, which the host now reads from `preprocessing`.
 #: Source: megatron/bridge/data/builders/gpt_sft.py:59.
 _SEMANTIC_NAMES = (
     "add_bos add_eos add_sep answer_only_loss chat chat_loss_mode label_key prompt_completion_config prompt_template"
     " truncation_field truncation_method use_hf_tokenizer_chat_template"
 )
 _SEMANTIC_OPTIONS = frozenset(_SEMANTIC_NAMES.split())
-#: Options that the host's datasets take besides.
+#: Other options that the host's datasets accept.
 #: Source: megatron/bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92.
 _OTHER_NAMES = (
     "pad_to_max_length pad_seq_length_to_mult hf_dataset global_sample_mapping index_mapping_dir tool_schemas"
@@ -35,9 +35,9 @@ _BASE_RECIPE = {"dataset.seq_length": 2048, "train.global_batch_size": 128, "tra
 def data_source_not_exactly_one(run: Run) -> Found:
     """The dataset has no source, or two.
 
-    Why: Crash at start: validate() refuses it, also where explicit packs make the source unnecessary.
+    Why: Crash at start: validate() refuses it, even if explicit packs make the source unnecessary.
     Bad: dataset_root null and hf_dataset null, with packed_train_data_path set. Good: dataset_root /data/my_sft.
-    Fix: Set dataset_root, to any folder where packs are explicit, or hf_dataset; not both.
+    Fix: Set either dataset_root (any folder if packs are explicit) or hf_dataset.
     Source: PSB017; bridge/data/builders/gpt_sft.py:137
     """
     root, source = run.value("dataset.dataset_root"), run.value("dataset.hf_dataset")
@@ -50,26 +50,26 @@ def data_source_not_exactly_one(run: Run) -> Found:
 
 @rule("BP018", ERROR, "PSB018; bridge/data/builders/gpt_sft.py:200", when=HAS_SPECS, noticed=VALIDATE)
 def rewrite_of_explicit_packs(run: Run) -> Found:
-    """The source is to be written anew and the packs are files that were named.
+    """hf_rewrite is on with explicit packs.
 
-    Why: Crash at start: validate() refuses it, because it would overwrite them.
+    Why: Crash at start: validate() refuses it, because it would overwrite the packs.
     Bad: hf_rewrite true with packed_train_data_path set. Good: hf_rewrite false with packed_train_data_path set.
-    Fix: Set hf_rewrite to false, or leave the packed paths out.
+    Fix: Set hf_rewrite to false, or remove the packed paths.
     """
     is_rewritten = run.is_on("dataset.hf_rewrite")
     named = [name for name in _PACK_PATHS if is_rewritten and run.value(f"{SPECS}.{name}") is not None]
     if named:
-        found, allowed = f"true with {', '.join(named)}", "false where packs are named"
-        yield wrong("dataset.hf_rewrite", found, allowed, to=False, because="named packs are not rewritten")
+        found, allowed = f"true with {', '.join(named)}", "false with explicit packs"
+        yield wrong("dataset.hf_rewrite", found, allowed, to=False, because="explicit packs are not rewritten")
 
 
 @rule("BP019", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed="dataset build", evidence=EXECUTED)
 def dataset_option_unknown(run: Run) -> Found:
-    """dataset_kwargs holds an option that no dataset of the host takes.
+    """dataset_kwargs has an option that no dataset of the host accepts.
 
     Why: Crash at dataset build: TypeError, unexpected keyword argument.
     Bad: dataset_kwargs.pad_to_max_len true. Good: dataset_kwargs.pad_to_max_length true.
-    Fix: Remove the option, or spell it as allowed.
+    Fix: Remove the option, or correct its spelling.
     Source: PSB019; bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92
     """
     allowed = _SEMANTIC_OPTIONS | _OTHER_OPTIONS
@@ -80,9 +80,9 @@ def dataset_option_unknown(run: Run) -> Found:
 
 @rule("BP035", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed="validate()")
 def dataset_option_refused(run: Run) -> Found:
-    """dataset_kwargs holds an option that has another place, or something else than plain values.
+    """dataset_kwargs has an option that belongs elsewhere, or a value that is not plain.
 
-    Why: Crash at start: validate() refuses max_num_samples, options that say what preprocessing says, and objects.
+    Why: Crash at start: validate() refuses max_num_samples, options that belong to preprocessing, and objects.
     Bad: preprocessing set, dataset_kwargs.answer_only_loss true. Good: preprocessing with its own loss_mode.
     Fix: Use max_train_samples and preprocessing instead.
     Source: PSB019; bridge/data/builders/gpt_sft.py:210, data/base.py:102
@@ -95,7 +95,7 @@ def dataset_option_refused(run: Run) -> Found:
             yield wrong(f"{_OPTIONS}.{option}", "set beside preprocessing", "preprocessing alone")
     for option, value in options.items():
         if _holds_object(value) or not isinstance(option, str):
-            yield wrong(f"{_OPTIONS}.{option}", "an object", "plain values under names")
+            yield wrong(f"{_OPTIONS}.{option}", "an object", "names with plain values")
 
 
 def _holds_object(value: Any) -> bool:
@@ -106,9 +106,9 @@ def _holds_object(value: Any) -> bool:
 
 @rule("BP023", ADVICE, "PSB023; bridge/recipes/common.py:163", when=IS_TEXT)
 def base_recipe_values_with_own_data(run: Run) -> Found:
-    """Own data is trained with the lengths, batch and steps of the host's base recipe, which are for SQuAD.
+    """The run trains your own data with the lengths, batch size and steps of the host's base recipe, chosen for SQuAD.
 
-    Why: Silent: examples are cut at 2048 tokens, and 1000 steps of 128 packs are many epochs over a small set.
+    Why: Silent: examples are cut at 2048 tokens, and 1000 steps of 128 packs are many epochs over a small dataset.
     Bad: own dataset_root with seq_length 2048, global_batch_size 128 and train_iters 1000. Good: values chosen for it.
     Fix: Choose seq_length, packed_sequence_size, global_batch_size and train_iters for the data.
     """
@@ -120,9 +120,9 @@ def base_recipe_values_with_own_data(run: Run) -> Found:
 
 @rule("BP024", ERROR, "PSB024; bridge/training/config.py:1488", noticed=VALIDATE)
 def adapter_without_pretrained_weights(run: Run) -> Found:
-    """An adapter is trained and no pretrained checkpoint is named.
+    """An adapter is trained, but pretrained_checkpoint is not set.
 
-    Why: Crash at start: validate() refuses it. The host's recipes leave it open, it must be filled in.
+    Why: Crash at start: validate() refuses it. The host's recipes do not set it.
     Bad: peft LoRA, checkpoint.pretrained_checkpoint null. Good: pretrained_checkpoint /checkpoints/llama-3.2-1b.
     Fix: Set checkpoint.pretrained_checkpoint.
     """
@@ -132,7 +132,7 @@ def adapter_without_pretrained_weights(run: Run) -> Found:
 
 @rule("BP034", ADVICE, "PSB024; bridge/training/finetune.py:50", when=fine_tunes, noticed="finetune(), or never")
 def no_weights_to_start_from(run: Run) -> Found:
-    """The run fine-tunes and names no checkpoint.
+    """The run fine-tunes without a checkpoint.
 
     Why: Crash or silent: finetune() refuses it; pretrain() with the same config trains from random weights.
     Bad: pretrained_checkpoint null, checkpoint.load null. Good: pretrained_checkpoint /checkpoints/llama-3.2-1b.

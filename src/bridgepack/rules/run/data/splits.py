@@ -1,4 +1,4 @@
-"""Rules on a dataset's Hugging Face source and on its preprocessing, as far as the host's own checks go."""
+"""Rules on a dataset's Hugging Face source and preprocessing that repeat the host's own checks."""
 
 import string
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from bridgepack.rules.engine.rule import ERROR, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_TEXT, TEXT_DATASETS, Run
 
-#: Named sources of the host and the splits that they have.
+#: Named source of the host -> its splits.
 #: Source: megatron/bridge/data/sources/hf.py:141.
 _PRESET_SPLITS: Mapping[str, frozenset[str]] = {
     "cord_v2": frozenset({"train", "validation", "test"}),
@@ -22,7 +22,7 @@ _PRESET_SPLITS: Mapping[str, frozenset[str]] = {
     "tulu3": frozenset({"train"}),
 }
 _DIRECT = "DirectHFSFTDatasetConfig"
-#: Dataset config -> where its sources are, and the switch without which the host does not look at one.
+#: Dataset config -> setting of a source -> the switch that must be on for the host to read it, or None.
 _SOURCES: Mapping[str, Mapping[str, str | None]] = {
     **{kind: {"hf_dataset": None, "hf_validation_dataset": None, "hf_test_dataset": None} for kind in TEXT_DATASETS},
     _DIRECT: {"source": None, "validation_source": "do_validation", "test_source": "do_test"},
@@ -34,7 +34,7 @@ _COMPLETION_LOSS_MODES = ("completion", "full")
 
 @rule("BP033", ERROR, "PSB017; bridge/data/builders/gpt_sft.py:142", when=IS_TEXT, noticed=VALIDATE)
 def hugging_face_splits_contradict(run: Run) -> Found:
-    """Settings of Hugging Face splits contradict each other or the source.
+    """Settings of Hugging Face splits contradict each other or the data source.
 
     Bad: dataset_root set and hf_validation_proportion 0.1. Good: hf_dataset set and hf_validation_proportion 0.1.
     Fix: Keep the settings of the source in use; give validation one source; turn off splits that the source lacks.
@@ -78,10 +78,10 @@ def _has_split(run: Run, split: str) -> bool:
 
 @rule("BP040", ERROR, "PSB017; bridge/data/sources/hf.py:65", noticed=VALIDATE)
 def hugging_face_source_refused(run: Run) -> Found:
-    """The Hugging Face source names no data, two, or a preset that the host does not have.
+    """The Hugging Face source has no dataset, two datasets, or an unknown preset.
 
     Bad: hf_dataset.dataset_name alpaca. Good: hf_dataset.path_or_dataset tatsu-lab/alpaca.
-    Fix: Set dataset_name to a preset of the host, or path_or_dataset to any data set; not both.
+    Fix: Set either dataset_name to a preset of the host, or path_or_dataset to any dataset.
     """
     for field, switch in _SOURCES.get(run.dataset_kind, {}).items():
         if run.is_set(f"dataset.{field}") and (switch is None or run.flag(f"dataset.{switch}")):
@@ -102,20 +102,20 @@ def _source_problems(run: Run, where: str) -> Found:
         allowed = ", ".join(sorted(_PRESET_SPLITS[name]))
         yield wrong(f"{where}.split", repr(source.get("split")), allowed)
     elif path is not None and not str(path).strip():
-        yield wrong(f"{where}.path_or_dataset", repr(path), "the name of a data set")
+        yield wrong(f"{where}.path_or_dataset", repr(path), "the name of a dataset")
     elif path is not None and source.get("split") is not None and not str(source.get("split")).strip():
         yield wrong(f"{where}.split", repr(source.get("split")), "null, or the name of a split")
 
 
 def _has_preset_split(name: str, split: object) -> bool:
-    """Say whether a named source has every split of an expression such as `train[:90%]+validation`."""
+    """Return whether a named source has every split of an expression such as `train[:90%]+validation`."""
     parts = () if split is None else str(split).split("+")
     return all(part.partition("[")[0] in _PRESET_SPLITS[name] for part in parts)
 
 
 @rule("BP037", ERROR, "PSB519; bridge/data/sft_processing.py:57,96", noticed=VALIDATE)
 def preprocessing_refused(run: Run) -> Found:
-    """Preprocessing has a loss mode, a column or a template that the host does not take.
+    """Preprocessing has a loss mode, column or template that the host does not accept.
 
     Bad: ChatSFTPreprocessingConfig with loss_mode answers. Good: loss_mode assistant.
     Fix: Use one of the allowed values.
@@ -149,7 +149,7 @@ def _column_problems(values: Mapping[str, object]) -> Found:
     template = values.get("prompt_template", "{prompt}")
     if not isinstance(template, str) or _placeholders(template) != {"prompt"}:
         where = "dataset.preprocessing.prompt_template"
-        yield wrong(where, repr(template), "a text with {prompt} and no other placeholder")
+        yield wrong(where, repr(template), "a string with {prompt} and no other placeholder")
 
 
 def _placeholders(template: str) -> set[str]:

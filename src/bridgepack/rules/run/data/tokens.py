@@ -1,4 +1,4 @@
-"""Rules on token ids: those of the packs, of the tokenizer and of the model's vocabulary."""
+"""Rules on token ids of the packs, the tokenizer and the model's vocabulary."""
 
 import hashlib
 import re
@@ -13,17 +13,17 @@ from bridgepack.rules.run.data.semantics import preprocessing_kind
 from bridgepack.rules.run.reading import truths
 
 _NULL_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
-#: Files that hold a vocabulary, or code that brings one.
+#: Files with a vocabulary, or with code that creates one.
 _VOCABULARY = re.compile(r"^tokenizer\.json$|^tekken\.json$|^vocab|\.(?:model|vocab|tiktoken|bpe|py)$")
-#: Folder of a model in the cache of Hugging Face: `models--meta-llama--Llama-3.2-1B`.
+#: Folder of a model in the Hugging Face cache: `models--meta-llama--Llama-3.2-1B`.
 _CACHE_FOLDER = re.compile(r"models--[^/]+?--(.+)")
 
 
 @rule("BP503", ERROR, when=PACKS_OFFLINE, noticed="first step")
 def tokenizer_without_eos(run: Run) -> Found:
-    """Packs are read with a tokenizer that has an end of document but no EOS.
+    """The run's tokenizer has an end-of-document token but no EOS.
 
-    Why: Crash at the first batch: the host fills rows up with tokenizer.eos_id, which this tokenizer does not have.
+    Why: Crash at the first batch: the host pads rows with tokenizer.eos_id, which this tokenizer does not have.
     Bad: tokenizer_type NullTokenizer with offline packing. Good: HuggingFaceTokenizer.
     Fix: Set the tokenizer that made the packs.
     Evidence: executed: NullTokenizer of megatron-core 0.19.2 has eod and no eos_id.
@@ -36,19 +36,19 @@ def tokenizer_without_eos(run: Run) -> Found:
 
 @rule("BP544", ERROR, "transformers 5.12, tokenization_utils_base.py", noticed="never")
 def tokenizer_without_vocabulary(run: Run) -> Found:
-    """The folder of the tokenizer has no file that holds a vocabulary.
+    """The tokenizer's folder has no vocabulary file.
 
-    Why: Silent: transformers makes a tokenizer of control tokens alone, and every text becomes no token.
-    Bad: a folder with tokenizer_config.json alone. Good: the same with tokenizer.json.
+    Why: Silent: transformers creates a tokenizer with control tokens only, which encodes every text to no tokens.
+    Bad: a folder with tokenizer_config.json only. Good: tokenizer_config.json and tokenizer.json.
     Fix: Copy the whole tokenizer: tokenizer.json, or vocab.json with merges.txt, or tokenizer.model.
     """
     folder = run.text_or_none("tokenizer.tokenizer_model") or ""
     names = run.require_files().names(folder) if folder else ()
     if names and not any(map(_VOCABULARY.search, names)):
-        yield wrong("tokenizer.tokenizer_model", f"{folder}, with {', '.join(names)[:200]}", "with tokenizer.json too")
+        yield wrong("tokenizer.tokenizer_model", f"{folder}, with {', '.join(names)[:200]}", "tokenizer.json in it")
 
 
-@rule("BP525", ERROR, "PSB525; bridge/training/setup.py:707", noticed="setup, after the model parallel groups are made")
+@rule("BP525", ERROR, "PSB525; bridge/training/setup.py:707", noticed="setup, after the model parallel groups exist")
 def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
     """model.vocab_size is set and smaller than the tokenizer's vocabulary, added tokens included.
 
@@ -66,7 +66,7 @@ def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
 
 @rule("BP530", ERROR, when=PACKS_OFFLINE, noticed="first step, or never")
 def token_beyond_model_vocabulary(run: Run) -> Found:
-    """A token id of the packs lies beyond the model's embedding.
+    """A token id of the packs is outside the model's embedding.
 
     Why: Silent with tensor parallelism: embedding and label's logit are zero. Crash without: CUDA device-side assert.
     Bad: model.vocab_size 100, packs with the id 120. Good: model.vocab_size 128.
@@ -75,7 +75,7 @@ def token_beyond_model_vocabulary(run: Run) -> Found:
     """
     found, size = truths(run), run.integer_or_none("model.vocab_size")
     if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
-        raise CannotJudgeError("the model's vocabulary is the tokenizer's, whose size is not known")
+        raise CannotJudgeError("the model uses the tokenizer's vocabulary size, which is unknown")
     if run.flag("model.should_pad_vocab"):
         multiple = run.integer("model.make_vocab_size_divisible_by", default=1)
         size = geometry.ceil_to_multiple(size, max(1, multiple) * run.tensor_model_parallel_size)
@@ -86,12 +86,12 @@ def token_beyond_model_vocabulary(run: Run) -> Found:
 
 @rule("BP534", WARNING, "PSB209; bridge/data/builders/gpt_sft.py:796", when=PACKS_OFFLINE)
 def packs_of_another_tokenizer(run: Run) -> Found:
-    """The packs were made with a tokenizer of another name than the run's.
+    """The packs were made with a tokenizer whose name differs from the run's tokenizer.
 
-    Why: Silent: ids mean other tokens, or EOS is another id and padding is trained; the host never compares them.
+    Why: Silent: ids mean different tokens, or EOS has another id and padding is trained; the host never compares them.
     Bad: packs made with Qwen/Qwen3-8B, tokenizer_model meta-llama/Llama-3.2-1B.
     Good: packs made with /models/Llama-3.2-1B.
-    Fix: Build the packs with the run's tokenizer, or set tokenizer_model to that of the packs.
+    Fix: Build the packs with the run's tokenizer, or set tokenizer_model to the packs' tokenizer.
     """
     made_with, run_with = _tokenizers(run)
     if _short_name(made_with) != _short_name(run_with):
@@ -100,17 +100,17 @@ def packs_of_another_tokenizer(run: Run) -> Found:
 
 @rule("BP533", WARNING, "PSB502; bridge/data/packing/gpt_sft.py:131", when=PACKS_OFFLINE)
 def loss_of_packs_differs_from_run(run: Run) -> Found:
-    """The run's preprocessing states another loss_mode, or is of another kind, than the packs were made with.
+    """The run's preprocessing kind or loss_mode differs from the packs'.
 
-    Why: Silent: the packs' mask decides; the run's preprocessing is only for the test split, whose loss is another.
+    Why: Silent: training uses the packs' mask; the run's preprocessing applies to the test split only.
     Bad: packs with loss_mode assistant, a run with loss_mode full. Good: both assistant.
-    Fix: State in the run what the packs hold, or build them again.
+    Fix: Set dataset.preprocessing to the packs' kind and loss_mode, or build the packs again.
     """
     if run.value("dataset.preprocessing") is None:
         return
     made = run.require_artifact().require_manifest().recipe.get("preprocessing")
     if not isinstance(made, Mapping) or made.get("kind", "tokenized") == "tokenized":
-        raise CannotJudgeError("the manifest does not say how rows became tokens")
+        raise CannotJudgeError("the manifest has no preprocessing: the rows were already tokenized")
     stated = (preprocessing_kind(run), run.value("dataset.preprocessing.loss_mode"))
     packed = (made["kind"], made.get("loss_mode"))
     if stated != packed:
@@ -120,10 +120,10 @@ def loss_of_packs_differs_from_run(run: Run) -> Found:
 
 @rule("BP536", WARNING, "PSB210; bridge/data/builders/gpt_sft.py:83", when=PACKS_OFFLINE)
 def chat_template_of_packs_differs_from_run(run: Run) -> Found:
-    """The run sets a chat template that the packs were not made with.
+    """The run's chat template differs from the packs'.
 
-    Why: Silent: training is on the packs' template; the exported checkpoint, and the test split, get the run's. Neither
-        the packs' name nor their fingerprint at the host knows the template.
+    Why: Silent: training uses the packs' template; the exported checkpoint and the test split use the run's. Neither
+        the host's name for the packs nor its fingerprint depends on the template.
     Bad: tokenizer.chat_template other than the one in the packs' manifest. Good: null, or the same.
     Fix: Build the packs again with this template, or remove it from the run.
     """
@@ -132,14 +132,14 @@ def chat_template_of_packs_differs_from_run(run: Run) -> Found:
         return
     made_with = run.require_artifact().require_manifest().tokenizer.get("chat_template_sha256")
     if not isinstance(made_with, str):
-        raise CannotJudgeError("the manifest does not name the chat template")
+        raise CannotJudgeError("the manifest has no hash of the chat template")
     run_with = hashlib.sha256(template.encode()).hexdigest()
     if run_with != made_with:
         yield wrong("tokenizer.chat_template", f"sha256 {run_with[:12]}", f"sha256 {made_with[:12]}, as in the packs")
 
 
 def _tokenizers(run: Run) -> tuple[str, str]:
-    """Return the tokenizer of the packs and that of the run."""
+    """Return the names of the packs' tokenizer and of the run's tokenizer."""
     made_with = run.require_artifact().require_manifest().tokenizer.get("name_or_path")
     run_with = run.text_or_none("tokenizer.tokenizer_model")
     if not isinstance(made_with, str) or not run_with:
@@ -148,7 +148,7 @@ def _tokenizers(run: Run) -> tuple[str, str]:
 
 
 def _short_name(name_or_path: str) -> str:
-    """Return a model's own name: `meta-llama/Llama-3.2-1B` and `/models/Llama-3.2-1B/` -> `llama-3.2-1b`."""
+    """Return a model's short name: `meta-llama/Llama-3.2-1B` and `/models/Llama-3.2-1B/` -> `llama-3.2-1b`."""
     parts = PurePath(name_or_path).parts
     cached = next((match[1] for match in map(_CACHE_FOLDER.fullmatch, parts) if match), None)
     return (cached or (parts[-1] if parts else "")).lower()
@@ -162,5 +162,5 @@ def _tokenizer_vocab_size(run: Run) -> int:
     made_with, run_with = _tokenizers(run)
     size = manifest.tokenizer.get("vocab_size")
     if _short_name(made_with) != _short_name(run_with) or type(size) is not int:
-        raise CannotJudgeError("the size of the run's tokenizer is not known")
+        raise CannotJudgeError("the vocabulary size of the run's tokenizer is unknown")
     return size

@@ -16,20 +16,20 @@ from bridgepack.rules.run.kernels.kernel_facts import (
 from bridgepack.rules.run.reading import splits_context, switches_on, truths
 
 _BACKEND = "model.attention_backend"
-#: Distributions that hold FlashAttention 3.
+#: Distributions of FlashAttention 3.
 _FLASH_ATTENTION_3 = frozenset({"flash-attn-3", "flash-attn-hopper", "flash-attn-interface"})
 
 
 @rule("BP701", ERROR, when=(IS_PACKED, uses_engine_attention), noticed="first step")
 def no_backend_for_packed_attention(run: Run) -> Found:
-    """The chosen attention backend cannot compute attention over packed rows.
+    """The attention backend does not support packed rows.
 
-    Why: Crash at the first step: `local` refuses packed rows; `unfused` knows neither padding between sequences nor
+    Why: Crash at the first step: `local` refuses packed rows; `unfused` supports neither padding between sequences nor
         context parallelism, and before TransformerEngine 2.12 no packed rows at all.
     Bad: enable_offline_packing true, attention_backend local. Good: attention_backend auto or fused.
-    Fix: Set model.attention_backend to AttnBackend.auto, or leave it out.
+    Fix: Set model.attention_backend to AttnBackend.auto, or do not set it.
     Evidence: read in megatron-core 0.19.2 and TransformerEngine 2.10 to 2.18; rows without padding at context
-        parallelism 1 work with `unfused` since 2.12, unlike the catalogue says.
+        parallelism 1 work with `unfused` since 2.12.
     Source: PSB701; bridge/models/gpt_provider.py:277; core/transformer/dot_product_attention.py:153;
         TE/dot_product_attention/utils.py:990,1076
     """
@@ -39,13 +39,13 @@ def no_backend_for_packed_attention(run: Run) -> Found:
         return
     is_old = run.versions[ENGINE] < Version("2.12")
     if backend == "local" or is_old or splits_context(run) or pads_between_sequences(run):
-        allowed = "auto, fused, or flash where no sequence is padded, with packed rows"
+        allowed = "auto or fused, or flash if no sequence is padded"
         yield wrong(_BACKEND, str(backend), allowed, to=None)
 
 
 @rule("BP702", WARNING, when=(IS_PACKED, uses_engine_attention), evidence="read in TransformerEngine 2.14 to 2.18")
 def flash_attention_over_padded_sequences(run: Run) -> Found:
-    """Only FlashAttention may be used while sequences are padded, and FlashAttention 2 and 4 refuse padding.
+    """The attention backend is flash with padded sequences, which FlashAttention 2 and 4 refuse.
 
     Why: Crash at the first step, "No dot product attention backend is available", unless FlashAttention 3 is installed
         and TransformerEngine is 2.16 or newer. `flash` is the default of hybrid and Gemma providers.
@@ -61,7 +61,7 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
     if not (takes_third and _FLASH_ATTENTION_3 & set(installed)):
         found = f"flash, with padded sequences and {'no' if installed else 'an unknown state of'} FlashAttention 3"
         allowed = "auto or fused with padded sequences; flash with FlashAttention 3 and TransformerEngine 2.16 or newer"
-        yield wrong(_BACKEND, found, allowed, to=None, because="the fused kernel takes padded sequences")
+        yield wrong(_BACKEND, found, allowed, to=None, because="the fused kernel supports padded sequences")
 
 
 @rule("BP717", ERROR, "PSB717, PSB907; core/ssm/gated_delta_net/gdn.py:97", when=IS_PACKED, noticed="first step")
@@ -80,12 +80,12 @@ def deterministic_gated_delta_net(run: Run) -> Found:
 
 @rule("BP718", WARNING, "PSB718; bridge/training/gpt_step.py:120-124,200", evidence="read in megatron-bridge 0.6.2")
 def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
-    """The dataset is asked for attention masks, and packed rows never use one.
+    """The dataset returns attention masks, but attention over packed rows ignores them.
 
-    Why: Silent: attention over packed rows follows cu_seqlens alone, so the mask has no effect. Of the host's own
-        datasets it says no more than cu_seqlens; one of your own may mean something else.
-    Bad: packing on, skip_getting_attention_mask_from_dataset false. Good: true, or left out.
-    Fix: Set dataset.skip_getting_attention_mask_from_dataset to true, or train unpacked where a mask is needed.
+    Why: Silent: attention over packed rows uses cu_seqlens only, so the mask has no effect. The masks of the host's own
+        datasets equal cu_seqlens; a mask of your own dataset may differ.
+    Bad: packing on, skip_getting_attention_mask_from_dataset false. Good: true, or not set.
+    Fix: Set dataset.skip_getting_attention_mask_from_dataset to true, or train unpacked if you need the mask.
     """
     path = "dataset.skip_getting_attention_mask_from_dataset"
     if run.is_packed and run.stated(path) is False:
@@ -95,10 +95,10 @@ def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
 
 @rule("BP721", ERROR, noticed="first step", evidence="read in TransformerEngine 2.17.1 and 2.18")
 def fp8_attention_over_packed_rows(run: Run) -> Found:
-    """Attention itself runs in FP8 over packed rows that are split by context parallelism.
+    """Attention runs in FP8 over packed rows with context parallelism.
 
-    Why: Crash at the first step, "No dot product attention backend is available": no kernel does FP8 attention over
-        packed rows with context parallelism, and with MXFP8 none does at any context parallelism.
+    Why: Crash at the first step, "No dot product attention backend is available": no kernel supports FP8 attention
+        over packed rows with context parallelism; with MXFP8 none does even without it.
     Bad: fp8 hybrid, fp8_dot_product_attention true, CP 2, packing on. Good: fp8_dot_product_attention false.
     Fix: Set fp8_dot_product_attention and fp8_multi_head_attention to false; matrix products stay in FP8.
     Source: PSB721, PSB702; TE/dot_product_attention/utils.py, context parallelism filter
@@ -115,11 +115,11 @@ def fp8_attention_over_packed_rows(run: Run) -> Found:
 
 @rule("BP723", ADVICE, when=PACKS_OFFLINE, versions={ENGINE: "<2.18"})
 def padding_looked_for_on_every_layer(run: Run) -> Found:
-    """Every attention layer compares the boundary tensors on the GPU to see whether sequences are padded.
+    """Every attention layer compares the boundary tensors on the GPU to detect padded sequences.
 
     Why: Slow: each comparison waits for the GPU, once per layer and micro batch.
     Bad: pad_seq_to_mult 4, TransformerEngine 2.17. Good: pad_seq_to_mult 1, or TransformerEngine 2.18.
-    Fix: Nothing is wrong; TransformerEngine 2.18 decides without waiting.
+    Fix: None needed; TransformerEngine 2.18 decides without waiting.
     Evidence: read in the source; TransformerEngine #3487.
     Source: PSB723; TE/dot_product_attention/dot_product_attention.py:1562-1572
     """
@@ -130,13 +130,13 @@ def padding_looked_for_on_every_layer(run: Run) -> Found:
 
 @rule("BP729", ADVICE, "PSB701; core/models/common/language_module/language_module.py:123-145")
 def attention_backend_is_plain_text(run: Run) -> Found:
-    """The attention backend is a text, which the host compares with members of an enum and so ignores.
+    """The attention backend is a string, which the host ignores because it compares it with enum members.
 
-    Why: Silent: the backend that was asked for is not forced; TransformerEngine chooses as if nothing were set.
-    Bad: model.attention_backend "flash" as text. Good: model.attention_backend AttnBackend.flash, or nothing.
-    Fix: Set the member in Python, AttnBackend.flash, or leave the setting out.
-    Evidence: read in megatron-core 0.19.2 and megatron-bridge 0.6.2, which turns texts of other fields into values but
-        not this one; shipped recipes of Ministral 3 do it.
+    Why: Silent: the chosen backend is not forced; TransformerEngine chooses as if nothing were set.
+    Bad: model.attention_backend "flash" as a string. Good: model.attention_backend AttnBackend.flash, or nothing.
+    Fix: Set the enum member in Python, AttnBackend.flash, or do not set it.
+    Evidence: read in megatron-core 0.19.2 and megatron-bridge 0.6.2, which converts strings of other fields but not of
+        this one; shipped recipes of Ministral 3 set a string.
     """
     backend = attention_backend(run) if run.is_stated(_BACKEND) else None
     if backend not in (None, "auto") and not backend_takes_effect(run):
@@ -148,13 +148,13 @@ _FUSION = "model.apply_rope_fusion"
 
 @rule("BP910", ERROR, "PSB910; core/transformer/transformer_config.py:2193,2966", noticed=VALIDATE)
 def latent_attention_setting_refused(run: Run) -> Found:
-    """Multi-latent attention is combined with a setting that it refuses.
+    """Multi-latent attention is on with fused rotary embeddings but without YaRN.
 
-    Why: Crash in validate(): fused rotary embeddings want YaRN.
+    Why: Crash in validate(): fused rotary embeddings need YaRN.
     Bad: multi_latent_attention true, rope_type rope, apply_rope_fusion true.
     Good: multi_latent_attention true, rope_type yarn, or apply_rope_fusion false.
-    Fix: Set model.apply_rope_fusion to false. Evidence: read in megatron-core 0.19.2, which fills up narrower values
-        for packed rows by itself.
+    Fix: Set model.apply_rope_fusion to false. Evidence: read in megatron-core 0.19.2, which pads narrower values
+        for packed rows itself.
     """
     if not run.of_model("multi_latent_attention"):
         return
@@ -166,7 +166,7 @@ def latent_attention_setting_refused(run: Run) -> Found:
 
 @rule("BP911", ERROR, "PSB911; core/transformer/transformer_config.py:2837-2838", noticed=VALIDATE)
 def sparse_attention_with_fused_rotary(run: Run) -> Found:
-    """A model with DeepSeek sparse attention has fused rotary embeddings.
+    """A model with DeepSeek sparse attention uses fused rotary embeddings.
 
     Why: Crash in validate(): "RoPE fusion is not supported for DSAttention".
     Bad: experimental_attention_variant dsa, apply_rope_fusion true. Good: apply_rope_fusion false.
@@ -179,10 +179,10 @@ def sparse_attention_with_fused_rotary(run: Run) -> Found:
 
 @rule("BP912", WARNING, noticed="a warning, or first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
 def fused_rotary_with_several_axes(run: Run) -> Found:
-    """Rotary embeddings over several axes (mRoPE) are asked for fused, which no kernel does.
+    """Rotary embeddings over several axes (mRoPE) are set to fused, which no kernel supports.
 
-    Why: Silent: the fused kernel for packed rows restarts one table of positions at every sequence, while these models
-        have positions of their own for every token; some providers switch the setting off, others assert.
+    Why: Silent: the fused kernel for packed rows restarts one position table at every sequence, but these models set
+        several positions for every token. Some providers turn the setting off, others fail an assertion.
     Bad: Qwen3-VL, position_embedding_type mrope, apply_rope_fusion true. Good: apply_rope_fusion false.
     Fix: Set model.apply_rope_fusion to false.
     Source: PSB912; core/models/common/embeddings/rope_utils.py:292-330;
@@ -190,16 +190,16 @@ def fused_rotary_with_several_axes(run: Run) -> Found:
     """
     has_axes = run.stated("model.position_embedding_type") == "mrope" or bool(run.stated("model.mrope_section"))
     if run.stated(_FUSION) and has_axes:
-        yield wrong(_FUSION, "true with mrope", "false", to=False, because="fused kernels know one axis of positions")
+        yield wrong(_FUSION, "true with mrope", "false", to=False, because="fused kernels have one axis of positions")
 
 
 @rule("BP913", ADVICE, "PSB913; TE/dot_product_attention/utils.py:977-1078", when=IS_PACKED, noticed="first step")
 def windowed_or_offset_attention_packed(run: Run) -> Found:
-    """Packed rows meet a sliding window or a learned softmax offset, which not every backend has for them.
+    """The model has a sliding window or a learned softmax offset, which not every backend supports with packed rows.
 
-    Why: Crash at the first step where none is left: "No dot product attention backend is available".
-    Bad: gpt-oss (softmax_type learnable, window_size 127) packed, never tried on that GPU. Good: one step there first.
-    Fix: Train one step on one GPU with the same image before the whole run; cuDNN 9.18 or newer for offsets.
+    Why: Crash at the first step if no backend supports it: "No dot product attention backend is available".
+    Bad: gpt-oss (softmax_type learnable, window_size 127) packed, not tried on that GPU. Good: one step there first.
+    Fix: Train one step on one GPU with the same image before the run; softmax offsets need cuDNN 9.18 or newer.
     Evidence: read in TransformerEngine 2.17.1; depends on the GPU and on cuDNN.
     """
     window, softmax = run.of_model("window_size"), run.of_model("softmax_type")
@@ -211,9 +211,9 @@ def windowed_or_offset_attention_packed(run: Run) -> Found:
 
 @rule("BP914", ADVICE, "PSB914; bridge/data/packing/gpt_sft.py:151-331", when=IS_PACKED, evidence="read in 0.6.2")
 def learned_positions_packed(run: Run) -> Found:
-    """Packed rows meet learned absolute positions, which are right only where positions restart at every sequence.
+    """The model has learned absolute positions, which must restart at every sequence of a packed row.
 
-    Why: Silent in a dataset of one's own whose position_ids run through the row; the host's own restart at 0.
+    Why: Silent if your own dataset's position_ids do not restart; those of the host's datasets restart at 0.
     Bad: position_embedding_type learned_absolute, packing on, position_ids 0 to 15.
     Good: position_ids 0 to 8, then 0 to 6; or position_embedding_type rope.
     Fix: Restart position_ids at every sequence, as the host's dataset does.
@@ -223,13 +223,13 @@ def learned_positions_packed(run: Run) -> Found:
         yield wrong(path, f"{kind}, packed", "position_ids that restart at every sequence")
 
 
-#: Ends of the names of model classes that do not go through GPTModelProvider.provide(), which turns fusion off.
+#: Suffixes of model classes that do not call GPTModelProvider.provide(), which turns fusion off.
 _OWN_CONSTRUCTION = ("VLModelProvider", "OmniModelProvider", "OmniModalityProvider", "AudioModelProvider")
 
 
 @rule("BP710", ERROR, "PSB710; core/transformer/attention.py:1361-1384", evidence="read in megatron-core 0.19.2")
 def single_fused_rotary_embedding(run: Run) -> Found:
-    """Rotary embeddings of queries and keys are fused into one kernel, which cannot take packed rows.
+    """Rotary embeddings of queries and keys are fused into one kernel, which does not support packed rows.
 
     Why: Crash at the first step: "fused_single_qkv_rope requested but not available/supported for the config."
     Bad: fused_single_qkv_rope true, packing on. Good: fused_single_qkv_rope false, apply_rope_fusion true.
@@ -237,16 +237,16 @@ def single_fused_rotary_embedding(run: Run) -> Found:
     """
     path = "model.fused_single_qkv_rope"
     if run.is_packed and run.stated(path) is True and not run.stated("model.multi_latent_attention"):
-        why = "the kernel has no packed form"
+        why = "the kernel does not support packed rows"
         yield wrong(path, "true with packed rows", "false with packed rows", to=False, because=why)
 
 
 @rule("BP711", WARNING, when=IS_PACKED, evidence="read in megatron-core 0.19.2; which classes are affected is inferred")
 def fused_rotary_embedding_loses_yarn_scale(run: Run) -> Found:
-    """The fused rotary embedding of packed rows leaves out the scale that YaRN multiplies attention with.
+    """The fused rotary embedding of packed rows omits YaRN's attention scale.
 
-    Why: Silent: queries and keys are too small by that factor, packed rows only. GPTModelProvider turns fusion off by
-        itself; model classes that build their language model on their own do not.
+    Why: Silent: queries and keys are too small by that factor, in packed rows only. GPTModelProvider turns fusion off
+        itself; model classes that build their own language model do not.
     Bad: a vision-language provider, position_embedding_type yarn, factor 32, apply_rope_fusion true. Good: no fusion.
     Fix: Set model.apply_rope_fusion to false.
     Source: PSB711; core/models/common/embeddings/rope_utils.py:318-327; bridge/utils/fusions.py:84-92
@@ -255,12 +255,12 @@ def fused_rotary_embedding_loses_yarn_scale(run: Run) -> Found:
         return
     kind, scale = run.class_name("model") or "", yarn_scale(run)
     if scale != 1.0 and kind.endswith(_OWN_CONSTRUCTION):
-        found, why = f"true in {kind}, where YaRN scales by {scale:.3f}", "only the kernel not fused applies the scale"
+        found, why = f"true in {kind}, where YaRN scales by {scale:.3f}", "only the unfused kernel applies the scale"
         yield wrong(_FUSION, found, "false with YaRN over packed rows", to=False, because=why)
 
 
 def yarn_scale(run: Run) -> float:
-    """Return the factor that YaRN multiplies queries and keys with; 1.0 where it does not scale.
+    """Return YaRN's scale of queries and keys; 1.0 without scaling.
 
     Source: megatron/core/models/common/embeddings/yarn_rotary_pos_embedding.py:252-272.
     """
@@ -278,19 +278,19 @@ def rotary_embedding_sequence_by_sequence(run: Run) -> Found:
 
     Why: Slow: without fusion every layer copies the boundaries from the GPU and starts kernels for each sequence.
     Bad: apply_rope_fusion false, 40 short sequences in a pack. Good: apply_rope_fusion true.
-    Fix: Set model.apply_rope_fusion to true where the model has plain rotary embeddings.
+    Fix: Set model.apply_rope_fusion to true if the model has plain rotary embeddings.
     Evidence: read in megatron-core 0.19.2; SkyRL #274.
     """
     if run.stated(_FUSION) is False and run.stated("model.position_embedding_type") == "rope":
-        yield wrong(_FUSION, "false with packed rows", "true, which takes all sequences at once")
+        yield wrong(_FUSION, "false with packed rows", "true, which computes all sequences at once")
 
 
 @rule("BP713", ADVICE, "PSB713; core/models/common/embeddings/rope_utils.py:225-246", when=PACKS_OFFLINE)
 def positions_run_on_through_the_pack(run: Run) -> Found:
-    """The longest sequence is as long as a pack, and then rotary positions do not restart in any sequence.
+    """The longest sequence is as long as a pack, so rotary positions do not restart at any sequence.
 
     Why: Silent: with pad_cu_seqlens and without fusion, positions count from the start of the pack. Plain rotary
-        embeddings are relative, so nothing changes; anything that depends on the position itself does.
+        embeddings are relative, so nothing changes; anything that depends on absolute positions does.
     Bad: pad_cu_seqlens true, apply_rope_fusion false, a sequence of 4096 in packs of 4096.
     Good: apply_rope_fusion true.
     Fix: Set model.apply_rope_fusion to true, or max_single_sequence_length below packed_sequence_size.

@@ -1,4 +1,4 @@
-"""Rules on what attention kernels do at the boundaries of sequences: padding, tails, very short and very many."""
+"""Rules on attention kernels at sequence boundaries: padding, tails, very short and very many sequences."""
 
 from packaging.version import Version
 
@@ -10,9 +10,9 @@ from bridgepack.rules.run.kernels.kernel_facts import uses_engine_attention
 from bridgepack.rules.run.reading import has_own_dataset, splits_context, truths
 
 _CORE_WITH_PARTITION = Version("0.18.0")
-#: Boundaries that fit into the 48 KiB of shared memory a kernel gets unasked, 4 bytes each.
+#: Maximum boundaries in the default 48 KiB of shared memory of a kernel, 4 bytes each.
 MAX_BOUNDARIES = 48 * 1024 // 4
-#: Share of a pack that may be tail before it is worth a word.
+#: Share of a pack, 0-1, that may be tail before it is reported.
 _MUCH_TAIL_FRACTION = 0.1
 
 
@@ -20,13 +20,13 @@ _MUCH_TAIL_FRACTION = 0.1
 def padding_at_the_end_unseen(run: Run) -> Found:
     """In some rows only the last boundary differs between cu_seqlens and cu_seqlens_padded.
 
-    Why: Silent: this TransformerEngine compares all boundaries but the last, takes such a row for unpadded and, with
-        the ring exchange, splits its last sequence wrongly: outputs and gradients vary from run to run.
-    Bad: CP 2, TransformerEngine 2.17, a full row whose last sequence alone is padded.
+    Why: Silent: this TransformerEngine compares all boundaries except the last, so such a row counts as unpadded. The
+        ring exchange then splits its last sequence wrongly: outputs and gradients vary from run to run.
+    Bad: CP 2, TransformerEngine 2.17, a full row in which only the last sequence is padded.
     Good: TransformerEngine 2.18; or cp_comm_type a2a; or pad_cu_seqlens true, which moves the difference inside.
     Fix: Install TransformerEngine 2.18 or newer, or set offline_packing_specs.pad_cu_seqlens to true with its metadata.
-    Evidence: TransformerEngine #3331, fixed by #2898; read in the source. A row escapes where another one of its batch
-        has more sequences. Source: PSB703; TE/dot_product_attention/dot_product_attention.py:1562-1572
+    Evidence: TransformerEngine #3331, fixed by #2898; read in the source. A row is safe if another row of
+        its batch has more sequences. Source: PSB703; TE/dot_product_attention/dot_product_attention.py:1562-1572
     """
     is_split_by_ring = run.pad_seq_to_mult != 1 and "p2p" in run.cp_comm_types and uses_engine_attention(run)
     if not is_split_by_ring or run.flag(f"{SPECS}.pad_cu_seqlens"):
@@ -39,11 +39,11 @@ def padding_at_the_end_unseen(run: Run) -> Found:
 
 @rule("BP714", ADVICE, "PSB714; bridge/data/packing/gpt_sft.py:302-306", when=(IS_PACKED, has_own_dataset))
 def own_dataset_computes_longest_sequence(run: Run) -> Found:
-    """A dataset class of your own packs rows, and its max_seqlen must cover the padding at the end too.
+    """Your own dataset class packs rows: its max_seqlen must also cover the padding at a row's end.
 
-    Why: Silent: a max_seqlen below the tail gives NaN where the kernel reads beyond what it sized.
+    Why: Silent: a max_seqlen smaller than the tail gives NaN where the kernel reads out of bounds.
     Bad: max_seqlen is the longest real sequence while the row's tail is longer. Good: the longer of the two.
-    Fix: Compute it as the host's collate does; packs read by GPTSFTDatasetConfig need nothing.
+    Fix: Compute it as the host's collate does; GPTSFTDatasetConfig needs no change.
     Evidence: a comment in the source of megatron-bridge 0.6.2.
     """
     yield wrong("dataset", run.dataset_kind, "a max_seqlen that covers the longest tail")
@@ -51,11 +51,11 @@ def own_dataset_computes_longest_sequence(run: Run) -> Found:
 
 @rule("BP715", ADVICE, "PSB715; bridge/data/packing/gpt_sft.py:238-242", when=PACKS_OFFLINE, evidence=EXECUTED)
 def tail_attends_as_a_sequence(run: Run) -> Found:
-    """With pad_seq_to_mult 1 the padding at the end of a row is computed as one more sequence.
+    """With pad_seq_to_mult 1 the host computes the padding at the end of a row as one more sequence.
 
     Why: Slow: attention over a tail of n tokens costs n x n; experts, routers and FLOP counts see its tokens.
     Bad: pad_seq_to_mult 1, rows filled to 80 percent. Good: rows filled to 99 percent.
-    Fix: Pack tighter: a larger packed_sequence_size, or a better packing of these lengths.
+    Fix: Fill packs better: a larger packed_sequence_size, or another packing algorithm.
     """
     if not run.pads_to_max_length or run.pad_seq_to_mult != 1:
         return
@@ -67,12 +67,12 @@ def tail_attends_as_a_sequence(run: Run) -> Found:
 
 @rule("BP716", WARNING, "PSB716", when=(PACKS_OFFLINE, splits_context), versions={ENGINE: "<2.14"})
 def very_short_sequences_with_old_kernels(run: Run) -> Found:
-    """Some sequences are so short that a context-parallel chunk of them is nothing but padding.
+    """Some sequences are so short that a context-parallel chunk of them is only padding.
 
     Why: Silent: before TransformerEngine 2.14 gradients of such a chunk can be NaN.
     Bad: CP 4, a sequence of 3 tokens padded to 8, TransformerEngine 2.12. Good: TransformerEngine 2.14 or newer.
     Fix: Upgrade TransformerEngine, or drop sequences shorter than 2 x context parallelism.
-    Noticed: never, or the check for NaN in gradients. Evidence: TransformerEngine #2186, #1930, #3332.
+    Noticed: never, or by a check for NaN in gradients. Evidence: TransformerEngine #2186, #1930, #3332.
     """
     for truth in truths(run):
         if truth.min_runtime_length <= 2 * run.context_parallel_size:
@@ -101,7 +101,7 @@ def core_cannot_split_packed_rows(run: Run) -> Found:
 def attention_kernels_older_than_the_host(run: Run) -> Found:
     """Packed rows are split by context parallelism with a TransformerEngine older than the host was tested with.
 
-    Why: Crash or silent: the host asks for no version of it, so pip may leave one without fixes that such rows need.
+    Why: Crash or silent: the host does not pin its version, so pip may keep one without fixes that such rows need.
     Bad: megatron-bridge 0.6.2, transformer-engine 2.12.0, CP 2, packing on. Good: transformer-engine 2.17.1.
     Fix: Use the container of the release, or install transformer-engine 2.17.1. Noticed: first step, or never.
     Evidence: metadata of the 0.6.2 package; Bridge #5349. Source: PSB720; megatron-bridge 0.6.2 METADATA
@@ -111,9 +111,9 @@ def attention_kernels_older_than_the_host(run: Run) -> Found:
 
 @rule("BP722", WARNING, when=(PACKS_OFFLINE, splits_context), noticed="some step")
 def too_many_boundaries_for_a_kernel(run: Run) -> Found:
-    """A row has more sequences than fit into the shared memory of the kernel that splits rows over ranks.
+    """A row has more boundaries than fit into the shared memory of the kernel that splits rows over ranks.
 
-    Why: Crash at the step that meets such a row, with a CUDA error: boundaries are copied to 48 KiB.
+    Why: Crash at the step that reads such a row, with a CUDA error: boundaries are copied into 48 KiB.
     Bad: context_parallel_size 2, 13,000 sequences in one row. Good: fewer than 12,286 sequences per row.
     Fix: Use a smaller packed_sequence_size, or drop the shortest sequences.
     Evidence: inferred from the source of TransformerEngine 2.17.

@@ -12,9 +12,9 @@ _DYNAMIC = ("model.dynamic_context_parallel", "model.sequence_packing_scheduler"
 
 @rule("BP951", ERROR, "PSC301; core/pipeline_parallel/schedules.py:768, bridge/training/gpt_step.py:336")
 def hybrid_context_parallel(run: Run) -> Found:
-    """hybrid_context_parallel is on, and no dataset of the host feeds its schedule.
+    """hybrid_context_parallel is on, but no dataset of the host supports its schedule.
 
-    Why: Crash at the first step: the loaders give no sub-samples. With pipeline parallelism the switch does nothing.
+    Why: Crash at the first step: the loaders give no sub-samples. With pipeline parallelism it does nothing.
     Bad: model.hybrid_context_parallel true. Good: model.hybrid_context_parallel false.
     Fix: Set model.hybrid_context_parallel to false. Noticed: first step.
     """
@@ -23,12 +23,12 @@ def hybrid_context_parallel(run: Run) -> Found:
         yield wrong(where, "true", "false", to=False, because="the host has no data for this schedule")
 
 
-@rule("BP952", ERROR, versions={CORE: "<0.20"}, evidence="read in core 0.19; they are on Megatron-LM's dev branch")
+@rule("BP952", ERROR, versions={CORE: "<0.20"}, evidence="read in core 0.19; it is on Megatron-LM's dev branch")
 def dynamic_context_parallel(run: Run) -> Found:
-    """A setting of dynamic context parallelism is set, which this megatron-core does not have.
+    """Dynamic context parallelism is set, which this version of megatron-core does not have.
 
-    Why: Crash at construction: unexpected keyword argument. Set as an attribute it is silently without effect.
-    Bad: dynamic_context_parallel true with megatron-core 0.19. Good: neither that nor sequence_packing_scheduler.
+    Why: Crash at construction: unexpected keyword argument. If set as an attribute, it has no effect.
+    Bad: dynamic_context_parallel true with megatron-core 0.19. Good: no dynamic_context_parallel.
     Fix: Remove the setting. Noticed: construction of the config. Source: PSC302; core/model_parallel_config.py:100
     """
     run.value("model")
@@ -39,7 +39,7 @@ def dynamic_context_parallel(run: Run) -> Found:
 
 @rule("BP954", ERROR, "PSC304; bridge/training/initialize.py:412", noticed="setup")
 def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
-    """Hierarchical context parallelism is set together with decentralized process groups.
+    """Hierarchical context parallelism is on with decentralized process groups.
 
     Why: Crash at setup: NotImplementedError.
     Bad: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg true. Good: use_decentralized_pg false.
@@ -52,13 +52,13 @@ def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
 
 @rule("BP953", WARNING, "PSC303; bridge/training/config.py:164, training/state.py:143")
 def evaluation_context_parallel_without_groups(run: Run) -> Found:
-    """Evaluation has a context parallelism of its own, and process groups that cannot be exchanged for it.
+    """eval_context_parallel_size differs from training's, without decentralized process groups.
 
-    Why: Silent: the host builds no groups for evaluation by itself. It counts batches for eval_context_parallel_size
-        and evaluates with the context parallelism of training.
+    Why: Silent: the host does not create groups for evaluation. It counts batches for eval_context_parallel_size, but
+        evaluates with the context parallelism of training.
     Bad: context_parallel_size 2, eval_context_parallel_size 4, no decentralized groups. Good: eval size null.
-    Fix: Remove eval_context_parallel_size, or set use_decentralized_pg and give the evaluation its own groups, as the
-        host's example on decentralized groups does.
+    Fix: Remove eval_context_parallel_size, or set use_decentralized_pg and create the groups of evaluation as in the
+        host's example on decentralized groups.
     """
     context = run.eval_context_parallel_size
     if context is None or context == run.context_parallel_size or not run.evaluates:
@@ -69,9 +69,9 @@ def evaluation_context_parallel_without_groups(run: Run) -> Found:
 
 @rule("BP955", ERROR, "PSC304; core/extensions/transformer_engine.py", versions={ENGINE: "<1.12"}, noticed="setup")
 def engine_lacks_hierarchical_context_parallel(run: Run) -> Found:
-    """Hierarchical context parallelism is set, and TransformerEngine is older than 1.12.
+    """Hierarchical context parallelism is on, but TransformerEngine is older than 1.12.
 
-    Why: Crash at setup: the attention of older versions takes one group of context-parallel ranks only.
+    Why: Crash at setup: the attention of older versions supports one group of context-parallel ranks only.
     Bad: hierarchical_context_parallel_sizes [2, 2], TransformerEngine 1.11. Good: no hierarchical sizes.
     Fix: Use a newer TransformerEngine, or cp_comm_type p2p or a2a without hierarchical sizes.
     Evidence: read in megatron-core.
@@ -83,26 +83,26 @@ def engine_lacks_hierarchical_context_parallel(run: Run) -> Found:
 
 @rule("BP956", WARNING, "PSC301; core/model_parallel_config.py:111")
 def max_seqlen_per_rank_without_effect(run: Run) -> Found:
-    """max_seqlen_per_dp_cp_rank is set, which only the schedule of hybrid context parallelism reads.
+    """max_seqlen_per_dp_cp_rank is set, but only the schedule of hybrid context parallelism reads it.
 
-    Why: Silent: no rank is given shorter sequences; memory is what packed_sequence_size makes it.
+    Why: Silent: no rank gets shorter sequences; packed_sequence_size decides the memory.
     Bad: model.max_seqlen_per_dp_cp_rank 4096. Good: model.max_seqlen_per_dp_cp_rank null.
-    Fix: Remove it; lower packed_sequence_size or raise context_parallel_size for less memory per rank.
+    Fix: Remove it; to save memory, lower packed_sequence_size or raise context_parallel_size.
     """
     where = "model.max_seqlen_per_dp_cp_rank"
     value = run.integer_or_none(where)
     if value is not None:
-        yield wrong(where, str(value), "null", to=None, because="nothing that the host runs reads it")
+        yield wrong(where, str(value), "null", to=None, because="the host does not read it")
 
 
 @rule("BP957", WARNING, "PSB101, PSB014; Megatron-LM #1764", when=PACKS_OFFLINE)
 def rank_without_trained_token(run: Run) -> Found:
-    """A row has fewer trained tokens than there are context-parallel ranks, so some rank has none.
+    """A row has fewer trained tokens than there are context-parallel ranks, so a rank has none.
 
-    Why: Silent: that rank only helps others for this row; without calculate_per_token_loss its loss is 0 / 0, NaN. More
-        trained tokens than ranks do not prove that every rank has one: only certain cases are reported.
+    Why: Silent: that rank trains nothing in this row; without calculate_per_token_loss its loss is 0 / 0, NaN. A row
+        with more trained tokens may still leave a rank without one; the rule reports only certain cases.
     Bad: context_parallel_size 4, a row with 3 trained tokens. Good: a row with 400 trained tokens.
-    Fix: Look at the row: long prompts with tiny answers, or a mask that trains too little. Keep
+    Fix: Inspect the row for long prompts with tiny answers, or a mask that trains too little. Keep
         calculate_per_token_loss on. Noticed: never with per-token loss; NaN in the loss without.
     Evidence: Megatron-LM #1764; read in the source.
     """

@@ -1,4 +1,4 @@
-"""Rules on how context-parallel ranks exchange keys and values, and what megatron-core refuses beside that."""
+"""Rules on how context-parallel ranks exchange keys and values, and on settings that exclude it."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ from bridgepack.rules.run.reading import splits_context
 
 _KIND = "model.cp_comm_type"
 _SIZES = "model.hierarchical_context_parallel_sizes"
-#: Windows that let a token see everything before it.
+#: Windows that let a token attend to everything before it.
 _OPEN_WINDOWS = ([-1, 0], [-1, -1])
 _CUDNN_WITH_SINKS = Version("9.18")
 
@@ -30,17 +30,17 @@ def _has_softmax_offset(run: Run) -> bool:
 
 
 def _back_to_ring(run: Run) -> Any:
-    """Return the change to the ring exchange; none where the model may have what the ring cannot do."""
+    """Return the change to the ring exchange; empty if the model may have features that the ring does not support."""
     try:
         is_taken = not (_has_sliding_window(run) or _has_softmax_offset(run))
     except CannotJudgeError:
         is_taken = False
-    return change(_KIND, "p2p", "the ring exchange takes packed rows") if is_taken else ()
+    return change(_KIND, "p2p", "the ring exchange supports packed rows") if is_taken else ()
 
 
 @rule("BP704", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.18"})
 def all_gather_exchange_of_packed_rows(run: Run) -> Found:
-    """Context-parallel ranks gather keys and values of packed rows, which this TransformerEngine cannot.
+    """cp_comm_type is all_gather with packed rows, which this version of TransformerEngine does not support.
 
     Why: Crash at the first step: "No support for cp_comm_type='all_gather' and qkv_format='thd'", or no backend.
     Bad: cp_comm_type all_gather, CP 2, packing on, TransformerEngine 2.17.
@@ -55,23 +55,23 @@ def all_gather_exchange_of_packed_rows(run: Run) -> Found:
 
 @rule("BP705", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.19"})
 def hierarchical_exchange_of_packed_rows(run: Run) -> Found:
-    """Context parallelism is hierarchical, a2a+p2p, over packed rows.
+    """Context parallelism is hierarchical (a2a+p2p) with packed rows.
 
     Why: Crash at the first step: "thd format is not supported with hierarchical CP implementation yet!"
     Bad: cp_comm_type a2a+p2p, hierarchical_context_parallel_sizes [2, 2], packing on.
     Good: cp_comm_type p2p; or TransformerEngine 2.19.
-    Fix: Set model.cp_comm_type to p2p, or to a2a where the heads divide, and remove the hierarchical sizes.
+    Fix: Set model.cp_comm_type to p2p, or to a2a if the heads divide, and remove the hierarchical sizes.
     Noticed: first step. Evidence: read in TransformerEngine 2.17.1 and 2.18; its pull request 3290 removes it for 2.19.
     Source: PSB705; TE/dot_product_attention/context_parallel.py:4730-4732
     """
     if any("a2a+p2p" in kind for kind in run.cp_comm_types):
-        ring, sizes = _back_to_ring(run), change(_SIZES, None, "only a2a+p2p takes sizes")
+        ring, sizes = _back_to_ring(run), change(_SIZES, None, "only a2a+p2p uses sizes")
         yield wrong(_KIND, "a2a+p2p with packed rows", "p2p or a2a", changes=ring and ring + sizes)
 
 
 @rule("BP706", ERROR, when=splits_context, noticed="first step", evidence="read in TransformerEngine 2.17.1")
 def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
-    """All-to-all context parallelism gives each rank whole heads, and the heads do not divide.
+    """All-to-all context parallelism gives each rank whole heads, but the heads do not divide by its size.
 
     Why: Crash at the first step: "cp_comm_type='a2a' requires num_heads % cp_size == 0 for Q, K, V."
     Bad: 32 heads, 8 query groups, TP 4, CP 4: 2 groups for 4 ranks. Good: CP 2, or cp_comm_type p2p.
@@ -87,39 +87,39 @@ def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
     per_rank = (heads // tensor, max(groups // tensor, 1))
     if any(count % size for count in per_rank):
         found = f"a2a with {per_rank[0]} heads and {per_rank[1]} key-value heads per tensor-parallel rank"
-        allowed = f"a2a where both are multiples of context parallelism {size}, else p2p"
+        allowed = f"multiples of context parallelism {size} for a2a, or p2p"
         yield wrong(_KIND, found, allowed, changes=_back_to_ring(run) if run.cp_comm_types == ("a2a",) else ())
 
 
 @rule("BP707", ERROR, "PSB707; bridge/training/config.py:1541-1561", evidence="read in megatron-bridge 0.6.2")
 def hierarchical_sizes_do_not_fit(run: Run) -> Found:
-    """Sizes of hierarchical context parallelism are missing or do not multiply to its size.
+    """hierarchical_context_parallel_sizes is missing, or its product is not context_parallel_size.
 
     Why: Crash in validate(). Without sizes each rank would attend only to its own chunk.
     Bad: cp_comm_type a2a+p2p without sizes; or sizes [4, 2] at CP 4. Good: sizes [2, 2] at CP 4.
-    Fix: Give sizes whose product is model.context_parallel_size, or remove them and use p2p. Noticed: validate().
+    Fix: Set sizes whose product is model.context_parallel_size, or remove them and use p2p. Noticed: validate().
     """
     sizes, kinds = run.stated(_SIZES), run.cp_comm_types if run.is_stated(_KIND) else ()
     is_used = any("a2a+p2p" in kind for kind in kinds)
     if sizes is None:
         if is_used:
-            yield wrong(_SIZES, "nothing, with a2a+p2p", "sizes of the two levels")
+            yield wrong(_SIZES, "not set, with a2a+p2p", "sizes of the two levels")
         return
     given = [size for size in run.items(_SIZES) if type(size) is int]
     if math.prod(given) != run.context_parallel_size:
-        allowed = f"a product of context parallelism {run.context_parallel_size}"
+        allowed = f"a product of {run.context_parallel_size}, model.context_parallel_size"
         mended = () if is_used else change(_SIZES, None, "nothing uses them")
         yield wrong(_SIZES, f"{given}, product {math.prod(given)}", allowed, changes=mended)
 
 
 @rule("BP708", ERROR, when=(splits_context, _has_sliding_window, uses_engine_attention), noticed="first step")
 def sliding_window_over_the_ring(run: Run) -> Found:
-    """A model with sliding-window attention uses the ring exchange of context parallelism.
+    """A model with sliding-window attention uses context parallelism with the ring exchange (p2p).
 
     Why: Crash at the first step: "Context parallelism does not support sliding window attention with
         cp_comm_type='p2p'!"
     Bad: window_size [127, 0], CP 2, cp_comm_type not set, which is p2p. Good: cp_comm_type a2a.
-    Fix: Set model.cp_comm_type to a2a where heads and query groups divide by context parallelism, else use none.
+    Fix: Set model.cp_comm_type to a2a if heads and query groups divide by CP, else context_parallel_size to 1.
     Evidence: read in TransformerEngine 2.17.1. Source: PSB708; TE/dot_product_attention/context_parallel.py:4763-4769
     """
     if set(run.cp_comm_types) <= {"p2p", "a2a+p2p"}:
@@ -129,7 +129,7 @@ def sliding_window_over_the_ring(run: Run) -> Found:
 
 @rule("BP709", ERROR, when=(splits_context, _has_softmax_offset, uses_engine_attention), noticed="first step")
 def softmax_offset_over_the_ring(run: Run) -> Found:
-    """A model with attention sinks uses context parallelism in a way that no kernel has.
+    """A model with attention sinks uses context parallelism in a way that no kernel supports.
 
     Why: Crash at the first step: sinks need cp_comm_type a2a, and over packed rows cuDNN 9.18 or newer.
     Bad: softmax_type learnable (GPT-OSS), CP 2, cp_comm_type not set. Good: cp_comm_type a2a, cuDNN 9.18.
@@ -151,7 +151,7 @@ def softmax_offset_over_the_ring(run: Run) -> Found:
 def exchange_of_wrong_kind(run: Run) -> Found:
     """cp_comm_type is neither a name nor a list of names.
 
-    Why: Crash at start: validate() looks for a name in it.
+    Why: Crash at start: validate() searches it for a name.
     Bad: cp_comm_type 3. Good: cp_comm_type p2p, or null.
     Fix: Set model.cp_comm_type to p2p, or to a list with a name for each layer.
     """
@@ -163,11 +163,11 @@ def exchange_of_wrong_kind(run: Run) -> Found:
 
 @rule("BP724", ERROR, when=splits_context, noticed=VALIDATE, evidence="executed with the real 0.6.2")
 def exchange_kinds_not_one_per_layer(run: Run) -> Found:
-    """The kinds of exchange are neither one text nor a list with one text per layer.
+    """cp_comm_type is neither one name nor a list with one name per layer.
 
-    Why: Crash in validate(), which counts them against num_layers.
+    Why: Crash in validate(), which compares the number of names with num_layers.
     Bad: num_layers 16, cp_comm_type [p2p, a2a], context_parallel_size 2. Good: cp_comm_type p2p, or a list of 16.
-    Fix: Set model.cp_comm_type to one text, or to as many as there are layers.
+    Fix: Set model.cp_comm_type to one name, or to a list of num_layers names.
     Source: PSB707; bridge/training/config.py:1524-1532; core/transformer/transformer_config.py:2778
     """
     kind = run.value(_KIND)
@@ -181,7 +181,7 @@ def exchange_kinds_not_one_per_layer(run: Run) -> Found:
 
 @rule("BP725", ERROR, when=splits_context, noticed="validate()", evidence="read in megatron-core 0.19.2")
 def sparse_attention_without_all_gather(run: Run) -> Found:
-    """A model with DeepSeek sparse attention uses context parallelism without the allgather exchange.
+    """A model with DeepSeek sparse attention uses context parallelism, but not the allgather exchange.
 
     Why: Crash in validate(): sparse attention exchanges keys and values by allgather only.
     Bad: experimental_attention_variant dsa, CP 4, cp_comm_type not set. Good: cp_comm_type allgather.
@@ -191,15 +191,15 @@ def sparse_attention_without_all_gather(run: Run) -> Found:
         return
     kinds = run.cp_comm_types if run.of_model("cp_comm_type") else ()
     if not kinds or any(kind.replace("_", "").lower() != "allgather" for kind in kinds):
-        found, why = ", ".join(kinds) or "nothing", "the only exchange of sparse attention"
+        found, why = ", ".join(kinds) or "not set", "sparse attention supports no other exchange"
         yield wrong(_KIND, found, "allgather with sparse attention", to="allgather", because=why)
 
 
 @rule("BP726", ERROR, when=has_gated_delta_net, noticed=VALIDATE, evidence="read in megatron-core 0.19.2")
 def linear_heads_do_not_divide(run: Run) -> Found:
-    """Heads of gated delta net layers do not divide by tensor times context parallelism.
+    """Heads of gated delta net layers are not a multiple of tensor x context parallelism.
 
-    Why: Crash in validate(): each rank of both kinds gets whole heads.
+    Why: Crash in validate(): each tensor- and context-parallel rank gets whole heads.
     Bad: linear_num_key_heads 16, tensor parallelism 8, context parallelism 4. Good: tensor parallelism 4.
     Fix: Lower model.context_parallel_size or model.tensor_model_parallel_size.
     Source: PSB706, PSB907; core/transformer/transformer_config.py:1368-1382
@@ -208,14 +208,14 @@ def linear_heads_do_not_divide(run: Run) -> Found:
     for name in ("linear_num_key_heads", "linear_num_value_heads"):
         num_heads = run.integer(f"model.{name}", default=0)
         if num_heads % size:
-            found = f"{name} {num_heads}, tensor times context parallelism {size}"
+            found = f"{name} {num_heads}, tensor x context parallelism {size}"
             where = "model.context_parallel_size" if splits_context(run) else "model.tensor_model_parallel_size"
             yield wrong(where, found, f"a product that divides {num_heads}")
 
 
 @rule("BP728", ERROR, "PSB702; core/transformer/transformer_config.py:2875-2896", noticed=VALIDATE)
 def batch_invariance_with_context_parallelism(run: Run) -> Found:
-    """Batch-invariant mode is on together with context parallelism.
+    """Batch-invariant mode is on with context parallelism.
 
     Why: Crash in validate(): "Batch invariant mode does not support context parallelism."
     Bad: batch_invariant_mode true, context_parallel_size 2. Good: batch_invariant_mode false.
@@ -229,13 +229,13 @@ def batch_invariance_with_context_parallelism(run: Run) -> Found:
 
 @rule("BP816", ERROR, "PSB808, PSB114; core/transformer/transformer_config.py:2643-2649", evidence=EXECUTED)
 def varying_lengths_with_allgather_dispatcher(run: Run) -> Found:
-    """Varying sequence lengths are announced while tokens are dispatched by allgather.
+    """variable_seq_lengths is true with the allgather dispatcher.
 
-    Why: Crash in validate(), for models without experts too: allgather is the default dispatcher.
+    Why: Crash in validate(), even for models without experts: allgather is the default dispatcher.
     Bad: variable_seq_lengths true, moe_token_dispatcher_type allgather. Good: moe_token_dispatcher_type alltoall.
     Fix: Set model.moe_token_dispatcher_type to alltoall, or model.variable_seq_lengths to false. Noticed: validate().
     """
     path, announced = "model.moe_token_dispatcher_type", "model.variable_seq_lengths"
     if run.stated(announced) is True and run.text_or_none(path) == "allgather":
-        why = "it takes lengths that vary"
+        why = "it supports varying lengths"
         yield wrong(path, "allgather with variable_seq_lengths true", "alltoall or flex", to="alltoall", because=why)

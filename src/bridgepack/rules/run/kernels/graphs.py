@@ -10,12 +10,12 @@ from bridgepack.rules.run.kernels.kernel_facts import GraphCapture, graph_captur
 
 _IMPL, _MODULES, _SCOPE = "model.cuda_graph_impl", "model.cuda_graph_modules", "model.cuda_graph_scope"
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
-#: Model classes whose construction asks for the graph-safe random state.
+#: Model classes whose construction requires the graph-safe random state.
 _CHECKS_RANDOM_STATE = frozenset({"GPTModelProvider", "MLAModelProvider", "GPTModelConfig"})
 
 
 def _is_captured(capture: GraphCapture) -> bool:
-    """Say whether steps of training are captured; local graphs under their new name are for inference alone."""
+    """Return whether training steps are captured; local graphs under their new name are for inference only."""
     return capture.is_training or (capture.is_on and capture.path != _IMPL)
 
 
@@ -26,9 +26,9 @@ def _described(capture: GraphCapture) -> str:
 
 @rule("BP921", ERROR, "PSC101; bridge/training/config.py:1172-1179", when=PACKS_OFFLINE, noticed=VALIDATE)
 def graphs_over_rows_of_varying_width(run: Run) -> Found:
-    """CUDA graphs are on and rows are not all padded to the same width.
+    """CUDA graphs are on, but rows are not all padded to the same width.
 
-    Why: Crash in validate(); a graph replays one shape. With the old external_cuda_graph the check misses it, and the
+    Why: Crash in validate(), because a graph replays one shape. The check misses the old external_cuda_graph, where the
         first row of another width breaks the replay.
     Bad: cuda_graph_impl transformer_engine, no pad_to_max_length. Good: pad_to_max_length true.
     Fix: Set dataset.dataset_kwargs.pad_to_max_length to true. Evidence: executed with the real 0.6.2.
@@ -41,31 +41,31 @@ def graphs_over_rows_of_varying_width(run: Run) -> Found:
 
 @rule("BP922", ERROR, "PSC102; bridge/training/config.py:1181-1188", when=HAS_SPECS, noticed=VALIDATE)
 def captured_attention_with_varying_boundaries(run: Run) -> Found:
-    """CUDA graphs capture packed attention and the number of boundaries differs from row to row.
+    """CUDA graphs capture packed attention, but the number of boundaries differs from row to row.
 
     Why: Crash in validate(); a graph replays one shape of cu_seqlens.
     Bad: cuda_graph_impl full_iteration, pad_cu_seqlens false. Good: pad_cu_seqlens true, and metadata.
-    Fix: Set offline_packing_specs.pad_cu_seqlens to true and packed_metadata_path to truthful metadata.
+    Fix: Set offline_packing_specs.pad_cu_seqlens to true and packed_metadata_path to correct metadata.
     Evidence: executed with the real 0.6.2; Bridge #5344, #5425.
     """
     capture = graph_capture(run)
     if capture.captures_attention and not run.flag(f"{SPECS}.pad_cu_seqlens"):
-        yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_described(capture)}", "true where attention is captured")
+        yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_described(capture)}", "true if attention is captured")
 
 
 @rule("BP923", ERROR, "PSC103; core/transformer/transformer_layer.py:1217-1232", when=IS_PACKED, noticed="first replay")
 def layer_graphs_around_packed_attention(run: Run) -> Found:
-    """CUDA graphs of TransformerEngine capture attention, and their replay refuses packed rows.
+    """CUDA graphs of TransformerEngine capture attention, but their replay refuses packed rows.
 
     Why: Crash at the first replay, after the warm-up steps: "CUDA graph accepts only Tensor inputs." validate() accepts
-        it when pad_cu_seqlens is on.
+        it if pad_cu_seqlens is on.
     Bad: cuda_graph_impl transformer_engine with no modules or with attn, packing on. Good: [mlp].
     Fix: Capture modules without attention, or use cuda_graph_impl full_iteration, or none.
     Evidence: read in megatron-core 0.19.2; Megatron-LM #5619, #4359; TransformerEngine #2898.
     """
     capture = graph_capture(run)
     if capture.impl == "transformer_engine" and capture.captures_attention:
-        found, why = f"{_described(capture)}, attention included", "the replay takes no packed rows"
+        found, why = f"{_described(capture)}, attention included", "the replay does not support packed rows"
         allowed = "modules without attn, full_iteration or none with packed rows"
         yield wrong(capture.path, found, allowed, to=capture.off, because=why)
 
@@ -103,9 +103,9 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
 
 @rule("BP920", WARNING, when=IS_PACKED, noticed="capture", evidence="read in the source of 0.6.2; not run")
 def full_iteration_graph_of_packed_rows(run: Run) -> Found:
-    """The full iteration is captured, and packed rows bring a maximum length that is copied to the CPU inside.
+    """A full-iteration CUDA graph captures packed rows, whose max_seqlen is copied to the CPU inside the graph.
 
-    Why: Crash at capture, by reading: the forward step copies max_seqlen_q to the CPU, which CUDA refuses in a capture.
+    Why: Crash at capture, as read in the source: the forward step copies max_seqlen_q to the CPU, which CUDA refuses.
     Bad: cuda_graph_impl full_iteration, enable_offline_packing true.
     Good: cuda_graph_impl transformer_engine with [mlp].
     Fix: Capture parts without attention instead, or try two steps on one node first.
@@ -118,22 +118,22 @@ def full_iteration_graph_of_packed_rows(run: Run) -> Found:
 
 @rule("BP926", ERROR, when=PACKS_IN_BATCH, noticed="capture or replay", evidence="read in megatron-bridge 0.6.2")
 def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
-    """CUDA graphs are on while rows are packed in the batch, each as wide as its sequences make it.
+    """CUDA graphs are on with in-batch packing, whose rows have varying widths.
 
-    Why: Crash at capture or replay, or stale shapes: the host pads such rows to no common width and checks nothing.
+    Why: Crash at capture or replay, or stale shapes: the host neither pads such rows to one width nor checks them.
     Bad: enable_in_batch_packing true, cuda_graph_impl transformer_engine. Good: cuda_graph_impl none.
     Fix: Set model.cuda_graph_impl to none, or pack offline.
     Source: PSC106; bridge/training/config.py:1162; bridge/data/collators/sft.py:101
     """
     capture = graph_capture(run)
     if _is_captured(capture):
-        found, why = f"{_described(capture)} with enable_in_batch_packing", "such rows have no common width"
+        found, why = f"{_described(capture)} with enable_in_batch_packing", "such rows have varying widths"
         yield wrong(capture.path, found, "no graphs with packing in the batch", to=capture.off, because=why)
 
 
 @rule("BP927", ERROR, noticed="setup", evidence="read in megatron-bridge 0.6.2")
 def graphs_without_graph_safe_random_state(run: Run) -> Found:
-    """CUDA graphs are on without TransformerEngine's tracker of random states.
+    """CUDA graphs are on without TransformerEngine's RNG tracker.
 
     Why: Crash when the model is built: "Transformer engine's RNG tracker is required for cudagraphs".
     Bad: cuda_graph_impl full_iteration, te_rng_tracker false (the default). Good: te_rng_tracker true.
@@ -155,7 +155,7 @@ _KNOWN_MODULES = frozenset({"attn", "mlp", "moe", "moe_router", "moe_preprocess"
 
 @rule("BP815", ERROR, "PSB815; core/transformer/transformer_config.py:2521-2526", noticed=VALIDATE)
 def full_recompute_inside_layer_graphs(run: Run) -> Found:
-    """Activations of whole layers are recomputed while CUDA graphs capture parts of layers.
+    """Full recompute is on while CUDA graphs capture parts of layers.
 
     Why: Crash in validate(): "full recompute is only supported with full iteration CUDA graph."
     Bad: recompute_granularity full, cuda_graph_impl transformer_engine. Good: recompute_granularity selective.
@@ -167,19 +167,19 @@ def full_recompute_inside_layer_graphs(run: Run) -> Found:
         return
     capture = graph_capture(run)
     if capture.is_on and not capture.is_full_iteration:
-        found, allowed = f"{run.value(path)} with {capture.impl} graphs", "selective or nothing with graphs of layers"
+        found, allowed = f"{run.value(path)} with {capture.impl} graphs", "selective or null with graphs of layers"
         mended = change(capture.path, capture.off, "full recompute saves the memory; graphs only save time")
         yield wrong(path, found, allowed, changes=mended)
 
 
 @rule("BP817", ERROR, "PSC101, PSC104; core/transformer/transformer_config.py:2365-2463", evidence=EXECUTED)
 def graph_settings_contradict(run: Run) -> Found:
-    """CUDA graph settings, new and old ones, contradict each other.
+    """CUDA graph settings, new and old, contradict each other.
 
-    Why: Crash in validate(): megatron-core accepts one way to say it, and modules only where layers are captured.
-    Bad: cuda_graph_impl full_iteration with cuda_graph_modules [attn]; or external_cuda_graph true besides.
+    Why: Crash in validate(): megatron-core accepts only one of the settings, and modules only if layers are captured.
+    Bad: cuda_graph_impl full_iteration with cuda_graph_modules [attn]; or external_cuda_graph true as well.
     Good: no modules.
-    Fix: State graphs by model.cuda_graph_impl and model.cuda_graph_modules alone. Noticed: validate().
+    Fix: Use only model.cuda_graph_impl and model.cuda_graph_modules. Noticed: validate().
     """
     capture = graph_capture(run)
     yield from _wrong_inference_scope(run, capture)
@@ -193,7 +193,7 @@ def graph_settings_contradict(run: Run) -> Found:
         return
     modules, scope = graph_entries(run, _MODULES), graph_entries(run, _SCOPE)
     if run.stated(_SCOPE) is not None and modules not in ((), ("full",), ("",)):
-        yield wrong(_SCOPE, f"{scope} besides {modules}", f"nothing; {_MODULES} replaces it")
+        yield wrong(_SCOPE, f"{scope} with {modules}", f"not set; {_MODULES} replaces it")
     yield from _wrong_entries(capture)
 
 
@@ -218,11 +218,11 @@ def _wrong_entries(capture: GraphCapture) -> Found:
 
 @rule("BP818", ERROR, "PSC103, PSB815; core/transformer/transformer_config.py:2467-2520", noticed=VALIDATE)
 def graph_modules_do_not_fit_the_model(run: Run) -> Found:
-    """CUDA graphs are to capture modules that this model does not have or cannot have captured.
+    """CUDA graphs capture modules that this model does not have, or that cannot be captured.
 
     Why: Crash in validate(): megatron-core checks each module against the model.
     Bad: cuda_graph_modules [moe_router] for a model without experts. Good: cuda_graph_modules [mlp] for it.
-    Fix: Capture modules that the model has: mlp for dense layers, moe_router for layers of experts.
+    Fix: Capture modules that the model has: mlp for dense layers, moe_router for MoE layers.
     Evidence: executed with the real 0.6.2.
     """
     capture = graph_capture(run)
@@ -247,7 +247,7 @@ def _misfits(run: Run, modules: frozenset[str]) -> Iterator[tuple[str, str]]:
         yield "mlp in a model whose layers all have experts", "moe_router"
     drops = run.stated("model.moe_expert_capacity_factor") is not None
     if "moe" in modules and not (drops and run.stated("model.moe_pad_expert_input_to_capacity")):
-        yield "moe with experts that take any number of tokens", "moe_router"
+        yield "moe with experts without a token limit", "moe_router"
 
 
 def _has_only_expert_layers(run: Run) -> bool:
@@ -261,13 +261,13 @@ TOKEN_MULTIPLES = {"fp8": 8, "mxfp8": 32, "nvfp4": 16}
 
 
 def num_shares(run: Run) -> int:
-    """Return over how many ranks a row's tokens are split: context parallelism, times tensor under sequence."""
+    """Return the number of ranks that share a row's tokens: CP, times TP with sequence parallelism."""
     return run.context_parallel_size * (run.tensor_model_parallel_size if run.splits_sequence else 1)
 
 
 @rule("BP928", ERROR, "PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624", when=PACKS_OFFLINE)
 def row_width_unfit_for_low_precision(run: Run) -> Found:
-    """The tokens of a row on one rank are no multiple of what FP8 or FP4 matrix products need.
+    """The tokens of a row on one rank are not a multiple of the number that FP8 or FP4 matrix products need.
 
     Why: Crash at the first step: "FP8 execution requires the product of all dimensions except the last to be divisible
         by 8". MXFP8 needs 32, NVFP4 16.
@@ -287,11 +287,11 @@ def row_width_unfit_for_low_precision(run: Run) -> Found:
 
 @rule("BP930", WARNING, "PSC108, PSB112; bridge/data/packing/gpt_sft.py, the collate's width", when=PACKS_OFFLINE)
 def varying_width_unfit_for_low_precision(run: Run) -> Found:
-    """Rows are as wide as their batch needs, and some widths do not fit FP8 or FP4 matrix products.
+    """Row widths vary, and some widths are not supported by FP8 or FP4 matrix products.
 
-    Why: Crash at the first batch whose width does not divide, which may be hours into the run.
+    Why: Crash at the first batch with such a width, which may be hours into the run.
     Bad: FP8, CP 2, TP 2 with sequence parallelism, no pad_to_max_length: 16 / 4 = 4. Good: pad_to_max_length true.
-    Fix: Set pad_to_max_length to true, or pad_seq_length_to_mult to the multiple below. Noticed: some step.
+    Fix: Set pad_to_max_length to true, or pad_seq_length_to_mult to the multiple in the finding. Noticed: some step.
     Evidence: read in megatron-bridge 0.6.2 and TransformerEngine 2.17.
     """
     if run.number_format == "bf16" or run.pads_to_max_length:
@@ -304,9 +304,9 @@ def varying_width_unfit_for_low_precision(run: Run) -> Found:
 
 @rule("BP929", ADVICE, "PSC109; core/transformer/moe/experts.py:300-312,642", when=IS_PACKED)
 def expert_padding_left_to_the_experts(run: Run) -> Found:
-    """Experts run in FP8 and the router does not round the tokens of an expert to what FP8 needs.
+    """Experts run in FP8, but the router does not pad each expert's tokens to the multiple that FP8 needs.
 
-    Why: Slow: each layer of experts then copies its tokens into padded buffers and back.
+    Why: Slow: each MoE layer then copies its tokens into padded buffers and back.
     Bad: fp8, 32 experts, moe_router_padding_for_quantization false. Good: moe_router_padding_for_quantization true.
     Fix: Set model.moe_router_padding_for_quantization to true.
     Evidence: inferred from the source of megatron-core 0.19.2.

@@ -1,4 +1,4 @@
-"""What rules on kernels ask of a run: the attention backend, padding between sequences, widths, CUDA graphs."""
+"""Facts of a run for rules on kernels: attention backend, padding between sequences, widths, CUDA graphs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from typing import Any
 
 from bridgepack.rules.engine.subject import Run
 
-#: Entries of `cuda_graph_modules` and `cuda_graph_scope` that name no module of a layer.
+#: Entries of `cuda_graph_modules` and `cuda_graph_scope` that are not modules of a layer.
 #: Source: megatron/bridge/utils/cuda_graph.py:65-74.
 _NO_MODULES = frozenset({"full_iteration", "full_iteration_inference", "full", ""})
 
 
 def attention_backend(run: Run) -> str | None:
-    """Return the attention backend that was asked for, e.g. `flash`; None where the choice is left open."""
+    """Return the attention backend that is set, e.g. `flash`, or None."""
     return run.text_or_none("model.attention_backend")
 
 
 def backend_takes_effect(run: Run) -> bool:
-    """Say whether the host heeds the backend: it compares members of an enum, and a plain text is none of them.
+    """Return whether the backend has an effect: the host compares enum members and ignores a plain string.
 
     Source: megatron/core/models/common/language_module/language_module.py:123-145.
     """
@@ -26,35 +26,35 @@ def backend_takes_effect(run: Run) -> bool:
 
 
 def pads_between_sequences(run: Run) -> bool:
-    """Say whether sequences are padded to a multiple, so that logical and physical boundaries differ."""
+    """Return whether sequences are padded to a multiple, so that logical and physical boundaries differ."""
     if run.packs_offline:
         return run.pad_seq_to_mult > 1
     return run.packs_in_batch and run.recommended_pad_seq_to_mult > 1
 
 
 def replaces_attention(run: Run) -> bool:
-    """Say whether the model brings attention of its own, which TransformerEngine's limits do not bind."""
+    """Return whether the model has its own attention, to which TransformerEngine's limits do not apply."""
     return run.of_model("experimental_attention_variant") not in (None, "gated_delta_net")
 
 
 def uses_engine_attention(run: Run) -> bool:
-    """Say whether attention is TransformerEngine's."""
+    """Return whether attention is TransformerEngine's."""
     return not replaces_attention(run)
 
 
 def has_constant_width(run: Run) -> bool:
-    """Say whether every row is as wide as the model's sequence length."""
+    """Return whether every row is as wide as the model's sequence length."""
     return run.pads_to_max_length and run.packed_sequence_size == run.seq_length
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphCapture:
-    """What CUDA graphs capture."""
+    """The parts of a step that CUDA graphs capture."""
 
-    setting: str  #: `model.cuda_graph_impl` as it is set
-    impl: str  #: what acts: `none`, `local`, `transformer_engine` or `full_iteration`
-    modules: tuple[str, ...]  #: modules of a layer, as they are set; none means whole layers
-    scopes: tuple[str, ...]  #: every entry, those that name no module too
+    setting: str  #: value of `model.cuda_graph_impl`
+    impl: str  #: effective value: `none`, `local`, `transformer_engine` or `full_iteration`
+    modules: tuple[str, ...]  #: modules of a layer that are set; empty means whole layers
+    scopes: tuple[str, ...]  #: all entries, including those that are not modules
     path: str  #: setting that turns graphs on
     off: Any  #: value that turns them off
 
@@ -70,19 +70,19 @@ class GraphCapture:
 
     @property
     def is_training(self) -> bool:
-        """Whether the host treats it as graphs of training."""
+        """Whether the host treats the graphs as training graphs."""
         return self.impl in ("full_iteration", "transformer_engine")
 
     @property
     def captures_attention(self) -> bool:
-        """Whether packed attention is inside a graph of training."""
+        """Whether a training graph contains packed attention."""
         return self.is_full_iteration or (
             self.impl == "transformer_engine" and (not self.modules or "attn" in self.modules)
         )
 
 
 def graph_capture(run: Run) -> GraphCapture:
-    """Return what CUDA graphs capture, by the new names and the old ones.
+    """Return the parts that CUDA graphs capture, from settings with the new and the old names.
 
     Source: megatron/bridge/utils/cuda_graph.py:28-131; megatron/core/transformer/transformer_config.py:2365-2381.
     """
@@ -103,7 +103,7 @@ def graph_capture(run: Run) -> GraphCapture:
 
 
 def graph_entries(run: Run, path: str) -> tuple[str, ...]:
-    """Return the entries of one of the two settings, e.g. `("attn", "mlp")`."""
+    """Return the entries of the setting at a path, e.g. `("attn", "mlp")`."""
     value = run.stated(path)
     items = value if isinstance(value, (list, tuple)) else (value,)
     named = (item.get("_name_") if isinstance(item, Mapping) else item for item in items if item is not None)

@@ -1,1 +1,1 @@
-"""Rules on families of models, and on models that pack otherwise."""
+"""Rules on model families, and on models with their own kind of packing."""

@@ -1,4 +1,4 @@
-"""Rules on families of models that pack differently or not at all."""
+"""Rules on model families that pack differently or not at all."""
 
 from collections.abc import Mapping
 
@@ -12,17 +12,17 @@ _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch
 #: Source: megatron/bridge/recipes of 0.6.2, qwen/h100/qwen3_next.py:162, glm/h100/glm45.py:298 and
 #: deepseek/h100/deepseek_v4.py:356.
 _NOT_OFFLINE = frozenset({"qwen3_next", "glm_4_5", "deepseek_v4"})
-#: Families whose collate function or forward step raises for in-batch packing -> where.
+#: Family whose collate function or forward step raises for in-batch packing -> the function that raises.
 _IN_BATCH_REFUSED: Mapping[str, str] = {
     "qwen3_omni": "its collate function and its forward step",
     "nemotron_vl": "its collate function",
 }
-#: Families whose shipped recipes switch in-batch packing off and where nothing raises.
-#: Gemma 4 is none of them: its recipe names the micro batch size as the reason.
+#: Families whose shipped recipes turn in-batch packing off, and whose code does not raise.
+#: Gemma 4 is not one of them: its recipe gives the micro batch size as the reason.
 _NOT_IN_BATCH = frozenset(
     {"qwen3_5_vl", "glm_4_5_vl", "gemma3_vl", "kimi_vl", "exaone_4_5", "nemotron_omni", "qwen_audio", "nemotron_vl"}
 )
-#: Attention variants that megatron-core 0.18 and 0.19 know.
+#: Attention variants of megatron-core 0.18 and 0.19.
 #: Source: megatron/core/models/gpt/experimental_attention_variant_module_specs.py:141-148.
 _KNOWN_VARIANTS = frozenset({None, "gated_delta_net", "dsa"})
 _HYBRID_CLASSES = ("HybridModelProvider", "MambaModelProvider")
@@ -30,13 +30,13 @@ _HYBRID_CLASSES = ("HybridModelProvider", "MambaModelProvider")
 
 @rule("BP901", WARNING, when=PACKS_OFFLINE, noticed="never, or first step")
 def family_packed_against_its_recipe(run: Run) -> Found:
-    """Offline packing is on for a family whose recipes in the host switch it off as not supported.
+    """Offline packing is on for a model family whose recipes in the host turn it off as not supported.
 
-    Why: Silent or crash at the first step: nobody upstream trains these models packed, and validate() does not object.
+    Why: Silent or crash at the first step: upstream does not train these models packed, and validate() accepts it.
     Bad: GLM-4.5, enable_offline_packing true.
     Good: GLM-4.5, enable_offline_packing false; DeepSeek-V4 packed with cp_partition_mode contiguous.
     Fix: Set dataset.enable_offline_packing to false, or compare packed and unpacked losses on one GPU first.
-    Evidence: the host's recipes say so in their docstrings; what breaks is not recorded.
+    Evidence: the docstrings of the host's recipes; they do not say what breaks.
     Source: PSB901; bridge/recipes/qwen/h100/qwen3_next.py:162; glm/h100/glm45.py:298; deepseek/h100/deepseek_v4.py:356
     """
     is_split_whole = run.family.name == "deepseek_v4" and run.stated("model.cp_partition_mode") == "contiguous"
@@ -47,7 +47,7 @@ def family_packed_against_its_recipe(run: Run) -> Found:
 
 @rule("BP902", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"}, noticed="first step", evidence="read in 0.6.2")
 def in_batch_packing_refused_by_family(run: Run) -> Found:
-    """In-batch packing is on for a family whose own data code raises for it.
+    """In-batch packing is on for a model family whose own data code refuses it.
 
     Why: Crash in the first batch: "Qwen3-Omni does not support in-batch packing." and the like.
     Bad: Qwen3-Omni, enable_in_batch_packing true. Good: enable_in_batch_packing false.
@@ -58,19 +58,19 @@ def in_batch_packing_refused_by_family(run: Run) -> Found:
     name, evidence = run.family.name, run.family.evidence
     is_deferred = name == "nemotron_vl" and run.stated("dataset.defer_in_batch_packing_to_step")
     if name in _IN_BATCH_REFUSED and not is_deferred:
-        why = "the family's data code raises for in-batch packing"
+        why = "the family's data code refuses in-batch packing"
         allowed = f"false: {_IN_BATCH_REFUSED[name]} raises"
         yield wrong(_IN_BATCH, f"true for {evidence} ({name})", allowed, to=False, because=why)
 
 
 @rule("BP903", ERROR, "PSB903; bridge/models/gemma/gemma2_provider.py:187-190,375-378", when=IS_PACKED)
 def gemma_2_packed(run: Run) -> Found:
-    """Packing is on for Gemma 2, whose attention refuses packed rows.
+    """Packing is on for Gemma 2, whose attention does not support packed rows.
 
-    Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention." The six Gemma-2 recipes
-        that the host ships pack all the same.
+    Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention." The host's six
+        Gemma-2 recipes turn packing on nevertheless.
     Bad: Gemma 2, enable_offline_packing true. Good: enable_offline_packing false.
-    Fix: Switch packing off and raise train.global_batch_size by the packing factor, or take Gemma 3.
+    Fix: Turn packing off and raise train.global_batch_size by the sequences per pack, or use Gemma 3.
     Noticed: first step. Evidence: read in 0.6.2; both attention classes of its provider raise.
     """
     name = run.class_name("model") or "" if run.is_stated("model._target_") else run.family.name
@@ -81,16 +81,16 @@ def gemma_2_packed(run: Run) -> Found:
 
 @rule("BP904", ERROR, when=IS_PACKED, noticed="first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
 def local_attention_packed(run: Run) -> Found:
-    """Packing is on and the attention is megatron-core's own, which refuses packed rows.
+    """Packing is on with megatron-core's own attention, which does not support packed rows.
 
     Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention."
     Bad: attention_backend local, packing on. Good: attention_backend not set, or default_layer_spec.
-    Fix: Leave model.attention_backend unset, so that TransformerEngine computes attention.
+    Fix: Do not set model.attention_backend, so that TransformerEngine computes attention.
     Source: PSB904; core/transformer/dot_product_attention.py:153; bridge/models/gpt_provider.py:277;
         bridge/models/hybrid/hybrid_provider.py:266
     """
     if attention_backend(run) == "local" and (backend_takes_effect(run) or run.class_name("model") in _HYBRID_CLASSES):
-        why = "only TransformerEngine's attention takes packed rows"
+        why = "only TransformerEngine's attention supports packed rows"
         yield wrong("model.attention_backend", "local", "unset, fused or auto with packed rows", to=None, because=why)
     spec = run.stated("model.transformer_layer_spec")
     target = str(spec.get("_target_") if isinstance(spec, Mapping) else spec or "")
@@ -100,12 +100,12 @@ def local_attention_packed(run: Run) -> Found:
 
 @rule("BP915", WARNING, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"})
 def in_batch_packing_against_its_recipe(run: Run) -> Found:
-    """In-batch packing is on for a family whose recipes in the host switch it off.
+    """In-batch packing is on for a model family whose recipes in the host turn it off.
 
-    Why: Silent: Gemma 3 loses the mask that lets its image tokens see each other; of the others nothing is recorded.
+    Why: Silent: Gemma 3 loses the mask that lets its image tokens see each other; for the others no effect is recorded.
     Bad: Gemma 3 with vision, enable_in_batch_packing true. Good: enable_in_batch_packing false.
     Fix: Set dataset.enable_in_batch_packing to false, or compare packed and unpacked losses on one GPU first.
-    Evidence: read in the recipes of 0.6.2; a comment on Gemma 3 says that its mask does not go with packed rows.
+    Evidence: read in the recipes of 0.6.2; a comment on Gemma 3 says that its mask does not work with packed rows.
     Source: PSB902; bridge/recipes/qwen_vl/h100/qwen35_vl.py:371; glm_vl/h100/glm_45v.py:97;
         gemma3_vl/h100/gemma3_vl.py:115; kimi_vl/h100/kimi_k25_vl.py:98; exaone/h100/exaone45.py:65;
         nemotron_omni/h100/nemotron_omni.py:58; models/qwen_audio/data/collate_fn.py:54
@@ -118,10 +118,10 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
 
 @rule("BP916", WARNING, when=IS_PACKED, noticed="first step, or never")
 def local_implementation_packed(run: Run) -> Found:
-    """Packing is on and the layers are asked for without TransformerEngine.
+    """Packing is on, but transformer_impl is not TransformerEngine.
 
-    Why: Crash at the first step where the layers heed it, as own attention refuses packed rows; GPT models of the host
-        do not heed it and build TransformerEngine's layers all the same.
+    Why: Crash at the first step if the model follows the setting, because local attention refuses packed rows. GPT
+        models of the host ignore it and build TransformerEngine's layers.
     Bad: transformer_impl local, packing on. Good: transformer_impl transformer_engine.
     Fix: Set model.transformer_impl to transformer_engine, and train one step on one GPU for Falcon-H1.
     Evidence: read in 0.6.2. The layers of Falcon-H1 are TransformerEngine's with the unfused backend.
@@ -135,10 +135,10 @@ def local_implementation_packed(run: Run) -> Found:
 
 @rule("BP917", ERROR, versions={CORE: "<0.20.dev0"}, noticed="validate(), or when the model is built")
 def attention_variant_unknown_to_core(run: Run) -> Found:
-    """The model's kind of attention is none that this release of megatron-core can build.
+    """This release of megatron-core cannot build the model's attention variant.
 
     Why: Crash at start: "Invalid experimental attention variant"; the host's DeepSeek-V4 recipes need a development
-        version of megatron-core, whose packed rows also carry how context parallelism splits them.
+        version of megatron-core, whose packed rows also store how context parallelism splits them.
     Bad: DeepSeek-V4 (dsv4_hybrid) with megatron-core 0.19.2. Good: gated_delta_net or dsa.
     Fix: Install the development version of megatron-core that the recipe names, and train with deepseek_v4_step.
     Evidence: executed: the host's three DeepSeek-V4 recipes fail in validate() with megatron-core 0.19.2.

@@ -10,12 +10,12 @@ from bridgepack.rules.run.reading import HAS_EXPERTS, has_own_dataset, pads_in_c
 _SWITCH, _DISPATCHER = "dataset.enable_in_batch_packing", "model.moe_token_dispatcher_type"
 _DEFER = "dataset.defer_in_batch_packing_to_step"
 _ENERGON = "EnergonDatasetConfig"
-#: Families whose positions are worked out per packed sequence.
+#: Families whose positions are computed per packed sequence.
 #: Source: megatron/bridge, uses of unpack_mcore_thd_tensor_for_position_ids; qwen3_vl_step builds its own.
 _FAMILIES_WITH_PACKED_POSITIONS = frozenset({"qwen2_5_vl", "glm_4_5_vl", "qwen3_vl", "qwen3_5_vl"})
-#: Families of which at least one model takes images or sound; all others read text, whose positions need no care.
+#: Families with at least one model for images or sound; the positions of text-only families need no check.
 _MULTIMODAL = re.compile(r"_vl$|_audio$|_omni$|^(exaone_4_5|llava|ministral3|step)$")
-#: Families whose forward step packs by itself.
+#: Families whose forward step packs.
 _FAMILIES_THAT_PACK_IN_STEP = frozenset({"qwen3_vl", "qwen3_5_vl"})
 #: Families whose forward step is vlm_step or nemotron_omni_step, which refuse to pack.
 _FAMILIES_THAT_PACK_IN_COLLATE = frozenset({"qwen2_5_vl", "gemma3_vl", "gemma4_vl", "glm_4_5_vl", "nemotron_omni"})
@@ -23,9 +23,9 @@ _FAMILIES_THAT_PACK_IN_COLLATE = frozenset({"qwen2_5_vl", "gemma3_vl", "gemma4_v
 
 @rule("BP931", ERROR, "PSC201; bridge/training/config.py:1480", when=PACKS_IN_BATCH, noticed=VALIDATE)
 def in_batch_packing_of_one_row(run: Run) -> Found:
-    """In-batch packing is on and a micro batch is one row.
+    """In-batch packing is on, but micro_batch_size is 1.
 
-    Why: Crash at start: validate() refuses it, because there is nothing to pack.
+    Why: Crash at start: validate() refuses it, because one row leaves nothing to pack.
     Bad: enable_in_batch_packing true, train.micro_batch_size 1. Good: train.micro_batch_size 2.
     Fix: Raise train.micro_batch_size, keeping global_batch_size a multiple of it times the data parallel size; or turn
         enable_in_batch_packing off. Evidence: executed: six shipped Ministral 3 recipes are refused.
@@ -36,10 +36,10 @@ def in_batch_packing_of_one_row(run: Run) -> Found:
 
 @rule("BP932", ERROR, "PSC202; bridge/training/config.py:1221", when=pads_in_collate, noticed=VALIDATE)
 def seq_length_not_a_collate_multiple(run: Run) -> Found:
-    """The dataset's collate pads rows, and its seq_length is no multiple of what parallelism needs.
+    """The dataset's collate pads rows, but seq_length is not a multiple of the number that parallelism needs.
 
     Bad: DirectHFSFTDatasetConfig seq_length 4098 with context_parallel_size 2. Good: seq_length 4096.
-    Fix: Set seq_length of dataset and model to a multiple.
+    Fix: Set dataset.seq_length and model.seq_length to a multiple of it.
     """
     multiple, length = run.stated_width_multiple, run.integer("dataset.seq_length")
     if length % multiple:
@@ -52,12 +52,12 @@ def seq_length_not_a_collate_multiple(run: Run) -> Found:
 
 @rule("BP933", ADVICE, "PSC203, PSC204; bridge/data/packing/in_batch.py:49", when=(PACKS_IN_BATCH, has_own_dataset))
 def in_batch_packing_by_custom_dataset(run: Run) -> Found:
-    """A dataset of your own packs in batch: its rows must be padded on the right and come with an attention_mask.
+    """Your own dataset packs in batch: its rows must be padded on the right and have an attention_mask.
 
-    Why: Crash or silent: left-padded, empty and over-long rows are refused. Without attention_mask the host takes the
-        pad token for padding wherever it stands, and that is 0 or EOS by default.
-    Bad: a provider of your own that pads on the left, enable_in_batch_packing true. Good: DirectHFSFTDatasetConfig.
-    Fix: Set padding_side to right, cut rows to seq_length, return attention_mask, use a pad token of its own.
+    Why: Crash or silent: left-padded, empty and over-long rows are refused. Without attention_mask the host treats
+        every pad token as padding, and the pad token is 0 or EOS by default.
+    Bad: your own provider that pads on the left, enable_in_batch_packing true. Good: DirectHFSFTDatasetConfig.
+    Fix: Set padding_side to right, cut rows to seq_length, return attention_mask, use a separate pad token.
     Noticed: first step, or never.
     """
     yield wrong("dataset", run.dataset_kind, "right-padded rows with an attention_mask")
@@ -65,9 +65,9 @@ def in_batch_packing_by_custom_dataset(run: Run) -> Found:
 
 @rule("BP934", WARNING, when=(PACKS_IN_BATCH, pads_in_collate), noticed="first step")
 def deferred_packing_of_another_step(run: Run) -> Found:
-    """defer_in_batch_packing_to_step is not what the forward step of the model's family wants.
+    """defer_in_batch_packing_to_step does not match the forward step of the model's family.
 
-    Why: Crash at the first step: vlm_step refuses deferred packing, qwen3_vl_step refuses rows that are packed already.
+    Why: Crash at the first step: vlm_step refuses deferred packing, qwen3_vl_step refuses rows that are already packed.
     Bad: Qwen3-VL, enable_in_batch_packing true, defer_in_batch_packing_to_step false.
     Good: Qwen3-VL with both true; Qwen2.5-VL with the second false.
     Fix: Set it to true for Qwen3-VL and Qwen3.5-VL, to false otherwise.
@@ -76,7 +76,7 @@ def deferred_packing_of_another_step(run: Run) -> Found:
     wanted = run.family.name in _FAMILIES_THAT_PACK_IN_STEP
     is_known = wanted or run.family.name in _FAMILIES_THAT_PACK_IN_COLLATE
     if run.flag(_DEFER) != wanted and is_known:
-        why = "as the family's forward step wants it"
+        why = "the family's forward step needs it"
         yield wrong(_DEFER, f"{not wanted} with {run.family.evidence}", str(wanted), to=wanted, because=why)
 
 
@@ -84,34 +84,34 @@ def deferred_packing_of_another_step(run: Run) -> Found:
 def in_batch_packing_of_text_dataset(run: Run) -> Found:
     """enable_in_batch_packing is set on a text dataset, which has no such field.
 
-    Why: Silent: nothing is packed, and validate() asks for larger micro batches. Crash where the constructor gets it.
+    Why: Silent: nothing is packed, and validate() requires larger micro batches. Crash if the constructor gets it.
     Bad: GPTSFTDatasetConfig, enable_in_batch_packing true. Good: enable_offline_packing true.
-    Fix: Pack offline, or use DirectHFSFTDatasetConfig. Noticed: never, where it is set as an attribute.
+    Fix: Pack offline, or use DirectHFSFTDatasetConfig. Noticed: never, if it is set as an attribute.
     """
     yield wrong(_SWITCH, f"true on {run.dataset_kind}", "not set", to=False, because="the dataset has no such field")
 
 
 @rule("BP936", WARNING, when=(PACKS_IN_BATCH, HAS_EXPERTS), evidence="read in the source; the effect is inferred")
 def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
-    """Experts are spread over ranks, micro batches are packed to varying widths, and tokens go round by allgather.
+    """In-batch packing, whose widths vary, is on with expert parallelism and the allgather dispatcher.
 
-    Why: Crash or hang: the allgather dispatcher wants the same number of tokens on each rank; the host switches varying
+    Why: Crash or hang: the allgather dispatcher needs the same number of tokens on each rank; the host turns varying
         lengths on only after megatron-core has checked for this.
     Bad: enable_in_batch_packing, expert_model_parallel_size 4, moe_token_dispatcher_type allgather. Good: alltoall.
-    Fix: Use the alltoall or the flex dispatcher. Noticed: first step in which widths differ.
+    Fix: Use the alltoall or the flex dispatcher. Noticed: first step with different widths.
     Source: PSC206; bridge/models/transformer_config.py:185, core/transformer/transformer_config.py:2645
     """
     if run.expert_model_parallel_size > 1 and run.text_or_none(_DISPATCHER) == "allgather":
-        why = "it takes different numbers of tokens per rank"
+        why = "it supports different numbers of tokens per rank"
         yield wrong(_DISPATCHER, "allgather", "alltoall or flex", to="alltoall", because=why)
 
 
 @rule("BP942", WARNING, "PSC206; bridge/training/config.py:1239", when=PACKS_IN_BATCH, noticed="first step")
 def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
-    """Micro batches are packed to varying widths and matrix products are in FP8 or FP4.
+    """In-batch packing, whose widths vary, is on with FP8 or FP4 matrix products.
 
-    Why: Crash at the first step with an odd width: such products need widths that are multiples of 16 or 32, and the
-        host pads in-batch rows to the multiples of context and sequence parallelism only.
+    Why: Crash at the first step with an odd width: such products need widths that are multiples of 16 or 32, but the
+        host pads in-batch rows only to the multiples of context and sequence parallelism.
     Bad: enable_in_batch_packing true, mixed_precision bf16_with_fp8_hybrid. Good: mixed_precision bf16_mixed.
     Fix: Use bf16, or pack offline with pad_to_max_length. Evidence: read in the source; the effect is inferred.
     """
@@ -121,7 +121,7 @@ def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
 
 @rule("BP937", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6.0,<0.6.2"}, evidence="Bridge #5440")
 def in_batch_packing_with_builder_config(run: Run) -> Found:
-    """0.6.0 and 0.6.1: the model is a builder-style config, stages form a pipeline, and rows are packed in batch.
+    """0.6.0 and 0.6.1: in-batch packing is on with a builder-style model config and pipeline parallelism.
 
     Why: Crash or hang at the first step: the switch for varying lengths is set on the outer config, so pipeline stages
         exchange tensors of a fixed shape.
@@ -135,7 +135,7 @@ def in_batch_packing_with_builder_config(run: Run) -> Found:
 
 @rule("BP938", ERROR, "PSC208; bridge/training/vlm_step.py:309", when=PACKS_IN_BATCH, versions={BRIDGE: "<0.7"})
 def in_batch_packing_with_expert_overlap(run: Run) -> Found:
-    """Expert communication is overlapped and rows are packed in batch.
+    """The overlap of expert communication is on with in-batch packing.
 
     Why: Silent: the schedule plan is made without the packed sequence's boundaries, so sequences attend to each other.
     Bad: enable_in_batch_packing true, overlap_moe_expert_parallel_comm true. Good: no overlap.
@@ -143,12 +143,12 @@ def in_batch_packing_with_expert_overlap(run: Run) -> Found:
     """
     for path in (f"{section}.overlap_moe_expert_parallel_comm" for section in ("model", "comm_overlap")):
         if run.is_on(path):
-            yield wrong(path, "true", "false", to=False, because="the boundaries of sequences are then kept")
+            yield wrong(path, "true", "false", to=False, because="the sequence boundaries are then kept")
 
 
 @rule("BP939", ERROR, "PSC209; bridge/data/builders/energon.py:308", versions={BRIDGE: "<0.7"}, noticed="dataset build")
 def energon_packing_buffer(run: Run) -> Found:
-    """Energon's own packing is asked for, and the host's task encoders cannot do it in this version.
+    """Energon's own packing is on, which the host's task encoders do not support in this version.
 
     Why: Crash at dataset build: no task encoder of the host has select_samples_to_pack and pack_selected_samples.
     Bad: EnergonDatasetConfig packing_buffer_size 100. Good: packing_buffer_size null.
@@ -162,7 +162,7 @@ def energon_packing_buffer(run: Run) -> Found:
 
 @rule("BP940", ERROR, "PSC210; bridge/training/config.py:1198", noticed=VALIDATE)
 def energon_micro_batch_size_differs(run: Run) -> Found:
-    """The micro batch size of an Energon dataset is not that of training, or not that of evaluation.
+    """The micro batch size of an Energon dataset differs from that of training or evaluation.
 
     Why: Crash at start: validate() refuses it, because Energon makes the batches.
     Bad: dataset.micro_batch_size 1, train.micro_batch_size 2. Good: both 2, validation.eval_micro_batch_size 2.
@@ -181,11 +181,11 @@ def energon_micro_batch_size_differs(run: Run) -> Found:
 
 @rule("BP941", WARNING, "PSC211; bridge/training/utils/packed_seq_utils.py:145", when=PACKS_IN_BATCH)
 def in_batch_packing_with_context_parallel_vision(run: Run) -> Found:
-    """Rows are packed in batch with context parallelism for a family that has no positions per packed sequence.
+    """In-batch packing and context parallelism are on for a family without positions per packed sequence.
 
-    Why: Crash or silent: only some families work out positions and vision features before ranks split a sequence.
+    Why: Crash or silent: only some families compute positions and vision features before ranks split a sequence.
     Bad: Kimi-VL, enable_in_batch_packing true, context_parallel_size 2. Good: Qwen2.5-VL.
-    Fix: Set context_parallel_size to 1, or do not pack.
+    Fix: Set context_parallel_size to 1, or turn packing off.
     Noticed: first step, or never. Evidence: read in the source; the effect is inferred.
     """
     if run.is_text or max(run.context_parallel_sizes) == 1:
