@@ -110,7 +110,7 @@ def test_artifact_holds_every_row_that_can_be_trained_on_and_no_other(
         expected = _expected(rows, recipe)
         output = Path(folder) / "out"
         if not expected:
-            with pytest.raises(DataError, match="no sequence left"):
+            with pytest.raises(DataError, match="no sequences left"):
                 build(recipe, output)
             return
         manifest = build(recipe, output).manifest

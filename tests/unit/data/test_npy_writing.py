@@ -61,7 +61,7 @@ def test_no_name_but_those_of_arrays_is_in_the_pickle(tmp_path: Path) -> None:
 
 def test_a_wrong_number_of_rows_leaves_no_file(tmp_path: Path) -> None:
     for num_rows in (2, 4):
-        with pytest.raises(ArtifactError, match=r"s\.npy: 3 rows; \d are announced"):
+        with pytest.raises(ArtifactError, match=r"s\.npy: 3 rows; the manifest says \d"):
             write_npy_rows(tmp_path / "s.npy", [_batch(ROWS)], num_rows)
 
     assert list(tmp_path.iterdir()) == []
