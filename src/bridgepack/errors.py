@@ -8,13 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """One thing that is wrong in what a user wrote.
+    """One mistake in what a user wrote.
 
     Attributes:
         message: what is wrong, what is allowed, what to do.
-        field: dotted path of the field; empty where it is none.
-        file: that it is written in; empty where there is none.
-        line: 1-based line in it; None where it is not known.
+        field: dotted path of the field; empty if the problem is not in a field.
+        file: file that has the field; empty if there is none.
+        line: 1-based line in `file`; None if unknown.
     """
 
     message: str
@@ -24,10 +24,10 @@ class Problem:
 
 
 class BridgepackError(Exception):
-    """Base of every error that is the user's to act on; the CLI prints it and exits with code 2.
+    """Base of every error that the user can fix; the CLI prints it and exits with code 2.
 
     Attributes:
-        problems: the same, one for each thing that is wrong; empty where the text says it all.
+        problems: the mistakes, one by one; empty if the text is complete without them.
     """
 
     problems: tuple[Problem, ...] = ()
@@ -38,7 +38,7 @@ class ConfigError(BridgepackError):
 
 
 class DataError(BridgepackError):
-    """Input data that is missing, unreadable, or that the recipe says must stop the build."""
+    """Input data that is missing or unreadable, or a bad row when the recipe says to stop at bad rows."""
 
 
 class TokenizerError(BridgepackError):
@@ -50,7 +50,7 @@ class ArtifactError(BridgepackError):
 
 
 class StoreError(BridgepackError):
-    """A token store that cannot be used, lacks what is asked of it, or has a broken file."""
+    """A token store that cannot be used, lacks the tokens asked for, or has a broken file."""
 
 
 class ArtifactInUseError(ArtifactError):
@@ -58,11 +58,11 @@ class ArtifactInUseError(ArtifactError):
 
 
 class LaunchError(BridgepackError):
-    """A run that the check accepts, and that nemo-run or the cluster cannot start."""
+    """A run that passes the check but that nemo-run or the cluster cannot start."""
 
 
 class LaunchRefusedError(BridgepackError):
-    """A run that `check` rejects, and that is therefore not submitted; its text has the findings.
+    """A run that is not submitted because `check` rejects it; the text has the findings.
 
     Attributes:
         report: the CheckReport.
@@ -81,7 +81,7 @@ class RowError(Exception):
     """One input row that cannot become a sequence; the recipe decides whether it is dropped or stops the build.
 
     Attributes:
-        reason: a member of `records.DropReason`, as its string value.
+        reason: string value of a `records.DropReason`.
         detail: what was found, for the ledger; at most a few hundred characters.
     """
 

@@ -12,17 +12,17 @@ import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
 
-#: Most entries of a cu_seqlens row beyond its number of sequences: the leading 0 and the tail segment.
+#: Maximum entries of a cu_seqlens row beyond one per sequence: the leading 0 and the tail segment.
 CU_SEQLENS_EXTRA_ENTRIES = 2
 
 
 def ceil_to_multiple(value: int, multiple: int) -> int:
-    """Return the smallest multiple of `multiple` that is not below `value`: (13, 8) -> 16."""
+    """Return `value` rounded up to a multiple of `multiple`: (13, 8) -> 16."""
     return -(-value // multiple) * multiple
 
 
 def floor_to_multiple(value: int, multiple: int) -> int:
-    """Return the largest multiple of `multiple` that is not above `value`: (13, 8) -> 8."""
+    """Return `value` rounded down to a multiple of `multiple`: (13, 8) -> 8."""
     return value // multiple * multiple
 
 
@@ -35,7 +35,7 @@ def pad_seq_to_mult(
 ) -> int:
     """Return the multiple every sequence's runtime length is padded to.
 
-    lcm of `2 * CP` (two zigzag halves per rank) and, with sequence parallelism, `CP * TP`; over the training and
+    lcm of `2 * CP` (two zigzag halves per rank) and, with sequence parallelism, `CP * TP`, for the training and
     the evaluation context-parallel size. Inactive terms are 1.
 
     Example: CP 2, TP 4 with sequence parallelism -> lcm(4, 8) = 8.
@@ -57,7 +57,7 @@ def data_parallel_size(
     pipeline_model_parallel_size: int,
     context_parallel_size: int,
 ) -> int:
-    """Return the number of model replicas: world / (TP * PP * CP); 0 when the world is not divisible.
+    """Return the number of model replicas: world size / (TP * PP * CP); 0 if it is not divisible.
 
     Source: megatron-core 0.19, `core/parallel_state.py`.
     """
@@ -74,7 +74,7 @@ def aligned_runtime_lengths(runtime_lengths: IntArray, multiple: int) -> IntArra
 
 
 def seq_boundaries(seq_start_id: IntArray, stored_row_length: int) -> IntArray:
-    """Return `seq_start_id` closed by the row's end; shape [num_sequences + 1], int64, stored.
+    """Return `seq_start_id` plus the row's end; shape [num_sequences + 1], int64, stored.
 
     Example: [0, 4] in a row of 7 stored tokens -> [0, 4, 7].
     """

@@ -100,7 +100,7 @@ def test_engine_that_differs_on_the_data_is_dropped(tmp_path: Path) -> None:
 
     assert report.name == "tokenizers"
     assert report.message is not None
-    assert "gigatoken gives other tokens" in report.message
+    assert "gigatoken and tokenizers give different tokens" in report.message
     assert tokenizer.engine.name == "tokenizers"
 
 

@@ -152,10 +152,10 @@ def test_what_cannot_be_read_is_one_message(project: Path, client: Any) -> None:
         ("s3://nowhere/a.jsonl", "s3://nowhere/a.jsonl"),
         ("s3://others/none.jsonl", "no such object or prefix"),
         ("s3://others/x*.jsonl", "matches no object"),
-        ("s3://others/place/notes.txt", "is of no known kind"),
-        ("s3://others/place/data-00000.arrow", "must be on a disk"),
+        ("s3://others/place/notes.txt", "is of an unknown kind"),
+        ("s3://others/place/data-00000.arrow", "must be on a local disk"),
         ("ftp://others/place", "allowed: a path, or a URL with s3"),
-        ("s3://", "Name the bucket"),
+        ("s3://", "Give only bucket and key"),
         ("gs://others/place", "pip install gcsfs"),
     ]
     for train, expected in cases:
@@ -170,7 +170,7 @@ def test_a_place_with_other_things_or_without_rights_is_refused_before_anything_
     client.create_bucket(Bucket="mine")
     client.put_object(Bucket="mine", Key="place/notes.txt", Body=b"mine")
     recipe = recipe_of("data/a.jsonl", chatml_tokenizer)
-    with pytest.raises(ArtifactError, match=r"something else than an artifact is: notes\.txt"):
+    with pytest.raises(ArtifactError, match=r"files that are not an artifact: notes\.txt"):
         upload_of(recipe, "s3://mine/place")
     assert not (project / "artifacts").exists()
 
@@ -222,11 +222,11 @@ def test_artifact_is_read_where_it_lies(
     client.put_object(Bucket="read", Key="packed/training/more.parquet", Body=b"x")
     broken = command("check", "s3://read/packed")
     assert broken.code == 1
-    assert "it is not what the manifest says, and lies in an object store" in broken.output
+    assert "it does not match the manifest and is in an object store" in broken.output
     assert "training/more.parquet" in broken.output
     refused = command("inspect", "s3://read/packed")
     assert refused.code == 2
-    assert "is not as it was built: " in refused.errors
+    assert "was changed after the build: " in refused.errors
 
 
 def _assert_compared_judged_and_drawn(command: Command, project: Path, built: Path, recipe: SFTRecipe) -> None:
@@ -260,9 +260,9 @@ def test_no_artifact_at_a_url_is_one_message(client: Any, command: Command) -> N
     client.create_bucket(Bucket="empty")
     messages = {
         "s3://nothere/packed": "cannot be read: ",
-        "s3://empty/packed": "has nothing below it",
+        "s3://empty/packed": "has no objects below it",
         "ftp://host/packed": "allowed: a path, or a URL with s3",
-        "s3://": "Name the bucket",
+        "s3://": "Give only bucket and key",
     }
     others = [("inspect", "s3://"), ("verify", "s3://empty/packed"), ("report", "s3://"), ("diff here", "s3://")]
     for name, url in [("check", url) for url in messages] + others:

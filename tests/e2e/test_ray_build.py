@@ -94,7 +94,7 @@ def test_same_bytes_although_a_worker_and_a_node_die(nodes: RayNodes, tmp_path: 
     code, output, errors = finished(process)
 
     assert code == 0, errors
-    advice = "its tasks begin again elsewhere, and what it had finished is kept"
+    advice = "its tasks restart on other nodes, and its finished work is kept"
     sentence = f"the Ray node {socket.gethostname()} is gone; {advice}\n"
     assert errors in {"", sentence}, "the build may end before Ray notices"
     assert output.startswith("Built out\n")

@@ -108,7 +108,7 @@ def test_every_trainable_row_is_in(chatml_tokenizer: Path, rows: list[dict[str, 
         expected = _expected(rows, recipe)
         output = Path(folder) / "out"
         if not expected:
-            with pytest.raises(DataError, match="no sequence left"):
+            with pytest.raises(DataError, match="no sequences left"):
                 build(recipe, output)
             return
         manifest = build(recipe, output).manifest

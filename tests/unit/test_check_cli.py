@@ -155,7 +155,7 @@ def test_packs_whose_name_is_not_utf_8_are_one_message(packs: Path, command: Com
             ran = command(*words)
             assert (ran.code, ran.errors.count("\n")) == (2, 1)
             assert ran.errors.startswith("error: what is read is '")
-            assert "whose name is not UTF-8. Give it another name." in ran.errors
+            assert "whose name is not UTF-8. Rename it." in ran.errors
     assert not Path("page.html").exists()
 
 

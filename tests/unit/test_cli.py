@@ -267,13 +267,13 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
         (["build", "recipe.yaml", "--set", "packing.sede=1"], "error: packing.sede is not a field; "),
         (["build", "recipe.yaml", "--set", "data.train=none.jsonl"], "error: data.train is 'none.jsonl'; there is no"),
         (["build", "recipe.yaml", "--set", "tokenizer.chat_template=none"], "error: tokenizer.chat_template is 'none'"),
-        (["build", "recipe.yaml", "--set", "preprocessing.kind=chat"], "the training split has no sequence left"),
+        (["build", "recipe.yaml", "--set", "preprocessing.kind=chat"], "the training split has no sequences left"),
         (["build", "recipe.yaml", "--set", "data.on_bad_row=error"], "error: a.jsonl row 21: missing_field: "),
         (["build", "recipe.yaml", "--output", "a.jsonl/out"], "error: output is 'a.jsonl/out'; "),
-        (["build", "recipe.yaml", "--output", "foreign"], "output is 'foreign', a folder that holds something else"),
+        (["build", "recipe.yaml", "--output", "foreign"], "error: output is 'foreign', a folder with files"),
         (["check", "none"], "error: target is 'none'; there is no such file or folder. Allowed: a recipe"),
         (["check", "a.jsonl"], "error: target is 'a.jsonl'; that is a file of another kind. Allowed: a recipe"),
-        (["check", "foreign"], "error: 'foreign' has no manifest.json, so it is no artifact"),
+        (["check", "foreign"], "error: 'foreign' has no manifest.json, so it is not an artifact"),
         (["inspect", "none"], "error: 'none' does not exist."),
         (["inspect", "artifact", "--limit", "1"], "--limit needs --row"),
         (["inspect", "artifact", "--split", "validation"], "--split needs --row"),
@@ -307,7 +307,7 @@ def test_a_folder_with_the_name_of_a_recipe_is_said_to_be_taken(command: Command
     for name in ("check", "masks", "canary"):
         result = command(name, "quickstart")
         assert result.code == 2
-        assert "The folder was taken, not the recipe of that name: for this, give " in result.errors
+        assert "This is the folder of that name; for the recipe, give " in result.errors
         assert "quickstart.yaml." in result.errors
 
 

@@ -88,7 +88,7 @@ def test_nothing_to_judge(recipe: Path, command: Command) -> None:
     [
         (("nowhere.yaml",), "recipe is 'nowhere.yaml'; there is no such file"),
         (("",), "recipe is ''; allowed: FILE.yaml"),
-        ((".",), "has no manifest.json, so it is no artifact"),
+        ((".",), "has no manifest.json, so it is not an artifact"),
         (("RECIPE", "--all", "--sample", "3"), "--all and --sample contradict each other"),
         (("RECIPE", "--all", "--seed", "3"), "--all and --seed contradict each other"),
         (("RECIPE", "--sample", "0"), "'0' is not a whole number of at least 1."),

@@ -55,7 +55,7 @@ def test_broken_file_is_a_finding_until_it_is_removed(folder: Path, command: Com
     path.write_bytes(path.read_bytes()[:-1])
 
     code, output, _ = command("store", "verify", "--workers", "1")
-    assert (code, "it is cut off, or no token file" in output, path.exists()) == (1, True, True)
+    assert (code, "it is truncated, or not a token file" in output, path.exists()) == (1, True, True)
     code, output, _ = command("store", "verify", "--remove", "--workers", "1")
     assert (code, "They were removed" in output, path.exists()) == (1, True, False)
     assert command("store", "verify", "--workers", "1")[0] == 0
@@ -74,7 +74,7 @@ def test_broken_file_is_a_finding_until_it_is_removed(folder: Path, command: Com
         (("repack", "artifacts/out", "--memory", "1K"), "--memory is '1K'; allowed: at least 448M."),
         (("repack", "artifacts/out", "--memory", "lots"), "--memory is 'lots'; allowed: a number with K, M, G or T"),
         (("repack", "nowhere"), "'nowhere' does not exist."),
-        (("repack", "artifacts/out", "--set", "data.max_row_bytes=7"), "would be changed, which makes other tokens;"),
+        (("repack", "artifacts/out", "--set", "data.max_row_bytes=7"), "would be changed, which changes the tokens;"),
     ],
 )
 def test_mistakes(folder: Path, command: Command, arguments: tuple[str, ...], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Builds an artifact: inputs, tokens in the store, plan, shards, manifest; goes on where a build was ended."""
+"""Builds an artifact: inputs, tokens in the store, plan, shards, manifest; resumes an interrupted build."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -36,7 +36,7 @@ from bridgepack.errors import DataError
 from bridgepack.records import TRAIN, VALIDATION, BalanceRecord
 
 DEFAULT_FOLDER = "artifacts"
-#: Input that is worth another worker.
+#: Input bytes for which one more worker pays off.
 _BYTES_PER_WORKER = 1 << 21
 
 
@@ -49,24 +49,24 @@ def build_artifact(
     options: BuildOptions | None = None,
     balance: BalanceRecord | None = None,
 ) -> BuildResult:
-    """Build the artifact of a recipe, go on with a build of it that was ended, or find that it is there already.
+    """Return the result of building a recipe's artifact; resumes an interrupted build, reuses a finished artifact.
 
     Args:
         recipe: what to build.
-        output: folder of the artifact; by default the recipe's own, else `NAME-FINGERPRINT` in `artifacts`. For a URL
-            it is built in the default folder, and a copy is written to the URL.
-        artifacts: folder that a new artifact goes into where `output` does not say.
-        progress: told how far it is.
-        options: how it works.
-        balance: of `planning.balance.balance_for`: what the order of packs is balanced for.
+        output: folder of the artifact; by default the recipe's output, else `NAME-FINGERPRINT` in `artifacts`. With a
+            URL, the artifact is built in the default folder and copied to the URL.
+        artifacts: parent folder of a new artifact if neither `output` nor the recipe names one.
+        progress: is told about progress.
+        options: how the build works; no effect on its bytes.
+        balance: what the order of packs is balanced for; from `planning.balance.balance_for`.
 
     Raises:
-        ConfigError: the recipe contradicts itself, or nothing is installed that writes to the URL.
+        ConfigError: the recipe contradicts itself, or the package that writes to the URL is not installed.
         TokenizerError: the tokenizer cannot be loaded or cannot do what the recipe asks.
-        DataError: an input is missing or unreadable, nothing is left to pack, or a bad row stops the build.
-        ArtifactError: the output cannot be written, or holds something else, or what may not be replaced.
+        DataError: an input is missing or unreadable, no sequence is left to pack, or a bad row stops the build.
+        ArtifactError: the output cannot be written, or holds other files or an artifact that may not be replaced.
         StoreError: the token store cannot be written.
-        BuildInterrupted: by Ctrl-C, saying what is kept.
+        BuildInterrupted: on Ctrl-C; says what is kept.
         ArtifactInUseError: another build is writing it.
     """
     shown, options = progress or SilentProgress(), options or BuildOptions()
@@ -102,12 +102,12 @@ def planned_build(
     options: BuildOptions | None = None,
     balance: BalanceRecord | None = None,
 ) -> Iterator[BuildPlan]:
-    """Give what a build would do; the first worker loads the tokenizer and its engine while inputs are hashed.
+    """Yield the plan of a build; the first worker loads the tokenizer and its engine while inputs are hashed.
 
-    Only Hugging Face data sets are written, to a folder that goes afterwards.
+    Writes only Hugging Face data sets, to a folder that is removed afterwards.
 
     Raises:
-        ConfigError, TokenizerError, DataError, ArtifactError: as `build_artifact`.
+        ConfigError, TokenizerError, DataError, ArtifactError: see `build_artifact`.
     """
     options, named, resolved = options or BuildOptions(), _named_folder(recipe, output), recipe.resolve(balance)
     if named is not None:
@@ -117,7 +117,7 @@ def planned_build(
             preload(TOKENISING)
         workers = stack.enter_context(WorkerPool()) if options.num_workers > 0 else InThisProcess()
         identity = workers.begin(partial(tokenizer_identity, recipe.model_dump_json()))
-        # All nodes must see data sets that are written out first.
+        # All nodes must see the data sets that are written out.
         shared = nearest_folder((named or Path(DEFAULT_FOLDER)).absolute().parent) if options.ray else None
         files = find_files(recipe, Path(stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=shared))))
         every_file = [file for members in files.values() for file in members]
@@ -150,16 +150,16 @@ def _is_url(output: Path | str | None) -> TypeGuard[str]:
 
 
 def _named_folder(recipe: SFTRecipe, output: Path | str | None) -> Path | None:
-    """Return the folder that is named for an artifact, here or in the recipe; None where a URL is, or nothing."""
+    """Return the artifact folder that `output` or the recipe names; None if neither does, or it is a URL."""
     named = recipe.artifact if output is None or _is_url(output) else output
     return None if named is None else Path(named)
 
 
 def find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
-    """Return the input files of each split; Hugging Face data sets are written to the folder `scratch` first.
+    """Return the input files of each split; writes Hugging Face data sets to the folder `scratch` first.
 
     Raises:
-        DataError: an input is missing, or a split has no row.
+        DataError: an input is missing, or a split has no rows.
     """
     columns_read = recipe.preprocessing.columns_read
     files = {TRAIN: find_inputs(as_sources(recipe.data.train), "data.train", TRAIN, scratch, columns_read)}
@@ -174,7 +174,7 @@ def find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
 
 
 def _built(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildResult:
-    """Make sure that the inputs' tokens are in the store, and make the artifact."""
+    """Tokenise the inputs into the store and make the artifact."""
     spec, recipe, num_bytes = plan.spec, plan.spec.resolved.recipe, plan.spec.num_input_bytes
     report = plan.engine()
     place.kept.engine_message = report.message
@@ -185,18 +185,18 @@ def _built(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildRes
         try:
             results = _tokenized(plan, place, runner, text_bytes, report.name)
         except EngineDiffersError as error:
-            place.kept.engine_message = f"everything was tokenised again with tokenizers: {error}"
+            place.kept.engine_message = f"all rows were tokenised again with tokenizers: {error}"
             results = _tokenized(plan, place, runner, text_bytes, REFERENCE)
         for path, stamp in plan.stamps.items():
             if not path.is_file() or file_stamp(path) != stamp:
-                raise DataError(f"{path} changed during the build. Build again once nothing writes to it.")
+                raise DataError(f"{path} changed during the build. Build again when no process writes to it.")
         return place.finish(runner, results)
 
 
 def _tokenized(
     plan: BuildPlan, place: Workplace, runner: Runner, text_bytes: int, engine: str
 ) -> dict[str, list[RangeResult]]:
-    """Return what becomes of the ranges of each split's files, whose tokens are in the store."""
+    """Return split -> results of its input ranges, after their tokens are in the store."""
     spec, recipe, store = plan.spec, plan.spec.resolved.recipe, place.store
     identity = tokenization_identity(recipe, spec.tokenizer, engine)
     key = tokenization_key(identity)
@@ -232,5 +232,5 @@ def _tokenized(
 
 
 def _task_engine(recipe: SFTRecipe, engine: str) -> str:
-    """Return what tasks ask for: the reference, or what the recipe says, as where it was found to be sound."""
+    """Return the engine that tasks use: the reference, or the recipe's setting if its engine passed the comparison."""
     return REFERENCE if engine == REFERENCE else recipe.tokenizer.engine

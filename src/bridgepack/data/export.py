@@ -1,8 +1,8 @@
-"""Writes an artifact in the form that another version of Megatron-Bridge reads; the rows stay what they are.
+"""Writes an artifact in the format of another version of Megatron-Bridge; the rows stay the same.
 
-One layout of rows is right in every version since 0.3: the runtime length, stored - 1, is a multiple of pad_seq_to_mult
-and each reader takes runtime tokens in the same way. So only the container differs: one `.npy` file for each split
-before 0.4, Parquet shards from then on.
+Every version since 0.3 reads the same layout of rows: the runtime length, stored - 1, is a multiple of pad_seq_to_mult
+and each reader takes runtime tokens in the same way. Only the container differs: one `.npy` file per split before
+0.4, Parquet shards since.
 """
 
 import hashlib
@@ -26,24 +26,24 @@ from bridgepack.records import Manifest, RowBatch, ShardRecord, SplitRecord
 from bridgepack.records.results import Result
 from bridgepack.releases import packed_file_name, release_of
 
-#: Of what an export writes for the same rows; part of an export's fingerprint.
+#: Version of the bytes that an export writes for the same rows; part of an export's fingerprint.
 _EXPORT_VERSION = 1
-#: Stored tokens that are held at once; as Python objects they take some 40 bytes each.
+#: Stored tokens in memory at once; as Python objects they take about 40 bytes each.
 _BATCH_TOKENS = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Export(Result):
-    """An artifact in the form of another version."""
+    """An artifact in the format of another version of Megatron-Bridge."""
 
     DERIVED: ClassVar = ("is_written",)
 
-    output: Path  #: its folder
-    bridge_version: str  #: of megatron-bridge that it is for
-    pack_format: str  #: `parquet`, the artifact as it is, or `npy`
-    source: Path  #: folder of the artifact it was made from
-    source_fingerprint: str  #: of that artifact
-    manifest: Manifest | None = None  #: of the export; None where nothing has been written
+    output: Path  #: folder of the export
+    bridge_version: str  #: target version of megatron-bridge
+    pack_format: str  #: `parquet`, the artifact unchanged, or `npy`
+    source: Path  #: folder of the exported artifact
+    source_fingerprint: str  #: fingerprint of that artifact
+    manifest: Manifest | None = None  #: manifest of the export; None if nothing has been written
 
     def table(self) -> list[dict[str, Any]]:
         """Return the statistics of each split that was written."""
@@ -52,16 +52,16 @@ class Export(Result):
 
     @property
     def is_written(self) -> bool:
-        """Whether it is there; else it is what an export would write."""
+        """Whether the export is written; otherwise this is a plan."""
         return self.manifest is not None
 
 
 def plan_export(artifact: Path, output: Path, bridge_version: str) -> Export:
-    """Return what an export would write; nothing is written.
+    """Return what an export would write, without writing it.
 
     Raises:
-        ConfigError: the version is none, or older than 0.3.
-        ArtifactError: `artifact` is none, or the output is part of it or holds something else.
+        ConfigError: the version is invalid, or older than 0.3.
+        ArtifactError: `artifact` is not an artifact, or the output lies in it or holds other files.
     """
     release = release_of(bridge_version)
     manifest = Artifact(artifact).manifest
@@ -71,7 +71,7 @@ def plan_export(artifact: Path, output: Path, bridge_version: str) -> Export:
     if inside.is_relative_to(around) or around.is_relative_to(inside):
         raise ArtifactError(
             f"output is {str(output)!r}, which is the artifact {str(artifact)!r} or a folder in or around it. Choose a "
-            "folder beside it."
+            "folder outside it."
         )
     staging.refuse_foreign_folder(output)
     return Export(
@@ -84,20 +84,20 @@ def plan_export(artifact: Path, output: Path, bridge_version: str) -> Export:
 
 
 def export_artifact(artifact: Path, output: Path, bridge_version: str, *, progress: Progress | None = None) -> Export:
-    """Write an artifact for a version of Megatron-Bridge.
+    """Return the export of an artifact for a version of Megatron-Bridge, after writing it.
 
-    Every shard is checked against its manifest first. An artifact that is at the output is replaced once the new one
-    is complete. The export is an artifact, too: its manifest says what it was made from.
+    Every shard is checked against its manifest first. An existing artifact at the output is replaced once the new one
+    is complete. The export is also an artifact: its manifest names its source.
 
     Args:
         artifact: folder of the artifact.
         output: folder of the export.
-        bridge_version: e.g. `0.3.1`.
-        progress: told how far it is.
+        bridge_version: version of megatron-bridge, e.g. `0.3.1`.
+        progress: is told about progress.
 
     Raises:
-        ConfigError: the version is none, or older than 0.3.
-        ArtifactError: the artifact is none or is damaged, or the output cannot be written or holds something else.
+        ConfigError: the version is invalid, or older than 0.3.
+        ArtifactError: the artifact is invalid or damaged, or the output cannot be written or holds other files.
     """
     plan, source = plan_export(artifact, output, bridge_version), Artifact(artifact)
     try:
@@ -107,7 +107,7 @@ def export_artifact(artifact: Path, output: Path, bridge_version: str, *, progre
             staging.move_into_place(folder, output)
     except OSError as error:
         raise ArtifactError(
-            f"{str(output)!r} cannot be written: {error.strerror or error}. Nothing was left behind; free space or "
+            f"{str(output)!r} cannot be written: {error.strerror or error}. No partial files remain; free space or "
             "choose another --output."
         ) from error
     return replace(plan, manifest=manifest)
@@ -116,7 +116,7 @@ def export_artifact(artifact: Path, output: Path, bridge_version: str, *, progre
 def _write(source: Artifact, folder: Path, plan: Export, progress: Progress) -> Manifest:
     manifest = source.manifest
     progress.start(f"Writing {plan.pack_format}", sum(split.statistics.num_packs for split in manifest.splits), "packs")
-    # What says where rows come from, and the host's metadata, whose lengths mean the same in every version.
+    # Provenance and the host's metadata, whose lengths mean the same in every version.
     for path in [source.folder / BRIDGE_METADATA_FILE, *(source.folder / PLAN_FOLDER).glob("*")]:
         _copy(path, folder / path.relative_to(source.folder))
     splits = tuple(_write_split(source, split, folder, plan, progress) for split in manifest.splits)

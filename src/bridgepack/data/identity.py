@@ -1,4 +1,4 @@
-"""The fingerprint: a sha256 over everything that can change a row."""
+"""The fingerprint: a sha256 of everything that can change a row."""
 
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -10,7 +10,7 @@ from bridgepack.data.artifact.manifest import FORMAT_VERSION
 from bridgepack.records import InputRecord
 from bridgepack.records.fingerprints import fingerprint_of
 
-#: Libraries whose version can change a token, a rendered text or a byte of a shard.
+#: Libraries whose version can change a token, a rendered text or a shard's bytes.
 _LIBRARIES = ("jinja2", "pyarrow", "tokenizers", "transformers")
 
 
@@ -29,10 +29,10 @@ def fingerprint(
     """Return the fingerprint, hexadecimal; the same on every machine.
 
     Args:
-        resolved: the recipe; its name, batch and topology count only through the multiple.
+        resolved: the recipe; of its name, batch and topology, only the resulting multiple counts.
         tokenizer: `ChatTokenizer.identity()`.
-        inputs: split -> its input files, in order; their paths do not count, their bytes do.
-        versions: of the libraries that make rows; by default those installed.
+        inputs: split -> its input files, in order; only their bytes count, not their paths.
+        versions: library -> version, for libraries that make rows; by default those installed.
     """
     assert (resolved.balance is None) == (resolved.recipe.packing.balance.kind == "none")
     return fingerprint_of(

@@ -1,4 +1,4 @@
-"""A build's working folder beside its output: locked, kept where a build was ended, and moved into place as a whole."""
+"""A build's working folder beside its output: locked, kept after an interrupted build, and moved into place whole."""
 
 import fcntl
 import os
@@ -15,36 +15,36 @@ from bridgepack.data.files import TEMPORARY_SUFFIX, nearest_folder, refuse_name,
 from bridgepack.errors import ArtifactError, ArtifactInUseError, BridgepackError, StoreError
 from bridgepack.records import SPLITS, Manifest
 
-#: Parts of a working folder: the artifact, what says which of its shards are finished, and what is made anew each time.
+#: Parts of a working folder: the artifact, the receipts of its finished shards, and files that every build makes again.
 ARTIFACT, RECEIPTS, WORK = "artifact", "receipts", "work"
 _LOCK, _IDENTITY = "lock", "identity"
 ARTIFACT_ENTRIES = frozenset({MANIFEST_FILE, BRIDGE_METADATA_FILE, PLAN_FOLDER, REPORT_FILE, *SPLITS})
 
 
 def staging_folder(output: Path) -> Path:
-    """Return the working folder of an output: `runs/a` -> `/.../runs/.a.building`; links are followed."""
+    """Return the working folder of an output, following links: `runs/a` -> `/.../runs/.a.building`."""
     return _beside(output, "building")
 
 
 @contextmanager
 def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
-    """Give the working folder of an output, which no other build of it uses meanwhile.
+    """Yield the working folder of an output, locked against other builds.
 
-    What a build of the same identity had finished there is still there; with None nothing is. The folder goes at the
-    end, unless the block was left by an error and something is worth keeping.
+    It keeps what an interrupted build of the same identity finished; with None it is empty. It is removed at the
+    end, unless the block raised and there is finished work to keep.
 
     Raises:
-        ArtifactError: when another build is using it, it cannot be written, or an artifact at the output has other
-            things in it, which would be lost.
+        ArtifactError: another build is using it, it cannot be written, or the artifact at the output contains other
+            files, which would be lost.
     """
     folder, old = staging_folder(output), _beside(output, "old")
     if not output.resolve().exists() and is_manifest(old / MANIFEST_FILE):
-        old.rename(output.resolve())  # a build had moved it away when it was ended, before the new one was in place
+        old.rename(output.resolve())  # an interrupted build had moved it away before the new one was in place
     entries = {entry.name for entry in output.iterdir()} if output.is_dir() else set()
     foreign = sorted(entries - ARTIFACT_ENTRIES)
     if foreign:
         raise ArtifactError(
-            f"output is {str(output)!r}, an artifact with other things in it, which would be lost: "
+            f"output is {str(output)!r}, an artifact that also contains other files, which would be lost: "
             f"{', '.join(foreign[:5])}. Move them away, or choose a new folder."
         )
     try:
@@ -58,7 +58,7 @@ def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
         _prepare(folder, identity)
         yield folder
     except BaseException:
-        is_in_place = not (folder / ARTIFACT).exists()  # then only an empty working folder is left
+        is_in_place = not (folder / ARTIFACT).exists()  # the working folder is then empty
         is_kept = not is_in_place and any((folder / RECEIPTS).glob("*/*"))
         raise
     finally:
@@ -70,29 +70,29 @@ def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
 
 
 def refuse_foreign_folder(output: Path) -> None:
-    """Make sure that there is an artifact at `output`, or nothing.
+    """Check that `output` is an artifact, is empty or does not exist.
 
     Raises:
-        ArtifactError: when its name is not UTF-8, or it is a file, the current folder, or a folder with something in it
-            that is no artifact.
+        ArtifactError: its name is not UTF-8, or it is a file, the current folder, or a folder with contents other than
+            an artifact.
     """
     refuse_name(output, ArtifactError, "output is")
     if output.exists() and not output.is_dir():
         raise ArtifactError(f"output is {str(output)!r}, which is a file. Choose a folder.")
     if Path.cwd().is_relative_to(output.resolve()):
         raise ArtifactError(
-            f"output is {str(output)!r}, the current folder or one around it, which a build would replace. Choose a "
+            f"output is {str(output)!r}, the current folder or a parent of it, which a build would replace. Choose a "
             "folder inside it."
         )
     if output.is_dir() and any(output.iterdir()) and not is_manifest(output / MANIFEST_FILE):
         raise ArtifactError(
-            f"output is {str(output)!r}, a folder that holds something else than an artifact. Choose a new folder, "
+            f"output is {str(output)!r}, a folder with files that are not an artifact. Choose a new folder, "
             "or empty this one."
         )
 
 
 def existing_manifest(output: Path) -> Manifest | None:
-    """Return the manifest at the output; one that cannot be read counts as none and is replaced."""
+    """Return the manifest at the output; None if there is none or it is unreadable, so that it gets replaced."""
     try:
         return read_manifest(output)
     except ArtifactError:
@@ -100,10 +100,10 @@ def existing_manifest(output: Path) -> Manifest | None:
 
 
 def refuse_unwritable(output: Path, store: Path) -> None:
-    """Make sure that files can be made where an artifact and a store will be; nothing is left there.
+    """Check that the folders of an artifact and a store are writable; leaves no files behind.
 
     Raises:
-        ArtifactError, StoreError: when not.
+        ArtifactError, StoreError: a folder is not writable.
     """
     refuse_name(output, ArtifactError, "output is")
     refuse_name(store, StoreError, "the token store is")
@@ -122,7 +122,7 @@ def _try(folder: Path, kind: type[BridgepackError], what: str, option: str) -> N
 
 
 def move_into_place(finished: Path, output: Path) -> None:
-    """Put a finished artifact where it belongs; one that is there goes only once the new one is complete."""
+    """Move a finished artifact to its output; an old one is removed only after the new one is in place."""
     place, old = output.resolve(), _beside(output, "old")
     if place.exists():
         shutil.rmtree(old, ignore_errors=True)
@@ -134,7 +134,7 @@ def move_into_place(finished: Path, output: Path) -> None:
 
 
 def _prepare(folder: Path, identity: str | None) -> None:
-    """Let the folder hold what a build of this identity has finished, and nothing else."""
+    """Keep in the folder only what a build of this identity has finished."""
     identity_file = folder / _IDENTITY
     if identity is None or not identity_file.is_file() or identity_file.read_text(encoding="utf-8") != identity:
         _clear(folder)
@@ -146,13 +146,13 @@ def _prepare(folder: Path, identity: str | None) -> None:
 
 
 def remove_leftovers(output: Path) -> None:
-    """Remove what a build left that was ended after its artifact was in place."""
+    """Remove what an interrupted build left after its artifact was in place."""
     folder, old = staging_folder(output), _beside(output, "old")
     if not (folder.exists() or old.exists()):
         return
     try:
         descriptor = _locked(folder)
-    except (OSError, ArtifactError):  # another build is at work, or nothing may be removed here: both are no error
+    except (OSError, ArtifactError):  # another build is running, or removing is not permitted: neither is an error
         return
     shutil.rmtree(old, ignore_errors=True)
     _remove(folder)
@@ -168,7 +168,7 @@ def _locked(folder: Path) -> int:
     """Return a descriptor that holds the folder's lock until it is closed or the process ends."""
     if folder.is_symlink():
         raise ArtifactError(
-            f"{str(folder)!r}, the working folder, is a link, and what it leads to would be emptied. Remove it."
+            f"{str(folder)!r}, the working folder, is a link; the build would empty its target. Remove the link."
         )
     while True:
         try:
@@ -176,7 +176,7 @@ def _locked(folder: Path) -> int:
         except FileExistsError:
             if folder.is_file():
                 raise
-            continue  # another build has just ended and takes the folder away, here and below
+            continue  # another build has just ended and removes the folder, here and below
         with suppress(FileNotFoundError):
             descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
             if _holds(descriptor, folder):
@@ -184,14 +184,14 @@ def _locked(folder: Path) -> int:
 
 
 def _holds(descriptor: int, folder: Path) -> bool:
-    """Lock the descriptor and say whether it is the folder's lock still; where it is not, it is closed."""
+    """Lock the descriptor and return whether it is still the folder's lock; close it if it is not."""
     is_held = False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         is_held = os.path.samestat(os.fstat(descriptor), (folder / _LOCK).stat())
     except BlockingIOError:
         raise ArtifactInUseError(
-            f"another build is writing to {str(folder)!r}. Wait until it is done, or choose another --output."
+            f"another build is writing to {str(folder)!r}. Wait until it finishes, or choose another --output."
         ) from None
     finally:
         if not is_held:
@@ -200,7 +200,7 @@ def _holds(descriptor: int, folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder whose lock is held, as far as it can be; the lock goes last, for whoever waits starts then."""
+    """Remove a locked folder as far as possible; its lock last, because a waiting build then starts."""
     with suppress(OSError):
         _clear(folder)
         (folder / _LOCK).unlink()

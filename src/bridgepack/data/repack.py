@@ -1,4 +1,4 @@
-"""Packs an artifact's sequences anew from the token store: other sizes, another topology, and no tokenisation."""
+"""Repacks an artifact's sequences from the token store: other sizes or topology, without tokenising."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -24,17 +24,17 @@ from bridgepack.data.workplace import Workplace, tasks_runner, workplace
 from bridgepack.errors import ConfigError, StoreError
 from bridgepack.records import BalanceRecord
 
-#: Versions that are taken anew; the others made the tokens.
+#: Versions that a re-pack updates; the others belong to the tokens.
 _PACKING_LIBRARIES = frozenset({"bridgepack", "pyarrow"})
 _NAMED_RANGES = 3
-#: Input that is worth another worker.
+#: Input bytes for which one more worker pays off.
 _BYTES_PER_WORKER = 1 << 26
-_ADVICE = "Run `bridgepack build` with the changed recipe instead: it tokenises what is missing."
+_ADVICE = "Run `bridgepack build` with the changed recipe instead: it tokenises only what is missing."
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepackPlan(ArtifactPlan):
-    """What a re-pack of the artifact in the folder `source` would do."""
+    """Plan of a re-pack of the artifact in the folder `source`."""
 
     source: Path
     source_fingerprint: str
@@ -47,11 +47,11 @@ class RepackPlan(ArtifactPlan):
 def plan_repack(
     artifact: Path, changes: Mapping[str, Any], *, output: Path | None = None, balance: BalanceRecord | None = None
 ) -> RepackPlan:
-    """Return what `repack_artifact` would do with these arguments.
+    """Return the plan of `repack_artifact` with these arguments.
 
     Raises:
-        ArtifactError: the folder is no artifact or was changed, or the output holds something else.
-        ConfigError: a change is impossible, or makes other tokens.
+        ArtifactError: the folder is not an artifact or was changed, or the output holds other files.
+        ConfigError: a change is invalid, or would change the tokens.
     """
     manifest = Artifact(artifact).manifest
     before = SFTRecipe.from_mapping(dict(manifest.recipe))
@@ -85,24 +85,24 @@ def repack_artifact(
     options: BuildOptions | None = None,
     balance: BalanceRecord | None = None,
 ) -> BuildResult:
-    """Pack an artifact's sequences anew, with other settings; the tokens come from the store, the inputs are not read.
+    """Return the result of packing an artifact's sequences again with other settings, from the tokens in the store.
 
-    The bytes are those of a build of the changed recipe.
+    The bytes equal those of a build of the changed recipe. The inputs are not read.
 
     Args:
-        artifact: folder whose sequences are packed anew; it stays as it is, unless it is the output.
-        changes: dotted path of a recipe field -> new value; none that makes other tokens.
-        output: folder of the new artifact; by default `NAME-FINGERPRINT` beside the old one.
-        progress: told how far it is.
-        options: how it works; the store is by default that of the old artifact.
-        balance: what the order of packs is balanced for; of `planning.balance.balance_for`.
+        artifact: folder of the artifact; unchanged, unless it is also the output.
+        changes: dotted path of a recipe field -> new value; must not change the tokens.
+        output: folder of the new artifact; by default `NAME-FINGERPRINT` beside the old artifact.
+        progress: is told about progress.
+        options: how the build works; by default with the old artifact's store.
+        balance: what the order of packs is balanced for; from `planning.balance.balance_for`.
 
     Raises:
-        ArtifactError, ConfigError: as `plan_repack`; or the output cannot be written, or holds another artifact that
+        ArtifactError, ConfigError: see `plan_repack`; or the output cannot be written, or holds another artifact that
             may not be replaced.
         StoreError: the store lacks tokens of the artifact.
-        DataError: nothing is left to pack, or a row that is too long stops the build.
-        BuildInterrupted: by Ctrl-C, saying what is kept.
+        DataError: no sequence is left to pack, or an over-long row stops the build.
+        BuildInterrupted: on Ctrl-C; says what is kept.
     """
     shown, options = progress or SilentProgress(), options or BuildOptions()
     plan = plan_repack(artifact, changes, output=output, balance=balance)
@@ -126,7 +126,7 @@ def repack_artifact(
 
 
 def _stored_ranges(plan: RepackPlan, place: Workplace, runner: Runner) -> dict[str, list[RangeResult]]:
-    """Return what becomes of the ranges of each split's files, whose tokens are all in the store."""
+    """Return split -> results of its input ranges, whose tokens are all in the store."""
     record = _record(plan, place.store)
     place.progress.start("Reading the store", sum(map(len, record.ranges.values())), "ranges")
     results: dict[str, list[RangeResult]] = {}
@@ -151,12 +151,12 @@ def _stored_ranges(plan: RepackPlan, place: Workplace, runner: Runner) -> dict[s
 
 
 def _record(plan: RepackPlan, store: TokenStore) -> BuildRecord:
-    """Return what the artifact was made of; raises StoreError where not all of it is in the store."""
+    """Return the record of the artifact's token files; raises StoreError if the store lacks any of them."""
     record = find_build_record(store, plan.source_fingerprint)
     where = f"the token store {str(store.folder)!r}"
     if record is None:
         raise StoreError(
-            f"{where} knows nothing of the artifact {str(plan.source)!r}: it was built with another --store, "
+            f"{where} has no record of the artifact {str(plan.source)!r}: it was built with another --store, "
             f"or the store was emptied. {_ADVICE}"
         )
     missing = [
@@ -176,11 +176,11 @@ def _record(plan: RepackPlan, store: TokenStore) -> BuildRecord:
 
 
 def _refuse_other_tokens(before: SFTRecipe, after: SFTRecipe) -> None:
-    """Make sure that two recipes make the same tokens; raises ConfigError with the fields that differ."""
+    """Check that two recipes make the same tokens; raises ConfigError with the fields that differ."""
     old, new = tokenization_settings(before), tokenization_settings(after)
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     if changed:
         raise ConfigError(
-            f"{', '.join(changed)} would be changed, which makes other tokens; repack changes how sequences are packed "
-            "and nothing before that. Use `bridgepack build` with the changed recipe."
+            f"{', '.join(changed)} would be changed, which changes the tokens; repack can only change how sequences "
+            "are packed. Use `bridgepack build` with the changed recipe."
         )

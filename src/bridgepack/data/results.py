@@ -1,4 +1,4 @@
-"""What a build is asked for, what it would do, and what it did."""
+"""Options, plan and result of a build."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,24 +22,24 @@ from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import DropReason, Manifest
 from bridgepack.records.results import Result, leaves
 
-#: Changes that a message names.
+#: Maximum changes that a message names.
 _MAX_CHANGES = 3
 _REPLACING_ADVICE = (
-    "Choose another output, or add --replace (replace=True in Python), by which it goes once the new one is complete."
+    "Choose another output, or add --replace (replace=True in Python), which removes it once the new one is complete."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArtifactPlan:
-    """What would be made."""
+    """The artifact that a command would make."""
 
-    output: Path  #: where the artifact goes
+    output: Path  #: folder of the artifact
     spec: ArtifactSpec
-    existing: Manifest | None  #: the manifest of the artifact at `output`, whole or not; None where there is none
+    existing: Manifest | None  #: manifest of the artifact at `output`, even if incomplete; None if there is none
 
     @property
     def is_built(self) -> bool:
-        """The output holds this very artifact: shards of the right size, and the other files as they were built."""
+        """The output holds exactly this artifact: shards of the right size, other files unchanged."""
         if self.existing is None or self.existing.fingerprint != self.spec.fingerprint:
             return False
         shards = [shard for split in self.existing.splits for shard in split.shards]
@@ -48,24 +48,24 @@ class ArtifactPlan:
         )
 
     def refuse_replacing(self, advice: str = "") -> None:
-        """Accept an output that holds this very artifact, whole or not, or none.
+        """Check that the output holds no other artifact; this one, complete or not, is fine.
 
         Args:
-            advice: what to do instead; by default another output, or to replace it.
+            advice: what to do instead; by default to choose another output or replace it.
 
         Raises:
-            ArtifactError: it holds another one, naming what differs.
+            ArtifactError: it holds another artifact; says what differs.
         """
         if self.existing is None or self.existing.fingerprint == self.spec.fingerprint:
             return
         raise ArtifactError(
             f"output is {str(self.output)!r}, which holds another artifact: its fingerprint is "
-            f"{self.existing.fingerprint[:12]}, and this recipe and its data give {self.spec.fingerprint[:12]} "
+            f"{self.existing.fingerprint[:12]}; this recipe and its data give {self.spec.fingerprint[:12]} "
             f"({self._differences(self.existing)}). {advice or _REPLACING_ADVICE}"
         )
 
     def _differences(self, existing: Manifest) -> str:
-        """Return what differs in recipe and inputs from an artifact that is there."""
+        """Return the differences in recipe and inputs from the existing artifact."""
         old, new = (
             {path: value for path, value in leaves(recipe) if path != "name"}
             for recipe in (existing.recipe, self.spec.resolved.recipe.model_dump(mode="json"))
@@ -82,7 +82,7 @@ class ArtifactPlan:
         return f"what differs: {', '.join([*shown, *more])}" if shown else "the tokenizer or versions differ"
 
     def summary(self) -> dict[str, Any]:
-        """Return the plan as plain values, for JSON."""
+        """Return the plan as JSON values."""
         spec = self.spec
         return {
             "output": str(self.output),
@@ -97,16 +97,16 @@ class ArtifactPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildPlan(ArtifactPlan):
-    """What a build would do."""
+    """Plan of a build."""
 
     files: Mapping[str, list[InputFile]]  #: split -> input files
     stamps: Mapping[Readable, tuple[int, int]]  #: input file -> its stamp before it was hashed
-    workers: WorkerPool | InThisProcess  #: the processes of the build, or this one; the first loads what tokenises
-    engine: Callable[[], EngineReport]  #: waits for what encodes texts and says which that is
+    workers: WorkerPool | InThisProcess  #: the build's processes, or this one; the first loads the tokenizer
+    engine: Callable[[], EngineReport]  #: waits until the engine is loaded and returns which one it is
 
     @property
     def is_built(self) -> bool:
-        """The output holds this very artifact, and without bad rows where the recipe stops at them."""
+        """The output holds exactly this artifact, without bad rows if the recipe stops at them."""
         if self.existing is not None and self.spec.resolved.recipe.data.on_bad_row == "error":
             reasons = {reason for split in self.existing.splits for reason, number in split.drops.items() if number}
             return super().is_built and reasons <= {DropReason.DUPLICATE, DropReason.NOT_SAMPLED}
@@ -115,18 +115,18 @@ class BuildPlan(ArtifactPlan):
 
 @dataclass(kw_only=True)
 class Kept:
-    """What a build has finished; all of it is on disk and is used when the same command is run again."""
+    """Finished work of a build; it is on disk, and the same command reuses it."""
 
     output: str = ""  #: folder of the artifact
     store: str = ""  #: folder of the token store
     num_ranges_tokenized: int = 0
-    num_ranges_found: int = 0  #: ranges whose tokens were in the store
+    num_ranges_found: int = 0  #: ranges whose tokens were already in the store
     num_shards_written: int = 0
-    num_shards_found: int = 0  #: shards that an earlier build, which was ended, had written
-    engine_message: str | None = None  #: what there is to say about the engine that encodes texts
+    num_shards_found: int = 0  #: shards that an interrupted build had written
+    engine_message: str | None = None  #: message for the user about the tokenisation engine
 
     def add_range(self, result: RangeResult) -> None:
-        """Count a range whose tokens are there."""
+        """Count a finished range."""
         self.num_ranges_tokenized += bool(result.parts) and result.was_tokenized
         self.num_ranges_found += bool(result.parts) and not result.was_tokenized
 
@@ -136,28 +136,28 @@ class Kept:
         self.num_shards_found += shard.was_there
 
     def __str__(self) -> str:
-        """Say what is finished and what to do with it."""
+        """Return a sentence about what is finished and how to resume."""
         num_ranges = self.num_ranges_tokenized + self.num_ranges_found
         num_shards = self.num_shards_written + self.num_shards_found
         if not num_ranges:
-            return "nothing was finished yet, and nothing is left behind"
+            return "nothing was finished yet, and no partial files remain"
         shards = f" and {_plural(num_shards, 'shard')} of {self.output!r} are written" if num_shards else ""
         return (
-            f"the tokens of {_plural(num_ranges, 'input range')} are in {self.store!r}{shards}; the same command goes "
-            "on from there"
+            f"the tokens of {_plural(num_ranges, 'input range')} are in {self.store!r}{shards}; the same command "
+            "resumes there"
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildResult(Result):
-    """What a build did.
+    """Result of a build.
 
     Attributes:
         output: folder of the artifact.
-        was_built_before: the artifact was there already and nothing was done.
-        replaced_fingerprint: of the artifact that was there before and is gone; None where there was none.
-        kept: what of an earlier build or of the store was used, and what was made.
-        upload: where in an object store a copy is, and what was sent; None where none was asked for.
+        was_built_before: the artifact already existed and nothing was done.
+        replaced_fingerprint: fingerprint of the artifact that was replaced; None if none was.
+        kept: work that was reused from the store or an earlier build, and work that was done.
+        upload: where in an object store the copy is, and what was sent; None if no copy was requested.
     """
 
     output: Path
@@ -172,7 +172,7 @@ class BuildResult(Result):
         return [{"split": split.name, **asdict(split.statistics)} for split in self.manifest.splits]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain values, for JSON: the manifest, where it is, and what was done."""
+        """Return the result as JSON values: the manifest, its folder, and what was done."""
         return {
             "output": str(self.output),
             "was_built_before": self.was_built_before,
@@ -185,17 +185,17 @@ class BuildResult(Result):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
-    """How a build works; the bytes are the same whatever it says.
+    """How a build works; no effect on the bytes.
 
     Attributes:
         store: folder of the token store; by default `.bridgepack/tokens` beside the artifact.
-        num_workers: most processes; with 0 everything runs where it is called, and a tokenizer that ends its process
-            ends that.
-        memory_bytes: what the build may use; by default three quarters of what is free.
-        ray: the Ray cluster that tasks run on; by default they run in processes of this machine.
-        replaces: an artifact of another fingerprint at the output goes once the new one is complete; else it is an
-            error.
-        replacing_advice: what that error says to do, where the caller cannot replace it.
+        num_workers: maximum processes; 0 runs everything in the calling process, which a crashing tokenizer then
+            ends.
+        memory_bytes: memory that the build may use; by default 3/4 of the free memory.
+        ray: the Ray cluster that runs the tasks; by default, processes on this machine run them.
+        replaces: an artifact with another fingerprint at the output is removed once the new one is complete;
+            otherwise it is an error.
+        replacing_advice: what that error tells the user to do, if the caller cannot replace it.
     """
 
     store: Path | None = None
@@ -216,24 +216,24 @@ def build_options(
     replace: bool = False,
     default_workers: int = 1,
 ) -> BuildOptions:
-    """Return options as a user states them.
+    """Return the options that a user gives.
 
     Args:
         store: folder of the token store.
-        num_workers: most processes, or tasks at a time on Ray; by default `default_workers`, or all that Ray has.
+        num_workers: maximum processes, or on Ray concurrent tasks; by default `default_workers`, on Ray all CPUs.
         memory: a size, e.g. `8G`.
         engine: `local` or `ray`.
-        ray_address: of a Ray cluster's head.
-        replace: whether an artifact of another fingerprint goes.
-        default_workers: processes of this machine.
+        ray_address: address of a Ray cluster's head.
+        replace: replace an artifact with another fingerprint.
+        default_workers: processes on this machine.
 
     Raises:
-        ConfigError: when one of them is impossible, or Ray is not installed.
+        ConfigError: an option is invalid, or Ray is not installed.
     """
     if engine not in {"local", "ray"}:
         raise ConfigError(f"engine is {engine!r}; allowed: local, ray. Use one of these.")
     if engine != "ray" and ray_address is not None:
-        raise ConfigError(f"--ray-address is {ray_address!r}, and the engine is {engine!r}. Add --engine ray.")
+        raise ConfigError(f"--ray-address is {ray_address!r}, but the engine is {engine!r}. Add --engine ray.")
     return BuildOptions(
         store=store,
         num_workers=default_workers if num_workers is None else num_workers,

@@ -1,4 +1,4 @@
-"""Whether the disks have room for a build: guessed before it begins, worked out from what its first ranges took."""
+"""Checks that the disks have room for a build: estimated before it starts, then from the size of its first ranges."""
 
 import shutil
 from collections.abc import Iterable
@@ -10,16 +10,16 @@ from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.stages.finish import RangeResult
 from bridgepack.errors import ArtifactError
 
-#: Bytes of a token in the store (id and mask), and in an artifact.
+#: Bytes per token in the store (id and mask), and in an artifact.
 _STORED_BYTES, _PACKED_BYTES = 5.1, 1.6
-#: The guess can be off by this much: columns that no token is made of, other languages than English.
+#: Possible error of the estimate, as a factor: columns that are not tokenised, languages other than English.
 _MARGIN = 10.0
-#: What has been tokenised when the guess is replaced, and how exact it is from then on.
+#: Input after which measured sizes replace the estimate, and their tolerance.
 _SURE_BYTES, _SURE_MARGIN = 1 << 26, 1.2
 
 
 class SpaceWatch:
-    """Compares what a build of some files takes, in the folders of its artifact and its store, with what is free."""
+    """Compares the space that a build needs for its artifact and its store with the free space."""
 
     def __init__(self, output: Path, store: Path, files: Iterable[InputFile]) -> None:
         self._store, self._output = nearest_folder(store), nearest_folder(output.absolute().parent)
@@ -27,19 +27,19 @@ class SpaceWatch:
         self._done_bytes = self._token_bytes = 0
 
     def refuse_full_disks(self) -> None:
-        """Make sure that a build is not hopeless from the beginning.
+        """Check before the build that it can fit.
 
         Raises:
-            ArtifactError: when less than a tenth of what it should take is free.
+            ArtifactError: less than a tenth of the estimated space is free.
         """
         num_tokens = self._num_input_bytes / BYTES_PER_TOKEN / _MARGIN
         self._compare(num_tokens * _STORED_BYTES, num_tokens * _PACKED_BYTES, "at least ")
 
     def add(self, result: RangeResult) -> None:
-        """Take in what a range took.
+        """Add the space that a range took.
 
         Raises:
-            ArtifactError: when the rest will not fit, at this rate.
+            ArtifactError: at this rate, the rest will not fit.
         """
         if not result.was_tokenized or not result.num_bytes:
             return
@@ -59,8 +59,8 @@ class SpaceWatch:
             free = shutil.disk_usage(place).free
             if free < num_bytes:
                 raise ArtifactError(
-                    f"{str(place)!r} has {_gigabytes(free)} free; this build takes {accuracy}{_gigabytes(num_bytes)} "
-                    f"more there. What is finished is kept. Free space, or choose another {option}."
+                    f"{str(place)!r} has {_gigabytes(free)} free; this build needs {accuracy}{_gigabytes(num_bytes)} "
+                    f"more there. Finished work is kept. Free space, or choose another {option}."
                 )
 
 

@@ -1,4 +1,4 @@
-"""Runs a list of tasks and gives what became of them, in the order of the tasks: the interface, and this process."""
+"""The interface for running tasks with results in task order, and a runner in this process."""
 
 import traceback
 from collections import deque
@@ -10,22 +10,22 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from bridgepack.errors import BridgepackError, DataError
 
-#: How often one looks how many tasks may be under way.
+#: Interval for checking how many tasks may be in flight.
 _LOOK_S = 1.0
-#: Called by a task with the number of what it is about to do; shows that it is alive, and where it was if it dies. With
-#: a number below 0 the task says that what follows may take as long as it likes.
+#: Heartbeat: a task calls it with the number of its next step, which shows that the task is alive, and where it was if
+#: it dies. A number below 0 says that the next step may take any time.
 Beat = Callable[[int], None]
 
 
 @runtime_checkable
 class Progress(Protocol):
-    """Told how far a stage is; shows it, or does nothing."""
+    """Is told about a stage's progress; shows it or ignores it."""
 
     def start(self, stage: str, total: int | None, unit: str) -> None:
-        """Begin a stage of `total` work, None where that is not known; it makes things called `unit`."""
+        """Begin a stage with `total` work, None if unknown; `unit` names the things that it makes."""
 
     def advance(self, num_items: int, work: int | None = None) -> None:
-        """Note that `num_items` more things are made and `work` of the total is done; by default as much."""
+        """Count `num_items` more things and `work` more of the total; by default `work` is `num_items`."""
 
     def finish(self) -> None:
         """End the stage."""
@@ -46,46 +46,46 @@ class SilentProgress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskFailure:
-    """A task that gave nothing, through no error that a user is meant to see."""
+    """A task without a result, because of a crash or an unexpected error."""
 
     task: Any  #: the task
-    #: its process `died`, did nothing for too long and was `stalled`, or the task `raised`
+    #: its process `died`, was `stalled` without a heartbeat for too long, or the task `raised`
     kind: Literal["died", "stalled", "raised"]
     detail: str  #: signal, exit code or exception, in a few words
-    is_memory: bool = False  #: memory ran out, as far as one can tell
-    last_beat: int = -1  #: number of the last beat; -1 where there was none
-    trace: str = ""  #: of an exception; empty otherwise
+    is_memory: bool = False  #: memory probably ran out
+    last_beat: int = -1  #: number of the last heartbeat; -1 if there was none
+    trace: str = ""  #: traceback of an exception; otherwise empty
 
 
 class Runner(Protocol):
-    """Runs tasks; what they give does not depend on where and how many at a time."""
+    """Runs tasks; the results do not depend on where and how many run at a time."""
 
     def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
-        """Yield `function(task, beat)` or the task's failure for each task, in order; a few are in flight at a time.
+        """Yield `function(task, beat)` or the task's failure for each task, in order; runs a few tasks at a time.
 
         Args:
             function: defined at the top of a module, so that a worker can import it.
             tasks: picklable; taken from the iterable as workers become free.
 
         Raises:
-            BridgepackError, OSError: what a task raised.
+            BridgepackError, OSError: a task raised it.
         """
         ...
 
     def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
-        """Return the same for one task that has all the memory, because no other runs meanwhile."""
+        """Return the result or failure of one task that runs alone, so that it can use all the memory."""
         ...
 
 
 def in_order[T, R](
     submit: Callable[[T], Future[R]], tasks: Iterable[T], most: Callable[[], tuple[int, int]]
 ) -> Iterator[tuple[T, Future[R]]]:
-    """Yield each task and what has become of it, in order; few are under way at a time, and few wait for their turn.
+    """Yield each task and its outcome, in order; limits the tasks in flight and the results that wait.
 
     Args:
-        submit: begins a task.
-        tasks: taken from the iterable as there is room for them.
-        most: tasks under way, and tasks under way or not read; asked again and again.
+        submit: starts a task.
+        tasks: taken from the iterable when there is room.
+        most: returns (maximum tasks in flight, maximum tasks in flight or waiting to be read); called repeatedly.
     """
     begun: deque[tuple[T, Future[R]]] = deque()
     waiting_for = iter(tasks)
@@ -108,23 +108,23 @@ def in_order[T, R](
 
 
 class InThisProcess:
-    """Runs tasks one after the other where it is called; a task that ends the process ends the build."""
+    """Runs tasks one after the other in this process; a task that crashes the process ends the build."""
 
     def begin[R](self, function: Callable[[], R]) -> Callable[[], R]:
-        """Return what runs a function, once its result is asked for."""
+        """Return a function that runs `function` when it is called for the result."""
         return function
 
     def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
-        """Yield what becomes of each task."""
+        """Yield the outcome of each task."""
         for task in tasks:
             yield self.run_alone(function, task)
 
     def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
-        """Return what becomes of a task."""
+        """Return the outcome of a task."""
         beats = deque([-1], maxlen=1)
         try:
             return function(task, beats.append)
-        except BaseException as error:  # Rust code that panics raises no Exception
+        except BaseException as error:  # panics in Rust code are not Exceptions
             if is_meant_for_users(error):
                 raise
             return failure_of(error, task, beats[0])
@@ -134,20 +134,18 @@ def result_of[R](outcome: R | TaskFailure) -> R:
     """Return a task's result.
 
     Raises:
-        DataError: when its process died.
-        RuntimeError: when it raised what no user is meant to see.
+        DataError: its process died.
+        RuntimeError: it raised an unexpected error.
     """
     if not isinstance(outcome, TaskFailure):
         return outcome
     if outcome.trace:
         raise RuntimeError(f"a task failed in another process:\n{outcome.trace}")
-    raise DataError(
-        f"a worker process ended ({outcome.detail}), most often because memory ran out. Try fewer --workers."
-    )
+    raise DataError(f"a worker process died ({outcome.detail}); usually memory ran out. Try fewer --workers.")
 
 
 def is_meant_for_users(error: BaseException) -> bool:
-    """Say whether an error of a task stops the build as it is."""
+    """Return whether a task's error is shown to the user unchanged."""
     passes = (BridgepackError, OSError, KeyboardInterrupt, SystemExit, GeneratorExit)
     return isinstance(error, passes) and not isinstance(error, MemoryError)
 

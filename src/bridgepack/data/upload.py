@@ -1,4 +1,4 @@
-"""Writes a finished artifact to an object store: every file whole and verified, the manifest last."""
+"""Writes a finished artifact to an object store: verifies every file, and writes the manifest last."""
 
 import base64
 import hashlib
@@ -18,14 +18,14 @@ from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, DataError
 
 _NUM_THREADS = 4
-#: s3fs sends larger files in parts of this size; the ETag of the whole follows from theirs.
+#: s3fs sends larger files in parts of this size; their ETags determine the ETag of the whole.
 _PART_BYTES = 50 << 20
 _MAX_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upload:
-    """What became of an upload: of all files of the artifact at `url`, `num_sent` were sent; the others were there."""
+    """Result of an upload to `url`: `num_sent` of the artifact's files were sent; the others already existed."""
 
     url: str
     num_sent: int
@@ -34,33 +34,33 @@ class Upload:
 
 
 def upload_place(url: str) -> str:
-    """Return where an artifact can go; it is looked at before anything is built.
+    """Return the URL for an artifact's copy, after checking before the build that it can be written there.
 
     Raises:
-        ConfigError: when the URL is none, or nothing is installed that writes there.
-        ArtifactError: when the store does not answer, or something else is there.
+        ConfigError: the URL is invalid, or the package that writes to it is not installed.
+        ArtifactError: the store does not answer, or other files are there.
     """
     place = checked_url(url, "--output").rstrip("/")
     try:
         foreign = sorted(name for name in _Place(place).found if name.partition("/")[0] not in ARTIFACT_ENTRIES)
     except OSError as error:
         raise ArtifactError(
-            f"--output is {place!r}; the object store refuses: {error.strerror}. Check the bucket, the credentials, "
-            "the endpoint and the rights."
+            f"--output is {place!r}; the object store refuses: {error.strerror}. Check the bucket, credentials, "
+            "endpoint and permissions."
         ) from None
     if foreign:
         raise ArtifactError(
-            f"--output is {place!r}, where something else than an artifact is: {', '.join(foreign[:_MAX_NAMED])}. "
+            f"--output is {place!r}, which has files that are not an artifact: {', '.join(foreign[:_MAX_NAMED])}. "
             "Choose another prefix."
         )
     return place
 
 
 def refuse_replacing_at(url: str, fingerprint: str) -> None:
-    """Accept a URL where no artifact is, or one of this fingerprint, or a manifest that is none.
+    """Check that a URL has no other artifact; an unreadable manifest or this fingerprint is fine.
 
     Raises:
-        ArtifactError: another artifact is there.
+        ArtifactError: it has another artifact.
     """
     try:
         entry = _Place(url).found.get(MANIFEST_FILE)
@@ -70,18 +70,18 @@ def refuse_replacing_at(url: str, fingerprint: str) -> None:
         return
     if found != fingerprint:
         raise ArtifactError(
-            f"--output is {url!r}, which holds another artifact: its fingerprint is {str(found)[:12]}, and this recipe "
+            f"--output is {url!r}, which holds another artifact: its fingerprint is {str(found)[:12]}; this recipe "
             f"and its data give {fingerprint[:12]}. Choose another prefix, or add --replace (replace=True in Python)."
         )
 
 
 def upload_artifact(folder: Path, url: str, progress: Progress) -> Upload:
-    """Write an artifact below a URL, as `upload_place` gave it, where it is whole once its manifest is there.
+    """Return the result of writing an artifact to a URL from `upload_place`; it is complete once the manifest exists.
 
-    An artifact that is there is replaced: first its manifest goes, so that nobody takes a mixture for an artifact.
+    When replacing an artifact, its manifest is removed first, so that a mixture of files never counts as an artifact.
 
     Raises:
-        ArtifactError: when something cannot be written, or is not what was sent.
+        ArtifactError: a file cannot be written, or differs from what was sent.
     """
     files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     sizes = {name: path.stat().st_size for name, path in files.items()}
@@ -101,15 +101,15 @@ def upload_artifact(folder: Path, url: str, progress: Progress) -> Upload:
         progress.advance(1, work=sizes[MANIFEST_FILE])
     except OSError as error:
         raise ArtifactError(
-            f"{url} cannot be written: {error.strerror or error}. The artifact is whole in {str(folder)!r}; run the "
-            "same command again to go on."
+            f"{url} cannot be written: {error.strerror or error}. The artifact is complete in {str(folder)!r}; run "
+            "the same command again to resume."
         ) from None
     progress.finish()
     return Upload(url=url, num_sent=num_sent, num_files=len(sizes), num_bytes=sum(sizes.values()))
 
 
 class _Place:
-    """The objects below a URL, and what the store says of each; every error of the store is an OSError."""
+    """The objects below a URL with the store's facts about them; turns errors of the store into OSErrors."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -127,23 +127,23 @@ class _Place:
         }
 
     def send(self, path: Path, name: str) -> bool:
-        """Write a file and compare what is there with it; say whether it was sent, or there already."""
+        """Write a file unless it already exists, and verify it; return whether it was sent."""
         if self.has(path, name):
             return False
         with as_os_errors(f"{self._url}/{name}"):
             self._filesystem.put_file(str(path), self._prefix + name)
             self.found[name] = self._filesystem.info(self._prefix + name)
         if not self.has(path, name):
-            raise OSError(f"{name} is not what was sent")
+            raise OSError(f"{name} differs from what was sent")
         return True
 
     def has(self, path: Path, name: str) -> bool:
-        """Say whether an object is the same as a file: by its size and its hash, or by reading it where it has none."""
+        """Return whether an object equals a file, by size and hash, or by reading it if the store has no hash."""
         entry = self.found.get(name)
         if entry is None or int(entry["size"]) != path.stat().st_size:
             return False
         stated = {str(entry.get(key, "")).strip('"').lower() for key in ("ETag", "etag")}
-        with suppress(ValueError):  # Google's store tells an MD5 in base 64
+        with suppress(ValueError):  # Google's store has an MD5 in base 64
             stated.add(base64.b64decode(str(entry.get("md5Hash", ""))).hex())
         if not stated.isdisjoint(_hashes(path)):
             return True
@@ -151,7 +151,7 @@ class _Place:
         return all(one == other for one, other in zip(iter_blocks(path), iter_blocks(there), strict=True))
 
     def remove(self, names: Set[str]) -> None:
-        """Remove those of some objects that are there."""
+        """Remove the named objects that exist."""
         with as_os_errors(self._url):
             for name in sorted(self.found.keys() & names):
                 self._filesystem.rm_file(self._prefix + name)
@@ -159,7 +159,7 @@ class _Place:
 
 
 def _hashes(path: Path) -> set[str]:
-    """Return the ETags that S3 gives a file that is sent whole, and one that is sent in parts."""
+    """Return the ETags that S3 gives a file when it is sent whole or in parts."""
     whole, parts = hashlib.md5(usedforsecurity=False), []
     with path.open("rb") as stream:
         while part := stream.read(_PART_BYTES):

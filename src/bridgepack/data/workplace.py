@@ -1,4 +1,4 @@
-"""Where an artifact is made: its working folder, locked, the open token store, and what runs the tasks."""
+"""Where an artifact is made: its locked working folder, the open token store, and the tasks' runner."""
 
 import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,24 +26,24 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class BuildInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a build; its text says what is kept."""
+    """Ctrl-C during a build; the text says what is kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workplace:
-    """Where one artifact is made."""
+    """Working folder and store for making one artifact."""
 
-    plan: ArtifactPlan  #: what is made
-    folder: Path  #: working folder; nobody else uses it meanwhile
+    plan: ArtifactPlan  #: the artifact to make
+    folder: Path  #: working folder, locked
     store: TokenStore  #: open for reading and adding
-    kept: Kept  #: takes note of what is finished
-    progress: Progress  #: told how far it is
+    kept: Kept  #: record of finished work
+    progress: Progress  #: is told about progress
 
     def finish(self, runner: Runner, results: Mapping[str, Sequence[RangeResult]]) -> BuildResult:
-        """Write the artifact from what became of the ranges of each split's files, and put it in its place.
+        """Return the result of the build, after writing the artifact from the ranges' results and moving it into place.
 
         Raises:
-            DataError: as `ArtifactWriter.write`.
+            DataError: see `ArtifactWriter.write`.
         """
         plan = self.plan
         write_build_record(self.store, plan.output, plan.spec.fingerprint, results)
@@ -63,11 +63,11 @@ class Workplace:
 
 @contextmanager
 def workplace(plan: ArtifactPlan, store_folder: Path, progress: Progress) -> Iterator[Workplace]:
-    """Give the place where the artifact of a plan is made; what is finished there is kept where the block is ended.
+    """Yield the workplace of a plan's artifact; keeps finished work if the block is interrupted.
 
     Raises:
-        ArtifactError: something cannot be written.
-        BuildInterrupted: by Ctrl-C, saying what is kept.
+        ArtifactError: a file cannot be written.
+        BuildInterrupted: on Ctrl-C; says what is kept.
     """
     kept = Kept(output=str(plan.output), store=str(store_folder))
     with (
@@ -81,7 +81,7 @@ def workplace(plan: ArtifactPlan, store_folder: Path, progress: Progress) -> Ite
 
 @contextmanager
 def complete_on_interrupt(output: Path) -> Iterator[None]:
-    """Let Ctrl-C say that the artifact at a folder is complete."""
+    """Turn Ctrl-C into a message that the artifact is complete."""
     try:
         yield
     except KeyboardInterrupt:
@@ -90,7 +90,7 @@ def complete_on_interrupt(output: Path) -> Iterator[None]:
 
 @contextmanager
 def kept_on_errors(kept: Kept) -> Iterator[None]:
-    """Let Ctrl-C (BuildInterrupted) and what cannot be written (ArtifactError) say what is kept."""
+    """Turn Ctrl-C (BuildInterrupted) and failed writes (ArtifactError) into messages that say what is kept."""
     try:
         yield
     except KeyboardInterrupt:
@@ -115,15 +115,15 @@ def tasks_runner(
     load: Callable[[], dict[str, Any]] | None = None,
     identity: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[Runner, int]]:
-    """Give what runs the tasks, and how much text its workers tokenise together, in bytes.
+    """Yield (runner of the tasks, maximum bytes of text per batch of rows).
 
     Args:
-        workers: of this machine; with Ray they run what ends its workers.
+        workers: workers on this machine; with Ray they run tasks that crash Ray's workers.
         options: how the build works.
-        num_workers: processes of this machine that pay for their start.
-        place: its folders must be seen by every node.
-        load: what a process runs before its first task.
-        identity: what that must give on every node.
+        num_workers: number of processes on this machine for which starting pays off.
+        place: every node must see its folders.
+        load: function that a process runs before its first task.
+        identity: result that `load` must have on every node.
     """
     memory = plan_memory(options.memory_bytes, num_workers if options.ray is None else 1)
     try:
@@ -138,5 +138,5 @@ def tasks_runner(
             yield runner, plan_memory(options.memory_bytes, runner.slots_per_node).text_bytes
     except BaseException:
         if isinstance(workers, WorkerPool):
-            workers.close()  # else they would write on while the store is cleared of what was not finished
+            workers.close()  # else they would still write while unfinished files are removed from the store
         raise

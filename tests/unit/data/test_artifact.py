@@ -32,7 +32,7 @@ def test_folder_without_a_manifest_has_the_splits_that_are_found(folder: Path, i
         next((folder / split).iterdir()).rename(folder / f"{split}_16.idx.parquet")
         (folder / split).rmdir()
 
-    with pytest.raises(ArtifactError, match=r"has lost its manifest\.json"):
+    with pytest.raises(ArtifactError, match=r"has no manifest\.json, but"):
         ArtifactOnDisk(folder)
     artifact = ArtifactOnDisk(folder, may_lack_manifest=True)
 
@@ -48,7 +48,7 @@ def test_a_pipe_is_no_artifact(tmp_path: Path) -> None:
     num_refused = 0
     for path in (tmp_path / "packed.parquet", tmp_path / "folder" / "a.parquet", tmp_path / "folder" / "manifest.json"):
         os.mkfifo(path)
-        with pytest.raises(ArtifactError, match=r"neither a file nor a folder|no manifest|no regular file"):
+        with pytest.raises(ArtifactError, match=r"neither a file nor a folder|no manifest|not a regular"):
             ArtifactOnDisk(path if path.parent == tmp_path else path.parent)
         num_refused += 1
 

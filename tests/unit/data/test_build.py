@@ -216,7 +216,7 @@ def test_failed_build_keeps_what_is_there(tmp_path: Path, recipe: SFTRecipe) -> 
     for seed in (7, recipe.packing.seed):  # with its own seed the fingerprint is that of what is there
         with pytest.raises(DataError, match="row 301: missing_field"):
             build(with_changes(recipe, {"data__on_bad_row": "error", "packing__seed": seed}), tmp_path / "out")
-    with pytest.raises(ArtifactError, match="a folder that holds something else than an artifact"):
+    with pytest.raises(ArtifactError, match="a folder with files that are not an artifact"):
         build(recipe, tmp_path / "mine")
 
     assert (file_bytes(tmp_path / "out"), file_bytes(tmp_path / "mine")) == before
@@ -287,6 +287,6 @@ def test_early_ctrl_c_says_what_is_kept(tmp_path: Path, recipe: SFTRecipe, monke
     build(recipe, tmp_path / "out")
     monkeypatch.setattr(staging, "move_into_place", _interrupting(lambda *_: None))
 
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on from there"):
+    with pytest.raises(KeyboardInterrupt, match="the same command resumes there"):
         build(with_changes(recipe, {"packing__seed": 9}), tmp_path / "other")
     assert not (tmp_path / "other").exists()

@@ -95,8 +95,8 @@ def test_arguments_of_a_function_call_turn_become_an_object() -> None:
     [
         ([{"name": "f", "arguments": "a=1"}], "turn 2: arguments of tool call 1 is not JSON: "),
         ([{"name": "f", "arguments": ""}], "turn 2: arguments of tool call 1 is not JSON: "),
-        ([{"name": "f", "arguments": "[1]"}], "turn 2: arguments of tool call 1 are JSON of a list; they must be an"),
-        ([{"name": "f", "arguments": "null"}], "turn 2: arguments of tool call 1 are JSON of a NoneType; they must"),
+        ([{"name": "f", "arguments": "[1]"}], "turn 2: arguments of tool call 1 are a JSON list; they must be an"),
+        ([{"name": "f", "arguments": "null"}], "turn 2: arguments of tool call 1 are a JSON NoneType; they must"),
         ({"name": "f"}, "turn 2: tool_calls must be a list of objects"),
         (["f"], "turn 2: tool_calls must be a list of objects"),
     ],
@@ -123,7 +123,7 @@ def test_parts_become_one_text(parts: list[Any], text: str) -> None:
     assert read(turn, content_parts="join_text").messages == [{"role": "user", "content": text}]
     assert read(turn, content_parts="join_text", null_content="empty").messages[0]["content"] == text
     assert refusal(QUESTION, turn, content_parts="drop") == (
-        "turn 2: content is a list of parts, and preprocessing.content_parts is drop"
+        "turn 2: content is a list of parts; preprocessing.content_parts is drop"
     )
 
 
@@ -213,14 +213,14 @@ def test_turns_that_cannot_be_told_apart_drop_the_row(tmp_path: Path) -> None:
     found = encoded(tokenizer, turns, message_weights="mask")
     assert isinstance(found, RowError)
     assert found.reason == DropReason.NO_ASSISTANT_MASK
-    assert found.detail == "2 assistant turns and 1 trained spans, so untrained turns cannot be found"
+    assert found.detail == "2 assistant turns but 1 trained spans, so untrained turns cannot be found"
 
 
 @pytest.mark.parametrize(
     ("weights", "settings", "told"),
     [
-        ((0, 1), {}, "turn 2 (assistant) has another weight than 1, and is trained as any other"),
-        ((None, 0.5), {}, "turn 4 (assistant) has another weight than 1, and is trained as any other"),
+        ((0, 1), {}, "turn 2 (assistant) has a weight other than 1, but is trained like any other"),
+        ((None, 0.5), {}, "turn 4 (assistant) has a weight other than 1, but is trained like any other"),
         ((0, 1), {"loss_mode": "last_turn"}, None),
         ((0, 0), {"loss_mode": "full"}, None),
         ((0, 1), {"message_weights": "mask"}, None),
@@ -291,7 +291,7 @@ def test_variables_that_are_not_read_are_told(tmp_path: Path, given: Any, told: 
 
     (found,) = encode_examples(ChatEncoder(tokenizer, ChatPreprocessing(), {}), [columns])
     assert isinstance(found, Encoded)
-    detail = f"the column chat_template_kwargs gives {told}, which the template reads"
+    detail = f"the column chat_template_kwargs sets {told}, which the template reads"
     assert found.losses == (() if told is None else ((LostKind.TEMPLATE_KWARGS, detail),))
     settings = ChatPreprocessing(chat_template_kwargs_column="chat_template_kwargs")
     (read_too,) = encode_examples(ChatEncoder(tokenizer, settings, {}), [columns])
@@ -316,7 +316,7 @@ def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:
         ([1], "variables is a list; it must be an object"),
         ("[1]", "variables is a list; it must be an object"),
         ("{", "variables is not JSON"),
-        ({"tools": [], "messages": []}, "variables has messages, tools, which a row cannot set"),
+        ({"tools": [], "messages": []}, "variables sets messages, tools, which is reserved"),
     ],
 )
 def test_variables_that_are_none_drop_the_row(tmp_path: Path, variables: Any, detail: str) -> None:

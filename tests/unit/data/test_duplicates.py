@@ -70,8 +70,8 @@ def test_first_row_stays_and_validation_comes_before_training(tmp_path: Path, ch
         ("validation", "v.jsonl", 2, "duplicate"),
     ]
     details = [drop.detail for drop in manifest.splits[0].drop_examples if drop.reason == "duplicate"]
-    assert details[0] == f"tokens and mask are those of {held} row 1, in validation"
-    assert details[1] == f"tokens and mask are those of {first} row 1, in training"
+    assert details[0] == f"tokens and mask equal those of {held} row 1, in validation"
+    assert details[1] == f"tokens and mask equal those of {first} row 1, in training"
     assert [[item.num_duplicates for item in split.inputs] for split in manifest.splits] == [[2, 2], [1]]
     assert_balanced(manifest)
     codes = {finding.code for finding in check(tmp_path / "out").findings}

@@ -20,7 +20,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from tests.support.small_builds import Row, build, chat_row, file_bytes, tokenized_recipe, write_json_lines
 
 NUM_ROWS, NUM_COMPARED = 1200, 500
-MESSAGE = "gigatoken gives other tokens"
+MESSAGE = "gigatoken and tokenizers give different tokens"
 
 
 def _deceitful(tokenizer: Path, word: str) -> Engine:
@@ -79,7 +79,7 @@ def test_wrong_tokens_are_not_read_again(
 
     expected, found = _build_with(tmp_path, chatml_tokenizer, "late", monkeypatch, parts)
 
-    assert "everything was tokenised again with tokenizers" in (found.kept.engine_message or "")
+    assert "all rows were tokenised again with tokenizers" in (found.kept.engine_message or "")
     assert (found.kept.num_ranges_tokenized, found.kept.num_ranges_found) == (expected.kept.num_ranges_tokenized, 0)
 
 

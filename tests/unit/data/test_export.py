@@ -97,7 +97,7 @@ def test_a_damaged_shard_is_refused_and_nothing_is_left(tmp_path: Path, artifact
     damaged[len(damaged) // 2] ^= 1
     shard.write_bytes(damaged)
 
-    with pytest.raises(ArtifactError, match=r"training/shard-00001.* its sha256 is .* in the manifest"):
+    with pytest.raises(ArtifactError, match=r"training/shard-00001.* its sha256 is .*; the manifest says"):
         export_artifact(tmp_path / "copy", tmp_path / "export", bridge_version)
     shard.unlink()
     with pytest.raises(ArtifactError, match=r"training/shard-00001.*: it is missing"):
@@ -110,7 +110,7 @@ def test_a_manifest_with_other_counts_is_refused(tmp_path: Path, artifact: Path)
     shutil.copytree(artifact, tmp_path / "copy")
     change_manifest(tmp_path / "copy", splits__0__shards__0__num_rows=1)
 
-    with pytest.raises(ArtifactError, match=r"training_32\.npy: \d+ rows; \d+ are announced"):
+    with pytest.raises(ArtifactError, match=r"training_32\.npy: \d+ rows; the manifest says \d+"):
         export_artifact(tmp_path / "copy", tmp_path / "export", "0.3.1")
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
 
@@ -123,7 +123,7 @@ def test_outputs_that_would_lose_something(tmp_path: Path, artifact: Path) -> No
         (artifact, artifact, "or a folder in or around it"),
         (artifact, artifact / "export", "or a folder in or around it"),
         (artifact, artifact.parent, "or a folder in or around it"),
-        (artifact, tmp_path / "mine", "holds something else than an artifact"),
+        (artifact, tmp_path / "mine", "with files that are not an artifact"),
         (artifact, tmp_path / "mine" / "notes.txt", "is a file"),
         (tmp_path / "npy", tmp_path / "export", "an export for an older Megatron-Bridge"),
         (tmp_path / "mine", tmp_path / "export", r"has no manifest\.json"),

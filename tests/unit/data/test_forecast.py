@@ -43,7 +43,7 @@ def test_bytes_become_packs(rows: Path, sources: int, changes: dict[str, Any], p
 
     assert forecast.num_packs == packs
     assert changes or forecast.because == (
-        "forecast: 0.0 MB as JSON, 4.4 bytes for a token, packs filled to 98%; the build counts"
+        "forecast: 0.0 MB as JSON, 4.4 bytes per token, packs filled to 98%; the build counts exactly"
     )
 
 
@@ -58,7 +58,7 @@ def test_compressed_files_hold_more(rows: Path, tmp_path: Path) -> None:
     ("data", "because"),
     [
         ({"train": "none.jsonl"}, "no forecast: data.train is 'none.jsonl'; there is no such file or folder."),
-        ({"train": {"dataset": "org/name"}}, "no forecast: the size of data on the hub is not known before a build"),
+        ({"train": {"dataset": "org/name"}}, "no forecast: the size of data on the hub is unknown before a build"),
     ],
 )
 def test_without_data_there_is_none(data: dict[str, Any], because: str) -> None:

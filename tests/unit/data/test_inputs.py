@@ -114,16 +114,16 @@ def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("data/trian.jsonl", "there is no such file or folder. Did you mean 'data/train.jsonl'?"),
         ("org/name", "For a data set on the Hugging Face hub write {dataset: org/name}."),
         ("none/*.jsonl", "data.train is 'none/*.jsonl'; the pattern matches no file."),
-        ("table.csv", f"data.train: 'table.csv' is of no known kind. Allowed: {FORMS}. Rename or convert it."),
-        ("*.csv", f"data.train: 'table.csv' is of no known kind. Allowed: {FORMS}."),
-        ("rows.gz", f"data.train: 'rows.gz' is of no known kind. Allowed: {FORMS}."),
-        ("rows.parquet.gz", f"data.train: 'rows.parquet.gz' is of no known kind. Allowed: {FORMS}."),
+        ("table.csv", f"data.train: 'table.csv' is of an unknown kind. Allowed: {FORMS}. Rename or convert it."),
+        ("*.csv", f"data.train: 'table.csv' is of an unknown kind. Allowed: {FORMS}."),
+        ("rows.gz", f"data.train: 'rows.gz' is of an unknown kind. Allowed: {FORMS}."),
+        ("rows.parquet.gz", f"data.train: 'rows.parquet.gz' is of an unknown kind. Allowed: {FORMS}."),
         ("noted", "data.train is 'noted'; the folder has no data file."),
-        ("dangling.jsonl", "data.train: 'dangling.jsonl' is a link to something that is not there."),
-        ("linked", "data.train: 'linked/dangling.jsonl' is a link to something that is not there."),
-        ("dang*.jsonl", "data.train: 'dangling.jsonl' is a link to something that is not there."),
-        ("~no-such-user-anywhere/a.jsonl", "it cannot be looked at: Could not determine home directory."),
-        ("a" * 5000, "it cannot be looked at: File name too long. Check the path."),
+        ("dangling.jsonl", "data.train: 'dangling.jsonl' is a broken link: its target does not exist."),
+        ("linked", "data.train: 'linked/dangling.jsonl' is a broken link: its target does not exist."),
+        ("dang*.jsonl", "data.train: 'dangling.jsonl' is a broken link: its target does not exist."),
+        ("~no-such-user-anywhere/a.jsonl", "it cannot be accessed: Could not determine home directory."),
+        ("a" * 5000, "it cannot be accessed: File name too long. Check the path."),
         ("a\0b", "data.train is 'a\\x00b'; there is no such file or folder."),
         ("training.jsonl/a", "there is no such file or folder."),
         ("pipe.jsonl", "there is no such file or folder"),
@@ -162,7 +162,7 @@ def test_saved_data_sets() -> None:
         ("dataset_dict.json", '{"splits": ["valid"]}', "a saved DatasetDict with splits valid; none of them is train."),
         ("dataset_dict.json", '{"splits": []}', "a saved DatasetDict with splits none;"),
         ("state.json", "[]", "is not what datasets.save_to_disk writes"),
-        ("state.json", '{"_data_files": [{"filename": "a.arrow"}]}', "'saved/a.arrow', which 'saved/state.json' names"),
+        ("state.json", '{"_data_files": [{"filename": "a.arrow"}]}', "'saved/a.arrow', which 'saved/state.json' lists"),
     ],
 )
 def test_saved_data_set_that_is_broken(name: str, content: str, message: str) -> None:
@@ -217,6 +217,6 @@ def test_file_without_permission(tmp_path: Path) -> None:
     try:
         with pytest.raises(DataError, match="cannot be read: Permission denied"):
             hash_file(Path("a.jsonl"))
-        assert "it cannot be looked at: Permission denied" in _message("folder/a.jsonl")
+        assert "it cannot be accessed: Permission denied" in _message("folder/a.jsonl")
     finally:
         Path("folder").chmod(0o755)

@@ -35,5 +35,5 @@ def test_a_change_anywhere_changes_the_digest(package: Path) -> None:
 
 
 def test_a_folder_without_source_has_no_digest(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no Python files"):
+    with pytest.raises(DataError, match="has no Python files"):
         source_digest(tmp_path)

@@ -79,7 +79,7 @@ def test_the_same_file_seen_in_two_ways_has_tokens_of_each(tmp_path: Path, chatm
 
 def test_rows_without_the_named_columns_are_drops_that_name_them(tmp_path: Path, chatml_tokenizer: Path) -> None:
     sources = [{"path": _rows(tmp_path / "a.jsonl", 2, 4), "columns": {"input_ids": "ids"}}]
-    with pytest.raises(DataError, match="none of ids, which columns of its source names; it has: input_ids, labels"):
+    with pytest.raises(DataError, match="none of ids, which its source's columns names; it has: input_ids, labels"):
         build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
 
 
@@ -185,14 +185,14 @@ def test_what_cannot_be_is_refused(chatml_tokenizer: Path, sources: list[Any], p
 
 def test_sources_that_give_nothing_are_refused(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
     few = [{**two[0], "weight": 1000}, {**two[1], "name": "few", "weight": 1}]
-    with pytest.raises(DataError, match=r"the source 'few' \(weight 1.0\) gives no sequence"):
+    with pytest.raises(DataError, match=r"the source 'few' \(weight 1.0\) gives no sequences"):
         build(tokenized_recipe(few, chatml_tokenizer), tmp_path / "out")
     bad = str(write_json_lines(tmp_path / "bad.jsonl", [{"text": "no ids"}]))
     sources = [{"name": "good", "weight": 1, "sources": two}, {"name": "none", "weight": 1, "sources": [bad]}]
-    with pytest.raises(DataError, match=r"the source 'none' \(weight 1.0\) has no sequence: .* row 1: "):
+    with pytest.raises(DataError, match=r"the source 'none' \(weight 1.0\) has no sequences: .* row 1: "):
         build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
     limited = tokenized_recipe([{**two[0], "max_rows": 1}], chatml_tokenizer, data__validation_fraction=0.3)
-    with pytest.raises(DataError, match="the validation split has no sequence left"):
+    with pytest.raises(DataError, match="the validation split has no sequences left"):
         build(limited, tmp_path / "out")
 
 

@@ -132,10 +132,10 @@ def test_columns(tmp_path: Path, rows: list[Any], columns: dict[str, str]) -> No
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (_changed(input_ids=[31.5, 32, 2]), "an element of input_ids is no 64-bit integer"),
-        (_changed(input_ids=[2**63, 32, 2]), "an element of input_ids is no 64-bit integer"),
-        (_changed(loss_mask=["a", "b", "c"]), "an element of loss_mask is no 64-bit integer"),
-        ([ROWS[0], {"input_ids": [31, 2], "seq_start_id": [0]}], "row 1 loss_mask is None, no list"),
+        (_changed(input_ids=[31.5, 32, 2]), "an element of input_ids is not a 64-bit integer"),
+        (_changed(input_ids=[2**63, 32, 2]), "an element of input_ids is not a 64-bit integer"),
+        (_changed(loss_mask=["a", "b", "c"]), "an element of loss_mask is not a 64-bit integer"),
+        ([ROWS[0], {"input_ids": [31, 2], "seq_start_id": [0]}], "row 1 loss_mask is None, not a list"),
     ],
 )
 def test_rows_that_cannot_be_read(tmp_path: Path, rows: list[Any], message: str) -> None:
@@ -146,14 +146,14 @@ def test_rows_that_cannot_be_read(tmp_path: Path, rows: list[Any], message: str)
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.arange(12, dtype=np.float32).reshape(3, 4), "an array of float32, shape (3, 4); the host needs an object"),
-        (np.array({"input_ids": [1, 2]}), "an array of shape (); the host needs one dimension"),
-        (np.array([[{}, {}]], dtype=object), "an array of shape (1, 2); the host needs one dimension"),
-        (np.array([{}, None], dtype=object), "row 1 is None, no dict"),
-        (np.array([{"input_ids": 3}], dtype=object), "row 0 input_ids is int, no list"),
-        (np.array([{"input_ids": {1, 2}}], dtype=object), "row 0 input_ids is set, no list"),
-        (np.array([{"input_ids": np.zeros((1, 2))}], dtype=object), "row 0 input_ids: an array of shape (1, 2) is no"),
-        (np.array([{"loss_mask": np.array([None])}], dtype=object), "row 0 loss_mask: an array of O8 holds no plain"),
+        (np.arange(12, dtype=np.float32).reshape(3, 4), "an array of float32, shape (3, 4); Megatron-Bridge needs"),
+        (np.array({"input_ids": [1, 2]}), "an array of shape (); Megatron-Bridge needs one dimension"),
+        (np.array([[{}, {}]], dtype=object), "an array of shape (1, 2); Megatron-Bridge needs one dimension"),
+        (np.array([{}, None], dtype=object), "row 1 is None, not a dict"),
+        (np.array([{"input_ids": 3}], dtype=object), "row 0 input_ids is int, not a list"),
+        (np.array([{"input_ids": {1, 2}}], dtype=object), "row 0 input_ids is set, not a list"),
+        (np.array([{"input_ids": np.zeros((1, 2))}], dtype=object), "row 0 input_ids: an array has shape (1, 2); it"),
+        (np.array([{"loss_mask": np.array([None])}], dtype=object), "row 0 loss_mask: an array of O8 does not hold"),
     ],
 )
 def test_file_of_another_layout(tmp_path: Path, array: Any, message: str) -> None:
@@ -182,7 +182,7 @@ def test_code_in_a_pickle_is_named_and_not_run(tmp_path: Path) -> None:
     path = _write(tmp_path / "s.npy", [*ROWS, _RunsOnLoad(f"touch {marker}")])
 
     facts = read_npy_facts(path, "s.npy")
-    with pytest.raises(ArtifactError, match=r"its pickle asks for \w+\.system, which is not run"):
+    with pytest.raises(ArtifactError, match=r"its pickle imports \w+\.system, which bridgepack does not run"):
         _batches(path)
 
     assert facts.forbidden_globals == (f"{os.system.__module__}.system",)

@@ -103,7 +103,7 @@ def test_folder_with_another_manifest_is_not_replaced(tmp_path: Path, content: s
     (tmp_path / "web" / "manifest.json").write_text(content, encoding="latin-1")
 
     assert not is_manifest(tmp_path / "web" / "manifest.json")
-    with pytest.raises(ArtifactError, match="a folder that holds something else than an artifact"):
+    with pytest.raises(ArtifactError, match="a folder with files that are not an artifact"):
         refuse_foreign_folder(tmp_path / "web")
 
 
@@ -111,7 +111,7 @@ def test_artifact_with_other_things_in_it_is_not_replaced(tmp_path: Path) -> Non
     output = _artifact(tmp_path / "a")
     (output / "notes.txt").write_text("mine")
 
-    _assert_refused(output, r"other things in it, which would be lost: notes.txt")
+    _assert_refused(output, r"also contains other files, which would be lost: notes.txt")
 
     assert (output / "notes.txt").read_text() == "mine"
     assert not staging_folder(output).exists()
@@ -121,7 +121,7 @@ def test_artifact_with_other_things_in_it_is_not_replaced(tmp_path: Path) -> Non
     ("output", "message"),
     [
         ("../file", r"which is a file. Choose a folder."),
-        *((folder, "the current folder or one around it") for folder in (".", "..", "/", "../inside")),
+        *((folder, "the current folder or a parent of it") for folder in (".", "..", "/", "../inside")),
     ],
 )
 def test_file_and_current_folder_are_not_replaced(
@@ -177,7 +177,7 @@ def test_links_of_a_working_folder_are_not_followed(tmp_path: Path) -> None:
     staging_folder(tmp_path / "b").mkdir()
     (staging_folder(tmp_path / "b") / "artifact").symlink_to(tmp_path / "mine")
 
-    _assert_refused(tmp_path / "a", "is a link, and what it leads to would be emptied")
+    _assert_refused(tmp_path / "a", "is a link; the build would empty its target")
     with staging(tmp_path / "b", "one") as folder:
         assert not (folder / "artifact").exists()
     assert (tmp_path / "mine" / "training" / "shard").exists()

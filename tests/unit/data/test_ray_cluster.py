@@ -66,7 +66,7 @@ def test_an_address_where_nobody_is_fails_at_once() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         setup = WorkerSetup(folders=("/",), memory_bytes=None)
         runner = ray_runner(RaySettings(address=address), setup, InThisProcess(), SilentProgress())
-        with pytest.raises(ConfigError, match="nobody answers there"), runner:
+        with pytest.raises(ConfigError, match="it does not answer"), runner:
             pass
 
 
@@ -90,7 +90,7 @@ def test_a_node_that_is_as_it_should_be_runs_tasks_where_the_build_began(tmp_pat
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"software": {"tokenizers": "0.1"}}, "has other software than where the build began: tokenizers "),
+        ({"software": {"tokenizers": "0.1"}}, "has software that differs from the build's machine: tokenizers "),
         ({"folders": ("/", "{folder}/elsewhere")}, "does not see '{folder}/elsewhere'"),
     ],
 )
@@ -112,5 +112,5 @@ def test_a_node_that_is_gone_is_one_sentence(caplog: pytest.LogCaptureFixture) -
     nodes[1]["Alive"] = False
     assert runner._most() == (4, 8)
     assert caplog.messages == [
-        "the Ray node b is gone; its tasks begin again elsewhere, and what it had finished is kept"
+        "the Ray node b is gone; its tasks restart on other nodes, and its finished work is kept"
     ]

@@ -158,12 +158,12 @@ def test_lines_are_read_the_same_with_json_alone(line: bytes, monkeypatch: pytes
         (b'[{"a": 1},', "element 2: the array ends early"),
         (b'[{"a": 1}, {"a": "b', "element 2: the array ends early"),
         (b'[{"a": 1} {"a": 2}]', "element 1: Extra data"),
-        (b'[{"a": 1}, ]', "element 2: there is none after the comma"),
-        (b"[,]", "element 2: there is none after the comma"),
-        (b'[{"a": 1},, {"a": 2}]', "element 2: there is none"),
+        (b'[{"a": 1}, ]', "element 2: an element is missing after the comma"),
+        (b"[,]", "element 2: an element is missing after the comma"),
+        (b'[{"a": 1},, {"a": 2}]', "element 2: it is missing"),
         (b'[{"a": 1}}', "element 1: it is followed by }"),
-        (b'[{"a": 1}] x', "element 1: there is more after it and the array's end"),
-        (b"[] []", "element 1: there is more after it and the array's end"),
+        (b'[{"a": 1}] x', "element 1: more text follows the end of the array"),
+        (b"[] []", "element 1: more text follows the end of the array"),
         (b'[{"a": "\xff"}]', "element 1: not UTF-8: 'utf-8' codec can't decode"),
         (b'[{"a": "\0"}]', "element 1: Invalid control character at"),
         (b'[{"a": "x\ny"}]', "element 1: Invalid control character at"),
@@ -221,7 +221,7 @@ def _array_lines(array: bytes, block_bytes: int) -> bytes:
 def test_compressed_file_that_is_not_whole(tmp_path: Path, name: str, content: bytes) -> None:
     message = _message(tmp_path, name, content)
 
-    assert message.startswith(f"{name} is not whole {name.rpartition('.')[2]} data: ")
+    assert message.startswith(f"{name} is incomplete {name.rpartition('.')[2]} data: ")
     assert message.endswith("Fetch or compress it again.")
 
 
@@ -416,8 +416,8 @@ def test_file_that_grows_far_too_large(
 
     message = _message(tmp_path, name, content)
 
-    assert message.startswith(f"{name} has grown to ")
-    assert "more than 300 times its size" in message
+    assert message.startswith(f"{name} expands to ")
+    assert "over 300 times its size" in message
 
 
 @pytest.mark.parametrize(

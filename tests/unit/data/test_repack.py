@@ -81,7 +81,7 @@ def test_change_that_makes_other_tokens_is_refused(tmp_path: Path, recipe: SFTRe
     with pytest.raises(ConfigError) as raised:
         repack_artifact(tmp_path / "out", {path: value})
 
-    assert str(raised.value).startswith(f"{path} would be changed, which makes other tokens; repack changes how ")
+    assert str(raised.value).startswith(f"{path} would be changed, which changes the tokens; repack can only change")
     assert "Use `bridgepack build`" in str(raised.value)
 
 
@@ -89,7 +89,7 @@ def test_tokens_that_are_broken_or_not_in_the_store_are_named(tmp_path: Path, re
     path = sorted((tmp_path / ".bridgepack").rglob("*.tokens"))[0]
     path.write_bytes(path.read_bytes()[:-3])
 
-    with pytest.raises(StoreError, match=r"cannot be used: it is cut off.*store verify --remove"):
+    with pytest.raises(StoreError, match=r"cannot be used: it is truncated.*store verify --remove"):
         _repack(tmp_path / "out", packing__packed_sequence_size=64)
     path.unlink()
     missing = r"lacks the tokens of .*/[ab]\.jsonl from row .*Run `bridgepack build` with the changed recipe instead"
@@ -101,7 +101,7 @@ def test_store_that_knows_nothing_and_folder_that_is_no_artifact(tmp_path: Path,
     build(recipe, tmp_path / "other" / "out", store=tmp_path / "elsewhere")
     shutil.rmtree(tmp_path / "elsewhere" / "builds")
 
-    with pytest.raises(StoreError, match="knows nothing of the artifact"):
+    with pytest.raises(StoreError, match="has no record of the artifact"):
         _repack(tmp_path / "out", store=tmp_path / "elsewhere", packing__seed=4)
     with pytest.raises(StoreError, match="does not exist"):
         _repack(tmp_path / "out", store=tmp_path / "none", packing__seed=4)

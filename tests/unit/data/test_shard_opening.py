@@ -30,7 +30,7 @@ for bit in range(8 * (len(content) - 8 - size), 8 * (len(content) - 8)):
     except Exception:
         pass
 """
-SAID = "opening it ends the process with SIGABRT"
+SAID = "opening it crashes the process with SIGABRT"
 
 
 @pytest.fixture
@@ -74,6 +74,6 @@ def test_each_deadly_file_is_named_and_the_others_are_not(tmp_path: Path, monkey
     found = why_not_openable(paths)
 
     assert found == dict.fromkeys(
-        [path for path in paths if "fatal" in path.name], "opening it ends the process with SIGKILL"
+        [path for path in paths if "fatal" in path.name], "opening it crashes the process with SIGKILL"
     )
     assert why_not_openable([]) == why_not_openable(paths[1:3]) == {}

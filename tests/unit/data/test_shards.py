@@ -95,7 +95,7 @@ def test_single_rows(shard: Path) -> None:
         row = read_shard_row(shard, "s", index)
         mask = [1] * (len(ids) - 1) + [0]
         assert (row.input_ids.tolist(), row.loss_mask.tolist(), row.seq_start_id.tolist()) == (ids, mask, [0])
-    with pytest.raises(ArtifactError, match="s has 4 rows, so there is no row 4"):
+    with pytest.raises(ArtifactError, match="s has 4 rows, so row 4 does not exist"):
         read_shard_row(shard, "s", 4)
 
 

@@ -25,7 +25,7 @@ def test_build_that_is_hopeless_does_not_begin(tmp_path: Path, monkeypatch: pyte
     _free(monkeypatch, 160_000)
     watch.refuse_full_disks()
     _free(monkeypatch, 140_000)
-    with pytest.raises(ArtifactError, match=r"has 0.1 MB free; this build takes at least 0.2 MB more there"):
+    with pytest.raises(ArtifactError, match=r"has 0.1 MB free; this build needs at least 0.2 MB more there"):
         watch.refuse_full_disks()
 
 
@@ -35,7 +35,7 @@ def test_first_ranges_tell_the_space(tmp_path: Path, chatml_tokenizer: Path, mon
     monkeypatch.setattr(space, "_SURE_BYTES", 1 << 20)
     _free(monkeypatch, 2_000_000)
 
-    with pytest.raises(ArtifactError, match=r"this build takes about .* MB more there. What is finished is kept."):
+    with pytest.raises(ArtifactError, match=r"this build needs about .* MB more there. Finished work is kept."):
         build(recipe, tmp_path / "out")
 
     assert list((tmp_path / ".bridgepack").rglob("*.tokens"))

@@ -69,10 +69,10 @@ def test_every_changed_byte_and_every_cut_is_seen(path: Path) -> None:
 
 
 def test_file_that_is_not_there_and_one_of_another_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StoreError, match="it is not there"):
+    with pytest.raises(StoreError, match="it does not exist"):
         check_token_file(path.with_name("none"))
     monkeypatch.setattr(token_files, "_MARK", b"bptoken9")
-    with pytest.raises(StoreError, match="it is cut off, or no token file of version 3"):
+    with pytest.raises(StoreError, match="it is truncated, or not a token file of version 3"):
         read_token_index(path)
 
 

@@ -211,7 +211,7 @@ def test_what_was_begun_is_there_in_the_first_worker_and_a_warm_up_in_the_others
 
 
 def test_loading_that_ends_its_process_is_a_message() -> None:
-    message = r"loading the tokenizer: the process ended with SIGKILL, most often because memory ran out"
+    message = r"loading the tokenizer: the process ended with SIGKILL; usually memory ran out"
     with WorkerPool() as pool, pytest.raises(DataError, match=message):
         pool.begin(partial(_suicide, 1))()
 
@@ -239,7 +239,7 @@ def test_plain_functions_and_their_surroundings() -> None:
 
 def test_worker_that_dies_is_a_message_where_nobody_asks_for_more() -> None:
     with (
-        pytest.raises(DataError, match=r"a worker process ended .*SIGKILL.*Try fewer --workers."),
+        pytest.raises(DataError, match=r"a worker process died .*SIGKILL.*Try fewer --workers."),
         plain_runner(2) as runner,
     ):
         list(runner.run(_suicide, [1]))

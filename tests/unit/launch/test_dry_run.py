@@ -1,4 +1,4 @@
-"""preview: what would be submitted, and that nothing is left behind."""
+"""preview: what would be submitted, and that no partial files remain."""
 
 import json
 import shlex

@@ -1,5 +1,5 @@
-"""An artifact on disk.
+"""Artifacts on disk.
 
-In: a folder. Out: its manifest, rows and facts, as `inspect` and `check` need them.
+In: a folder. Out: its manifest, rows and facts, for `inspect` and `check`.
 Read first: `artifact`.
 """

@@ -16,10 +16,10 @@ class Artifact:
     """An artifact that has a manifest."""
 
     def __init__(self, folder: Path, *, may_be_changed: bool = False) -> None:
-        """Open an artifact; with `may_be_changed`, whatever became of it since it was built.
+        """Open an artifact; `may_be_changed` also accepts one whose files have changed since the build.
 
         Raises:
-            ArtifactError: when the folder is none, or its files are not those of its manifest.
+            ArtifactError: the folder is not an artifact, or its files do not match its manifest.
         """
         self.folder = folder
         self.manifest = read_manifest(folder)
@@ -29,10 +29,10 @@ class Artifact:
             refuse_changed(folder, self.manifest)
 
     def path_of(self, shard: ShardRecord) -> Path:
-        """Return where a shard is that can be opened.
+        """Return the path of a shard, after checking that it can be opened.
 
         Raises:
-            ArtifactError: it is no Parquet file, lies outside the artifact, would end this process, or was changed.
+            ArtifactError: it is not Parquet, lies outside the artifact, was changed, or would crash this process.
         """
         refuse_npy(self.folder, [shard])
         path, problem = self.folder / shard.path, shard_problem(self.folder, shard)
@@ -48,7 +48,7 @@ class Artifact:
         """Yield the split's rows in order, in batches of bounded memory.
 
         Raises:
-            ArtifactError: when there is no such split, or a shard cannot be read.
+            ArtifactError: the split does not exist, or a shard cannot be read.
         """
         record = self.manifest.split(split)
         if record is None:
@@ -72,4 +72,4 @@ class Artifact:
             if index < shard.num_rows:
                 return read_shard_row(self.path_of(shard), shard.path, index)
             index -= shard.num_rows
-        raise ArtifactError(f"{str(self.folder)!r}: its manifest's shards have fewer rows than its statistics say.")
+        raise ArtifactError(f"{str(self.folder)!r}: the manifest's shards have fewer rows than its statistics say.")

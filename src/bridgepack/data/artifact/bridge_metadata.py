@@ -26,7 +26,7 @@ class BridgeMetadataEntry(TypedDict):
     """One split, under the host's names; lengths are runtime tokens with alignment padding."""
 
     dataset_max_seqlen: _Count  #: longest sequence
-    max_samples_per_bin: _Count  #: most sequences in one pack
+    max_samples_per_bin: _Count  #: maximum sequences in one pack
     packing_factor: _Mean  #: mean number of sequences in a pack, two decimals
     packing_efficiency: _Mean  #: percent of the capacity used, two decimals
     pack_size: _Count  #: packed_sequence_size
@@ -46,7 +46,7 @@ def bridge_metadata_entry(statistics: SplitStatistics, *, packed_sequence_size: 
         DataError: the split has no packs.
     """
     if statistics.num_packs == 0:
-        raise DataError("num_packs is 0; the host needs at least one pack in a split. Leave the split out.")
+        raise DataError("num_packs is 0; Megatron-Bridge needs at least one pack in a split. Remove the split.")
     mean_pack_tokens = (statistics.num_tokens + statistics.num_alignment_tokens) / statistics.num_packs
     return BridgeMetadataEntry(
         dataset_max_seqlen=statistics.max_runtime_length,
@@ -59,12 +59,12 @@ def bridge_metadata_entry(statistics: SplitStatistics, *, packed_sequence_size: 
 
 
 def write_bridge_metadata(path: Path, entries: Sequence[BridgeMetadataEntry]) -> None:
-    """Write the whole list, training first; an existing file is replaced, never appended to."""
+    """Write the whole list, training first; replaces an existing file, never appends to it."""
     write_text(path, _text(entries))
 
 
 def built_part(content: bytes, num_splits: int) -> bytes:
-    """Return what a build wrote of a metadata file: without the entries that the host has appended.
+    """Return the bytes of a metadata file that the build wrote, without entries that the host has appended.
 
     Source: megatron-bridge 0.6.2, `data/packing/offline.py` (prepare_gpt_sft_packed_data).
     """
@@ -84,12 +84,12 @@ def read_bridge_metadata(path: Path) -> list[BridgeMetadataEntry]:
     """Return the file's entries.
 
     Raises:
-        ArtifactError: the file is missing, is no JSON list of objects, or holds a value of another kind.
+        ArtifactError: the file is missing, is not a JSON list of objects, or holds a value of the wrong type.
     """
     try:
         return _ENTRIES.validate_json(path.read_bytes())
     except FileNotFoundError as error:
-        raise ArtifactError(f"{path} does not exist; the host reads it. Rebuild the artifact.") from error
+        raise ArtifactError(f"{path} does not exist; Megatron-Bridge reads it. Rebuild the artifact.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{path} cannot be read: {error}. Rebuild the artifact.") from error
     except ValidationError as error:

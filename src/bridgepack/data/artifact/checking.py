@@ -1,4 +1,4 @@
-"""Packed shards as `bridgepack check` judges them: read in parts, hashed and decoded by several processes."""
+"""Packed shards for `bridgepack check`: several processes read, hash and decode parts of them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -22,16 +22,16 @@ from bridgepack.data.workers.pool import PlainRunner, plain_runner
 from bridgepack.errors import ArtifactError
 from bridgepack.records import MetadataFacts, RowBatch, ShardFacts
 
-#: A process takes about a second to start; another one reads and judges half of this meanwhile.
+#: A process takes about a second to start; in that time another one reads and checks half of this.
 BYTES_PER_WORKER = 1 << 27
-#: Shards of so many bytes in all are hashed before any is opened, and are in memory still when their rows are read; of
-#: larger artifacts a child process opens the footers, which takes half a second.
+#: Up to this total size in bytes, shards are hashed before any is opened and are still in memory when their rows are
+#: read. For larger artifacts a child process opens the footers first, which takes half a second.
 _HASHED_FIRST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartsOnDisk:
-    """Reads parts of the shards in a folder; small when pickled, since each task carries it."""
+    """Reads parts of the shards in a folder; small when pickled, because each task carries it."""
 
     folder: Path
 
@@ -41,7 +41,7 @@ class PartsOnDisk:
         """Yield the rows of some row groups, or of the whole shard, in order; a `.npy` file is loaded whole.
 
         Raises:
-            ArtifactError: they cannot be read to their end, or a row or an element is null.
+            ArtifactError: the rows cannot be read completely, or a row or an element is null.
         """
         path = self.folder / shard
         if _is_npy(shard):
@@ -58,19 +58,19 @@ class PartsOnDisk:
         return hash_file(self.folder / shard)
 
     def facts(self, shard: str) -> ShardFacts:
-        """Return what a shard's footer says, or what a `.npy` file holds; no hash."""
+        """Return the facts of a shard's footer or of a `.npy` file, without its hash."""
         read = read_npy_facts if _is_npy(shard) else read_shard_facts
         return read(self.folder / shard, shard)
 
 
 class ArtifactOnDisk:
-    """Packed shards on disk, ours or another tool's, as facts; broken files raise nothing.
+    """Facts about packed shards on disk, ours or another tool's; broken files do not raise.
 
     Attributes:
         manifest: None for packs that another tool wrote.
         folder: what the paths of shards are relative to.
         parts: reads parts of shards.
-        tasks: runs tasks; in this process, until something else is set.
+        tasks: runs tasks, in this process unless another runner is set.
     """
 
     def __init__(self, target: Path, *, may_lack_manifest: bool = False) -> None:
@@ -78,26 +78,26 @@ class ArtifactOnDisk:
 
         Args:
             target: an artifact; a folder with packed files (`.parquet`, `.pq`, or `.npy` of megatron-bridge 0.3) in it
-                or in sub-folders named like splits; one such file; or a pattern with `*` or `?` that gives such files.
-            may_lack_manifest: packs that a build has written are judged without their manifest, too.
+                or in sub-folders named like splits; one such file; or a pattern with `*` or `?` that matches some.
+            may_lack_manifest: also accepts packs that a build wrote whose manifest is missing.
 
         Raises:
-            ArtifactError: when it is no such thing, or has a manifest that cannot be read, or had one.
+            ArtifactError: it is none of these, or its manifest is missing or cannot be read.
         """
         if target.exists() and not (target.is_dir() or target.is_file()):
             raise ArtifactError(f"{str(target)!r} is neither a file nor a folder. Give an artifact, or a packed file.")
         has_manifest = (target / MANIFEST_FILE).exists()
         if not has_manifest and (target / PLAN_FOLDER).is_dir() and not may_lack_manifest:
             raise ArtifactError(
-                f"{str(target)!r} has lost its {MANIFEST_FILE}: its {PLAN_FOLDER}/ says that bridgepack built it. Copy "
-                "it again, completely, or build it again. To judge its packs alone, say what the manifest did, e.g. "
+                f"{str(target)!r} has no {MANIFEST_FILE}, but its {PLAN_FOLDER}/ shows that bridgepack built it. Copy "
+                "the whole artifact again, or rebuild it. To check only its packs, give the manifest's values, e.g. "
                 "--given packed_sequence_size=4096."
             )
         self._found = FoundShards(folder=target) if has_manifest else find_shards(target)
         if not self._found.splits and is_pattern(target) and not target.exists():
             raise ArtifactError(
-                f"{str(target)!r} matches no .parquet, .pq or .npy file. Give a pattern that does, or a folder; `**` "
-                "is one level, as in the host."
+                f"{str(target)!r} matches no .parquet, .pq or .npy file. Give a pattern that does, or a folder. As in "
+                "Megatron-Bridge, `**` is one level."
             )
         self.manifest = None if self._found.splits else read_manifest(target)
         self.folder = self._found.folder
@@ -108,7 +108,7 @@ class ArtifactOnDisk:
 
     @property
     def name_hints(self) -> Mapping[str, int]:
-        """What names tell where there is no manifest: `packed_sequence_size`, `pad_seq_to_mult`, or neither."""
+        """`packed_sequence_size` and `pad_seq_to_mult` as file names state them, for packs without a manifest."""
         return {} if self.manifest is not None else self._found.name_hints()
 
     @property
@@ -117,9 +117,9 @@ class ArtifactOnDisk:
         return tuple(self._shards)
 
     def shard_facts(self, split: str) -> tuple[ShardFacts, ...]:
-        """Return facts about the split's shards, in order: those the manifest lists, or those found.
+        """Return facts about the split's shards, in order: the shards that the manifest lists, or those found.
 
-        They have hashes where these had to be known before opening.
+        They include hashes if those were needed before opening.
         """
         names = self._shards.get(split, ())
         found = iter(self.tasks.run(self.parts.facts, [name for name in names if name not in self._refused]))
@@ -132,7 +132,7 @@ class ArtifactOnDisk:
         return unlisted_files(self.folder, self.manifest) if self.manifest is not None else ()
 
     def changed_files(self) -> Mapping[str, str]:
-        """Return path -> what is wrong of files beside the shards that are not those of the manifest."""
+        """Return path -> problem, for files other than shards that do not match the manifest."""
         return changed_files(self.folder, self.manifest) if self.manifest is not None else {}
 
     def metadata_facts(self) -> MetadataFacts:
@@ -151,12 +151,12 @@ class ArtifactOnDisk:
         """Yield the rows of one shard in order, in batches of bounded memory.
 
         Raises:
-            ArtifactError: as `PartsOnDisk.iter_batches`.
+            ArtifactError: see `PartsOnDisk.iter_batches`.
         """
         yield from self.parts.iter_batches(shard, row_groups=None, first_row=0, max_tokens=max_tokens)
 
     def num_bytes(self) -> int:
-        """Return the size of all shards that are there."""
+        """Return the total size in bytes of the existing shards."""
         paths = [self.folder / name for names in self._shards.values() for name in names]
         return sum(path.stat().st_size for path in paths if path.is_file())
 
@@ -169,27 +169,27 @@ class ArtifactOnDisk:
 
     @cached_property
     def _outside(self) -> frozenset[str]:
-        """Shards that a manifest finds outside the artifact, which are not opened."""
+        """Shards that the manifest lists but that lie outside the artifact; they are not opened."""
         listed = self._shards.values() if self.manifest is not None else ()
         return frozenset(name for names in listed for name in names if leaves(self.folder, name))
 
     @cached_property
     def _parquet_names(self) -> list[str]:
-        """The Parquet shards that are there."""
+        """The existing Parquet shards."""
         names = [name for names in self._shards.values() for name in names if name not in self._outside]
         return [name for name in names if not _is_npy(name) and (self.folder / name).is_file()]
 
     @cached_property
     def _known_hashes(self) -> Mapping[str, str]:
-        """Shard -> sha256 of those that are compared with the manifest before they are opened."""
-        is_far = isinstance(self.folder, CloudPath)  # there nothing is opened that is not what the manifest says
+        """Shard -> sha256, for shards that are compared with the manifest before they are opened."""
+        is_far = isinstance(self.folder, CloudPath)  # there, only shards that match the manifest are opened
         if self.manifest is None or (self.num_bytes() > _HASHED_FIRST_BYTES and not is_far):
             return {}
         return dict(zip(self._parquet_names, self.tasks.run(self.parts.sha256, self._parquet_names), strict=True))
 
     @cached_property
     def _refused(self) -> Mapping[str, ShardFacts]:
-        """Shard -> its facts, of those outside the artifact, and of those that end a process that opens them."""
+        """Shard -> its facts, for shards outside the artifact or that crash the process that opens them."""
         splits = self.manifest.splits if self.manifest is not None else ()
         promised = {shard.path: shard.sha256 for split in splits for shard in split.shards}
         known = self._known_hashes
@@ -206,10 +206,10 @@ class ArtifactOnDisk:
 def opened_for_check(
     target: Path, *, num_workers: int = 1, may_lack_manifest: bool = False
 ) -> Iterator[ArtifactOnDisk]:
-    """Give an artifact with a runner, which an error or Ctrl-C ends at once; little data gets fewer processes.
+    """Yield an artifact with a runner, which an error or Ctrl-C stops at once; little data gets fewer processes.
 
     Raises:
-        ArtifactError: when it is no artifact, or one without its manifest that may not lack it.
+        ArtifactError: it is not an artifact, or its manifest is missing and `may_lack_manifest` is false.
     """
     artifact = ArtifactOnDisk(target, may_lack_manifest=may_lack_manifest)
     with plain_runner(min(num_workers, artifact.num_bytes() // BYTES_PER_WORKER)) as artifact.tasks:

@@ -1,4 +1,4 @@
-"""An artifact's files against its manifest: the ones that it lists, as they were built, and no others."""
+"""Compares an artifact's files with its manifest: every listed file unchanged, and no others."""
 
 import hashlib
 import os
@@ -17,15 +17,15 @@ PLAN_FOLDER = "plan"
 DROPPED_ROWS_FILE = "dropped.jsonl"
 LOST_CONTENT_FILE = "lost_content.jsonl"
 REPORT_FILE = "report.html"
-#: Its dataset card, where a hub looks for it.
+#: The dataset card, in the place where a hub looks for it.
 CARD_FILE = "README.md"
-#: Shards of so many bytes in all are hashed by whatever opens an artifact; of larger ones only those that it reads.
+#: Up to this total size in bytes, opening an artifact hashes all shards; beyond it, only those that are read.
 _HASHED_BYTES = 1 << 26
 _NAMED = 3
 
 
 def other_files(splits: Iterable[str]) -> list[str]:
-    """Return the paths of the files that an artifact has beside manifest and shards."""
+    """Return the paths of an artifact's files other than the manifest and the shards."""
     plans = [f"{PLAN_FOLDER}/{split}.parquet" for split in splits]
     ledgers = [f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, LOST_CONTENT_FILE)]
     return [BRIDGE_METADATA_FILE, *plans, *ledgers]
@@ -38,45 +38,45 @@ def file_record(folder: Path, name: str) -> FileRecord:
 
 
 def leaves(folder: Path, name: str) -> bool:
-    """Say whether a path of a manifest leads out of the artifact, by itself or by a link."""
+    """Return whether a path in a manifest leads out of the artifact, directly or through a link."""
     path = PurePosixPath(name)
     is_plain = bool(path.parts) and ".." not in path.parts and not path.is_absolute()
     return not is_plain or not (folder / name).resolve().is_relative_to(folder.resolve())
 
 
 def shard_problem(folder: Path, record: ShardRecord | FileRecord, *, hashes: bool = True) -> str | None:
-    """Return what is wrong of a listed file; None where it is the one that was built."""
+    """Return what is wrong with a listed file; None if it is unchanged since the build."""
     path = folder / record.path
     try:
         if leaves(folder, record.path):
             return "it lies outside the artifact"
         if not path.is_file():
-            return "it is missing" if not path.exists() else "it is no regular file"
+            return "it is missing" if not path.exists() else "it is not a regular file"
         if path.stat().st_size != record.num_bytes:
-            return f"it has {path.stat().st_size} bytes, {record.num_bytes} in the manifest"
+            return f"it has {path.stat().st_size} bytes; the manifest says {record.num_bytes}"
         digest = hash_file(path) if hashes else record.sha256
     except (OSError, BridgepackError) as error:
         return str(error)
-    return None if digest == record.sha256 else f"its sha256 is {digest}, {record.sha256} in the manifest"
+    return None if digest == record.sha256 else f"its sha256 is {digest}; the manifest says {record.sha256}"
 
 
 def refuse_npy(folder: Path, shards: Iterable[ShardRecord]) -> None:
-    """Raise for shards of an export, which `check` and the host alone read.
+    """Refuse `.npy` shards of an export, which only `check` and the host read.
 
     Raises:
-        ArtifactError: one is a `.npy` file.
+        ArtifactError: a shard is a `.npy` file.
     """
     if any(shard.path.endswith(NPY_SUFFIX) for shard in shards):
         raise ArtifactError(
             f"{str(folder)!r} holds {NPY_SUFFIX} files, an export for an older Megatron-Bridge; allowed: artifacts of "
-            "Parquet files. Give what it was made from."
+            "Parquet files. Give the artifact that it was exported from."
         )
 
 
 def changed_files(folder: Path, manifest: Manifest) -> dict[str, str]:
-    """Return path -> what is wrong of every listed file beside the shards that is not the one that was built.
+    """Return path -> problem, for every listed file other than a shard that changed since the build.
 
-    Entries that the host has appended to its metadata are no change.
+    Entries that the host appends to its metadata do not count as a change.
     """
     problems = {record.path: shard_problem(folder, record) for record in manifest.files}
     for record in manifest.files:
@@ -88,9 +88,9 @@ def changed_files(folder: Path, manifest: Manifest) -> dict[str, str]:
 
 
 def unlisted_files(folder: Path, manifest: Manifest) -> tuple[str, ...]:
-    """Return the files below an artifact that its manifest does not list, sorted.
+    """Return the files in an artifact that its manifest does not list, sorted.
 
-    Hidden files, its report and its dataset card may be there.
+    Hidden files, the report and the dataset card are allowed.
     """
     names = [split.name for split in manifest.splits]
     listed = {shard.path for split in manifest.splits for shard in split.shards} | {MANIFEST_FILE}
@@ -100,16 +100,16 @@ def unlisted_files(folder: Path, manifest: Manifest) -> tuple[str, ...]:
 
 
 def refuse_changed(folder: Path, manifest: Manifest) -> None:
-    """Make sure that an artifact has the files of its manifest, and no others.
+    """Check that an artifact has exactly the files of its manifest, unchanged.
 
     Raises:
-        ArtifactError: naming the first that are changed, missing or additional.
+        ArtifactError: names the first files that are changed, missing or additional.
     """
     shards = [shard for split in manifest.splits for shard in split.shards]
     hashes = sum(shard.num_bytes for shard in shards) <= _HASHED_BYTES
     problems = changed_files(folder, manifest)
     outside = [split.name for split in manifest.splits if leaves(folder, split.name)]
-    problems |= dict.fromkeys(outside, "a split of this name lies outside the artifact")
+    problems |= dict.fromkeys(outside, "this split's folder lies outside the artifact")
     for shard in shards:
         problem = shard_problem(folder, shard, hashes=hashes)
         problems |= {shard.path: problem} if problem else {}
@@ -118,13 +118,13 @@ def refuse_changed(folder: Path, manifest: Manifest) -> None:
         named = "; ".join(f"{path}: {problem}" for path, problem in list(problems.items())[:_NAMED])
         more = f"; {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
         raise ArtifactError(
-            f"{str(folder)!r} is not as it was built: {named}{more}. Copy it again, or build it again; "
-            "`bridgepack check` says what differs."
+            f"{str(folder)!r} was changed after the build: {named}{more}. Copy it again or rebuild it; "
+            "`bridgepack check` shows what differs."
         )
 
 
 def _files_below(folder: Path) -> Iterator[str]:
-    """Yield the paths of what is no folder, and of links to folders, without what is hidden."""
+    """Yield the paths of files and of links to folders, without hidden ones."""
     if isinstance(folder, CloudPath):
         yield from (name for name in folder.files_below() if not any(part[0] == "." for part in name.split("/")))
         return

@@ -1,4 +1,4 @@
-"""Finds the packed files of a target that has no manifest, their splits, the host's metadata, and what names tell."""
+"""Finds packed files without a manifest: their splits, the host's metadata, and settings in their names."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from bridgepack.data.shards.npy import NPY_SUFFIX
 from bridgepack.records import TRAIN, VALIDATION
 
 TEST = "test"
-#: Sub-folder that Nemotron's data_prep puts the folders of the splits into.
+#: Sub-folder in which Nemotron's data_prep puts the split folders.
 SPLITS_FOLDER = "splits"
 PACKED_SUFFIXES = (".parquet", ".pq", NPY_SUFFIX)
 
@@ -26,7 +26,7 @@ _SPLIT_ORDER = (TRAIN, VALIDATION, TEST)
 _FIRST_WORD = re.compile(r"[a-z]+")
 _SIZED_NAME = re.compile(r"(?:training|validation)_(?P<size>[1-9]\d*)\.(?:(?:idx\.)?(?:parquet|pq)|npy)")
 _SIZED_METADATA = re.compile(r"[1-9]\d*_metadata\.jsonl")
-#: None is a multiple of 1 to the host.
+#: The host reads None as a multiple of 1.
 _MULTIPLE = re.compile(r"pad_seq_to_mult(?P<multiple>[1-9]\d*|None)(?:_|$)")
 
 
@@ -36,7 +36,7 @@ class FoundShards:
 
     folder: Path  #: what the paths are relative to
     splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: split -> paths, sorted; training first
-    is_whole: bool = False  #: they are all the packed files that `folder` has, so the metadata file there is theirs
+    is_whole: bool = False  #: these are all packed files in `folder`, so its metadata file describes them
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class FoundShards:
         return tuple(path for paths in self.splits.values() for path in paths)
 
     def name_hints(self) -> dict[str, int]:
-        """Return packed_sequence_size and pad_seq_to_mult where names tell them and agree.
+        """Return packed_sequence_size and pad_seq_to_mult if file names state them and agree.
 
         Example: tok_pad_seq_to_mult8_sft_0f/training_4096.idx.parquet -> packed_sequence_size 4096, pad_seq_to_mult 8.
 
@@ -59,9 +59,9 @@ class FoundShards:
         return {name: values.pop() for name, values in found.items() if len(values) == 1}
 
     def metadata_path(self) -> Path | None:
-        """Return the metadata file that belongs to the files: ours, or the one that the host's builder wrote.
+        """Return the metadata file of the packs: ours, or the one that the host's builder wrote.
 
-        None where there is none, where names do not tell which of several, or where the files are a part of a folder.
+        None if there is none, if it is unclear which of several it is, or if the files are only part of a folder.
         """
         if not self.is_whole:
             return None
@@ -75,11 +75,11 @@ class FoundShards:
 
 
 def find_shards(target: Path) -> FoundShards:
-    """Return the packed files of a folder, of a pattern with `*` or `?`, or a single file; none where there are none.
+    """Return the packed files of a folder or of a pattern with `*` or `?`, or a single file; may be empty.
 
-    In a folder: those in sub-folders named like splits, else those in it. Of a split that is there as Parquet and as
-    `.npy`, the Parquet files, which is what the host reads. A file's split is what its folder is called, else the
-    first word of its name, else training.
+    In a folder: the files in sub-folders named like splits, else the files directly in it. If a split exists as
+    Parquet and as `.npy`, the Parquet files, which the host reads. A file's split is the name of its folder, else
+    the first word of its name, else training.
     """
     if target.is_dir():
         return FoundShards(folder=target, splits=_by_split(_files_in(target), target), is_whole=True)
@@ -96,7 +96,7 @@ def find_shards(target: Path) -> FoundShards:
 
 
 def is_pattern(target: Path) -> bool:
-    """Return whether the host would take a path for a pattern; brackets make none.
+    """Return whether the host treats a path as a pattern; brackets do not make one.
 
     Source: megatron-bridge 0.6.2, data/packing/paths.py (_resolve_parquet_paths).
     """

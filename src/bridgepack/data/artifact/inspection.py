@@ -1,4 +1,4 @@
-"""What `bridgepack inspect` shows of one pack: its sequences, their text, and which of it is trained."""
+"""What `bridgepack inspect` shows of one pack: its sequences, their text, and which parts are trained."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from bridgepack.records.results import Result
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextSpan:
-    """A stretch of text whose tokens are all trained, or all not."""
+    """A stretch of text whose tokens are either all trained or all untrained."""
 
-    text: str  #: decoded, special tokens included; ids in square brackets where the tokenizer cannot be loaded
-    is_trained: bool  #: the model learns to write it
-    num_tokens: int  #: in it
+    text: str  #: decoded, with special tokens; ids in square brackets if the tokenizer cannot be loaded
+    is_trained: bool  #: the loss counts its tokens
+    num_tokens: int  #: tokens in the span
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,15 +32,15 @@ class SequenceView:
     """One sequence of a pack."""
 
     position: int
-    file: str | None  #: it came from; None where the artifact does not say
-    row: int | None  #: of that file, 1-based
-    first_token: int  #: where it begins in a row that was split into several, stored; 0 where none was
+    file: str | None  #: input file; None if the artifact does not say
+    row: int | None  #: row in that file, 1-based
+    first_token: int  #: start in its row if the row was split, stored coordinates; otherwise 0
     start: int  #: first token, stored coordinates
     runtime_length: int  #: tokens the model sees, alignment padding not counted
     num_alignment_tokens: int  #: padding to the multiple
-    num_trained_tokens: int  #: ones of the stored mask
-    num_skipped_tokens: int  #: ones of the stored mask that the host does not train, because the input before is EOS
-    spans: tuple[TextSpan, ...]  #: its text, alignment padding left out
+    num_trained_tokens: int  #: tokens with stored mask 1
+    num_skipped_tokens: int  #: tokens with stored mask 1 that the host does not train, because their input token is EOS
+    spans: tuple[TextSpan, ...]  #: its text, without alignment padding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,9 +49,9 @@ class PackView(Result):
 
     Attributes:
         index: 0-based row of the split.
-        packed_sequence_size: runtime tokens it can hold.
+        packed_sequence_size: runtime tokens that the pack can hold.
         sequences: in row order.
-        note: why its text could not be decoded; None where it could.
+        note: why the text could not be decoded; None if it was decoded.
     """
 
     TABLE: ClassVar = "sequences"
@@ -71,12 +71,12 @@ def view_pack(artifact: Artifact, split: str, index: int, *, decoder: Decoder | 
 
     Args:
         artifact: the artifact.
-        split: of the pack.
-        index: its 0-based row.
-        decoder: what `tokenizer_of` gives, where it has been loaded already.
+        split: split of the pack.
+        index: 0-based row of the pack.
+        decoder: result of `tokenizer_of`, if already loaded.
 
     Raises:
-        ArtifactError: when the split or row does not exist, or cannot be read.
+        ArtifactError: the split or row does not exist or cannot be read.
     """
     row = artifact.row(split, index)
     tokenizer, note = decoder or tokenizer_of(artifact)
@@ -105,10 +105,10 @@ def view_sequences(
     """Return the sequences of a row.
 
     Args:
-        row: one pack, whose structure is sound.
-        origins: (file, 1-based row, first token of it, runtime length) of each, where they are known.
-        tokenizer: that decodes them; None shows ids.
-        eos_token_id: None where it is not known.
+        row: one pack with a valid structure.
+        origins: (file, 1-based row, first token in that row, runtime length) of each sequence, if known.
+        tokenizer: decodes the text; None shows ids.
+        eos_token_id: None if unknown.
     """
     bounds = seq_boundaries(row.seq_start_id, len(row.input_ids)).tolist()
     sequences = []
@@ -134,7 +134,7 @@ def view_sequences(
 
 
 def text_spans(ids: Sequence[int], trained: Sequence[bool], tokenizer: ChatTokenizer | None) -> list[TextSpan]:
-    """Return the text of ids in stretches that are trained or not; `trained` has an entry for each id."""
+    """Return the text of ids as trained and untrained spans; `trained` has one entry per id."""
     cuts = [0, *(index for index in range(1, len(ids)) if trained[index] != trained[index - 1]), len(ids)]
     return [
         TextSpan(text=text_of(ids[start:stop], tokenizer), is_trained=trained[start], num_tokens=stop - start)
@@ -143,14 +143,14 @@ def text_spans(ids: Sequence[int], trained: Sequence[bool], tokenizer: ChatToken
 
 
 def text_of(ids: Sequence[int], tokenizer: ChatTokenizer | None) -> str:
-    """Return the text of ids; ids in square brackets where there is no tokenizer, or one is no id."""
+    """Return the text of ids; without a tokenizer, or if an id is out of range, the ids in square brackets."""
     if tokenizer is not None and all(isinstance(token, int) and 0 <= token < 1 << 32 for token in ids):
         return tokenizer.decode(ids)
     return " ".join(f"[{token}]" for token in ids)
 
 
 def tokenizer_of(artifact: Artifact) -> Decoder:
-    """Return the tokenizer that an artifact's manifest names, or why it cannot be loaded."""
+    """Return the tokenizer that an artifact's manifest names, or the reason why it cannot be loaded."""
     known = artifact.manifest.tokenizer
     config = TokenizerConfig(
         name_or_path=str(known["name_or_path"]),
@@ -164,16 +164,16 @@ def tokenizer_of(artifact: Artifact) -> Decoder:
 
 
 def _origins(artifact: Artifact, split: str, index: int, row: PackedRow) -> list[tuple[str, int, int, int]]:
-    """Return (file, 1-based row, first token of it, runtime length) of each sequence of a pack, from the plan."""
+    """Return (file, 1-based row, first token in that row, runtime length) of each sequence, from the plan."""
     record = artifact.manifest.split(split)
     entries = entries_of_packs(artifact, split, [index]).get(index, ())
-    inputs = dict(enumerate(record.inputs if record else ()))  # an index of -1 is none
+    inputs = dict(enumerate(record.inputs if record else ()))  # an index of -1 means no input
     lengths = np.array([entry.runtime_length for entry in entries], dtype=np.int64)
     planned = aligned_runtime_lengths(lengths, artifact.manifest.pad_seq_to_mult)
     stored = runtime_segment_lengths(row.seq_start_id, len(row.input_ids))
     if entries and (any(entry.file_index not in inputs for entry in entries) or not np.array_equal(planned, stored)):
         raise ArtifactError(
             f"{plan_path(artifact, split)} does not fit row {index} of {split}, or names inputs that the manifest does "
-            "not have: one was changed after the build. `bridgepack verify` says what. Build the artifact again."
+            "not list: one was changed after the build. `bridgepack verify` says which. Build the artifact again."
         )
     return [(inputs[item.file_index].path, item.row, item.first_token, item.runtime_length) for item in entries]

@@ -1,4 +1,4 @@
-"""Manifest <-> manifest.json. The file is written last: a folder without it is no artifact."""
+"""Manifest <-> manifest.json. The file is written last: a folder without it is not an artifact."""
 
 import dataclasses
 import hashlib
@@ -17,19 +17,19 @@ from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import BalanceRecord, Manifest
 
 MANIFEST_FILE = "manifest.json"
-#: Of the artifact's layout; part of every fingerprint.
+#: Version of the artifact's layout; part of every fingerprint.
 FORMAT_VERSION = 5
-#: Versions that are read: 2 has the same columns in files that bridgepack encoded itself; 2 and 3 have checksums of
-#: shards only; 2 to 4 know neither sources nor rows that are repeated, split or duplicates.
+#: Versions that can be read: 2 has the same columns in files that bridgepack encoded itself; 2 and 3 have checksums
+#: only for shards; 2 to 4 do not record sources, nor repeated, split and duplicate rows.
 _READABLE = (2, 3, 4, FORMAT_VERSION)
 _FIRST_WITH_CHECKSUM = 4
 _CHECKSUM = "sha256"
-#: What is left of `s3://` in a path.
+#: What a path makes of `s3://`.
 _OF_URL = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]")
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
-    """Write the manifest, after which the artifact is complete, and return it with its checksum."""
+    """Return the manifest with its checksum, after writing it; the artifact is then complete."""
     content = dataclasses.asdict(manifest)
     write_text(folder / MANIFEST_FILE, manifest_text(content))
     return dataclasses.replace(manifest, sha256=_checksum(content))
@@ -46,7 +46,7 @@ def _checksum(content: Mapping[str, Any]) -> str:
 
 
 def is_manifest(path: Path) -> bool:
-    """Say whether a file is a manifest that some version of bridgepack wrote."""
+    """Return whether a file is a manifest that any version of bridgepack wrote."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -58,12 +58,12 @@ def read_manifest(folder: Path) -> Manifest:
     """Return an artifact's manifest.
 
     Raises:
-        ArtifactError: when there is none, or it is not one that this version reads.
+        ArtifactError: it does not exist, or this version cannot read it.
     """
     path = folder / MANIFEST_FILE
     try:
         if path.exists() and not path.is_file():
-            raise OSError("it is no regular file")
+            raise OSError("it is not a regular file")
         text = path.read_bytes().decode("utf-8")
         content = json.loads(text)
     except (FileNotFoundError, NotADirectoryError):
@@ -79,7 +79,7 @@ def read_manifest(folder: Path) -> Manifest:
     has_checksum = version >= _FIRST_WITH_CHECKSUM or content.get(_CHECKSUM)
     if has_checksum and text != manifest_text(content):
         raise ArtifactError(
-            f"{path} was changed: it is not what its {_CHECKSUM} says. Copy it again, or build the artifact again."
+            f"{path} was changed: it does not match its {_CHECKSUM}. Copy it again, or build the artifact again."
         )
     try:
         manifest: Manifest = TypeAdapter(Manifest).validate_python(content)
@@ -96,15 +96,15 @@ def read_manifest(folder: Path) -> Manifest:
 def _why_missing(folder: Path) -> str:
     if _OF_URL.match(str(folder)):
         readers = "check, diff, inspect, report, trace and verify"
-        return f"{str(folder)!r} is in an object store; only {readers} read there. Copy it to a folder."
+        return f"{str(folder)!r} is in an object store; only {readers} can read there. Copy it to a local folder."
     if not folder.exists():
         return f"{str(folder)!r} does not exist. Give the folder of an artifact that `bridgepack build` wrote."
     if not folder.is_dir():
         return f"{str(folder)!r} is a file. Give the folder of an artifact that `bridgepack build` wrote."
     why = (
-        f"{str(folder)!r} has no {MANIFEST_FILE}, so it is no artifact: not built by bridgepack, or a build that did "
-        "not finish. Build it with `bridgepack build RECIPE --output FOLDER`."
+        f"{str(folder)!r} has no {MANIFEST_FILE}, so it is not an artifact: bridgepack did not build it, or the build "
+        "did not finish. Build it with `bridgepack build RECIPE --output FOLDER`."
     )
     with suppress(ConfigError):
-        why += f" The folder was taken, not the recipe of that name: for this, give {catalogue_target(str(folder))}."
+        why += f" This is the folder of that name; for the recipe, give {catalogue_target(str(folder))}."
     return why

@@ -1,4 +1,4 @@
-"""Reads an artifact's plan and ledger: which source row became which sequence of which pack, or was dropped."""
+"""Reads an artifact's plan and ledger: which input row became which sequence of which pack, or was dropped."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,9 +18,9 @@ from bridgepack.data.shards.arrow_numbers import numpy_array
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
 
-#: Column of the plans of recipes that split rows.
+#: Column that only plans of recipes that split rows have.
 FIRST_TOKEN = "first_token"
-#: Packs that one filter names; a longer one costs more than it saves.
+#: Maximum packs in one Parquet filter; a longer filter costs more than it saves.
 _PACKS_PER_FILTER = 4096
 
 
@@ -33,13 +33,13 @@ class PlanEntry:
     file_index: int  #: position of its file in the split's list of inputs
     row: int  #: of that file, from 1
     runtime_length: int  #: without alignment padding
-    is_truncated: bool  #: it was cut, and lost tokens
-    first_token: int = 0  #: where it begins in a row that was split into several, stored; 0 where none was
+    is_truncated: bool  #: it was cut and lost tokens
+    first_token: int = 0  #: start in its row if the row was split, stored coordinates; otherwise 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DroppedRow:
-    """A source row that gave no sequence; `split` is the one it would have belonged to, `row` counts from 1."""
+    """An input row that gave no sequence; `split` is where it would have gone, `row` counts from 1."""
 
     split: str
     file: str
@@ -50,7 +50,7 @@ class DroppedRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LostRow:
-    """A packed row whose text lacks or garbles something of it; `row` counts from 1."""
+    """A packed input row whose rendered text lost or garbled part of it; `row` counts from 1."""
 
     split: str
     file: str
@@ -60,12 +60,12 @@ class LostRow:
 
 
 def plan_path(artifact: Artifact, split: str) -> Path:
-    """Return where the plan of a split is."""
+    """Return the path of a split's plan."""
     return artifact.folder / PLAN_FOLDER / f"{split}.parquet"
 
 
 def has_pieces(artifact: Artifact, split: str) -> bool:
-    """Say whether a split's plan tells where sequences begin in their rows; it must be there.
+    """Return whether a split's plan records where sequences begin in their rows; the plan must exist.
 
     Raises:
         ArtifactError: it cannot be read.
@@ -78,7 +78,7 @@ def has_pieces(artifact: Artifact, split: str) -> bool:
 
 
 def entries_of_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int, tuple[PlanEntry, ...]]:
-    """Return the sequences of some packs, in row order; an artifact without a plan gives none.
+    """Return pack -> its sequences in order; empty for an artifact without a plan.
 
     Raises:
         ArtifactError: the plan cannot be read.
@@ -94,7 +94,7 @@ def entries_of_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> di
 
 
 def entries_of_row(artifact: Artifact, split: str, file_indices: Sequence[int], row: int) -> tuple[PlanEntry, ...]:
-    """Return the sequences that a source row became: none, one, its pieces in order, or as many as a mixture repeats.
+    """Return the sequences of an input row: none, one, its pieces in order, or one per repetition in a mixture.
 
     Raises:
         ArtifactError: the plan cannot be read.
@@ -104,14 +104,14 @@ def entries_of_row(artifact: Artifact, split: str, file_indices: Sequence[int], 
 
 
 def iter_plan_columns(artifact: Artifact, split: str, names: Sequence[str]) -> Iterator[tuple[IntArray, ...]]:
-    """Yield some columns of a split's plan, part after part, in pack order.
+    """Yield some columns of a split's plan, chunk by chunk, in pack order.
 
     Raises:
-        ArtifactError: it is missing, cannot be read, or holds something else than whole numbers.
+        ArtifactError: it is missing, cannot be read, or holds anything but integers.
     """
     path = plan_path(artifact, split)
     if not path.is_file():
-        raise ArtifactError(f"{path} is missing, so nothing says where sequences came from. Build the artifact again.")
+        raise ArtifactError(f"{path} is missing; it records where sequences came from. Build the artifact again.")
     try:
         with pq.ParquetFile(arrow_source(path)) as file:
             for batch in file.iter_batches(columns=list(names)):
@@ -125,11 +125,11 @@ def iter_plan_columns(artifact: Artifact, split: str, names: Sequence[str]) -> I
 
 
 def iter_dropped_rows(artifact: Artifact, *, row: int | None = None) -> Iterator[DroppedRow]:
-    """Yield the ledger's lines; an artifact without a ledger gives none.
+    """Yield the ledger's lines; none for an artifact without a ledger.
 
     Args:
         artifact: the artifact.
-        row: only lines that may be of this row; others are not parsed.
+        row: parse only lines that can be of this row; None for all.
 
     Raises:
         ArtifactError: a line cannot be read.
@@ -139,7 +139,7 @@ def iter_dropped_rows(artifact: Artifact, *, row: int | None = None) -> Iterator
 
 
 def iter_lost_content(artifact: Artifact) -> Iterator[LostRow]:
-    """Yield the lines of the ledger of what texts lack; an artifact without one gives none.
+    """Yield the lines of the lost-content ledger; none for an artifact without one.
 
     Raises:
         ArtifactError: a line cannot be read.
@@ -150,7 +150,7 @@ def iter_lost_content(artifact: Artifact) -> Iterator[LostRow]:
 def _entries[Entry: (DroppedRow, LostRow)](
     path: Path, kind: type[Entry], marks: Sequence[str] = ("",)
 ) -> Iterator[Entry]:
-    """Yield the lines of a ledger that have one of some marks, as dataclasses."""
+    """Yield the lines of a ledger that contain one of the marks, as dataclasses."""
     if not path.is_file():
         return
     try:
@@ -179,7 +179,7 @@ def _read(artifact: Artifact, split: str, filters: list[tuple[str, str, Any]]) -
 
 
 def _not_whole(path: Path, name: str) -> ArtifactError:
-    return ArtifactError(f"{path}: {name} holds something else than whole numbers. Build the artifact again.")
+    return ArtifactError(f"{path}: {name} holds values that are not integers. Build the artifact again.")
 
 
 def _unreadable(path: Path, error: BaseException) -> ArtifactError:

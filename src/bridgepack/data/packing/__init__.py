@@ -1,4 +1,4 @@
-"""Lengths -> a plan of packs; pure, no input and no output.
+"""Lengths -> a plan of packs; pure functions without I/O.
 
 In: runtime lengths in tokens and a pack's size. Out: a `PackPlan`.
 Read first: `plan`; then `balance`, the order of packs.

@@ -1,7 +1,7 @@
-"""The order of packs in which no rank waits long for another, and how long ranks wait in an order; pure.
+"""Orders packs so that DP ranks wait little for each other, and measures how long they wait; pure functions.
 
 *Slots* are the rows that a loader reads, shape [num_steps, num_ranks, packs per rank], int64: row `slots[s, r, m]` of
-the split is the micro batch `m` of rank `r` at step `s`. Costs are of packs, shape [num_packs], in any unit.
+the split is micro batch `m` of rank `r` at step `s`. Costs are per pack, shape [num_packs], in any unit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,21 +18,21 @@ from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import Loader, ReplaySettings
 from bridgepack.replay.topology import Topology
 
-#: Rounds in which ranks exchange packs; most steps want fewer than 10.
+#: Maximum rounds in which ranks exchange packs; most steps need fewer than 10.
 _ROUNDS = 16
-#: Packs per rank above which dealing alone is even.
+#: Packs per rank above which dealing without exchanges is even enough.
 _MOST_EXCHANGED = 64
-#: Part of the mean, one in so many, that the dearest rank of a step may stay above it.
+#: The most expensive rank of a step may exceed the mean by the mean divided by this.
 _CLOSE_ENOUGH = 1000
-#: Packs whose dealing is held in memory at a time.
+#: Packs that are dealt in memory at a time.
 _CHUNK_PACKS = 1 << 17
 
 
 def balanced(plan: PackPlan, runtime_lengths: IntArray, balance: BalanceRecord, *, has_tail: bool) -> PackPlan:
-    """Return a plan with its packs in the order that a record asks for; arguments as of `plan_packs` and `pack_costs`.
+    """Return the plan with its packs in the balanced order; for the arguments see `plan_packs` and `pack_costs`.
 
     Raises:
-        ConfigError: the host cannot make a step of so few packs.
+        ConfigError: there are too few packs for one step.
     """
     costs = pack_costs(
         runtime_lengths[plan.sequence_order],
@@ -53,10 +53,10 @@ def balanced(plan: PackPlan, runtime_lengths: IntArray, balance: BalanceRecord, 
 
 
 def slots_of(balance: BalanceRecord, num_packs: int) -> IntArray:
-    """Return the slots of the first epoch that the loader of a record reads of so many packs.
+    """Return the slots that the record's loader reads in the first epoch over `num_packs` packs.
 
     Raises:
-        ConfigError: the host cannot make a step of them.
+        ConfigError: there are too few packs for one step.
     """
     if num_packs < balance.global_batch_size:
         raise ConfigError(
@@ -87,17 +87,17 @@ def pack_costs(
 ) -> IntArray:
     """Return the cost of every pack; shape [num_packs], int64.
 
-    Rows are charged as wide as the host makes them: `packed_sequence_size`, as `to_bridge` sets `pad_to_max_length`.
+    Every row costs the width that the host pads it to: `packed_sequence_size`, as `to_bridge` sets `pad_to_max_length`.
 
     Example: lengths [3 4 | 5], token_cost 10, size 8, has_tail -> [10 * 8 + 9 + 16 + 1, 10 * 8 + 25 + 9].
 
     Args:
         runtime_lengths: in the order of packs, shape [num_sequences], physical.
-        pack_offsets: first sequence of each pack, and their number; shape [num_packs + 1].
-        token_cost: as in `BalanceRecord`.
-        windows: as in `BalanceRecord`.
+        pack_offsets: first sequence of each pack, then num_sequences; shape [num_packs + 1].
+        token_cost: see `BalanceRecord`.
+        windows: see `BalanceRecord`.
         packed_sequence_size: runtime tokens of a row.
-        has_tail: attention sees the empty end of a row as one more sequence, as with pad_seq_to_mult 1.
+        has_tail: attention treats the empty end of a row as one more sequence, as with pad_seq_to_mult 1.
 
     Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn).
     """
@@ -107,7 +107,7 @@ def pack_costs(
 
 
 def _pairs(lengths: IntArray, windows: Sequence[tuple[int, float]]) -> IntArray:
-    """Return the cost of attention in each sequence; whole numbers, so that sums are the same on every machine."""
+    """Return the attention cost of each sequence, as integers, so that sums are the same on every machine."""
     pairs = lengths * lengths
     for window, share in windows:
         pairs -= np.rint(share * np.maximum(lengths - window, 0) ** 2).astype(np.int64)
@@ -117,17 +117,17 @@ def _pairs(lengths: IntArray, windows: Sequence[tuple[int, float]]) -> IntArray:
 def balanced_order(
     costs: IntArray, slots: IntArray, *, window_batches: int = 1, seed: int = 0, matches_micro_batches: bool = False
 ) -> IntArray:
-    """Return which pack lies in which row, so that the ranks of a step cost the same; shape [num_packs], int64.
+    """Return the pack to put in each row so that the ranks of a step cost the same; shape [num_packs], int64.
 
-    With a window of one step every step keeps its packs. With more, packs of like cost are gathered from the steps of
-    a window. Rows that no slot names keep their packs.
+    With a window of one step, every step keeps its packs. With a longer window, packs of similar cost are gathered
+    from its steps. Rows that are in no slot keep their packs.
 
     Args:
-        costs: of the packs as they lie now.
-        slots: see the module; no row twice.
-        window_batches: steps that exchange packs.
-        seed: of the order of steps within a window.
-        matches_micro_batches: ranks wait for each other in every micro batch, not only at the end of the step.
+        costs: of the packs in their present order.
+        slots: see the module; no row occurs twice.
+        window_batches: steps that exchange packs with each other.
+        seed: for the order of steps within a window.
+        matches_micro_batches: ranks wait for each other after every micro batch, not only at the end of the step.
     """
     order = np.arange(len(costs), dtype=np.int64)
     for chunk in _chunks(slots, window_batches):
@@ -139,7 +139,7 @@ def balanced_order(
 
 
 def straggler_ratios(costs: IntArray, slots: IntArray, *, matches_micro_batches: bool = False) -> npt.NDArray[Any]:
-    """Return how much longer each step takes than if all ranks cost the same; shape [num_steps], float64, from 1."""
+    """Return each step's time / its time with perfectly even ranks; shape [num_steps], float64, at least 1."""
     found = costs[slots]
     slowest = found.max(axis=1).sum(axis=1) if matches_micro_batches else found.sum(axis=2).max(axis=1)
     ratios: npt.NDArray[Any] = slowest / found.sum(axis=2).mean(axis=1)
@@ -147,7 +147,7 @@ def straggler_ratios(costs: IntArray, slots: IntArray, *, matches_micro_batches:
 
 
 def reordered(plan: PackPlan, order: IntArray) -> PackPlan:
-    """Return a plan whose row `i` is the pack `order[i]` of the plan."""
+    """Return a plan whose pack `i` is pack `order[i]` of the given plan."""
     counts = np.diff(plan.pack_offsets)[order]
     offsets = np.concatenate(([0], np.cumsum(counts)))
     places = np.arange(offsets[-1]) + np.repeat(plan.pack_offsets[order] - offsets[:-1], counts)
@@ -159,7 +159,7 @@ def reordered(plan: PackPlan, order: IntArray) -> PackPlan:
 
 
 def _chunks(slots: IntArray, window_batches: int) -> Iterator[IntArray]:
-    """Yield whole windows of slots, [windows, steps of a window, ranks, packs]; the last one may have fewer steps."""
+    """Yield windows of slots, [num_windows, steps per window, ranks, packs]; the last may have fewer steps."""
     num_whole = len(slots) // window_batches
     windows = slots[: num_whole * window_batches].reshape(num_whole, window_batches, *slots.shape[1:])
     at_once = max(_CHUNK_PACKS // windows[:1].size, 1) if num_whole else 1
@@ -169,10 +169,10 @@ def _chunks(slots: IntArray, window_batches: int) -> Iterator[IntArray]:
 
 
 def _gathered(costs: IntArray, windows: IntArray, seed: int) -> IntArray:
-    """Return the packs of each step, the dearest first, in groups of one for each rank; [steps, groups, ranks].
+    """Return the packs of each step, most expensive first, in groups of one per rank; [steps, groups, ranks].
 
-    A window's packs are cut into groups of like cost. Every step gets a group of each range of costs, which one by the
-    seed, so that steps are as alike as their packs allow.
+    A window's packs are cut into groups of similar cost. Every step gets one group from each cost range, chosen by
+    the seed, so that steps are as similar as the packs allow.
     """
     num_windows, num_batches, num_ranks, num_groups = windows.shape
     packs = windows.reshape(num_windows, -1)
@@ -183,7 +183,7 @@ def _gathered(costs: IntArray, windows: IntArray, seed: int) -> IntArray:
 
 
 def _dealt(costs: IntArray, groups: IntArray) -> IntArray:
-    """Return the packs of each rank, [steps, ranks, groups]: of each group the dearest goes to the cheapest rank."""
+    """Return the packs of each rank, [steps, ranks, groups]: the most expensive pack goes to the cheapest rank."""
     num_steps, num_groups, num_ranks = groups.shape
     members = np.empty((num_steps, num_ranks, num_groups), dtype=np.int64)
     loads = np.zeros((num_steps, num_ranks), dtype=np.int64)
@@ -195,11 +195,11 @@ def _dealt(costs: IntArray, groups: IntArray) -> IntArray:
 
 
 def _exchange(costs: IntArray, members: IntArray) -> None:
-    """Let dear ranks of each step exchange packs with cheap ones, in pairs that change from round to round."""
+    """Exchange packs between expensive and cheap ranks of each step in place; the pairs change every round."""
     held, half = costs[members], members.shape[1] // 2
     for shift in range(_ROUNDS):
         loads = held.sum(axis=2)
-        means = loads.sum(axis=1) // loads.shape[1]  # whole numbers, which are the same on every machine
+        means = loads.sum(axis=1) // loads.shape[1]  # integers, which are the same on every machine
         steps = np.flatnonzero((loads.max(axis=1) - means) * _CLOSE_ENOUGH > means)
         if not len(steps):
             return
@@ -216,10 +216,10 @@ def _exchange(costs: IntArray, members: IntArray) -> None:
 def _exchanges(
     held: IntArray, loads: IntArray, steps: IntArray, dear: IntArray, cheap: IntArray
 ) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
-    """Return the exchanges of one pack that make pairs of ranks most even: (rank, other, what each gives, step).
+    """Return the one-pack exchanges that best even out pairs of ranks: (rank, other, what each gives, step).
 
-    Costs are `held` [all steps, ranks, packs] and `loads` [all steps, ranks]; pairs are [steps, pairs]. Pairs that no
-    exchange makes more even are left out; each array has shape [num_exchanges].
+    Costs are `held` [all steps, ranks, packs] and `loads` [all steps, ranks]; pairs are [steps, pairs]. Omits pairs
+    that no exchange makes more even; each array has shape [num_exchanges].
     """
     gaps = loads[steps, dear] - loads[steps, cheap]
     misses = 2 * (held[steps, dear][..., :, None] - held[steps, cheap][..., None, :]) - gaps[..., None, None]

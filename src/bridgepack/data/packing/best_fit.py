@@ -9,18 +9,18 @@ import numpy as np
 from bridgepack.data.packing.order import seeded_labels, seeded_order
 from bridgepack.geometry import IntArray
 
-#: Lengths up to here fit 16 bits, which numpy sorts by counting.
+#: Lengths up to this fit in 16 bits, which numpy sorts by counting.
 _SHORT = 2**16
-#: Fewer sequences than this are counted in 32 bits, which halves the memory.
+#: Up to this many sequences, 32-bit counts suffice, which halves the memory.
 _NARROW = 2**31
 
 
 def best_fit_decreasing(lengths: IntArray, size: int, cap: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Return (sequence indices pack after pack, offsets of the packs).
+    """Return (sequence indices in pack order, offsets of the packs).
 
-    The longest sequence goes first, each into the fullest pack with room for it; of packs with equal room into one
-    with the fewest sequences. The seed chooses among sequences of equal length, and the order of the packs. Lengths are
-    runtime, shape [num_sequences]; a pack takes `size` tokens, and `cap` sequences at most.
+    Places sequences longest first, each into the fullest pack that has room; among equally full packs, into one with
+    the fewest sequences. The seed orders sequences of equal length, and the packs. Lengths are runtime, shape
+    [num_sequences]; a pack holds at most `size` tokens and `cap` sequences.
     """
     order = longest_first(lengths, size, seed)
     counts = np.bincount(lengths, minlength=1)
@@ -32,11 +32,11 @@ def best_fit_decreasing(lengths: IntArray, size: int, cap: int, seed: int) -> tu
 
 
 def best_fit_steps(distinct: list[int], counts: list[int], size: int, cap: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (first pack, sequences per pack, sequences already there, sequences placed), longest lengths first.
+    """Yield (first pack, sequences added per pack, sequences already in it, sequences placed), longest first.
 
-    The fullest pack with room stays the fullest while a run of equal lengths goes into it, so packs with the same
-    room and the same number of sequences, which stand side by side, are filled in one step: the number of steps
-    depends on the distinct lengths, not on the number of sequences.
+    The fullest pack with room stays the fullest while a run of equal lengths goes into it. So neighbouring packs with
+    the same room and number of sequences are filled in one step: the number of steps depends on the distinct lengths,
+    not on the number of sequences.
     """
     open_packs = _OpenPacks(cap)
     num_packs = 0
@@ -61,7 +61,7 @@ def best_fit_steps(distinct: list[int], counts: list[int], size: int, cap: int) 
 
 
 class _OpenPacks:
-    """Packs that can take more, as ranges, grouped by room and number of sequences."""
+    """Packs that have room, as ranges, grouped by room and number of sequences."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -80,7 +80,7 @@ class _OpenPacks:
             insort(self._keys, key)
 
     def take_fullest(self, length: int) -> tuple[int, int, int, int] | None:
-        """Return (room, number of sequences, first pack, number of packs) of the fullest with room, or None."""
+        """Return (room, number of sequences, first pack, number of packs) of the fullest packs with room, or None."""
         at = bisect_left(self._keys, (length, 0))
         if at == len(self._keys):
             return None
@@ -94,7 +94,7 @@ class _OpenPacks:
 
 
 def longest_first(lengths: IntArray, size: int, seed: int) -> IntArray:
-    """Return the sequences by length, the longest first, equal ones by the seed; shape [num_sequences], int64."""
+    """Return sequence indices, longest first, equal lengths ordered by the seed; shape [num_sequences], int64."""
     shuffled = seeded_order(len(lengths), seed)
     missing = size - lengths
     if size <= _SHORT:
@@ -103,7 +103,7 @@ def longest_first(lengths: IntArray, size: int, seed: int) -> IntArray:
 
 
 def _laid_out(order: IntArray, steps: IntArray, seed: int) -> tuple[IntArray, IntArray]:
-    """Return the plan's two arrays; the packs get a random order."""
+    """Return the plan's two arrays, with the packs in random order."""
     narrow: Any = np.int32 if len(order) < _NARROW else np.int64
     first, per_pack, already, placed = steps.astype(narrow).T
     position = np.arange(len(order), dtype=narrow)

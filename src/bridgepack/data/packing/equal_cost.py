@@ -1,4 +1,4 @@
-"""Packs of even attention cost: longest first, each into the cheapest pack that has room for it."""
+"""Packs of even attention cost: longest sequence first, each into the cheapest pack that has room."""
 
 import heapq
 from bisect import bisect_left, insort
@@ -9,20 +9,20 @@ import numpy as np
 from bridgepack.data.packing.best_fit import best_fit_decreasing, longest_first
 from bridgepack.geometry import IntArray
 
-#: Packs beyond those of best fit, as a fraction; what evenness may cost.
+#: Maximum fraction of packs more than best fit, as the price of evenness.
 _EXTRA_PACKS = 0.001
-#: Fraction of the sequences, the shortest, that are laid best fit to close the packs: the least that is enough.
+#: Fraction of the sequences, the shortest, that fill the packs up by best fit: the smallest that suffices.
 _CLOSING = (0.0, 0.2, 0.6)
 
 
 def equal_cost(lengths: IntArray, size: int, cap: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Return (sequence indices, the pack of each), with at most 0.1% more packs than best fit, else best fit's own.
+    """Return (sequence indices, pack of each) with at most 0.1% more packs than best fit; otherwise best fit's plan.
 
-    The cost of a pack is the sum of its squared lengths, which attention grows with; full packs hold equal numbers of
-    tokens anyway. Lengths are runtime, shape [num_sequences].
+    A pack's cost is the sum of its squared lengths, as for attention; the token cost of full packs is equal anyway.
+    Lengths are runtime, shape [num_sequences].
 
-    Source: longest processing time first (Graham: Bounds on Multiprocessing Timing Anomalies, 1969), here among packs
-    with room.
+    Source: longest processing time first (Graham: Bounds on Multiprocessing Timing Anomalies, 1969), restricted to
+    packs with room.
     """
     best_order, best_offsets = best_fit_decreasing(lengths, size, cap, seed)
     needed = len(best_offsets) - 1
@@ -43,17 +43,17 @@ class _Packs:
     """Packs that are being filled."""
 
     size: int  #: runtime tokens of a pack
-    cap: int  #: most sequences in one pack
-    num_packs: int  #: packs to begin with
+    cap: int  #: maximum sequences in one pack
+    num_packs: int  #: initial number of packs
     rooms: list[int] = field(init=False)  #: per pack, tokens that still fit
     counts: list[int] = field(init=False)  #: per pack, sequences
-    chosen: list[int] = field(default_factory=list)  #: the pack of each sequence so far
+    chosen: list[int] = field(default_factory=list)  #: pack of each sequence placed so far
 
     def __post_init__(self) -> None:
         self.rooms, self.counts = [self.size] * self.num_packs, [0] * self.num_packs
 
     def lay_cheapest_first(self, descending: list[int]) -> None:
-        """Lay each sequence into the cheapest pack with room; packs without room wait for a shorter one."""
+        """Put each sequence into the cheapest pack with room; packs without room wait for a shorter one."""
         cheapest, waiting = [(0, pack) for pack in range(len(self.rooms))], list[tuple[int, int, int]]()
         for length in descending:
             while waiting and -waiting[0][0] >= length:
@@ -71,7 +71,7 @@ class _Packs:
                 heapq.heappop(cheapest)
 
     def lay_fullest_first(self, descending: list[int]) -> None:
-        """Lay each sequence into the fullest pack with room."""
+        """Put each sequence into the fullest pack with room."""
         open_packs: dict[int, list[int]] = {}
         rooms: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Random orders that depend on the seed alone, not on a library's version."""
+"""Random orders that depend only on the seed, not on a library's version."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,15 +10,15 @@ GOLDEN_GAMMA, FIRST_MULTIPLIER, SECOND_MULTIPLIER = 0x9E3779B97F4A7C15, 0xBF5847
 
 
 def seeded_order(num_items: int, seed: int) -> IntArray:
-    """Return a permutation of 0..num_items-1: by the upper 16 bits of each number's hash, equal ones as they come.
+    """Return a permutation of 0..num_items-1, sorted stably by the upper 16 bits of each number's hash.
 
-    16 bits, because numpy sorts these by counting, in time that grows with the number of items alone.
+    16 bits, because numpy sorts these by counting, in linear time.
     """
     return np.argsort(upper_bits(np.arange(num_items, dtype=np.uint64), seed), kind="stable")
 
 
 def seeded_labels(num_packs: int, seed: int) -> IntArray:
-    """Return the position that each pack gets in a random order of them."""
+    """Return each pack's position in a random order of the packs."""
     labels = np.empty(num_packs, dtype=np.int64)
     labels[seeded_order(num_packs, seed + 1)] = np.arange(num_packs)
     return labels
@@ -29,7 +29,7 @@ def seeded_hash(values: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uin
 
     Source: the finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
     """
-    mixed = values + np.uint64(first_counter(seed))  # wraps around, as all that follows
+    mixed = values + np.uint64(first_counter(seed))  # wraps around, as do the operations below
     mixed ^= mixed >> np.uint64(30)
     mixed *= np.uint64(FIRST_MULTIPLIER)
     mixed ^= mixed >> np.uint64(27)
@@ -44,5 +44,5 @@ def upper_bits(values: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint
 
 
 def first_counter(seed: int) -> int:
-    """Return what is added to a value before it is mixed: one step of the counter for the seed, and one more."""
+    """Return the offset added to a value before mixing: `seed` + 1 steps of the counter."""
     return (seed * GOLDEN_GAMMA + GOLDEN_GAMMA) % 2**64

@@ -1,4 +1,4 @@
-"""Lengths -> PackPlan: best fit, first fit, even cost, in the order of rows, and as Megatron-Bridge packs. No I/O."""
+"""Lengths -> PackPlan: best fit, first fit, even cost, in row order, and like Megatron-Bridge. No I/O."""
 
 from itertools import pairwise
 
@@ -22,16 +22,16 @@ def plan_packs(
     max_sequences_per_pack: int | None = None,
     seed: int = 1234,
 ) -> PackPlan:
-    """Return a plan in which every sequence lies in exactly one pack; the same for the same arguments, anywhere.
+    """Return a plan in which every sequence is in exactly one pack; the same on every machine.
 
     Args:
-        runtime_lengths: shape [num_sequences], physical: alignment padding included.
+        runtime_lengths: shape [num_sequences], physical: with alignment padding.
         packed_sequence_size: runtime tokens a pack can hold.
-        algorithm: one of `ALGORITHMS`. `sequential` keeps the order and has no use for the seed. `first_fit_shuffle`
-            gives the rows of megatron-bridge 0.6.2 for the same seed (data/packing/algorithms.py). The others choose
-            at random, by the seed, among sequences of equal length and give the packs a random order.
-        max_sequences_per_pack: most sequences in one pack.
-        seed: of all random choices.
+        algorithm: one of `ALGORITHMS`. `sequential` keeps the order and ignores the seed. `first_fit_shuffle` gives
+            the rows of megatron-bridge 0.6.2 for the same seed (data/packing/algorithms.py). With the others, the seed
+            orders sequences of equal length, and the packs.
+        max_sequences_per_pack: maximum sequences in one pack.
+        seed: for all random choices.
     """
     assert runtime_lengths.min(initial=1) >= 1
     assert runtime_lengths.max(initial=0) <= packed_sequence_size
@@ -54,7 +54,7 @@ def plan_packs(
 
 
 def _next_fit(lengths: IntArray, size: int, cap: int) -> IntArray:
-    """Return the bins of neighbours: [5 3 4 9] of size 10 -> [0 0 1 2]."""
+    """Return the bin of each sequence in order: [5 3 4 9] with size 10 -> [0 0 1 2]."""
     ends = np.cumsum(lengths)
     offsets = [0]
     while offsets[-1] < len(lengths):
@@ -73,17 +73,17 @@ def _plan(order: IntArray, bins: IntArray, packed_sequence_size: int) -> PackPla
 
 
 def _runs(lengths: IntArray) -> list[tuple[int, int, int]]:
-    """Return (length, first position, one past the last) of each run of equal lengths."""
+    """Return (length, start, stop) of each run of equal lengths."""
     cuts = np.flatnonzero(np.diff(lengths)) + 1
     starts = np.concatenate(([0], cuts, [len(lengths)])) if len(lengths) else np.zeros(1, dtype=np.int64)
     return [(int(lengths[a]), int(a), int(b)) for a, b in pairwise(starts)]
 
 
 def _first_fit_shuffle(lengths: IntArray, size: int, cap: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Return sequence indices and their bins, as the host deals them out for this seed.
+    """Return sequence indices and their bins, as the host assigns them for this seed.
 
-    The host shuffles the ascending lengths, packs them first-fit, then deals the sequences of each length, permuted,
-    from the end. Its generator is numpy's legacy one, whose stream is frozen.
+    The host shuffles the ascending lengths, packs them first-fit, then takes the sequences of each length, permuted,
+    from the end. It uses numpy's legacy generator, whose stream is frozen.
     Source: megatron-bridge 0.6.2, data/packing/algorithms.py, create_packing_strategy and fill_packing_strategy.
     """
     generator = np.random.RandomState(seed)
@@ -101,7 +101,7 @@ def _first_fit_shuffle(lengths: IntArray, size: int, cap: int, seed: int) -> tup
 
 
 def _first_fit(lengths: IntArray, size: int, cap: int) -> IntArray:
-    """Return the first bin with room for each length in turn, by a tournament tree over the bins' room."""
+    """Return the first bin with room for each length in order, found with a tournament tree over the bins' room."""
     num_leaves = 1 << max(len(lengths) - 1, 1).bit_length()
     tree = [size] * (2 * num_leaves)
     counts = [0] * len(lengths)

@@ -1,5 +1,5 @@
 """Input files -> rows.
 
-In: what a recipe names: files, folders, globs, saved data sets, objects of a store. Out: ranges, and the rows of each.
+In: the recipe's sources: files, folders, globs, saved data sets, objects of a store. Out: ranges and their rows.
 Read first: `inputs`, then `ranges` and `rows`.
 """

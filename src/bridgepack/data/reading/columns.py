@@ -10,15 +10,15 @@ from bridgepack.data.reading.inputs import InputFile, file_stamp
 from bridgepack.data.reading.remote import CloudFile
 from bridgepack.errors import DataError
 
-#: Bytes of a column read at a time, so that a row group streams by and is never held.
+#: Bytes of a column read at a time, so that a row group is streamed and never held in memory.
 _BUFFER_BYTES = 1 << 20
 
 
 def parquet_file(file: InputFile) -> Any:
-    """Return a Parquet file, open.
+    """Return an open Parquet file.
 
     Raises:
-        DataError: when it is none.
+        DataError: it is not a Parquet file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -31,10 +31,10 @@ def parquet_file(file: InputFile) -> Any:
 
 
 def arrow_table(file: InputFile) -> Any:
-    """Return a file's rows, memory-mapped: Arrow's file format, or the stream format that `datasets` writes.
+    """Return a file's rows, memory-mapped; reads Arrow's file format and the stream format that `datasets` writes.
 
     Raises:
-        DataError: when it is neither.
+        DataError: it is in neither format.
     """
     import pyarrow as pa
 
@@ -50,7 +50,7 @@ def arrow_table(file: InputFile) -> Any:
 
 
 class ParquetCursor:
-    """Reads rows of one Parquet file after the other; rows further on in the same file cost no second decoding."""
+    """Reads rows of Parquet files; reading on in the same file does not decode a row group twice."""
 
     def __init__(self) -> None:
         self._key: Any = None
@@ -60,10 +60,10 @@ class ParquetCursor:
         self._group_starts: list[int] = []
 
     def batches(self, file: InputFile, start: int, stop: int, *, max_rows: int) -> Iterator[Any]:
-        """Yield record batches of rows `start` (0-based) to `stop`, in order, decoded `max_rows` together at most.
+        """Yield record batches of rows `start` (0-based) to `stop - 1`, in order, at most `max_rows` each.
 
         Raises:
-            DataError: when they cannot be read.
+            DataError: a row group cannot be read.
         """
         key = (str(file.path), file_stamp(file.path))
         if key != self._key or start < self._position or max_rows < self._max_rows:
@@ -92,7 +92,7 @@ class ParquetCursor:
     def _next(self, file: InputFile) -> Any:
         import pyarrow as pa
 
-        key, self._key = self._key, None  # what fails is opened again
+        key, self._key = self._key, None  # after an error the file is opened again
         try:
             batch = next(self._batches)
         except (pa.ArrowException, OSError, StopIteration) as error:

@@ -10,34 +10,34 @@ from bridgepack.errors import DataError
 
 _BUFFER_BYTES = 1 << 20
 _CODECS = {"gz": "gzip", "zst": "zstd"}
-#: Text becomes 3 to 20 times larger, in extreme cases 100 times; gzip can reach 1032 times, zstandard 30,000 times.
+#: Text expands 3 to 20 times, in extreme cases 100 times; gzip can reach 1032 times, zstandard 30,000 times.
 _MAX_EXPANSION = 300
 _ALWAYS_ALLOWED_BYTES = 1 << 30
 
 
 @contextmanager
 def open_stream(path: Readable, compression: str | None) -> Iterator[IO[bytes]]:
-    """Open a file, compressed as `gz`, `zst` or not at all (None), for reading its uncompressed bytes.
+    """Yield a stream of a file's uncompressed bytes; `compression` is `gz`, `zst` or None.
 
     Raises:
-        DataError: when it cannot be opened or its compressed data is broken or cut off.
+        DataError: it cannot be opened, or its compressed data is broken or truncated.
     """
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as raw:
             yield raw if compression is None else stream_of(_expanded(raw, path, _CODECS[compression]))
     except OSError as error:
-        if compression is not None and error.errno is None:  # errors of files have a number
-            raise DataError(f"{path} is not whole {compression} data: {error}. Fetch or compress it again.") from None
+        if compression is not None and error.errno is None:  # file errors have a number
+            raise DataError(f"{path} is incomplete {compression} data: {error}. Fetch or compress it again.") from None
         raise DataError(
             f"{path} cannot be read: {error.strerror or error}. Check the file and its permissions."
         ) from None
 
 
 def expansion(path: Readable, compression: str, num_bytes: int) -> float:
-    """Return how many times more bytes a compressed file holds than it has, by the first `num_bytes` of them.
+    """Return uncompressed / compressed size of a file, estimated from its first `num_bytes`.
 
     Raises:
-        DataError, OSError: when they cannot be read.
+        DataError, OSError: the file cannot be read.
     """
     expanded = position = 0
     with path.open("rb", buffering=_BUFFER_BYTES) as raw:
@@ -49,7 +49,7 @@ def expansion(path: Readable, compression: str, num_bytes: int) -> float:
 
 
 def stream_of(blocks: Iterator[bytes]) -> IO[bytes]:
-    """Return blocks of bytes as a stream, which takes one when it has given what was in those before."""
+    """Return a stream of blocks of bytes, which takes the next block only when it needs it."""
     return io.BufferedReader(_Blocks(blocks), _BUFFER_BYTES)
 
 
@@ -70,7 +70,7 @@ class _Blocks(io.RawIOBase):
 
 
 def _expanded(raw: IO[bytes], path: Readable, codec: str) -> Iterator[bytes]:
-    """Yield uncompressed bytes; an error ends them where a little data grows beyond measure."""
+    """Yield uncompressed bytes; raises DataError for a decompression bomb."""
     import pyarrow as pa  # slow to import, and few files are compressed
 
     content = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
@@ -79,7 +79,7 @@ def _expanded(raw: IO[bytes], path: Readable, codec: str) -> Iterator[bytes]:
         num_bytes += len(block)
         if num_bytes > max(_ALWAYS_ALLOWED_BYTES, _MAX_EXPANSION * raw.tell()):
             raise DataError(
-                f"{path} has grown to {num_bytes:,} bytes, more than {_MAX_EXPANSION} times its size, as no data set "
-                "does. Uncompress it yourself and name the result, if it is meant to be so."
+                f"{path} expands to {num_bytes:,} bytes or more, over {_MAX_EXPANSION} times its size, as no data set "
+                "does. If that is intended, decompress it yourself and name the result."
             )
         yield block

@@ -15,10 +15,10 @@ Records = dict[str, tuple[InputRecord, ...]]
 
 @contextmanager
 def hashing(files: Mapping[str, Sequence[InputFile]], num_threads: int) -> Iterator[Callable[[Progress], Records]]:
-    """Begin to hash the files of each split; what is not done at the end is given up.
+    """Start hashing the files of each split; cancel unfinished hashing when the block ends.
 
-    What is given returns split -> records of its files, once all are hashed; the build fills in the numbers of rows. It
-    raises `DataError` when a file cannot be read.
+    Yields a function that waits until all files are hashed and returns split -> records of its files, without their
+    row counts. It raises `DataError` if a file cannot be read.
     """
     is_over = threading.Event()
     executor = ThreadPoolExecutor(max_workers=max(1, min(num_threads, _MAX_THREADS)))

@@ -1,4 +1,4 @@
-"""Finds the files a recipe names: files, folders, globs, saved data sets and Hugging Face ids; hashes them."""
+"""Finds and hashes a recipe's input files: files, folders, globs, saved data sets and Hugging Face ids."""
 
 import glob
 import hashlib
@@ -31,29 +31,29 @@ _KINDS = {
 }
 _COMPRESSIONS = {".gz": GZIP, ".zst": ZSTANDARD}
 _FORMS = ".jsonl, .json (each also .gz or .zst), .parquet, .arrow"
-#: Files of a data set saved by `datasets` that hold no rows.
+#: Files without rows in a data set saved by `datasets`.
 _SAVED_DATASET_FILES = frozenset({"dataset_info.json", "state.json", "dataset_dict.json"})
-#: Splits of a saved DatasetDict that are looked for.
+#: Split -> names to look for in a saved DatasetDict.
 _SPLIT_NAMES = {"training": ("train",), "validation": ("validation", "valid", "test")}
 _BLOCK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowView:
-    """How the rows of a source are seen: under other names of columns, and without some columns."""
+    """How a source's rows are read: with renamed and hidden columns."""
 
-    names: tuple[tuple[str, str], ...]  #: name that is read -> column of the data
-    hidden: tuple[str, ...]  #: columns that do not count
+    names: tuple[tuple[str, str], ...]  #: column that preprocessing reads -> column of the data
+    hidden: tuple[str, ...]  #: columns to ignore
 
     def seen(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns of a row as they are read.
+        """Return a row with its columns renamed and hidden.
 
         Raises:
-            RowError: it has none of the columns that the recipe names.
+            RowError: the row has none of the columns that the recipe names.
         """
         if self.names and not any(column in row for _, column in self.names):
             wanted = ", ".join(column for _, column in self.names)
-            detail = f"none of {wanted}, which columns of its source names; it has: {names_of(row)}"
+            detail = f"the row has none of {wanted}, which its source's columns names; it has: {names_of(row)}"
             raise RowError(DropReason.MISSING_FIELD, detail)
         left_out = {*self.hidden, *(name for pair in self.names for name in pair)}
         others = {name: value for name, value in row.items() if name not in left_out}
@@ -65,32 +65,32 @@ class InputFile:
     """One file with rows."""
 
     path: Readable
-    label: str  #: what the manifest and the ledger call it
+    label: str  #: its name in the manifest and the ledger
     kind: str  #: `jsonl`, `json` (an array of objects), `parquet` or `arrow`
     compression: str | None = None  #: `gz`, `zst` or None; only for the first two kinds
     source: int = 0  #: position among the split's sources that have rows
-    view: RowView | None = None  #: how its rows are seen; None where as they are
+    view: RowView | None = None  #: renamed and hidden columns; None for none
 
     @property
     def num_bytes(self) -> int:
-        """Size where it is."""
+        """Size in bytes as stored."""
         return self.path.num_bytes if isinstance(self.path, CloudFile) else self.path.stat().st_size
 
 
 def find_inputs(
     sources: tuple[Source, ...], field: str, split: str, scratch: Path, columns_read: Mapping[str, str] | None = None
 ) -> list[InputFile]:
-    """Return the files of a split, in the recipe's order, each folder's and glob's files sorted.
+    """Return the files of a split in the recipe's order; the files of each folder and glob are sorted.
 
     Args:
         sources: what the recipe names.
         field: dotted path of the recipe field, for messages.
         split: `training` or `validation`; chooses among the splits of a saved DatasetDict.
-        scratch: folder for Hugging Face data sets that are written out as Parquet first.
-        columns_read: of the preprocessing; what a source's `columns` can name -> the column that is read.
+        scratch: folder for Hugging Face data sets, which are first written as Parquet.
+        columns_read: of the preprocessing: a name that a source's `columns` may use -> the column that it reads.
 
     Raises:
-        DataError: when a source is missing, empty or of no known kind.
+        DataError: a source is missing, empty or of an unknown kind.
     """
     files: list[InputFile] = []
     for index, source in enumerate(sources):
@@ -116,7 +116,7 @@ def _view(source: Source, columns_read: Mapping[str, str]) -> RowView | None:
 
 
 def file_stamp(path: Readable) -> tuple[int, int]:
-    """Return size and time of the last change in nanoseconds: equal stamps mean that nobody wrote to the file."""
+    """Return (size, modification time in ns); an equal stamp later means that the file was not written."""
     if isinstance(path, CloudFile):
         return path.stamp()
     status = path.stat()
@@ -124,10 +124,10 @@ def file_stamp(path: Readable) -> tuple[int, int]:
 
 
 def hash_file(path: Readable, is_given_up: threading.Event | None = None) -> str:
-    """Return the sha256 of a file's bytes, hexadecimal; of some of them, once it is given up.
+    """Return the sha256 of a file's bytes, hexadecimal; of only a part once `is_given_up` is set.
 
     Raises:
-        DataError: when it cannot be read.
+        DataError: the file cannot be read.
     """
     digest = hashlib.sha256()
     for block in iter_blocks(path):
@@ -141,7 +141,7 @@ def iter_blocks(path: Readable) -> Iterator[bytes]:
     """Yield a file's bytes in blocks of 4 MiB.
 
     Raises:
-        DataError: when it cannot be read.
+        DataError: the file cannot be read.
     """
     with open_stream(path, None) as stream:
         while block := stream.read(_BLOCK_BYTES):
@@ -160,8 +160,8 @@ def _files_of(source: str, field: str, split: str, *, is_named: bool) -> list[In
             files = _files_at(folder, source, field, split)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
-        advice = "the bucket and the key, the credentials, the endpoint and the rights" if is_url else "the path"
-        raise DataError(f"{field} is {shown(source)}; it cannot be looked at: {reason}. Check {advice}.") from None
+        advice = "the bucket, key, credentials, endpoint and permissions" if is_url else "the path"
+        raise DataError(f"{field} is {shown(source)}; it cannot be accessed: {reason}. Check {advice}.") from None
     if is_named:
         raise DataError(
             f"{field} is {shown(source)} with split {split!r}; only a saved DatasetDict has splits. Remove split."
@@ -170,7 +170,7 @@ def _files_of(source: str, field: str, split: str, *, is_named: bool) -> list[In
 
 
 def _files_in_cloud(source: str, field: str) -> list[InputFile]:
-    """Return the data files that a URL means; below a prefix others are passed over, as in a folder."""
+    """Return the data files of a URL; below a prefix, skips other files, as in a folder."""
     url = checked_url(source, field)
     objects = find_objects(url)
     if not objects:
@@ -203,7 +203,7 @@ def _files_at(path: Path, source: str, field: str, split: str) -> list[InputFile
 def _is_file(path: Path, field: str) -> bool:
     if path.is_symlink() and not path.exists():
         raise DataError(
-            f"{field}: {str(path)!r} is a link to something that is not there. Fetch it or remove the link."
+            f"{field}: {str(path)!r} is a broken link: its target does not exist. Fetch the target or remove the link."
         )
     return path.is_file()
 
@@ -226,7 +226,7 @@ def _files_in_folder(folder: Path, field: str, split: str) -> list[InputFile]:
         saved = [folder / str(entry["filename"]) for entry in _saved_json(state, "_data_files", field)]
         missing = next((file for file in saved if not file.is_file()), None)
         if missing is not None:
-            raise DataError(f"{field}: {str(missing)!r}, which {str(state)!r} names, is not there. Save it again.")
+            raise DataError(f"{field}: {str(missing)!r}, which {str(state)!r} lists, is missing. Save the data again.")
         return [InputFile(path=file, label=_label(file), kind=ARROW) for file in saved]
     files = [
         _input_file(entry, field)
@@ -260,13 +260,13 @@ def _saved_json(path: Path, key: str, field: str) -> list[Any]:
 
 
 def _is_data_file(parts: list[str] | tuple[str, ...]) -> bool:
-    """Say whether a file holds rows, by its path below a folder; hidden ones are passed over."""
+    """Return whether a file holds rows, by its path below a folder; False for hidden files."""
     is_hidden = any(part.startswith(".") for part in parts)
     return not is_hidden and parts[-1] not in _SAVED_DATASET_FILES and _kind_of(parts[-1]) is not None
 
 
 def _kind_of(name: str) -> tuple[str, str | None] | None:
-    """Return kind and compression by a name's endings; None where they are unknown."""
+    """Return (kind, compression) by a name's suffixes; None if they are unknown."""
     *_, before, last = "", "", *PurePosixPath(name.lower()).suffixes
     compression = _COMPRESSIONS.get(last)
     kind = _KINDS.get(before if compression else last)
@@ -277,17 +277,17 @@ def _kind_of(name: str) -> tuple[str, str | None] | None:
 def _input_file(path: Readable, field: str) -> InputFile:
     found = _kind_of(str(path))
     if found is None:
-        raise DataError(f"{field}: {str(path)!r} is of no known kind. Allowed: {_FORMS}. Rename or convert it.")
+        raise DataError(f"{field}: {str(path)!r} is of an unknown kind. Allowed: {_FORMS}. Rename or convert it.")
     kind, compression = found
     if kind == ARROW and isinstance(path, CloudFile):
-        raise DataError(f"{field}: {str(path)!r} is an Arrow file, which must be on a disk. Write it as Parquet.")
+        raise DataError(f"{field}: {str(path)!r} is an Arrow file, which must be on a local disk. Write it as Parquet.")
     if kind == JSON_ARRAY and not _begins_with_bracket(path, compression):
         kind = JSON_LINES
     return InputFile(path=path, label=_label(path), kind=kind, compression=compression)
 
 
 def _label(path: Readable) -> str:
-    """Return a path as text that every file can hold, whatever bytes its name is made of."""
+    """Return a path as valid Unicode text, even if its name is not UTF-8."""
     return os.fsencode(str(path)).decode(errors="backslashreplace")
 
 
@@ -301,7 +301,7 @@ def _begins_with_bracket(path: Readable, compression: str | None) -> bool:
 
 
 def _materialised(source: DataSource, field: str, target: Path) -> InputFile:
-    """Write a Hugging Face data set as one Parquet file, so that its bytes can be hashed and read in ranges."""
+    """Return a Hugging Face data set as one Parquet file, written so that it can be hashed and read in ranges."""
     from datasets import disable_progress_bars, load_dataset
     from datasets.exceptions import DatasetsError
 
@@ -317,7 +317,7 @@ def _materialised(source: DataSource, field: str, target: Path) -> InputFile:
         reason = " ".join(str(cause or error).split())[:300]
         raise DataError(
             f"{field} is {{dataset: {source.dataset}, split: {split}}}; datasets.load_dataset cannot load it: "
-            f"{reason}. Check dataset, name, split and revision, and that this machine reaches the hub or has it in "
+            f"{reason}. Check dataset, name, split and revision, and that this machine can reach the hub or has it in "
             "its cache."
         ) from None
     target.parent.mkdir(parents=True, exist_ok=True)

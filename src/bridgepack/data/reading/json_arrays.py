@@ -1,7 +1,7 @@
-"""Turns a JSON array into one line for each element as it streams by: `[{"a": 1}, 2]` -> `{"a": 1}`, then `2`.
+"""Turns a streamed JSON array into one line per element: `[{"a": 1}, 2]` -> `{"a": 1}`, then `2`.
 
-Only quotes, brackets and commas are looked at, block by block, so an element of any size takes no more memory than a
-block. Whether an element is JSON is seen when its line is parsed.
+Looks only at quotes, brackets and commas, block by block, so an element of any size takes no more memory than a
+block. Whether an element is valid JSON shows when its line is parsed.
 """
 
 from collections.abc import Iterator
@@ -14,20 +14,20 @@ from bridgepack.errors import DataError
 _BLOCK_BYTES = 1 << 20
 _SPACE = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-#: Kinds of bytes: 0 for all others, then quote, brackets that open and close, comma and newline.
+#: Kinds of bytes: quote, opening and closing brackets, comma and newline; 0 for all others.
 _KINDS = bytes(b'"{[}],\n'.find(byte) + 1 for byte in range(256))
 _QUOTE, _COMMA, _NEWLINE = 1, 6, 7
-#: What a kind adds to the depth.
+#: Change in nesting depth per kind.
 _STEPS = np.array([0, 0, 1, 1, -1, -1, 0, 0])
 
 
 def iter_array_lines(stream: IO[bytes], label: str) -> Iterator[bytes]:
-    """Yield the elements of an array as lines, block by block; a block's last line may go on in the next.
+    """Yield the elements of an array as lines, block by block; a block's last line may continue in the next.
 
-    The stream's first character, blanks apart, is a bracket; messages call it `label`.
+    The stream's first non-blank character is a bracket; error messages call the stream `label`.
 
     Raises:
-        DataError: saying what is wrong with the array.
+        DataError: the array is invalid; says why.
     """
     blocks = iter(lambda: stream.read(_BLOCK_BYTES), b"")
     begin = b""
@@ -42,7 +42,7 @@ def iter_array_lines(stream: IO[bytes], label: str) -> Iterator[bytes]:
 
 
 def broken_array(label: str, reason: str) -> DataError:
-    """Return the error of an array that is not one, or one of whose elements is no JSON."""
+    """Return the error for an invalid array, or for an array with an element that is not JSON."""
     return DataError(
         f"{label} is not a JSON array of objects: {reason}. Correct it, or write one object a line (.jsonl), where a "
         "broken line costs only that row."
@@ -50,7 +50,7 @@ def broken_array(label: str, reason: str) -> DataError:
 
 
 class _Scan:
-    """Where in an array a stream is: how many brackets are open, whether a string is, and what came last."""
+    """State of a scan: how many brackets are open, whether a string is open, and what came last."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -60,7 +60,7 @@ class _Scan:
         self._last = b""
 
     def lines(self, block: bytes) -> bytes:
-        """Return a block as lines: blanks between elements go, and the commas there and newlines are exchanged."""
+        """Return a block as lines: removes blanks between elements, and swaps the commas there with newlines."""
         if self._depth == 0:
             self._refuse_rest(block)
             return b""
@@ -69,7 +69,7 @@ class _Scan:
         size = int(ends[0]) if len(ends) else len(block)
         content = np.frombuffer(block, dtype=np.uint8)[:size].copy()
         is_newline = (kinds == _NEWLINE) & (places < size)
-        content[places[is_newline]] = np.where(is_inside[is_newline], 0, ord(" "))  # 0 is no JSON
+        content[places[is_newline]] = np.where(is_inside[is_newline], 0, ord(" "))  # 0 is not valid JSON
         commas = places[(kinds == _COMMA) & (depths == 1) & ~is_inside & (places < size)]
         content[commas] = ord("\n")
         self._num_commas += len(commas)
@@ -86,28 +86,28 @@ class _Scan:
         return found
 
     def finish(self) -> None:
-        """Refuse an array that is not whole."""
+        """Refuse an incomplete array."""
         if self._depth:
             raise self._broken("the array ends early")
         if self._last == b"\n":
-            raise self._broken("there is none after the comma")
+            raise self._broken("an element is missing after the comma")
 
     @property
     def _guard(self) -> bytes:
-        """A byte that keeps the blanks beside it, which lie inside an element; none between elements."""
+        """A byte that protects the blanks beside it inside an element; empty between elements."""
         return b"" if self._depth == 1 and not self._is_inside else b"|"
 
     def _refuse_rest(self, rest: bytes, closing: bytes = b"]") -> None:
         if closing != b"]":
             raise self._broken(f"it is followed by {closing.decode()}")
         if rest.strip(_SPACE):
-            raise self._broken("there is more after it and the array's end")
+            raise self._broken("more text follows the end of the array")
 
     def _broken(self, reason: str) -> DataError:
         return broken_array(self._label, f"element {self._num_commas + 1}: {reason}")
 
     def _structure(self, block: bytes) -> tuple[Any, Any, Any, Any]:
-        """Return places of quotes, brackets, commas and newlines, what they are, and depth and string behind each."""
+        """Return (positions of structural bytes, their kinds, depth after each, whether a string is open then)."""
         if self._is_escaped and block[:1] in (b'"', b"\\"):
             block = b" " + block[1:]
         pairs_gone = block.replace(b"\\\\", b"  ")

@@ -1,4 +1,4 @@
-"""Lines of JSON -> rows, by orjson where it is installed and says what `json` says, else by `json`."""
+"""Lines of JSON -> rows, with orjson if it is installed and agrees with `json`, else with `json`."""
 
 import json
 import re
@@ -8,12 +8,12 @@ from typing import Any
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
-#: Columns of a source row.
+#: Columns of an input row.
 Row = Mapping[str, Any]
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SPACE = b" \t\r\n\xef\xbb\xbf"
-#: Every digit becomes a zero, so that a number that orjson would round is found by one search.
+#: Turns every digit into a zero, so that one search finds any number that orjson would round.
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG_NUMBER = b"0" * 19
 
@@ -27,16 +27,16 @@ except ImportError:
 
 
 class BrokenJson(RowError):
-    """A text that is no JSON; in an array it casts doubt on where every later element begins."""
+    """A text that is not JSON; in an array, all later elements are then in doubt."""
 
 
 def read_line(line: bytes) -> Row | RowError | None:
-    """Return a line's row or its error; None for a line without anything on it."""
+    """Return a line's row or its error; None for a blank line."""
     value: Any = None
     if _LOADS is not None and _LONG_NUMBER not in line.translate(_DIGITS):
         try:
             value = _LOADS(line)
-        except ValueError:  # `json` takes more (NaN), and words the rest
+        except ValueError:  # `json` accepts more (NaN), and words the errors
             value = None
     if type(value) is dict:
         return value
@@ -46,14 +46,14 @@ def read_line(line: bytes) -> Row | RowError | None:
 
 
 def names_of(columns: Row) -> str:
-    """Return the columns that a row has, for messages."""
+    """Return the names of a row's columns, for messages."""
     return ", ".join(sorted(map(str, columns)))[:200] or "no fields"
 
 
 def row_of(value: Any) -> Row | RowError:
-    """Return a value that was read as a row, or why it is none."""
+    """Return a parsed value as a row, or the error why it is not one."""
     if not isinstance(value, Mapping):
-        return RowError(DropReason.NOT_AN_OBJECT, f"a {type(value).__name__}; a row must be an object")
+        return RowError(DropReason.NOT_AN_OBJECT, f"the row is a {type(value).__name__}; it must be an object")
     return value
 
 
@@ -66,7 +66,7 @@ def _slowly(line: bytes) -> Row | RowError:
     except UnicodeDecodeError as error:
         return BrokenJson(DropReason.INVALID_JSON, f"not UTF-8: {error}")
     except UnicodeEncodeError:
-        return RowError(DropReason.INVALID_JSON, "a \\u escape is half of a surrogate pair, which is no text")
+        return RowError(DropReason.INVALID_JSON, "a \\u escape is half of a surrogate pair, which is not a character")
     except (ValueError, RecursionError) as error:
         start = line[:60].rstrip(b"\r\n").decode(errors="replace")
         kind = BrokenJson if isinstance(error, (json.JSONDecodeError, RecursionError)) else RowError

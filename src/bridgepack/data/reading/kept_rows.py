@@ -1,4 +1,4 @@
-"""Rows that are given in memory, as a `datasets.Dataset`, kept as a Parquet file that recipes can name."""
+"""Keeps rows given in memory, as a `datasets.Dataset`, in a Parquet file that recipes can name."""
 
 import hashlib
 import re
@@ -23,10 +23,10 @@ _FIELDS = re.compile(r"data\.(train|validation)(\.\d+)?(\.sources\.\d+)*(\.path)
 def recipe_with_rows(
     recipe: Any, overrides: Mapping[str, Any] | None, *, output: str | Path | None, store: Path | None
 ) -> SFTRecipe:
-    """Return a recipe whose datasets are files in the folder `rows` of the token store, by default the artifact's.
+    """Return a recipe with its in-memory datasets written to files, in the folder `rows` of the token store.
 
     Raises:
-        ConfigError: as `load_recipe`; or a dataset has no rows in memory, or stands where none may.
+        ConfigError: see `load_recipe`; or a dataset has no rows, or is in a field that does not take one.
         StoreError: the store cannot be written.
     """
     if "datasets" not in sys.modules:
@@ -42,7 +42,7 @@ def recipe_with_rows(
 
 
 def _kept(value: Any, keep: Callable[[Any], Any], field: str = "") -> Any:
-    """Return fields with what `keep` gives in place of datasets, as text; all else as it is."""
+    """Return fields with each dataset replaced by `keep(dataset)` as text."""
     is_dataset = type(value).__module__.startswith("datasets.")
     if isinstance(value, Mapping) and not is_dataset:
         return {name: _kept(item, keep, f"{field}.{name}".lstrip(".")) for name, item in value.items()}
@@ -51,22 +51,22 @@ def _kept(value: Any, keep: Callable[[Any], Any], field: str = "") -> Any:
     if not is_dataset:
         return value
     if type(value).__name__ == "Dataset" and not len(value):
-        raise ConfigError(f"{field} is a Dataset without rows; allowed: one with rows. Give one, or leave it out.")
+        raise ConfigError(f"{field} is a Dataset without rows; allowed: one with rows. Give one or omit the field.")
     if type(value).__name__ != "Dataset" or not _FIELDS.fullmatch(field):
         raise ConfigError(
-            f"{field} is a {type(value).__name__}; allowed: a path, or, as "
-            "source of data.train or data.validation, a datasets.Dataset with rows. Choose a split of it, or save it "
-            "with to_parquet(FILE) and give the file."
+            f"{field} is a {type(value).__name__}; allowed: a path, or for "
+            "sources of data.train and data.validation a datasets.Dataset with rows. Choose one of its splits, or save "
+            "it with to_parquet(FILE) and give the file."
         )
     return str(keep(value))
 
 
 def _written(dataset: Any, folder: Path) -> Path:
-    """Return the file of a dataset's rows, named by its content: the same rows are the same input."""
+    """Return the file of a dataset's rows, named by its content, so that equal rows are the same input."""
     import pyarrow.parquet as pq
 
     make_folders(folder)
-    schema = dataset.features.arrow_schema.remove_metadata()  # of other marks for the same rows in each process
+    schema = dataset.features.arrow_schema.remove_metadata()  # the metadata differs between processes for the same rows
     whole = folder / f"{secrets.token_hex(8)}.parquet"
     with replaced_when_whole(whole) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for table in dataset.with_format("arrow").iter(batch_size=_ROWS_OF_BATCH):

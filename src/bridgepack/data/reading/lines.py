@@ -1,22 +1,22 @@
-"""Cuts a byte stream into blocks of whole lines, at places that depend only on what was read so far."""
+"""Cuts a byte stream into blocks of whole lines, at positions that depend only on the bytes before them."""
 
 import io
 from collections.abc import Iterator
 from typing import IO
 
-#: Bytes of a block: a 64th of what lies before it, between these. Early blocks are small, so that many workers share
-#: a small file; late ones are large, so that a large file does not have too many.
+#: Limits of a block's size in bytes, which is 1/64 of the bytes before it. Early blocks are small, so that many
+#: workers share a small file; late ones are large, so that a large file does not get too many.
 MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 20, 1 << 25
 _GROWTH = 64
 _PIECE_BYTES = 1 << 18
 
-#: First byte and one past the last, newline included, in the uncompressed stream; and the lines, or None in place of
-#: one that is too long to be held.
+#: (start, stop) in bytes of the uncompressed stream, newline included, and the lines; None for a line that is too
+#: long to hold in memory.
 LineBlock = tuple[int, int, bytes | None]
 
 
 def iter_line_blocks(stream: IO[bytes], max_line_bytes: int) -> Iterator[LineBlock]:
-    """Yield a buffered stream's lines in blocks; a line of more than `max_line_bytes` is one of its own, not held."""
+    """Yield a buffered stream's lines in blocks; a line over `max_line_bytes` is its own block, without content."""
     position = 0
     while lines := stream.read(min(max(position // _GROWTH, MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)):
         begin = lines.rfind(b"\n") + 1
@@ -33,7 +33,7 @@ def iter_line_blocks(stream: IO[bytes], max_line_bytes: int) -> Iterator[LineBlo
 
 
 def skip_line(stream: IO[bytes]) -> int:
-    """Read a stream up to its next newline, however far it is, and return how many bytes that was."""
+    """Return the number of bytes up to and including the stream's next newline, after skipping them."""
     num_bytes = 0
     while piece := stream.readline(_PIECE_BYTES):
         num_bytes += len(piece)

@@ -1,7 +1,7 @@
-"""Cuts input files into ranges that are tokenised apart, each named by its content.
+"""Cuts input files into ranges that are tokenised separately, each named by its content.
 
-Where the lines of a file are cut depends only on what lies before, so a file that was appended to keeps its ranges but
-the last, and a file has the same ranges whether it is compressed or not. The elements of a JSON array are lines, too.
+Where a file is cut depends only on the lines before, so a file that was appended to keeps all ranges but the last,
+and a file has the same ranges whether it is compressed or not. The elements of a JSON array count as lines.
 """
 
 import hashlib
@@ -25,23 +25,23 @@ class InputRange:
     """Consecutive rows of one file; every row of a file lies in exactly one range."""
 
     first_row: int  #: 1-based number of its first row (line, array element or row of a table)
-    num_rows: int  #: rows in it, blank lines among them
-    sha256: str  #: names its content; equal hashes mean equal rows
-    start: int = 0  #: first byte of its lines, after decompression; 0-based first row of a table
-    stop: int = 0  #: one past the last of them
-    payload: bytes | None = None  #: the lines themselves, where a file cannot be entered in the middle
-    is_oversized: bool = False  #: it is one row that is larger than the recipe allows, and is not read
-    max_row_bytes: int = 0  #: largest row of a table, whose rows are measured when they are read
-    num_bytes: int = 0  #: its share of the file's size, for showing progress; 0 where that is not known
+    num_rows: int  #: its rows, blank lines included
+    sha256: str  #: of its content; equal hashes mean equal rows
+    start: int = 0  #: first byte of its lines, uncompressed; for a table, its 0-based first row
+    stop: int = 0  #: one past its last byte or row
+    payload: bytes | None = None  #: its lines, if the file can only be read from its beginning
+    is_oversized: bool = False  #: it is one row larger than the recipe allows, and is not read
+    max_row_bytes: int = 0  #: maximum bytes of a table's row, which is measured when it is read
+    num_bytes: int = 0  #: its share of the file's size, for progress; 0 if unknown
 
 
 def iter_ranges(file: InputFile, *, sha256: str, max_row_bytes: int) -> Iterator[InputRange]:
-    """Yield a file's ranges in order; where they are cut has no influence on the rows.
+    """Yield a file's ranges in order; the cuts do not affect the rows.
 
-    A row of more than `max_row_bytes` is a range of its own, and is not read; `sha256` is of the file's bytes.
+    A row over `max_row_bytes` is its own range and is not read; `sha256` is of the file's bytes.
 
     Raises:
-        DataError: when the file cannot be read, or goes on with blank lines.
+        DataError: the file cannot be read, or has too many blank lines in a row.
     """
     if is_table(file):
         yield from _table_ranges(file, sha256, max_row_bytes)
@@ -67,12 +67,12 @@ def iter_ranges(file: InputFile, *, sha256: str, max_row_bytes: int) -> Iterator
 
 
 def is_table(file: InputFile) -> bool:
-    """Say whether a file has columns; otherwise it has lines, or becomes lines as it is read."""
+    """Return whether a file has columns; otherwise it is read as lines."""
     return file.kind in {PARQUET, ARROW}
 
 
 def is_streamed(file: InputFile) -> bool:
-    """Say whether a file can only be read from its beginning, so that its ranges carry their rows."""
+    """Return whether a file can only be read from its beginning, so that its ranges carry their rows."""
     return file.kind == JSON_ARRAY or file.compression is not None
 
 
@@ -92,7 +92,7 @@ def _table_ranges(file: InputFile, sha256: str, max_row_bytes: int) -> Iterator[
 
 
 def group_sizes(file: InputFile) -> list[tuple[int, int]]:
-    """Return rows and bytes of each row group of a Parquet file, or of all of an Arrow file."""
+    """Return (rows, bytes) of each row group of a Parquet file, or of a whole Arrow file."""
     if file.kind == PARQUET:
         metadata = parquet_file(file).metadata
         groups = map(metadata.row_group, range(metadata.num_row_groups))
@@ -102,7 +102,7 @@ def group_sizes(file: InputFile) -> list[tuple[int, int]]:
 
 
 def _cut(sizes: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield (first row, one past the last) over groups of (rows, bytes): small groups together, large ones in parts."""
+    """Yield (start, stop) in rows: joins small groups of (rows, bytes), and cuts large ones."""
     total = sum(size for _, size in sizes)
     target = min(max(total // _RANGES_PER_FILE, _MIN_COLUMNS_BYTES), _MAX_COLUMNS_BYTES)
     start = row = pending = 0

@@ -1,6 +1,6 @@
-"""Objects of an object store, read by byte ranges: s3://, gs://, az:// and others through fsspec.
+"""Reads objects of an object store by byte ranges: s3://, gs://, az:// and others through fsspec.
 
-msc:// goes through fsspec, too, to NVIDIA's multi-storage-client, which Megatron reads with.
+msc:// also goes through fsspec, to NVIDIA's multi-storage-client, which Megatron uses.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _BUFFER_BYTES = 1 << 22
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CloudFile:
-    """One object, by its URL and its size when it was found; it has the methods of a path that reading needs."""
+    """One object: its URL and its size when it was found; has the path methods that reading needs."""
 
     url: str
     num_bytes: int
@@ -37,15 +37,15 @@ class CloudFile:
         return self.url
 
     def open(self, mode: str = "rb", buffering: int = _BUFFER_BYTES) -> IO[bytes]:
-        """Return its bytes as a stream; only what is read is fetched, and up to `buffering` bytes more."""
+        """Return a stream of its bytes; fetches only what is read and up to `buffering` bytes more."""
         assert mode == "rb"
         return io.BufferedReader(_Ranges(self), max(buffering, _BUFFER_BYTES))
 
     def stamp(self) -> tuple[int, int]:
-        """Return its size, and a number that is another one when the object was written again.
+        """Return (size, a number that changes when the object is rewritten).
 
         Raises:
-            OSError: when it is not there, or the store does not answer.
+            OSError: it does not exist, or the store does not answer.
         """
         with as_os_errors(self.url):
             filesystem, path = filesystem_of(self.url)
@@ -54,7 +54,7 @@ class CloudFile:
         return int(found["size"]), int.from_bytes(hashlib.sha256("\n".join(marks).encode()).digest()[:7])
 
     def is_file(self) -> bool:
-        """Say whether it is there."""
+        """Return whether the object exists."""
         try:
             self.stamp()
         except FileNotFoundError:
@@ -62,12 +62,12 @@ class CloudFile:
         return True
 
 
-#: What rows are read from.
+#: A source of rows.
 Readable = Path | CloudFile
 
 
 class _Ranges(io.RawIOBase):
-    """The bytes of an object, fetched range by range."""
+    """Stream of an object's bytes, fetched range by range."""
 
     def __init__(self, file: CloudFile) -> None:
         self._file = file
@@ -93,15 +93,15 @@ class _Ranges(io.RawIOBase):
         with as_os_errors(self._file.url):
             content = self._fetched(self._position, self._position + size)
         if len(content) != size:
-            raise OSError(5, "it is shorter than it was", self._file.url)
+            raise OSError(5, "it is shorter than when it was listed", self._file.url)
         target[:size] = content
         self._position += size
         return size
 
     def _fetched(self, start: int, stop: int) -> bytes:
-        """Return the bytes from `start` up to `stop`.
+        """Return the bytes from `start` to `stop - 1`.
 
-        Source: multistorageclient/contrib/async_fs.py, whose `cat_file` returns the whole object in any case.
+        Source: multistorageclient/contrib/async_fs.py, whose `cat_file` always returns the whole object.
         """
         if not hasattr(self._filesystem, "resolve_path_and_storage_client"):
             return bytes(self._filesystem.cat_file(self._path, start=start, end=stop))
@@ -118,10 +118,10 @@ def scheme_of(text: str) -> str | None:
 
 
 def checked_url(text: str, field: str) -> str:
-    """Return a URL that can be one of an object.
+    """Return a URL that can name an object.
 
     Raises:
-        ConfigError: when it cannot, or nothing is installed that reads it.
+        ConfigError: it cannot, or the package that reads it is not installed.
     """
     found = _URL.fullmatch(text)
     assert found is not None
@@ -131,7 +131,7 @@ def checked_url(text: str, field: str) -> str:
             f"{field} is {shown(text)}; allowed: a path, or a URL with {', '.join(PACKAGES)}. Use one of these."
         )
     if not found["rest"].strip("/") or "?" in bucket or "@" in bucket:
-        raise ConfigError(f"{field} is {shown(text)}; allowed: {scheme}://BUCKET/KEY. Name the bucket, and no more.")
+        raise ConfigError(f"{field} is {shown(text)}; allowed: {scheme}://BUCKET/KEY. Give only bucket and key.")
     try:
         filesystem_of(text)
     except ImportError as error:
@@ -139,16 +139,16 @@ def checked_url(text: str, field: str) -> str:
         raise ConfigError(
             f"{field} is {shown(text)}, which needs {package}: {_first_line(error)}. Install it: pip install {package}"
         ) from None
-    except Exception as error:  # each store's library raises its own for missing settings and credentials
+    except Exception as error:  # each store's library raises its own errors for missing settings and credentials
         raise ConfigError(f"{field} is {shown(text)}; {_reason(error)}.") from None
     return f"{scheme}://{found['rest']}"
 
 
 def find_objects(url: str) -> list[CloudFile]:
-    """Return the objects that a URL means, sorted: one object, all below a prefix, or those that a pattern matches.
+    """Return the objects of a URL, sorted: one object, all below a prefix, or those that match a pattern.
 
     Raises:
-        OSError: when the bucket is not there, or the store does not answer.
+        OSError: the bucket does not exist, or the store does not answer.
     """
     with as_os_errors(url):
         filesystem, path = filesystem_of(url)
@@ -166,22 +166,22 @@ def find_objects(url: str) -> list[CloudFile]:
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a URL, and what the URL is called there."""
+    """Return the fsspec file system of a URL, and the URL's path in it."""
     import fsspec
 
-    # Listings are not kept: an object that is written meanwhile must be seen. fsspec keeps one object per process.
+    # No cached listings: an object that is written meanwhile must be seen. fsspec keeps one file system per process.
     filesystem = fsspec.filesystem(scheme_of(url) or "", use_listings_cache=False)
     return filesystem, str(filesystem._strip_protocol(url))
 
 
 @contextmanager
 def as_os_errors(url: str) -> Iterator[None]:
-    """Let every error of a store's library be an OSError, as those of files are."""
+    """Turn every error of a store's library into an OSError, as for files."""
     try:
         yield
     except FileNotFoundError:
-        raise FileNotFoundError(2, "there is no such object", url) from None
-    except Exception as error:  # each store's library raises its own
+        raise FileNotFoundError(2, "the object does not exist", url) from None
+    except Exception as error:  # each store's library raises its own errors
         raise OSError(5, _reason(error), url) from None
 
 

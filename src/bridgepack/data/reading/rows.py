@@ -16,15 +16,15 @@ from bridgepack.data.reading.ranges import InputRange, is_table, iter_ranges
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
 
-#: Rows of a table that are decoded together, at most, and in how many batches a range is, at least: a range of few
-#: rows has large ones.
+#: Maximum rows of a table decoded together, and minimum batches per range, because a range of few rows has large
+#: rows.
 _BATCH_ROWS, _BATCHES = 256, 16
-#: Files that a sample of rows is taken from, and most rows of each.
+#: Files that a sample of rows is taken from, and maximum rows per file.
 _SAMPLED_FILES, _SAMPLED_ROWS = 8, 500
 #: Row, list of turns, turn.
 _TURN_DEPTH = 2
 
-#: 1-based row number, and the row or its error; None for a line without anything on it, which is counted and is no row.
+#: (1-based row number, the row or its error); None for a blank line, which is counted but is not a row.
 RowRead = tuple[int, Row | RowError | None]
 
 
@@ -32,7 +32,7 @@ def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
     """Yield the rows of a range, in order.
 
     Raises:
-        DataError: when the file cannot be read, or has changed since the ranges were made.
+        DataError: the file cannot be read, or has changed since the ranges were made.
     """
     if part.is_oversized:
         yield part.first_row, _too_large(part.stop - part.start)
@@ -44,10 +44,10 @@ def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
 
 
 def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]:
-    """Yield each row of a range as rows of its own, which are parsed only when they are asked for.
+    """Yield each row of a range separately, as an iterable that parses the row only when it is read.
 
     Raises:
-        DataError: when the file cannot be read, or has changed since the ranges were made.
+        DataError: the file cannot be read, or has changed since the ranges were made.
     """
     if part.is_oversized:
         yield read_range(file, part)
@@ -59,17 +59,17 @@ def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]
 
 
 def has_row(file: InputFile, max_row_bytes: int) -> bool:
-    """Say whether a file has a row, sound or not; it is read up to the first.
+    """Return whether a file has a row, valid or not; reads up to the first.
 
     Raises:
-        DataError: when it cannot be read.
+        DataError: the file cannot be read.
     """
     parts = iter_ranges(file, sha256="", max_row_bytes=max_row_bytes)
     return any(item is not None for part in parts for _, item in read_range(file, part))
 
 
 def sampled_rows(files: Sequence[InputFile], max_row_bytes: int) -> Iterator[RowRead]:
-    """Yield rows from the beginning of some of the files, in turn; a file that cannot be read gives none."""
+    """Yield rows from the beginning of some files, in turn; skips files that cannot be read."""
     chosen = {len(files) * number // _SAMPLED_FILES for number in range(_SAMPLED_FILES)} if files else ()
     in_turn = zip_longest(*(_first_rows(files[index], max_row_bytes) for index in sorted(chosen)))
     yield from (row for group in in_turn for row in group if row is not None)
@@ -80,15 +80,15 @@ def _first_rows(file: InputFile, max_row_bytes: int) -> Iterator[RowRead]:
         for part in islice(iter_ranges(file, sha256="", max_row_bytes=max_row_bytes), 1):
             if not part.is_oversized:
                 yield from islice(read_range(file, part), _SAMPLED_ROWS)
-    except DataError:  # the build itself says so, where its turn comes
+    except DataError:  # the build reports the error when it reads the file
         return
 
 
 def lines_of(file: InputFile, part: InputRange) -> bytes:
-    """Return the lines of a range; what is read is what the range was named after.
+    """Return the lines of a range, after checking them against the range's sha256.
 
     Raises:
-        DataError: when the file cannot be read, or has changed since the ranges were made.
+        DataError: the file cannot be read, or has changed since the ranges were made.
     """
     content = part.payload
     if content is None:
@@ -96,7 +96,7 @@ def lines_of(file: InputFile, part: InputRange) -> bytes:
             stream.seek(part.start)
             content = stream.read(part.stop - part.start)
     if hashlib.sha256(content).hexdigest() != part.sha256:
-        raise DataError(f"{file.label} changed while it was read. Build again once nothing writes to it.")
+        raise DataError(f"{file.label} changed while it was read. Build again when no process writes to it.")
     return content
 
 
@@ -104,7 +104,7 @@ def _parsed(lines: Iterable[bytes], file: InputFile, part: InputRange) -> Iterat
     for row, line in enumerate(lines, part.first_row):
         found = read_line(line)
         if file.kind == JSON_ARRAY and (found is None or isinstance(found, BrokenJson)):
-            raise broken_array(file.label, f"element {row}: {'there is none' if found is None else found.detail}")
+            raise broken_array(file.label, f"element {row}: {'it is missing' if found is None else found.detail}")
         yield row, _seen(found, file)
 
 
@@ -121,7 +121,7 @@ def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator
 
 
 def _seen(found: Row | RowError | None, file: InputFile) -> Row | RowError | None:
-    """Return a row with its columns as they are read, or its error."""
+    """Return a row with its columns renamed and hidden, or its error."""
     if file.view is None or found is None or isinstance(found, RowError):
         return found
     try:
@@ -131,16 +131,16 @@ def _seen(found: Row | RowError | None, file: InputFile) -> Row | RowError | Non
 
 
 def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:
-    """Yield a record batch's rows; of one that is larger than allowed, or cannot be read, its error."""
+    """Yield a record batch's rows; for a row that is too large or unreadable, its error."""
     if max_row_bytes and batch.nbytes > max_row_bytes:
         error = _too_large(batch.nbytes)
     else:
         try:
             rows = batch.to_pylist(maps_as_pydicts="lossy")
-        except UnicodeDecodeError as undecodable:  # Arrow does not check text
+        except UnicodeDecodeError as undecodable:  # Arrow does not check that text is UTF-8
             error = RowError(DropReason.INVALID_FIELD, f"not UTF-8: {undecodable}")
-        except (ValueError, OverflowError) as unreadable:  # e.g. a day after the year 9999, or fields of one name
-            detail = f"a column holds what Python cannot ({unreadable}); leave it out of the file"
+        except (ValueError, OverflowError) as unreadable:  # e.g. a date after the year 9999, or duplicate field names
+            detail = f"a column holds a value that Python cannot represent ({unreadable}); leave it out of the file"
             error = RowError(DropReason.INVALID_FIELD, detail)
         else:
             yield from rows
@@ -154,13 +154,13 @@ def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:
 
 
 def _too_large(num_bytes: int) -> RowError:
-    return RowError(DropReason.ROW_TOO_LARGE, f"{num_bytes:,} bytes; data.max_row_bytes allows fewer")
+    return RowError(DropReason.ROW_TOO_LARGE, f"the row has {num_bytes:,} bytes, more than data.max_row_bytes")
 
 
 def _without_nulls(value: Any, depth: int = 0) -> Any:
-    """Return a row without the null fields that columnar files put wherever another row has a value.
+    """Return a row without the null fields that columnar files add because other rows have a value there.
 
-    `content` of a turn stays, because a turn with null content is not a turn without content.
+    Keeps a turn's `content`, because null content differs from missing content.
     """
     if isinstance(value, dict):
         is_turn = depth == _TURN_DEPTH

@@ -1,4 +1,4 @@
-"""Windows of an input file: a few rows here and there, as ranges that are read and tokenised like those of a build."""
+"""Samples an input file: windows of a few rows, as ranges that are read and tokenised like those of a build."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from bridgepack.data.reading.lines import iter_line_blocks, skip_line
 from bridgepack.data.reading.ranges import InputRange, group_sizes, is_streamed, is_table, iter_ranges
 from bridgepack.data.reading.rows import lines_of
 
-#: Windows of a file, at most, and how large each is: bytes of lines, or rows of a table and about how many bytes.
+#: Maximum windows per file, and the size of each: bytes of lines, or rows of a table and approximate bytes.
 MAX_WINDOWS, _WINDOW_BYTES, _WINDOW_ROWS, _TABLE_BYTES = 64, 1 << 16, 128, 1 << 20
-#: A file of so many bytes is looked at as a whole; of one that is read from its beginning, so many bytes are.
+#: Files up to this many bytes are read whole; of a file that can only be read from its beginning, so many bytes.
 _WHOLE_BYTES, _HEAD_BYTES = MAX_WINDOWS * _WINDOW_BYTES, 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileWindows:
-    """Where rows of a file can be taken from."""
+    """The windows of a file and its total size."""
 
-    windows: Iterator[Window]  #: in the order in which to read them: wherever one stops, they are spread over the file
-    total: float  #: of the whole file, in the unit of `Window.size`
+    windows: Iterator[Window]  #: in reading order: any number of first windows is spread over the file
+    total: float  #: size of the whole file, in the unit of `Window.size`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,14 +34,14 @@ class Window:
 
     part: InputRange
     size: int  #: bytes of lines, or rows of a table
-    has_row_numbers: bool = True  #: its first row's number is known, not guessed
+    has_row_numbers: bool = True  #: its first row's number is known, not estimated
 
 
 def file_windows(file: InputFile, *, max_row_bytes: int) -> FileWindows:
-    """Return windows of a file; all of them are all of a small file.
+    """Return windows of a file; together they cover all of a small file.
 
     Raises:
-        DataError: when it cannot be read, now or as the windows are taken.
+        DataError: the file cannot be read, now or while iterating over the windows.
     """
     if is_table(file):
         return _table_windows(file, max_row_bytes)
@@ -65,7 +65,7 @@ def file_windows(file: InputFile, *, max_row_bytes: int) -> FileWindows:
 
 
 def _pieces(file: InputFile, part: InputRange) -> Iterator[Window]:
-    """Yield the lines of a range as windows that carry their lines."""
+    """Yield the lines of a range as windows with their content."""
     if part.is_oversized:
         yield Window(part=part, size=part.stop - part.start)
         return
@@ -78,7 +78,7 @@ def _pieces(file: InputFile, part: InputRange) -> Iterator[Window]:
 
 
 def _sought_windows(file: InputFile, max_row_bytes: int) -> Iterator[Window]:
-    """Yield the lines that begin within so many bytes from places that lie evenly in a large file of lines."""
+    """Yield windows of lines that start at evenly spaced positions in a large file of lines."""
     bytes_per_row = 0.0
     for start in _spread([file.num_bytes * place // MAX_WINDOWS for place in range(MAX_WINDOWS)]):
         with open_stream(file.path, None) as stream:
@@ -108,7 +108,7 @@ def _window(row: int, lines: bytes, start: int) -> Window:
 
 
 def _table_windows(file: InputFile, max_row_bytes: int) -> FileWindows:
-    """Return windows of a table: rows at the beginning of its row groups, where decoding can begin."""
+    """Return windows of a table: the first rows of its row groups, where decoding can start."""
     sizes = group_sizes(file)
     groups = [rows for rows, _ in sizes]
     num_rows = sum(groups)
@@ -139,13 +139,13 @@ def _table_windows(file: InputFile, max_row_bytes: int) -> FileWindows:
 
 
 def _chosen(places: Sequence[int]) -> list[int]:
-    """Return places, at most as many as there may be windows, evenly spaced."""
+    """Return evenly spaced places, at most the maximum number of windows."""
     positions = {len(places) * step // MAX_WINDOWS for step in range(MAX_WINDOWS)} if places else ()
     return [places[position] for position in sorted(positions)]
 
 
 def _spread[Item](items: Sequence[Item]) -> Iterator[Item]:
-    """Yield items so that the first few lie far apart, whatever their number: 0 1 2 3 4 -> 0 4 2 1 3."""
+    """Yield items so that any number of first items is spread out: 0 1 2 3 4 -> 0 4 2 1 3."""
     width = max(len(items) - 1, 1).bit_length()
     order = (int(f"{number:0{width}b}"[::-1], 2) for number in range(1 << width))
     yield from (items[place] for place in order if place < len(items))

@@ -1,4 +1,4 @@
-"""Rows as read -> batches of whole sequences as flat arrays."""
+"""Rows -> batches of uncut sequences as flat arrays."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,9 +13,9 @@ from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
 from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
 
-#: Rows that are encoded together at most; more gain nothing.
+#: Maximum rows encoded together; more gain nothing.
 _BATCH_ROWS = 1024
-#: Rows of one range that may take too long; where there are more, the rows are not what is wrong.
+#: Rows of one range that may take too long; if there are more, the rows are not the cause.
 _MAX_SLOW_ROWS = 10
 
 
@@ -26,13 +26,13 @@ def iter_token_batches(
     first_row: int,
     max_text_bytes: int = 1 << 22,
 ) -> Iterator[TokenBatch]:
-    """Yield batches of the sequences of consecutive rows; where batches are cut has no influence on them.
+    """Yield the sequences of consecutive rows in batches; the batch limits do not affect them.
 
     Args:
-        encoder: makes tokens of rows.
-        rows: as `read_range` gives them.
+        encoder: turns rows into tokens.
+        rows: from `read_range`.
         first_row: number of the range's first row.
-        max_text_bytes: text that is encoded together, roughly; a row with more is encoded alone.
+        max_text_bytes: approximate text per batch; a longer row is encoded alone.
 
     Raises:
         DataError: many rows take too long.
@@ -46,8 +46,8 @@ def iter_token_batches(
             num_slow += batch.add(encoder, row - first_row, item, limit) == DropReason.TIME_OUT
             if num_slow > _MAX_SLOW_ROWS:
                 raise DataError(
-                    f"{num_slow} rows up to row {row + 1} were dropped for time ({batch.drops[-1].detail}), so it is "
-                    "not the rows. Correct the template, or set tokenizer.chat_template to another."
+                    f"{num_slow} rows up to row {row + 1} took too long ({batch.drops[-1].detail}), so the rows are "
+                    "not the cause. Correct the template, or set tokenizer.chat_template to another."
                 )
             if batch.num_rows >= _BATCH_ROWS or batch.num_characters >= max_text_bytes:
                 yield batch.encoded(encoder)
@@ -57,7 +57,7 @@ def iter_token_batches(
 
 
 class _Pending:
-    """Rows that wait to be encoded together."""
+    """Rows collected for one batch."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
@@ -67,7 +67,7 @@ class _Pending:
         self.num_rows = self.num_blank_lines = self.num_characters = 0
 
     def add(self, encoder: Encoder, offset: int, item: Row | RowError, limit: TimeLimit) -> str:
-        """Take a row; return why it is dropped, or nothing."""
+        """Add a row and return the reason why it is dropped, or an empty text."""
         self.num_rows += 1
         try:
             if isinstance(item, RowError):
@@ -83,7 +83,7 @@ class _Pending:
         return ""
 
     def encoded(self, encoder: Encoder) -> TokenBatch:
-        """Return the sequences of the rows; those without a mask or with fewer than two tokens are drops."""
+        """Return the sequences of the rows; rows without a mask or with fewer than two tokens are drops."""
         flat = encoder.encode(self.rows)
         lengths = np.diff(flat.offsets)
         is_kept = lengths >= 2

@@ -1,4 +1,4 @@
-"""Conversations -> tokens and masks, as Megatron-Bridge's chat preprocessing gives them, each chat rendered once."""
+"""Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,10 +29,10 @@ class ChatEncoder:
     """Turns rows with conversations into ids and token-aligned masks."""
 
     def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, role_aliases: Mapping[str, str]) -> None:
-        """Check that the template can do what the settings ask.
+        """Check that the template supports the settings.
 
         Raises:
-            TokenizerError: when there is no chat template, or no way to tell what the assistant wrote.
+            TokenizerError: there is no chat template, or no way to tell which tokens the assistant wrote.
         """
         self._tokenizer = tokenizer
         self._settings = settings
@@ -47,10 +47,10 @@ class ChatEncoder:
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
-        """Return a row's conversation with its text.
+        """Return a row's conversation with its rendered text.
 
         Raises:
-            RowError: when there is none, the template refuses it, or loses what the recipe wants kept.
+            RowError: there is no conversation, the template rejects it, or loses content that the recipe wants kept.
         """
         try:
             conversation = self._read(columns)
@@ -63,7 +63,7 @@ class ChatEncoder:
             chat = self._rendered(conversation)
         except RowError as error:
             nulls = any(message["content"] is None for message in conversation.messages)
-            hint = "; a content is null: preprocessing.null_content: empty may help" if nulls else ""
+            hint = "; a turn's content is null: preprocessing.null_content: empty may help" if nulls else ""
             raise RowError(error.reason, error.detail + hint) from None
         losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, chat))
         if losses and self._settings.on_lost_content != "keep":
@@ -94,23 +94,23 @@ class ChatEncoder:
                 raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
 
     def _unread(self, columns: Mapping[str, Any], chat: RenderedChat) -> Iterator[Loss]:
-        """Yield what the row says of its use that the recipe does not read, or reads and does not find."""
+        """Yield the row's settings that the recipe ignores, and thoughts that the recipe expects but the text lacks."""
         conversation = chat.conversation
         if self._settings.reasoning_loss == "mask" and not has_thoughts(chat.text):
-            yield Loss(LostKind.NO_REASONING, "no marker of thoughts is in the text, so reasoning_loss masks nothing")
+            yield Loss(LostKind.NO_REASONING, "the text has no marker of thoughts, so reasoning_loss masks nothing")
         if conversation.overruled:
             turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
             trained = {"assistant": turns, "last_turn": turns[-1:], "full": []}[self._settings.loss_mode]
             turn = min(conversation.overruled.intersection(trained), default=None)
             if turn is not None:
-                detail = f"turn {turn + 1} (assistant) has another weight than 1, and is trained as any other"
+                detail = f"turn {turn + 1} (assistant) has a weight other than 1, but is trained like any other"
                 yield Loss(LostKind.WEIGHT, detail)
         if self._settings.chat_template_kwargs_column is None and columns.get(TEMPLATE_KWARGS_COLUMN) is not None:
             with suppress(RowError):
                 given = template_kwargs(columns, TEMPLATE_KWARGS_COLUMN)
                 named = sorted(name for name in given if name in (self._tokenizer.chat_template or ""))
                 if named:
-                    detail = f"the column {TEMPLATE_KWARGS_COLUMN} gives {', '.join(named)}, which the template reads"
+                    detail = f"the column {TEMPLATE_KWARGS_COLUMN} sets {', '.join(named)}, which the template reads"
                     yield Loss(LostKind.TEMPLATE_KWARGS, detail)
 
     def _rendered(self, conversation: Conversation) -> RenderedChat:
@@ -138,7 +138,7 @@ class ChatEncoder:
         return mask
 
     def _encode_marked(self, rows: Sequence[RenderedChat], errors: dict[int, RowError]) -> tuple[FlatIds, MaskArray]:
-        """Return ids and mask by the template's generation blocks, which need to know where each token begins."""
+        """Return ids and mask from the template's generation blocks, which need each token's character position."""
         encodings = self._tokenizer.encode_with_places([row.text for row in rows])
         flat = joined([encoding.ids for encoding in encodings])
         mask = np.ones(len(flat.input_ids), dtype=np.int8)
@@ -168,8 +168,8 @@ def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnM
     if markers is None and settings.loss_mode != "full" and not tokenizer.has_generation_blocks:
         raise TokenizerError(
             f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has no {{% generation %}} "
-            "block and is of no known family, so nothing tells which tokens the assistant wrote (Megatron-Bridge "
-            "refuses it too). Set preprocessing.assistant_markers, set tokenizer.chat_template to a template with "
+            "block and is of no known family, so it is unknown which tokens the assistant wrote (Megatron-Bridge "
+            "rejects it too). Set preprocessing.assistant_markers, set tokenizer.chat_template to a template with "
             "generation blocks, or set preprocessing.loss_mode to full."
         )
     return markers

@@ -11,13 +11,13 @@ from bridgepack.data.reading.json_rows import names_of
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
-#: Column in which rows have variables of the template, where the recipe names none.
+#: Column with a row's variables for the template, if the recipe names none.
 TEMPLATE_KWARGS_COLUMN = "chat_template_kwargs"
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 FUNCTION_CALL = "function_call"
-#: Fields in which null says something.
+#: Fields whose null is meaningful.
 _NULLABLE = frozenset({"content", "value"})
-#: Fields by which a turn says whether it is trained (OpenAI's, and two that axolotl reads), and what they may be.
+#: Fields that say whether a turn is trained (OpenAI's, and two that axolotl reads), and their allowed values.
 _WEIGHTS = {"weight": "0 or 1", "train": "true or false", "training": "true or false"}
 #: Role and content, or from and value.
 _PLAIN_FIELDS = 2
@@ -26,21 +26,21 @@ _ALIASES = {"human": "user", "gpt": "assistant", "observation": "tool", "functio
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversation:
-    """One example as a chat template takes it."""
+    """One example in the form that chat templates take."""
 
     messages: list[dict[str, Any]]  #: in OpenAI style
-    tools: list[dict[str, Any]] | None  #: schemas, where the row has some
-    template_kwargs: Mapping[str, Any]  #: further variables for the template, where the row has some
-    untrained: frozenset[int] = frozenset()  #: positions of the assistant's messages that the row says not to train
-    overruled: frozenset[int] = frozenset()  #: those with another weight than 1, where the recipe reads none
-    is_plain: bool = False  #: its messages have a role and a text and nothing else, and there are no tools or variables
+    tools: list[dict[str, Any]] | None  #: schemas; None if the row has none
+    template_kwargs: Mapping[str, Any]  #: the row's own variables for the template
+    untrained: frozenset[int] = frozenset()  #: positions of assistant messages that the row excludes from training
+    overruled: frozenset[int] = frozenset()  #: positions of messages whose weight is ignored and not 1
+    is_plain: bool = False  #: its messages have only a role and a text, and there are no tools or variables
 
 
 class ConversationReader:
-    """Reads rows as the settings of a recipe say."""
+    """Reads conversations from rows according to the recipe's settings."""
 
     def __init__(self, settings: ChatPreprocessing, role_aliases: Mapping[str, str]) -> None:
-        """Take the settings of a recipe, and its extra names of roles, whose upper and lower case do not count."""
+        """Take a recipe's settings and its extra role names, which are case-insensitive."""
         self._settings = settings
         self._role_aliases = {alias.lower(): _ALIASES.get(role, role) for alias, role in role_aliases.items()}
         self._own_names = ROLES - set(self._role_aliases)
@@ -49,7 +49,7 @@ class ConversationReader:
         """Return a row's conversation.
 
         Raises:
-            RowError: naming what is missing, empty, of the wrong type, or an unknown role.
+            RowError: names what is missing, empty, of the wrong type, or an unknown role.
         """
         turns, system = _turns(columns, self._settings), columns.get("system")
         are_messages = self._are_messages(turns)
@@ -59,7 +59,7 @@ class ConversationReader:
         else:
             messages = [_message(turn, index, self._role_aliases) for index, turn in enumerate(turns)]
         reads_weights, untrained = self._settings.message_weights == "mask", frozenset[int]()
-        if not is_plain:  # most are, so that it is quick
+        if not is_plain:  # fast path: most are plain
             untrained = _untrained(turns, messages, refuses_others=reads_weights)
             messages = [self._mended(message, f"turn {index}") for index, message in enumerate(messages, 1)]
         if system and not any(message["role"] == "system" for message in messages):
@@ -78,7 +78,7 @@ class ConversationReader:
         )
 
     def _are_messages(self, turns: Sequence[Any]) -> bool:
-        """Say whether every turn is a message already: a known role and text, nothing to translate or leave out."""
+        """Return whether every turn is already a plain message: a known role and text, nothing to translate or omit."""
         for turn in turns:
             if type(turn) is not dict or type(turn.get("content")) is not str:
                 return False
@@ -89,13 +89,13 @@ class ConversationReader:
         return True
 
     def _mended(self, message: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return a message as the recipe wants its content and its calls."""
+        """Return a message with its content and calls in the form that the recipe asks for."""
         content = message["content"]
         if content is None and self._settings.null_content == "empty":
             message = {**message, "content": ""}
         elif isinstance(content, list) and self._settings.content_parts != "keep":
             if self._settings.content_parts == "drop":
-                detail = f"{where}: content is a list of parts, and preprocessing.content_parts is drop"
+                detail = f"{where}: content is a list of parts; preprocessing.content_parts is drop"
                 raise RowError(DropReason.INVALID_FIELD, detail)
             message = {**message, "content": "".join(_text_of(part, where) for part in content)}
         if self._settings.tool_arguments != "keep" and message.get("tool_calls"):
@@ -134,7 +134,7 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
     where = f"turn {index + 1}"
     if not isinstance(turn, Mapping):
         raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(turn).__name__}; it must be an object")
-    # As `datasets` and pyarrow write turns, a field may only stand there because another turn has it.
+    # `datasets` and pyarrow give every turn the fields of all turns, with null where a turn lacks one.
     fill_ins = [key for key, value in turn.items() if value is None or (key == "tool_calls" and value == [])]
     turn = {key: value for key, value in turn.items() if key in _NULLABLE or key not in fill_ins}
     if "role" in turn and "content" in turn:
@@ -159,7 +159,7 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
 
 
 def _untrained(turns: Sequence[Any], messages: Sequence[Mapping[str, Any]], *, refuses_others: bool) -> frozenset[int]:
-    """Return the positions of the assistant's turns that say themselves that they are not trained."""
+    """Return the positions of assistant turns that are marked as not trained."""
     found = set()
     for index, (turn, message) in enumerate(zip(turns, messages, strict=True)):
         if len(turn) == _PLAIN_FIELDS:
@@ -175,7 +175,7 @@ def _untrained(turns: Sequence[Any], messages: Sequence[Mapping[str, Any]], *, r
 
 
 def _text_of(part: Any, where: str) -> str:
-    """Return the text of a part of a content."""
+    """Return the text of one content part."""
     if isinstance(part, str):
         return part
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
@@ -187,7 +187,7 @@ def _text_of(part: Any, where: str) -> str:
 
 
 def _with_arguments(calls: Any, where: str, change: Callable[[Any, str], Any]) -> list[Any]:
-    """Return tool calls whose arguments are changed."""
+    """Return tool calls with changed arguments."""
     if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
         raise RowError(DropReason.INVALID_FIELD, f"{where}: tool_calls must be a list of objects")
     made: list[Any] = []
@@ -208,7 +208,7 @@ def _object_of(arguments: Any, place: str) -> Any:
     parsed = _parsed(arguments, place)
     if not isinstance(parsed, dict):
         found = type(parsed).__name__
-        raise RowError(DropReason.INVALID_FIELD, f"{place} are JSON of a {found}; they must be an object")
+        raise RowError(DropReason.INVALID_FIELD, f"{place} are a JSON {found}; they must be an object")
     return parsed
 
 
@@ -257,10 +257,10 @@ def _tools(columns: Mapping[str, Any], settings: ChatPreprocessing) -> list[dict
 
 
 def template_kwargs(columns: Mapping[str, Any], column: str | None) -> Mapping[str, Any]:
-    """Return a row's own variables for the template; a null is none.
+    """Return a row's own variables for the template; null means none.
 
     Raises:
-        RowError: the column holds no object, or names what a row cannot set.
+        RowError: the column does not hold an object, or sets a reserved variable.
     """
     given = columns.get(column) if column is not None else None
     if isinstance(given, str):
@@ -270,7 +270,7 @@ def template_kwargs(columns: Mapping[str, Any], column: str | None) -> Mapping[s
     if not isinstance(given, Mapping):
         raise RowError(DropReason.INVALID_FIELD, f"{column} is a {type(given).__name__}; it must be an object")
     if own := sorted(OWN_TEMPLATE_VARIABLES.intersection(given)):
-        raise RowError(DropReason.INVALID_FIELD, f"{column} has {', '.join(own)}, which a row cannot set")
+        raise RowError(DropReason.INVALID_FIELD, f"{column} sets {', '.join(own)}, which is reserved")
     return {key: value for key, value in given.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Rows -> tokens and masks: which encoder a recipe asks for, and rows that hold tokens already."""
+"""Chooses a recipe's encoder, and encodes rows that already hold tokens."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -22,15 +22,15 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import SEQ_START_ID, DropReason
 
-#: What Hugging Face data sets write where a label is not trained.
+#: Label of an untrained token in Hugging Face data sets.
 IGNORED_LABEL = -100
 
 
 def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
-    """Return the encoder that a recipe asks for.
+    """Return a recipe's encoder.
 
     Raises:
-        TokenizerError: when the tokenizer cannot do what the recipe asks.
+        TokenizerError: the tokenizer cannot do what the recipe asks.
     """
     settings = resolved.recipe.preprocessing
     if isinstance(settings, ChatPreprocessing):
@@ -41,7 +41,7 @@ def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
 
 
 class TokenizedEncoder:
-    """Takes ids and masks that rows hold already."""
+    """Reads ids and masks from rows that already hold them."""
 
     def __init__(self, settings: TokenizedPreprocessing, vocab_size: int) -> None:
         self._settings = settings
@@ -51,15 +51,15 @@ class TokenizedEncoder:
         """Return a row's ids and mask.
 
         Raises:
-            RowError: when they are missing, of the wrong type, or do not fit together, or the row is a pack of several.
+            RowError: they are missing, of the wrong type or inconsistent, or the row is a pack of several sequences.
         """
         if SEQ_START_ID in columns:
-            detail = f"it has {SEQ_START_ID}, so it is a pack; give the rows that it was made of, or use `repack`"
+            detail = f"the row has {SEQ_START_ID}, so it is a pack; give its unpacked rows, or use `repack`"
             raise RowError(DropReason.INVALID_FIELD, detail)
         ids = _integers(columns, self._settings.input_ids_column)
         outside = next((token for token in ids if not 0 <= token < self._vocab_size), None)
         if outside is not None:
-            detail = f"id {outside}; the tokenizer has ids 0 to {self._vocab_size - 1}"
+            detail = f"a token id is {outside}; the tokenizer has ids 0 to {self._vocab_size - 1}"
             raise RowError(DropReason.TOKEN_OUT_OF_VOCABULARY, detail)
         mask_column, labels_column = self._mask_columns(columns)
         mask = _mask_from_labels(columns, labels_column, ids) if labels_column else _integers(columns, mask_column)
@@ -87,7 +87,7 @@ class TokenizedEncoder:
 
 
 def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: int) -> list[str]:
-    """Return the texts that rows become before they are encoded, until there are so many characters; none is longer."""
+    """Return the rendered texts of rows, up to `max_characters` in total; cuts longer ones."""
     texts: list[str] = []
     num_characters = 0
     with TimeLimit() as limit:
@@ -99,7 +99,7 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
                     prepared = limit(encoder.prepare, item)
                 except RowError as error:
                     if error.reason == DropReason.TIME_OUT:
-                        break  # so may the next ones
+                        break  # the next rows may fail, too
                     continue
                 texts += [part[:max_characters] for part in prepared.value if isinstance(part, str)]
                 num_characters += prepared.num_characters

@@ -1,4 +1,4 @@
-"""What encoders make of rows: tokens and masks of many rows as flat arrays, or one by one."""
+"""The interface of encoders: rows -> tokens and masks, as flat arrays for many rows or row by row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
 from bridgepack.records import MaskArray, TokenArray
 
-#: Columns with a prompt and its completion in data sets that many use.
+#: Prompt and completion columns of common data sets.
 _KNOWN_PAIRS = (
     *(("question", "answer"), ("instruction", "output"), ("instruction", "response")),
     *(("input", "output"), ("query", "response")),
@@ -20,7 +20,7 @@ _TURNS = "conversation_column"
 
 
 class Loss(NamedTuple):
-    """What a row's text lacks or garbles of the row."""
+    """Content of a row that its rendered text lacks or garbles."""
 
     kind: str  #: value of a `LostKind`
     detail: str
@@ -31,16 +31,16 @@ class Encoded(NamedTuple):
 
     ids: list[int]  #: shape [stored_length]
     mask: list[int]  #: shape [stored_length], 1 where the token is trained as a target
-    num_context: int = -1  #: leading tokens before the completion; -1 where that has no meaning
-    losses: tuple[Loss, ...] = ()  #: what its text lacks or garbles, one of a kind
+    num_context: int = -1  #: leading tokens before the completion; -1 if not applicable
+    losses: tuple[Loss, ...] = ()  #: content that the text lacks or garbles, one per kind
 
 
 class Prepared(NamedTuple):
-    """What an encoder makes of a row first."""
+    """A row, ready to be encoded."""
 
-    num_characters: int  #: roughly the memory that encoding it takes, in characters
+    num_characters: int  #: approximate memory for encoding it, in characters
     value: Any
-    losses: tuple[Loss, ...] = ()  #: what its text lacks or garbles, one of a kind
+    losses: tuple[Loss, ...] = ()  #: content that the text lacks or garbles, one per kind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,24 +50,24 @@ class FlatBatch:
     input_ids: TokenArray  #: shape [num_tokens], int32, stored
     loss_mask: MaskArray  #: shape [num_tokens], int8, token-aligned
     offsets: IntArray  #: shape [num_rows + 1], int64
-    num_context: npt.NDArray[Any]  #: shape [num_rows], int32, as in `Encoded`
-    #: position of a row -> why it has no mask; its tokens do not count
+    num_context: npt.NDArray[Any]  #: shape [num_rows], int32, see `Encoded`
+    #: position of a row -> why it has no mask; its tokens are ignored
     errors: Mapping[int, RowError] = field(default_factory=dict)
 
 
 class Encoder(Protocol):
-    """Makes ids and token-aligned masks of rows; what it makes of one does not depend on the others."""
+    """Turns rows into ids and token-aligned masks; each row's result is independent of the others."""
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
         """Return a row, ready to be encoded.
 
         Raises:
-            RowError: when it cannot become a sequence.
+            RowError: the row cannot become a sequence.
         """
         ...
 
     def encode(self, rows: Sequence[Any]) -> FlatBatch:
-        """Return the tokens of rows: the `value` of each as it was prepared."""
+        """Return the tokens of rows; takes the `value` of each prepared row."""
         ...
 
 
@@ -92,7 +92,7 @@ def encode_examples(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> 
 
 
 def columns_hint(columns: Mapping[str, Any]) -> str:
-    """Return what would read a row that lacks the recipe's columns: `; set ...`, or nothing where that is not plain."""
+    """Return a hint which fields would read a row that lacks the recipe's columns: `; set ...`, or empty."""
     fields = fields_that_read(columns)
     if "prompt_column" in fields:
         return "; set preprocessing." + " and ".join(f"{name} to {column}" for name, column in fields.items())
@@ -100,7 +100,7 @@ def columns_hint(columns: Mapping[str, Any]) -> str:
 
 
 def fields_that_read(columns: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields of `preprocessing` of kind chat that name the columns of such a row; none where none is plain.
+    """Return the `preprocessing` fields of kind chat that would read such a row; empty if that is unclear.
 
     {"question": "2 + 2?", "answer": "4"} -> {"prompt_column": "question", "completion_column": "answer"}
     """
@@ -120,6 +120,6 @@ def _is_turn(value: Any) -> bool:
 
 
 def mask_out(mask: MaskArray, input_ids: TokenArray, never_trained_ids: Sequence[int]) -> None:
-    """Set a mask, shape [num_tokens], to 0 wherever the token is one of a few that Megatron-Bridge never trains."""
+    """Set a mask, shape [num_tokens], to 0 at tokens that Megatron-Bridge never trains, in place."""
     for token in never_trained_ids:
         mask[input_ids == token] = 0

@@ -1,4 +1,4 @@
-"""The tokenisation stage of a recipe, loaded once per process."""
+"""Loads a recipe's tokenisation stage, once per process."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records.token_batches import TokenBatch
 
-#: Text that is compared before a build starts, in characters: one for so many bytes of input, and within bounds that
-#: `tokenizers` takes 0.05 to 0.5 seconds for.
+#: Characters of text to compare before a build starts: one per so many bytes of input, within limits for which
+#: `tokenizers` takes 0.05 to 0.5 seconds.
 _BYTES_PER_COMPARED, _MIN_COMPARED, _MAX_COMPARED = 200, 40_000, 400_000
-#: Text of the first rows that has to come back from its tokens: characters, and texts of those that are compared.
+#: Text of the first rows that must survive encoding and decoding: characters, and number of texts.
 _PROBED, _PROBED_TEXTS = 4_000, 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedStage:
-    """The tokenisation stage of a recipe, ready to work, and which engine encodes its texts."""
+    """A recipe's tokenisation stage, loaded, and the engine that encodes its texts."""
 
     recipe: SFTRecipe
     tokenizer: ChatTokenizer
@@ -35,20 +35,20 @@ class LoadedStage:
     engine: EngineReport
 
     def batches(self, rows: Iterable[RowRead], *, first_row: int, max_text_bytes: int) -> Iterator[TokenBatch]:
-        """Yield the sequences of consecutive rows, in batches of about as much text.
+        """Yield the sequences of consecutive rows, in batches of about `max_text_bytes` of text.
 
         Raises:
-            EngineDiffersError: when the engine gives other tokens than `tokenizers` for a row that was compared.
+            EngineDiffersError: for a compared row, the engine's tokens differ from those of `tokenizers`.
         """
         yield from iter_token_batches(self.encoder, rows, first_row=first_row, max_text_bytes=max_text_bytes)
 
     def check_engine(self, rows: Iterable[RowRead], num_input_bytes: int) -> EngineReport:
-        """Compare the engine with `tokenizers` on rows of the data; where they differ, it is no longer used here.
+        """Compare the engine with `tokenizers` on rows of the data; stop using it if they differ.
 
-        Of the rows so much is taken as costs a small part of a build of `num_input_bytes`.
+        Takes as many rows as cost a small part of a build of `num_input_bytes`.
 
         Raises:
-            TokenizerError: the first rows do not come back from their tokens.
+            TokenizerError: encoding and decoding loses text of the first rows.
         """
         if self.recipe.preprocessing.kind == "tokenized":
             return self.engine
@@ -60,10 +60,10 @@ class LoadedStage:
 
 
 def load_stage(recipe_json: str, engine: str = "tokenizers", num_input_bytes: int = 0) -> LoadedStage:
-    """Return the stage of a recipe; loaded once per process. The engine is chosen as by `use_engine`.
+    """Return a recipe's stage, loaded once per process; `use_engine` chooses the engine.
 
     Raises:
-        TokenizerError: when the tokenizer cannot be loaded or cannot do what the recipe asks.
+        TokenizerError: the tokenizer cannot be loaded or cannot do what the recipe asks.
     """
     is_small = engine == "auto" and num_input_bytes < MIN_INPUT_BYTES
     return _with_engine(recipe_json, REFERENCE if is_small else engine)
@@ -90,12 +90,12 @@ def _loaded(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Encoder, object
 
 @lru_cache(maxsize=1)
 def _tokenizer(config_json: str, _: object) -> ChatTokenizer:
-    """Return a tokenizer, whose files look as they do; recipes that differ elsewhere share it."""
+    """Return a tokenizer, cached by its settings and its files' stamps."""
     return load_tokenizer(TokenizerConfig.model_validate_json(config_json))
 
 
 def _stamps(recipe: SFTRecipe) -> object:
-    """Return what changes with the files of a tokenizer's folder; None where it has no folder."""
+    """Return the stamps of the files in a tokenizer's folder; None for a tokenizer without a folder."""
     folder, template = Path(recipe.tokenizer.name_or_path), recipe.tokenizer.chat_template
     if not folder.is_dir():
         return None
@@ -104,17 +104,17 @@ def _stamps(recipe: SFTRecipe) -> object:
 
 
 def forget_stage() -> None:
-    """Forget what was loaded, so that files that changed since are read again."""
+    """Clear the cache, so that changed files are read again."""
     _with_engine.cache_clear()
     _loaded.cache_clear()
     _tokenizer.cache_clear()
 
 
 def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
-    """Return the tokenizer of a recipe as its files are now; it is loaded unless it was, and they are the same.
+    """Return a recipe's tokenizer, loaded again if its files have changed.
 
     Raises:
-        TokenizerError: as `load_stage`.
+        TokenizerError: see `load_stage`.
     """
     stamps = _stamps(SFTRecipe.model_validate_json(recipe_json))
     if stamps is None or _loaded(recipe_json)[-1] != stamps:

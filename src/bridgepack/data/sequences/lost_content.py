@@ -1,7 +1,7 @@
-"""What a chat template loses or garbles of a row: texts that it does not write, and forms that nobody meant.
+"""Finds content of a row that the chat template loses or garbles.
 
-Most rows need one look: their texts stand in the render as they are, one after the other. A row for which that fails is
-rendered once more with a mark behind each text (`marked_text`), which tells, however the template writes texts.
+For most rows a quick look suffices: their texts occur in the render unchanged, one after the other. Any other row is
+rendered again with a mark behind each text (`marked_text`), which works however the template writes texts.
 """
 
 import json
@@ -27,13 +27,13 @@ from bridgepack.records import LostKind
 
 Messages = Sequence[dict[str, Any]]
 
-#: Characters that a template may write between two texts before the quick look gives up.
+#: Maximum characters between two texts before the quick look gives up.
 _REACH = 256
-#: Characters of a control token that a text is searched for.
+#: Leading characters of a control token to search for in a text.
 _HINT = 4
 #: Role and content.
 _PLAIN_FIELDS = 2
-#: Characters of a text that are looked for; a short search and a comparison cost less than a long search.
+#: Leading characters of a text to search for; a short search plus a comparison costs less than a long search.
 _BEGINNING = 12
 _as_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
@@ -42,14 +42,14 @@ class LostContentFinder:
     """Compares conversations with their renders."""
 
     def __init__(self, tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> None:
-        """Take a tokenizer and the template's markers of turns, where they are known."""
+        """Take a tokenizer and the template's turn markers, if known."""
         self._render = tokenizer.render_text
         self._controls = _control_texts(tokenizer, markers)
-        #: One of them is in every text that holds a control token.
+        #: Every text that contains a control token contains one of these.
         self._hints = sorted({text[:_HINT] for text in self._controls})
 
     def find(self, conversation: Conversation, text: str) -> tuple[Loss, ...]:
-        """Return what a conversation's render `text` lacks or garbles, the first of each kind."""
+        """Return the content that a conversation's render `text` lacks or garbles, the first of each kind."""
         if conversation.is_plain and _is_plainly_whole(conversation.messages, text, self._hints):
             return ()
         found: dict[str, Loss] = {}
@@ -57,12 +57,12 @@ class LostContentFinder:
             if not self._is_whole(conversation, text):
                 for loss in self._losses(conversation, text):
                     found.setdefault(loss.kind, loss)
-        except RecursionError:  # arguments that are nested too deeply to be looked into
+        except RecursionError:  # arguments are nested too deeply to inspect
             pass
         return tuple(found.values())
 
     def _is_whole(self, conversation: Conversation, text: str) -> bool:
-        """Say whether every text stands where it should, for all that a quick look shows; False proves nothing."""
+        """Return whether a quick look finds every text in its place; False is not proof of a loss."""
         messages, place, first_user = conversation.messages, 0, len(text)
         reach = len(text) if conversation.tools else _REACH
         for index, message in enumerate(messages):
@@ -109,7 +109,7 @@ class LostContentFinder:
                     yield Loss(LostKind.INJECTED_TURN, f"turn {index + 1} (assistant) contains {token!r}")
 
     def _nulls(self, conversation: Conversation, text: str) -> Iterator[Loss]:
-        """Yield where null is written as `None`: the render of the same turns without nulls has fewer of them."""
+        """Yield a loss if null is written as `None`: the render of the same turns without nulls has fewer of them."""
         nulls = [index for index, message in enumerate(conversation.messages) if None in message.values()]
         if not nulls or "None" not in text:
             return
@@ -125,7 +125,7 @@ class LostContentFinder:
     def _rendered(
         self, messages: Messages, tools: list[dict[str, Any]] | None, kwargs: Mapping[str, Any]
     ) -> str | None:
-        """Return the render of changed turns; None where the template refuses them, so that nothing can be told."""
+        """Return the render of changed turns; None if the template rejects them, which leaves the question open."""
         try:
             return self._render(messages, tools, kwargs)
         except RowError:
@@ -133,7 +133,7 @@ class LostContentFinder:
 
 
 def _is_plainly_whole(messages: Messages, text: str, hints: Sequence[str]) -> bool:
-    """Say whether the turns of a plain conversation stand one after the other; what most are, so that it is quick."""
+    """Return whether the turns of a plain conversation occur one after the other; fast path for most rows."""
     place = 0
     for message in messages:
         content = message["content"]
@@ -148,7 +148,7 @@ def _is_plainly_whole(messages: Messages, text: str, hints: Sequence[str]) -> bo
 
 
 def _control_texts(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> list[str]:
-    """Return the added tokens that open or close turns; where no markers are known, the special tokens."""
+    """Return the added tokens that open or close turns; if no markers are known, the special tokens."""
     if markers is None:
         return sorted({text for text in tokenizer.special_tokens.values() if isinstance(text, str)})
     ids = {token for sequence in markers.all_sequences for token in sequence}
@@ -156,12 +156,12 @@ def _control_texts(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> lis
 
 
 def _said(message: dict[str, Any]) -> str:
-    """Return everything that a turn says, its parts, thoughts and calls too, as JSON."""
+    """Return a turn's content, parts, thoughts and calls as JSON."""
     return _as_json([value for key, value in message.items() if key != "role"])
 
 
 def _as_templates_write(messages: Messages, index: int) -> str:
-    """Return a turn's text as many templates write it: trimmed, without old thoughts, a tool's result as JSON."""
+    """Return a turn's text as many templates write it: trimmed, without old thoughts, tool results as JSON."""
     content, role = messages[index]["content"] or "", messages[index]["role"]
     if role == ASSISTANT and END_OF_THOUGHTS in content and not thoughts_are_due(messages, index):
         content = content.rpartition(END_OF_THOUGHTS)[2]
@@ -170,7 +170,7 @@ def _as_templates_write(messages: Messages, index: int) -> str:
 
 
 def _after_thoughts(messages: Messages, index: int, text: str, place: int) -> int:
-    """Return where the thoughts end that are due before an answer, or -1 where they are not there."""
+    """Return where the thoughts expected before an answer end, or -1 if they are missing."""
     for name in REASONING:
         thoughts = messages[index].get(name)
         if isinstance(thoughts, str) and thoughts.strip() and thoughts_are_due(messages, index):
@@ -182,7 +182,7 @@ def _after_thoughts(messages: Messages, index: int, text: str, place: int) -> in
 
 
 def _after_calls(message: dict[str, Any], text: str, place: int) -> int:
-    """Return where the calls of a turn end in a text that goes on at `place`, or -1 where one is not there."""
+    """Return where a turn's calls end in the text after `place`, or -1 if one is missing."""
     if message.get(OLD_CALL) or message.get(REFUSAL) or (None in message.values() and "None" in text):
         return -1
     for call in message.get("tool_calls") or ():
@@ -200,12 +200,12 @@ def _after_calls(message: dict[str, Any], text: str, place: int) -> int:
 
 
 def _stands_as_object(arguments: str, text: str, place: int) -> bool:
-    """Say whether arguments that are text and stand at a place look like an object there, and not like a text."""
+    """Return whether arguments given as text are written as an object at `place`, not as a quoted text."""
     is_object = arguments.lstrip().startswith("{") and arguments.rstrip().endswith("}")
     return is_object and text[place - 1 : place] != '"'
 
 
 def _has_tools(tools: list[dict[str, Any]], text: str, stop: int) -> bool:
-    """Say whether the names of all tools stand in a text before `stop`, in no object that Python wrote."""
+    """Return whether the names of all tools occur in a text before `stop`, not in Python's repr of an object."""
     names = [function_of(tool).get("name") for tool in tools]
     return "{'" not in text and all(isinstance(name, str) and 0 <= text.find(name) < stop for name in names)

@@ -1,6 +1,6 @@
-"""A conversation with a mark behind each text: a text whose mark is not in its render is lost.
+"""A conversation with a mark behind each text: if the render lacks a mark, the template lost its text.
 
-Marks tell however a template trims, escapes or moves texts: `Hi` -> `Hiqz0q` -> `<|user|> Hiqz0q`.
+Marks work however a template trims, escapes or moves texts: `Hi` -> `Hiqz0q` -> `<|user|> Hiqz0q`.
 """
 
 import json
@@ -13,10 +13,10 @@ from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.records import LostKind
 
 REASONING = ("reasoning_content", "reasoning", "thinking")
-#: Where calls stood before there were several in a turn.
+#: OpenAI's older field for a turn's only call.
 OLD_CALL = "function_call"
 END_OF_THOUGHTS = "</think>"
-#: Where an answer stands that declines to answer; content is null then.
+#: Field of an answer that declines; content is then null.
 REFUSAL = "refusal"
 TOOL = "tool"
 _SHOWN = 60
@@ -24,16 +24,16 @@ _TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
 
 
 class _Wanted(NamedTuple):
-    """A mark that a render must have."""
+    """A mark that the render must contain."""
 
     mark: str
-    kind: LostKind  #: of what is lost without it
-    shown: str  #: what that is, for people
-    given: str  #: another mark, without which nothing more is lost
+    kind: LostKind  #: of the loss if the mark is missing
+    shown: str  #: description of the text, for people
+    given: str  #: another mark; if that is missing too, this one is not reported
 
 
 class MarkedChat:
-    """A conversation with marks, and what is to be found in its render."""
+    """A conversation with marks, and what its render must and must not contain."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None
@@ -44,14 +44,14 @@ class MarkedChat:
         while self._stem in text:
             self._stem += "z"
         self._wanted: list[_Wanted] = []
-        #: (text that the render must not have, of which kind that is, what it means, for people)
+        #: (text that the render must not contain, kind of loss, description for people)
         self._unwanted: list[tuple[str, LostKind, str]] = []
         messages = conversation.messages
         self.messages = [self._message(messages, index) for index in range(len(messages))]
         self.tools = None if conversation.tools is None else [self._tool(tool) for tool in conversation.tools]
 
     def losses(self, render: str) -> Iterator[Loss]:
-        """Yield what the render of these messages and tools lacks or garbles."""
+        """Yield the content that the render of these messages and tools lacks or garbles."""
         for mark, kind, shown, given in self._wanted:
             if mark not in render and given in render:
                 yield Loss(kind, f"{shown} is not in the text")
@@ -66,7 +66,7 @@ class MarkedChat:
         return mark
 
     def _with_mark(self, text: str, kind: LostKind, where: str) -> str:
-        """Return a text with a mark behind it; white space as it is."""
+        """Return a text with a mark behind it; leaves white space unchanged."""
         return text + self._want(kind, f"{where} {_short(text)}") if text.strip() else text
 
     def _message(self, messages: Sequence[dict[str, Any]], index: int) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class MarkedChat:
         return marked
 
     def _answer(self, content: str, where: str, is_due: bool) -> str:
-        """Return a turn's text with a mark at its end, and one where thoughts end that are due."""
+        """Return a turn's text with a mark at its end, and one after thoughts if they are expected."""
         thoughts, end, answer = content.rpartition(END_OF_THOUGHTS)
         if is_due and thoughts.replace("<think>", "").strip():
             thoughts = self._with_mark(thoughts, LostKind.REASONING, where)
@@ -110,9 +110,9 @@ class MarkedChat:
                 marked.append(part)
             name = part.get("type") if isinstance(part, Mapping) else None
             if kind == LostKind.TEXT and name not in _TEXT_PARTS:
-                self._unwanted.append(("", LostKind.CONTENT_PARTS, f"{where} packed text has no place for a {name}"))
+                self._unwanted.append(("", LostKind.CONTENT_PARTS, f"{where} a {name} cannot be part of a packed text"))
         if parts:
-            shown = f"{where} {_short(str(parts))} is written as Python shows a list"
+            shown = f"{where} {_short(str(parts))} is written as a Python list"
             self._unwanted.append((str(marked), LostKind.CONTENT_PARTS, shown))
         return marked
 
@@ -131,15 +131,15 @@ class MarkedChat:
         return {**call, **own_id, "function": marked}
 
     def _arguments(self, arguments: Any, shown: str, call: str) -> Any:
-        """Return arguments with one more, or text that is no object with a mark behind it; empty ones as they are."""
+        """Return arguments with a marked one added, or a non-object text with a mark; empty ones unchanged."""
         values = _parsed(arguments) if isinstance(arguments, str) else arguments
         if isinstance(arguments, str) and not isinstance(values, Mapping):
-            self._unwanted.append((call, LostKind.TOOL_ARGUMENTS, f"{shown} are text that is no JSON object"))
+            self._unwanted.append((call, LostKind.TOOL_ARGUMENTS, f"{shown} are text that is not a JSON object"))
             return arguments
         if not values or not isinstance(values, Mapping):
             return arguments
         key, value = (self._want(LostKind.TOOL_ARGUMENTS, shown, call) for _ in range(2))
-        self._unwanted.append((f"'{key}': '{value}'", LostKind.TOOL_ARGUMENTS, f"{shown} are written as Python's"))
+        self._unwanted.append((f"'{key}': '{value}'", LostKind.TOOL_ARGUMENTS, f"{shown} are written as a Python dict"))
         self._unwanted.append((f'\\"{key}\\"', LostKind.DOUBLE_ENCODED, f"{shown} are JSON within a JSON text"))
         marked = {**values, key: value}
         return json.dumps(marked, ensure_ascii=False) if isinstance(arguments, str) else marked
@@ -151,7 +151,7 @@ class MarkedChat:
             return tool
         shown = f"the schema of the tool {_short(name)}"
         marked = {**function, "name": name + self._want(LostKind.TOOLS, shown)}
-        self._unwanted.append((f"'name': {marked['name']!r}", LostKind.TOOLS, f"{shown} is written as Python's"))
+        self._unwanted.append((f"'name': {marked['name']!r}", LostKind.TOOLS, f"{shown} is written as a Python dict"))
         return marked if function is tool else {**tool, "function": marked}
 
 
@@ -162,7 +162,7 @@ def function_of(call: Any) -> Mapping[str, Any]:
 
 
 def thoughts_are_due(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
-    """Say whether a turn is an answer to the last user's turn: templates leave out the thoughts of those before."""
+    """Return whether a turn answers the last user turn: templates omit the thoughts of earlier answers."""
     return messages[index]["role"] == ASSISTANT and all(message["role"] != "user" for message in messages[index + 1 :])
 
 

@@ -12,7 +12,7 @@ from bridgepack.errors import TokenizerError
 ASSISTANT = "assistant"
 _ROLES = ("system", "developer", "user", "tool")
 
-#: Texts by which the templates of a family are recognised, and its markers, in the order they are tried.
+#: Texts that identify the templates of a family, and its markers, in the order in which families are tried.
 #: Source: megatron-bridge 0.6.2, data/conversation_processing.py, infer_assistant_mask_boundary_config: ChatML, Kimi,
 #: Gemma 4, Gemma 1-3, Llama 3, gpt-oss (Harmony).
 _FAMILIES = (
@@ -63,10 +63,10 @@ class TurnMarkers:
     """Token sequences around the turns of a conversation.
 
     Attributes:
-        starts: role -> tokens right before the content of a turn of that role, the assistant's, too.
-        more_starts: other tokens that may stand before the assistant's.
-        ends: token sequences that may end an assistant turn, the preferred one first; they are trained.
-        joins_starts: starts of the assistant with no other start between them are of one turn.
+        starts: role, the assistant's included -> tokens right before the content of its turns.
+        more_starts: alternative tokens before the assistant's content.
+        ends: token sequences that can end an assistant turn, preferred first; they are trained.
+        joins_starts: assistant starts without another start between them belong to one turn.
     """
 
     starts: Mapping[str, tuple[int, ...]]
@@ -81,18 +81,18 @@ class TurnMarkers:
 
     @cached_property
     def all_sequences(self) -> tuple[tuple[int, ...], ...]:
-        """Every start and end: none of them may occur inside a turn's text for a scan to be safe."""
+        """Every start and end: a scan is safe only if none of them occurs inside a turn's text."""
         return (*self.starts.values(), *self.more_starts, *self.ends)
 
     def num_turns(self, roles: Sequence[str]) -> int:
-        """Return how many turns of the assistant a scan finds: messages, or runs of them where starts are joined."""
+        """Return how many assistant turns a scan finds: messages, or runs of messages if starts are joined."""
         if not self.joins_starts:
             return roles.count(ASSISTANT)
         return sum(role == ASSISTANT != before for before, role in pairwise(["", *roles]))
 
 
 def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
-    """Return the markers of the first known family that the chat template belongs to, or None."""
+    """Return the markers of the first known family that matches the chat template, or None."""
     template = tokenizer.chat_template or ""
     for required, texts in _FAMILIES:
         if all(text in template for text in required):
@@ -106,7 +106,7 @@ def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) ->
     """Return the markers that a recipe gives.
 
     Raises:
-        TokenizerError: when one of them has no tokens.
+        TokenizerError: a marker has no tokens.
     """
     markers = _encoded(tokenizer, settings)
     num_starts = len(settings.starts) + len(settings.other_role_starts)

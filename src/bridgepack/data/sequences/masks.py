@@ -1,4 +1,4 @@
-"""Which tokens of one rendered conversation the assistant wrote, as Megatron-Bridge finds them."""
+"""Masks of rendered conversations: finds the assistant's tokens as Megatron-Bridge does."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,16 +17,16 @@ from bridgepack.records import DropReason
 
 
 class RenderedChat(NamedTuple):
-    """A conversation with its text."""
+    """A conversation with its rendered text."""
 
-    conversation: Conversation  #: as it was read
-    text: str  #: what the chat template gives
-    #: (first, one past the last) characters of the template's generation blocks; None where it has none
+    conversation: Conversation  #: as read from the row
+    text: str  #: output of the chat template
+    #: (start, stop) in characters of the template's generation blocks; None if it has none
     spans: list[tuple[int, int]] | None
 
 
 class ChatMasks:
-    """Masks of conversations, one by one."""
+    """Computes masks of single conversations."""
 
     def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, markers: TurnMarkers | None) -> None:
         self._tokenizer = tokenizer
@@ -47,15 +47,15 @@ class ChatMasks:
         """Return the token-aligned mask of a conversation, control tokens included.
 
         Args:
-            chat: what was rendered.
-            input_ids: its tokens, without any that the tokenizer would add by itself.
-            own: mask from the template's own generation blocks; None where it has none.
-            scanned: mask of all assistant turns that a scan found; None where it found none, or `own` is given.
-            is_certain: nothing but `scanned` can come out.
+            chat: the rendered conversation.
+            input_ids: its tokens, without special tokens added by the tokenizer.
+            own: mask from the template's own generation blocks; None if it has none.
+            scanned: mask of all assistant turns that a scan found; None if it found none, or `own` is given.
+            is_certain: the result is known to be `scanned`.
 
         Raises:
-            RowError: when nothing tells what the assistant wrote, which of it is not to be trained, or the template
-                refuses the conversation without its last turn, which the recipe asks for.
+            RowError: the assistant's tokens or the untrained turns cannot be found, or the template rejects the
+                conversation without its last turn, which the recipe needs.
         """
         prefixes = Prefixes(self._tokenizer, self._cutting, chat.conversation, chat.text, input_ids)
         found = scanned if is_certain else None
@@ -68,14 +68,14 @@ class ChatMasks:
         return [bit if index >= start else 0 for index, bit in enumerate(kept)]
 
     def has_markers_in_text(self, conversation: Conversation) -> bool:
-        """Say whether a turn's text holds a marker, so that a scan could take it for the template's."""
+        """Return whether a turn's text contains a marker, which a scan could mistake for the template's."""
         assert self._markers is not None
         texts = texts_of(conversation)
         if self._marker_texts is not None:
             whole = "\0".join(texts)
             if not [part for part in self._marker_texts if part in whole]:
                 return False
-        for text in filter(is_unicode, texts):  # only rendered text reaches the model, and that is known to be Unicode
+        for text in filter(is_unicode, texts):  # only rendered text reaches the model, and it is checked to be Unicode
             ids = self._tokenizer.encode(text)
             if any(find_span(ids, marker) >= 0 for marker in self._markers.all_sequences):
                 return True
@@ -106,10 +106,10 @@ class ChatMasks:
         return masks[0] if len(masks) == 1 else [max(bits) for bits in zip(*masks, strict=True)]
 
     def _without_untrained(self, mask: list[int], conversation: Conversation, prefixes: Prefixes) -> list[int]:
-        """Return a mask without the turns that the row says not to train: one span of ones is one turn.
+        """Return a mask without the turns that the row excludes from training; one span of ones is one turn.
 
-        A turn that markers found is one span, its end included. A template's own blocks need not be, so each has to
-        lie in its turn.
+        A turn found by markers is one span, its end included. A template's own blocks may differ, so each must lie in
+        its turn.
         """
         turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
         edges = np.flatnonzero(np.diff([0, *mask, 0])).reshape(-1, 2).tolist()
@@ -118,7 +118,7 @@ class ChatMasks:
             ends = [prefixes.shared_length(turn + 1) for turn in turns]
             is_told = all(end is not None and stop <= end for (_, stop), end in zip(edges, ends, strict=True))
         if not is_told:
-            detail = f"{len(turns)} assistant turns and {len(edges)} trained spans, so untrained turns cannot be found"
+            detail = f"{len(turns)} assistant turns but {len(edges)} trained spans, so untrained turns cannot be found"
             raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
         kept = list(mask)
         for turn, (start, stop) in zip(turns, edges, strict=True):
@@ -176,7 +176,7 @@ def _last_span_start(mask: list[int]) -> int:
 
 
 def _texts_in_markers(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> tuple[str, ...] | None:
-    """Return texts one of which a text must contain to hold a marker; None when that cannot be told so simply."""
+    """Return texts of which every text with a marker contains at least one; None if there is no such list."""
     if markers is None:
         return ()
     text_of = {index: text for text, index in tokenizer.added_tokens.items()}

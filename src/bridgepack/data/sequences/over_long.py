@@ -1,4 +1,4 @@
-"""What becomes of whole sequences in the light of a recipe's sizes: kept, cut, or dropped with a reason."""
+"""Applies a recipe's sizes to uncut sequences: keeps them, cuts them, or drops them with a reason."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, MaskArray, TokenArray
 
-#: Reason per code of a `Judgement`; the first stands for none.
+#: Drop reason per code of a `Judgement`; the first means not dropped.
 REASONS = ("", DropReason.OVER_LONG, DropReason.NO_TRAINED_TOKEN)
 _OVER_LONG, _NO_TRAINED_TOKEN = 1, 2
 
 
 class Judgement(NamedTuple):
-    """What becomes of each sequence of a range."""
+    """Which sequences of a range are kept, cut or dropped."""
 
-    codes: npt.NDArray[np.int8]  #: shape [num_sequences], int8, position in `REASONS`; 0 where it stays or is cut
+    codes: npt.NDArray[np.int8]  #: shape [num_sequences], int8, index into `REASONS`; 0 if kept or cut
     needs_cut: npt.NDArray[np.bool_]  #: shape [num_sequences], bool
 
 
 class Piece(NamedTuple):
-    """What stays of an over-long sequence, or one part of it."""
+    """The kept part, or one of the parts, of an over-long sequence."""
 
     input_ids: TokenArray  #: shape [stored_length], int32, stored
-    loss_mask: MaskArray  #: shape [stored_length], int8, token-aligned; that of the first token counts for nothing
-    first_token: int = 0  #: where it begins in the sequence that was split, stored; 0 where it was cut otherwise
+    loss_mask: MaskArray  #: shape [stored_length], int8, token-aligned; the first token's value is ignored
+    first_token: int = 0  #: start in the sequence if that was split, stored coordinates; otherwise 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverLongPolicy:
-    """The part of a recipe that acts on whole sequences."""
+    """The recipe's settings for over-long sequences."""
 
     action: str  #: `drop`, `truncate`, `split` or `error`
-    max_runtime_length: int  #: longest sequence, in runtime tokens
+    max_runtime_length: int  #: maximum runtime length of a sequence, in tokens
     eos_token_id: int  #: of the tokenizer
-    pairs: PromptCompletionPreprocessing | None  #: how a prompt with its completion is cut; None for other rows
+    pairs: PromptCompletionPreprocessing | None  #: how to cut a prompt and its completion; None for other rows
 
     @classmethod
     def of(cls, resolved: ResolvedRecipe, tokenizer: Mapping[str, Any]) -> OverLongPolicy:
         """Return the policy of a recipe, given `ChatTokenizer.identity()`.
 
         Raises:
-            TokenizerError: when the special tokens that the recipe adds alone fill a sequence.
+            TokenizerError: the special tokens that the recipe adds fill a whole sequence.
         """
         settings, longest = resolved.recipe.preprocessing, resolved.max_sequence_length.value
         pairs = settings if isinstance(settings, PromptCompletionPreprocessing) else None
@@ -56,7 +56,7 @@ class OverLongPolicy:
         if settings.over_long == "truncate" and num_special > longest + 1:
             raise TokenizerError(
                 f"packing.max_sequence_length is {longest}; the {num_special} special tokens that preprocessing adds "
-                "do not fit. Raise it or set add_bos, add_sep or add_eos to false."
+                "leave no room for text. Raise it or set add_bos, add_sep or add_eos to false."
             )
         return cls(
             action=settings.over_long,
@@ -67,15 +67,15 @@ class OverLongPolicy:
 
     @property
     def splits(self) -> bool:
-        """Whether an over-long sequence becomes several."""
+        """Whether over-long sequences are split into several."""
         return self.action == "split"
 
     def num_pieces(self, stored_lengths: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return in how many pieces sequences of these lengths are split: 6 stored tokens and a length of 2 -> 3."""
+        """Return the number of pieces for sequences of these lengths: 6 stored tokens, maximum length 2 -> 3."""
         return -(-(stored_lengths - 1) // self.max_runtime_length)
 
     def judge(self, stored_lengths: npt.NDArray[Any], num_learned: npt.NDArray[Any]) -> Judgement:
-        """Return what becomes of sequences, from their lengths and the labels that are trained at run time."""
+        """Return which sequences are kept, cut or dropped, from their lengths and numbers of trained labels."""
         is_over_long = stored_lengths - 1 > self.max_runtime_length
         codes = np.where(num_learned == 0, _NO_TRAINED_TOKEN, 0).astype(np.int8)
         if not self.splits:
@@ -83,13 +83,13 @@ class OverLongPolicy:
         return Judgement(codes, is_over_long & (codes == 0))
 
     def detail(self, code: int, stored_length: int) -> str:
-        """Return what the ledger says of a dropped sequence."""
+        """Return the ledger's detail for a dropped sequence."""
         if code == _OVER_LONG:
             return f"{stored_length - 1} runtime tokens; at most {self.max_runtime_length}"
         return f"none of its {stored_length - 1} runtime tokens is trained"
 
     def cut(self, input_ids: TokenArray, loss_mask: MaskArray, num_context: int) -> list[Piece] | RowError:
-        """Return what an over-long sequence becomes, one piece unless it is split, or why none can be trained on."""
+        """Return the pieces of an over-long sequence, one unless it is split, or the error why none is trainable."""
         if self.splits:
             return [piece for piece in self.pieces(input_ids, loss_mask) if self._is_learned(piece)]
         kept = self.kept_parts(len(input_ids), num_context)
@@ -101,24 +101,24 @@ class OverLongPolicy:
         if self._is_learned(piece):
             return [piece]
         before = len(input_ids if self.pairs is None else piece.input_ids) - 1
-        detail = f"{before} runtime tokens; none of those kept, {num_left - 1}, is trained"
+        detail = f"{before} runtime tokens; none of the {num_left - 1} that are kept is trained"
         return RowError(DropReason.TRUNCATED_NO_TRAINED_TOKEN, detail)
 
     def pieces(self, input_ids: TokenArray, loss_mask: MaskArray) -> list[Piece]:
-        """Return a sequence in pieces as long as they may be; each begins with the last token of the one before.
+        """Return a sequence in pieces of maximum length; each begins with the last token of the previous one.
 
-        So each label lies in one piece, behind the token that it follows: 5 tokens and a length of 2 -> 0 1 2, 2 3 4.
+        So each label is in one piece, after the token that predicts it: 5 tokens, length 2 -> 0 1 2, 2 3 4.
         """
         step = self.max_runtime_length
         places = [(first, slice(first, first + step + 1)) for first in range(0, len(input_ids) - 1, step)]
         return [Piece(input_ids[place], loss_mask[place], first) for first, place in places]
 
     def _is_learned(self, piece: Piece) -> bool:
-        """Say whether a label is trained at run time."""
+        """Return whether any label of a piece is trained at run time."""
         return bool(np.any((piece.loss_mask[1:] != 0) & (piece.input_ids[:-1] != self.eos_token_id)))
 
     def kept_parts(self, stored_length: int, num_context: int) -> list[slice]:
-        """Return the parts of an over-long sequence that stay: a prompt is cut first, then its completion.
+        """Return the kept parts of an over-long sequence: cuts the prompt first, then the completion.
 
         Source: megatron-bridge 0.6.2, data/sft_processing.py, tokenize_prompt_completion_example.
         """

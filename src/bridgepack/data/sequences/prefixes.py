@@ -1,7 +1,7 @@
-"""Finds the assistant's turns between renders of a conversation's beginnings.
+"""Finds the assistant's turns by comparing renders of a conversation's prefixes.
 
-The functions give what megatron-bridge 0.6.2 gives (data/conversation_processing.py), which the contract tests compare
-row by row.
+The results equal those of megatron-bridge 0.6.2 (data/conversation_processing.py); the contract tests compare them row
+by row.
 """
 
 import re
@@ -17,10 +17,10 @@ from bridgepack.errors import RowError
 
 
 class CuttingTokens:
-    """Added tokens at which every text falls apart: what stands before one is tokenised without regard to it."""
+    """Added tokens that always split a text: the text before one is tokenised independently of it."""
 
     def __init__(self, tokenizer: ChatTokenizer) -> None:
-        """Take those of the chat template that are always found: no other added token can overlap with one."""
+        """Take the chat template's added tokens that no other added token can overlap, so they are always found."""
         added, isolated = [text for text in tokenizer.added_tokens if text], tokenizer.isolated_token_ids
         special = (text for text in tokenizer.special_tokens.values() if isinstance(text, str))
         source = (tokenizer.chat_template or "") + " ".join(special)
@@ -31,7 +31,7 @@ class CuttingTokens:
                 self._by_start.setdefault(text[0], []).append((text, index))
 
     def at(self, text: str, position: int) -> tuple[str, int] | None:
-        """Return the token that stands at a character, as text and id."""
+        """Return (text, id) of the token at a character, or None."""
         for token, index in self._by_start.get(text[position : position + 1], ()):
             if text.startswith(token, position):
                 return token, index
@@ -39,7 +39,7 @@ class CuttingTokens:
 
 
 class Prefixes:
-    """Renders of the first turns of one conversation; each is made once."""
+    """Renders of the first turns of one conversation, each made once."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class Prefixes:
         self._places: dict[str, tuple[list[int], list[int]]] = {}
 
     def assistant_mask(self, markers: TurnMarkers, *, includes_content: bool = True) -> list[int] | None:
-        """Return the mask by finding each assistant turn between two renders; None where one is lost.
+        """Return the mask, finding each assistant turn between two renders; None if a turn is not found.
 
-        A turn's end is the last end marker before the next turn begins, so that markers inside its text do no harm.
+        A turn ends at the last end marker before the next turn, so that markers inside its text do no harm.
 
         Args:
             markers: texts around turns.
-            includes_content: False marks only the end markers, for templates that mark the content themselves.
+            includes_content: False sets only end markers to 1, for templates that mark the content themselves.
         """
         messages, ids = self._conversation.messages, self._input_ids
         turns = [index for index, message in enumerate(messages) if message["role"] == ASSISTANT]
@@ -88,7 +88,7 @@ class Prefixes:
         return mask if turns else None
 
     def shared_length(self, num_turns: int) -> int | None:
-        """Return how many leading tokens the first turns share with the whole; None where the template refuses them."""
+        """Return how many leading tokens the first turns share with the whole; None if the template rejects them."""
         if num_turns not in self._known:
             try:
                 self._known[num_turns] = self.required_length(num_turns)
@@ -97,10 +97,10 @@ class Prefixes:
         return self._known[num_turns]
 
     def required_length(self, num_turns: int) -> int:
-        """Return the same.
+        """Return how many leading tokens the first turns share with the whole.
 
         Raises:
-            RowError: where the template refuses the prefix.
+            RowError: the template rejects the first turns.
         """
         known = self._known.get(num_turns)
         if known is not None:
@@ -116,10 +116,10 @@ class Prefixes:
         return int(differs.argmax()) if differs.any() else size
 
     def _token_at(self, position: int) -> int | None:
-        """Return the index of the token at a character where the text falls apart, or None.
+        """Return the index of the token at a character if it always splits the text, else None.
 
-        Text before such a token is tokenised without regard to what follows, so the prefix's tokens are exactly the
-        tokens before it.
+        The text before such a token is tokenised independently of what follows, so the prefix's tokens are exactly
+        the tokens before it.
         """
         if position == len(self._text):
             return len(self._input_ids)
@@ -151,7 +151,7 @@ def find_span(ids: list[int], pattern: Sequence[int], start: int = 0, stop: int 
 
 
 def _ends_between(ids: list[int], markers: TurnMarkers, content: int, limit: int) -> list[tuple[int, int, int]]:
-    """Return (position, priority, position after) of every end marker that lies in `[content, limit)`."""
+    """Return (start, priority, stop) of every end marker in `[content, limit)`."""
     ends = []
     for priority, marker in enumerate(markers.ends):
         position = find_span(ids, marker, content, limit)
@@ -162,7 +162,7 @@ def _ends_between(ids: list[int], markers: TurnMarkers, content: int, limit: int
 
 
 def _overlap(text: str, other: str) -> bool:
-    """Say whether two texts can overlap where they stand: one inside the other, or an end that is a beginning."""
+    """Return whether two texts can overlap: one contains the other, or an end of one is a beginning of the other."""
     if text != other and (text in other or other in text):
         return True
     sizes = range(1, min(len(text), len(other)))

@@ -1,4 +1,4 @@
-"""Two text columns -> tokens and mask, as Megatron-Bridge's prompt-completion preprocessing gives them."""
+"""Two text columns -> tokens and mask, equal to Megatron-Bridge's prompt-completion preprocessing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from bridgepack.errors import RowError, TokenizerError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason, TokenArray
 
-#: Columns that count where a row has none of the recipe's.
+#: Columns to read if a row has none of the recipe's.
 STANDARD_COLUMNS = ("prompt", "completion")
 
 
@@ -25,7 +25,7 @@ class PromptCompletionEncoder:
         """Look up the special tokens that the settings ask for.
 
         Raises:
-            TokenizerError: when the tokenizer lacks a special token.
+            TokenizerError: the tokenizer lacks a special token.
         """
         self._tokenizer = tokenizer
         self._settings = settings
@@ -41,7 +41,7 @@ class PromptCompletionEncoder:
         """Return a row's two texts.
 
         Raises:
-            RowError: when one is missing or is no text.
+            RowError: one is missing or is not text.
         """
         prompt, completion = self._columns_as_texts(columns)
         if self._settings.strip_whitespace:
@@ -50,7 +50,7 @@ class PromptCompletionEncoder:
         return Prepared(len(texts[0]) + len(texts[1]), texts)
 
     def encode(self, rows: Sequence[tuple[str, str]]) -> FlatBatch:
-        """Return the tokens of prompts and completions, joined."""
+        """Return the tokens and masks of prompts joined with their completions."""
         flat = self._tokenizer.engine.encode_flat([text for pair in rows for text in pair])
         sizes = np.diff(flat.offsets)
         num_context = len(self._bos) + sizes[::2] + len(self._sep)
@@ -66,7 +66,7 @@ class PromptCompletionEncoder:
         )
 
     def _joined(self, flat: FlatIds, offsets: IntArray) -> TokenArray:
-        """Return prompts and completions one after the other, with the special tokens around them."""
+        """Return each prompt followed by its completion, with special tokens around them."""
         bos, sep, eos = (np.array(ids, dtype=np.int32) for ids in (self._bos, self._sep, self._eos))
         if not len(bos) + len(sep) + len(eos):
             return flat.input_ids
@@ -78,13 +78,13 @@ class PromptCompletionEncoder:
         return np.concatenate(parts) if parts else flat.input_ids
 
     def _columns_as_texts(self, columns: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the texts of the columns that the recipe names, or of the standard ones where a row has those instead.
+        """Return the texts of the recipe's columns, or of the standard ones if a row has those instead.
 
         Source: megatron-bridge 0.6.2, data/sft_processing.py, normalize_sft_example.
         """
         conversation = next((name for name in CONVERSATION_COLUMNS if columns.get(name) is not None), None)
         if conversation is not None:
-            detail = f"{conversation} holds a conversation; set preprocessing.kind to chat"
+            detail = f"column {conversation} holds a conversation; set preprocessing.kind to chat"
             raise RowError(DropReason.INVALID_FIELD, detail)
         names = self._settings.prompt_column, self._settings.completion_column
         has_names = all(name in columns for name in names)
@@ -103,7 +103,7 @@ def _special(tokenizer: ChatTokenizer, name: str, is_wanted: bool) -> list[int]:
     if index is None:
         raise TokenizerError(
             f"preprocessing.add_{name} is true; the tokenizer {tokenizer.config.name_or_path!r} has no "
-            f"{name.upper()} token. Set it to false or use another tokenizer."
+            f"{name.upper()} token. Set the field to false or use another tokenizer."
         )
     return [index]
 

@@ -1,13 +1,13 @@
-"""Masks of whole batches of conversations by one scan, where it is certain that nothing else would come out.
+"""Masks of whole batches of conversations by one scan, for conversations where the result is certain.
 
-Megatron-Bridge looks for each assistant turn between two renders of the conversation's beginning, and scans for markers
-only where it loses a turn that way. Two kinds of conversations need no such renders, provided that no turn's text holds
-a marker and the scan finds every turn. Markers whose starts are joined are looked for by scanning first. Else:
+Megatron-Bridge looks for each assistant turn between two renders of the conversation's first turns, and scans for
+markers only if it does not find a turn that way. For markers whose starts are joined it scans first. Otherwise, two
+kinds of conversations need no such renders, provided that no turn's text has a marker and the scan finds every turn:
 
-- Its only answer is its last turn. Between the renders lies the rest of the text, in which the answer's marker and one
-  end marker stand once: either the very span that the scan finds comes out, or none, and then the scan counts.
-- The render of the turns up to the first answer begins to differ from the whole where that answer begins. The answer
-  then has no place between the renders, and the scan counts. Templates that show only the last answer's thoughts do so.
+- The only answer is the last turn. The rest of the text lies between the renders and has the answer's marker and one
+  end marker once: the result is either the span that the scan finds, or none, and then the scan counts.
+- The render of the turns up to the first answer differs from the whole from where that answer begins. The answer then
+  does not lie between the renders, and the scan counts. This is so if a template shows only the last answer's thoughts.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from bridgepack.records import MaskArray
 
 
 class QuickMasks:
-    """Scans batches of conversations and says for which of them that settles it."""
+    """Scans batches of conversations and tells for which of them the result is certain."""
 
     def __init__(self, tokenizer: ChatTokenizer, masks: ChatMasks, markers: TurnMarkers) -> None:
         self._tokenizer = tokenizer
@@ -36,7 +36,7 @@ class QuickMasks:
         self._knows_places = is_kept and not markers.more_starts
 
     def masks(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[MaskArray, BoolArray, BoolArray]:
-        """Return a mask over all tokens; for each conversation, whether it was found, and is certain."""
+        """Return (mask over all tokens; per conversation: all turns were found; the result is certain)."""
         roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
         counts = np.fromiter((self._markers.num_turns(turns) for turns in roles), dtype=np.int64, count=len(roles))
         scanned = scan_turns(flat, self._markers, counts)
@@ -52,7 +52,7 @@ class QuickMasks:
         return scanned.mask, scanned.is_found, is_decided
 
     def _loses_first_answer(self, chat: RenderedChat, roles: Sequence[str]) -> bool:
-        """Say whether the first answer certainly has no place between the renders around it."""
+        """Return whether the first answer certainly does not lie between the renders around it."""
         turn = roles.index(ASSISTANT)
         if not self._knows_places or turn + 1 == len(roles):
             return False

@@ -1,4 +1,4 @@
-"""Where the thoughts of the assistant's turns stand in a rendered conversation, and masks without them."""
+"""Finds the assistant's thoughts in a rendered conversation, and removes them from masks."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -12,32 +12,32 @@ from bridgepack.records import THOUGHT_MARKERS, MaskArray
 
 
 class Thoughts(NamedTuple):
-    """Characters of thoughts in a turn, from their opening marker on."""
+    """Character positions of thoughts in a turn, from their opening marker."""
 
     first: int
-    stop: int  #: tokens that begin before are not trained: where the closing marker begins, or ends where it is empty
-    blanks: int  #: where white space after an empty block ends; tokens of it are not trained either
+    stop: int  #: tokens before it are not trained: start of the closing marker, or its end if the block is empty
+    blanks: int  #: end of the white space after an empty block; its tokens are not trained either
 
 
 class ReasoningMasks:
-    """Takes the loss off thoughts."""
+    """Removes thoughts from loss masks."""
 
     def __init__(self, tokenizer: ChatTokenizer, wanted: Literal["mask", "mask_empty"]) -> None:
-        """Take what is wanted: no loss on thoughts, or on empty blocks of them alone.
+        """Take the wanted mode: no loss on any thoughts, or only on empty blocks.
 
         Raises:
-            TokenizerError: the tokenizer does not say which characters a token is of.
+            TokenizerError: the tokenizer does not report tokens' character positions.
         """
         if tokenizer.backend is None:
             raise TokenizerError(
                 f"preprocessing.reasoning_loss is {wanted!r} and tokenizer.name_or_path is "
-                f"{tokenizer.config.name_or_path!r}, a tokenizer written in Python, which does not say which "
-                "characters a token is of. Set preprocessing.reasoning_loss to keep, or use one with a tokenizer.json."
+                f"{tokenizer.config.name_or_path!r}, a tokenizer written in Python, which does not report "
+                "tokens' positions. Set preprocessing.reasoning_loss to keep, or use a tokenizer with a tokenizer.json."
             )
         self._tokenizer, self._only_empty = tokenizer, wanted == "mask_empty"
 
     def take_off(self, mask: MaskArray, text: str) -> None:
-        """Set the mask of one conversation, shape [num_tokens], token-aligned, to 0 at thoughts in what it trains."""
+        """Set one conversation's mask, shape [num_tokens], token-aligned, to 0 at thoughts, in place."""
         if not has_thoughts(text):
             return
         (encoding,) = self._tokenizer.encode_with_places([text])
@@ -55,7 +55,7 @@ class ReasoningMasks:
         return (item for item in thoughts_in(turn) if item.blanks or not self._only_empty)
 
     def _bounds(self, offsets: Sequence[tuple[int, int]]) -> IntArray:
-        """Return each token's first and one past its last character; white space may be left out of `offsets`."""
+        """Return (start, stop) of each token in characters; `offsets` may omit white space."""
         bounds = np.array(offsets, dtype=np.int64).reshape(-1, 2)
         if self._tokenizer.keeps_bytes:
             bounds[1:, 0] = np.minimum(bounds[1:, 0], np.maximum.accumulate(bounds[:-1, 1]))
@@ -63,16 +63,16 @@ class ReasoningMasks:
 
 
 def has_thoughts(text: str) -> bool:
-    """Say whether a rendered conversation has a marker of thoughts."""
+    """Return whether a rendered conversation has a marker of thoughts."""
     return any(opening in text or (is_own and closing in text) for opening, closing, is_own in THOUGHT_MARKERS)
 
 
 def thoughts_in(turn: str) -> Iterator[Thoughts]:
-    """Yield the thoughts of an assistant's turn.
+    """Yield the thoughts in an assistant turn.
 
-    Thoughts are what stands between two markers, wherever in the turn. A closing marker before any opening one ends
-    thoughts that the prompt began; an opening one that is never closed makes the rest of the turn thoughts where only
-    thoughts stand before it, such as the empty block that a template writes.
+    Thoughts are the text between two markers, anywhere in the turn. A closing marker before any opening one ends
+    thoughts that the prompt began. An opening marker that is never closed makes the rest of the turn thoughts, if
+    only thoughts precede it, such as the empty block that a template writes.
     """
     for opening, closing, is_own in THOUGHT_MARKERS:
         first, stop, end = turn.find(opening), turn.find(closing), 0
@@ -93,7 +93,7 @@ def thoughts_in(turn: str) -> Iterator[Thoughts]:
 
 
 def _block(turn: str, first: int, inner: int, stop: int, closing: str) -> Thoughts:
-    """Return a block; the closing marker and the white space behind it go with an empty one, which prompts write."""
+    """Return a block; an empty one, which prompts write, includes its closing marker and the white space after it."""
     if turn[inner:stop].strip():
         return Thoughts(first, stop, 0)
     end = stop + len(closing)

@@ -1,4 +1,4 @@
-"""Finds the turns of many rendered conversations at once by their markers, with arrays instead of loops."""
+"""Finds the turns of many rendered conversations at once by their markers, with array operations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,17 +16,17 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class ScannedTurns(NamedTuple):
-    """What a scan of several conversations found."""
+    """Result of scanning several conversations."""
 
-    mask: MaskArray  #: shape [num_tokens], int8, the assistant's tokens; zero throughout where `is_found` is false
-    is_found: BoolArray  #: shape [num_texts], the markers agree with the roles
-    #: shape [num_texts], there is one assistant marker, and no other turn begins after it
+    mask: MaskArray  #: shape [num_tokens], int8, 1 at the assistant's tokens; all 0 in texts where `is_found` is false
+    is_found: BoolArray  #: shape [num_texts], the markers match the roles
+    #: shape [num_texts], there is exactly one assistant marker, and no turn begins after it
     ends_with_only_answer: BoolArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Starts:
-    """Turn markers in order of position; each shape [num_starts]."""
+    """Turn markers by position; arrays of shape [num_starts]."""
 
     position: IntArray
     content: IntArray
@@ -41,13 +41,13 @@ class _Starts:
 def scan_turns(
     flat: FlatIds, markers: TurnMarkers, num_assistant_turns: IntArray, *, includes_content: bool = True
 ) -> ScannedTurns:
-    """Return the assistant's turns of conversations whose own texts hold no marker, as Megatron-Bridge's scan does.
+    """Return the assistant's turns, as Megatron-Bridge's scan finds them; the turns' own texts must have no marker.
 
     Args:
-        flat: their tokens.
+        flat: tokens of the conversations.
         markers: texts around turns.
-        num_assistant_turns: shape [num_texts], assistant messages of each.
-        includes_content: False marks only the end markers, for templates that mark the content themselves.
+        num_assistant_turns: shape [num_texts], assistant messages per conversation.
+        includes_content: False sets only end markers to 1, for templates that mark the content themselves.
     """
     ids, offsets = flat
     num_texts = len(offsets) - 1
@@ -106,19 +106,19 @@ def _find_starts(ids: TokenArray, offsets: IntArray, markers: TurnMarkers) -> _S
 
 
 def _joined_starts(starts: _Starts) -> _Starts:
-    """Return starts without those of the assistant that follow another of its starts."""
+    """Return starts without assistant starts that directly follow another assistant start."""
     is_again = np.zeros(len(starts.position), dtype=np.bool_)
     is_again[1:] = starts.is_assistant[1:] & starts.is_assistant[:-1] & (starts.text[1:] == starts.text[:-1])
     return starts.only(~is_again)
 
 
 def _without_empty(starts: _Starts, offsets: IntArray) -> _Starts:
-    """Return starts without those of the assistant that another start or the end of the text follows at once."""
+    """Return starts without assistant starts that are directly followed by another start or the text's end."""
     return starts.only(~starts.is_assistant | (starts.content < _limits(starts, offsets)))
 
 
 def _not_overlapping(positions: IntArray, marker: Sequence[int]) -> IntArray:
-    """Return positions without those inside a marker that begins before: [0, 2] -> [0] for [1, 2, 1] in 1 2 1 2 1."""
+    """Return positions without those inside an earlier marker: [0, 2] -> [0] for [1, 2, 1] in 1 2 1 2 1."""
     if not any(marker[:size] == marker[-size:] for size in range(1, len(marker))):
         return positions
     kept: list[int] = []
@@ -129,7 +129,7 @@ def _not_overlapping(positions: IntArray, marker: Sequence[int]) -> IntArray:
 
 
 def _limits(starts: _Starts, offsets: IntArray) -> IntArray:
-    """Return where each turn ends at the latest: where the next one begins, or the text ends."""
+    """Return the upper limit of each turn's end: the next turn's start, or the text's end."""
     limit: IntArray = offsets[starts.text + 1].copy()
     is_inner = starts.text[1:] == starts.text[:-1]
     limit[:-1][is_inner] = starts.position[1:][is_inner]
@@ -139,9 +139,9 @@ def _limits(starts: _Starts, offsets: IntArray) -> IntArray:
 def _ends(
     ids: TokenArray, markers: TurnMarkers, content: IntArray, limit: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return for each turn where its end marker is, where that ends, and at how many places (2 for more) one is.
+    """Return for each turn its end marker's start, its stop, and the number of end markers (2 means two or more).
 
-    Where starts are joined, that is the last one, at one place; 2 where there is none.
+    If starts are joined, the last end marker counts, as 1; 2 if there is none.
     """
     end = np.full(len(content), -1, dtype=np.int64)
     after = np.full(len(content), -1, dtype=np.int64)
@@ -157,7 +157,7 @@ def _ends(
 
 
 def _spans_to_mask(starts: IntArray, stops: IntArray, num_tokens: int) -> MaskArray:
-    """Return ones inside spans that do not overlap: [(1, 3)] of 4 -> [0, 1, 1, 0]."""
+    """Return a mask with ones in spans, which must not overlap: [(1, 3)] of 4 -> [0, 1, 1, 0]."""
     steps = np.zeros(num_tokens + 1, dtype=np.int8)
     np.add.at(steps, starts, 1)
     np.add.at(steps, stops, -1)

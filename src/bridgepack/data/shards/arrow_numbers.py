@@ -1,6 +1,6 @@
-"""Numbers and texts between Python and Arrow through their memory.
+"""Converts numbers and texts between numpy and Arrow through shared memory.
 
-`pa.array`, of whatever it is, and `Array.to_numpy` import pandas where it is installed, which takes half a second.
+`pa.array` and `Array.to_numpy` import pandas if it is installed, which takes half a second.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 
 def arrow_array(values: npt.NDArray[Any]) -> Any:
-    """Return a one-dimensional numpy array of numbers or truth values as an Arrow array; numbers are not copied."""
+    """Return a one-dimensional numpy array of numbers or booleans as an Arrow array; does not copy numbers."""
     if values.dtype == np.bool_:
         bits = pa.py_buffer(np.packbits(values, bitorder="little"))
         return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
@@ -20,12 +20,12 @@ def arrow_array(values: npt.NDArray[Any]) -> Any:
 
 
 def arrow_lists(values: npt.NDArray[Any], offsets: npt.NDArray[np.integer[Any]], kind: Any) -> Any:
-    """Return lists of numbers as an Arrow array, without looking at their elements.
+    """Return lists of numbers as an Arrow array, without reading their elements.
 
     Args:
-        values: shape [num_values], the elements of all lists, one after the other.
+        values: shape [num_values], the elements of all lists, concatenated.
         offsets: shape [num_lists + 1]: list `i` has `values[offsets[i]:offsets[i + 1]]`.
-        kind: Arrow's type of the lists.
+        kind: Arrow type of the lists.
     """
     elements = arrow_array(values.astype(kind.value_type.to_pandas_dtype(), copy=False))
     ends = pa.py_buffer(offsets.astype(np.int32))
@@ -39,7 +39,7 @@ def arrow_text(text: str) -> Any:
 
 
 def numpy_array(values: Any) -> npt.NDArray[Any]:
-    """Return an Arrow array without nulls as a numpy array; whole numbers and floats are not copied."""
+    """Return an Arrow array without nulls as a numpy array; does not copy integers and floats."""
     kind = values.type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if is_number and not len(values):

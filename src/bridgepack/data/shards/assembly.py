@@ -1,4 +1,4 @@
-"""PackPlan + token store -> packed rows: gather, pad to the multiple, roll the mask. No Python list of tokens."""
+"""PackPlan + token store -> packed rows: gather, pad to the multiple, shift the mask. No Python lists of tokens."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from bridgepack.data.store.token_file import TokenArrays, token_arrays
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.records import MaskArray, RowBatch, TokenArray
 
-#: Stored tokens of a batch of rows; bounds memory.
+#: Stored tokens per batch of rows; bounds memory.
 _BATCH_TOKENS = 1 << 20
-#: Token files kept open at once; below the usual limit of 1024 open files of a process.
+#: Token files kept open at once; below the usual limit of 1024 open files per process.
 _MAX_OPEN_FILES = 640
 
 #: Position of a token file -> its arrays.
@@ -24,21 +24,21 @@ _Opened = Callable[[int], TokenArrays]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardPlan:
-    """One shard to be written: its packs, and where each of their sequences lies in the token store."""
+    """One shard to write: its packs, and the location of each of their sequences in the token store."""
 
     path: Path
     name: str  #: relative to the artifact
     pack_offsets: IntArray  #: shape [num_packs + 1]: pack `p` has sequences `pack_offsets[p]:pack_offsets[p + 1]`
-    store_files: IntArray  #: shape [num_sequences], position of the store file
-    store_indices: IntArray  #: shape [num_sequences], position inside that file
-    stored_lengths: IntArray  #: shape [num_sequences], before alignment
-    pad_seq_to_mult: int  #: multiple of every runtime length
+    store_files: IntArray  #: shape [num_sequences], index of the token file
+    store_indices: IntArray  #: shape [num_sequences], index in that file
+    stored_lengths: IntArray  #: shape [num_sequences], without alignment padding
+    pad_seq_to_mult: int  #: every runtime length is padded to a multiple of it
     pad_token_id: int
     packed_sequence_size: int  #: runtime tokens a pack can hold
 
 
 def assemble_rows(plan: ShardPlan, token_files: Sequence[Path], *, rows_per_group: int) -> Iterator[RowBatch]:
-    """Yield the shard's rows in order, in batches of whole row groups; the token files used last stay open."""
+    """Yield the shard's rows in order, in batches of whole row groups; keeps recently used token files open."""
     arrays = lru_cache(maxsize=_MAX_OPEN_FILES)(lambda file: token_arrays(token_files[file]))
     rows_per_batch = max(1, _BATCH_TOKENS // (plan.packed_sequence_size * rows_per_group)) * rows_per_group
     num_packs = len(plan.pack_offsets) - 1
@@ -69,9 +69,9 @@ def _assemble(plan: ShardPlan, arrays: _Opened, first: int, stop: int) -> RowBat
 
 
 def _gathered(plan: ShardPlan, arrays: _Opened, members: slice, padding: IntArray) -> tuple[TokenArray, MaskArray]:
-    """Return ids and token-aligned masks of consecutive sequences, each with its padding behind it; read-only.
+    """Return ids and token-aligned masks of consecutive sequences, each followed by its padding; read-only.
 
-    Joining memory views takes half the time of `numpy.concatenate`: most of it is what each piece costs.
+    Joining memory views takes half the time of `numpy.concatenate`, because most of the time is overhead per piece.
     """
     files, indices = plan.store_files[members], plan.store_indices[members]
     starts = np.empty(len(files), dtype=np.int64)
@@ -91,7 +91,7 @@ def _gathered(plan: ShardPlan, arrays: _Opened, members: slice, padding: IntArra
 
 
 def _padded(pieces: list[memoryview], pad: npt.NDArray[Any], padding: IntArray) -> list[memoryview]:
-    """Return the pieces, each with as much of `pad` behind it as it needs."""
+    """Return the pieces, each followed by as much of `pad` as it needs."""
     if not len(pad):
         return pieces
     pads = [memoryview(pad)[:size] for size in range(len(pad) + 1)]
@@ -102,7 +102,7 @@ def _padded(pieces: list[memoryview], pad: npt.NDArray[Any], padding: IntArray) 
 
 
 def _label_aligned(mask: MaskArray, sequence_ends: IntArray) -> MaskArray:
-    """Return a mask that lies with the labels: it moves left by one inside each sequence, and ends in 0."""
+    """Return the label-aligned mask: shifted left by one within each sequence, with 0 at its end."""
     aligned = np.empty_like(mask)
     aligned[:-1] = mask[1:]
     aligned[sequence_ends - 1] = 0

@@ -1,7 +1,7 @@
-"""Reads packed rows from the `.npy` object arrays of megatron-bridge 0.3; nothing in their pickle is run.
+"""Reads packed rows from the `.npy` object arrays of megatron-bridge 0.3, without running code in their pickle.
 
-A pickle cannot be read in part: a file is loaded whole, once for its facts and once more for its rows, and is some ten
-times as large in memory as on disk. The host does the same on every rank.
+A pickle cannot be read in part: a file is loaded whole, once for its facts and once for its rows, and takes about ten
+times as much memory as disk space. The host does the same on every rank.
 """
 
 import codecs
@@ -28,10 +28,10 @@ from bridgepack.records import LOSS_MASK, ROW_COLUMNS, RowBatch, ShardFacts
 NPY = "npy"
 NPY_SUFFIX = ".npy"
 
-#: Bytes of a header; numpy writes 118.
+#: Maximum bytes of a header; numpy writes 118.
 _MAX_HEADER_BYTES = 10_000
 _NUMBER = re.compile(r"[<>|=][biuf][1248]")
-#: What reading a damaged or crafted file can raise, a forbidden name aside.
+#: Errors that reading a damaged or crafted file can raise, apart from a forbidden name.
 _UNREADABLE = (
     *(OSError, SyntaxError, tokenize.TokenError, pickle.UnpicklingError, EOFError, ValueError, TypeError),
     *(AttributeError, LookupError, ArithmeticError, MemoryError, RecursionError),
@@ -42,19 +42,19 @@ Row = dict[str, Any]
 
 
 class _LayoutError(Exception):
-    """A file is whole, and holds something else than an array of dicts of lists of numbers."""
+    """A file is readable, but does not hold an array of dicts of lists of numbers."""
 
 
 class _ForbiddenGlobalError(Exception):
-    """A pickle asks for `name`, e.g. `os.system`: not for lists, dicts, numbers or arrays of them; it was not run."""
+    """A pickle imports `name`, e.g. `os.system`, which lists, dicts and arrays of numbers do not need; not run."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"its pickle asks for {name}, which is not run")
+        super().__init__(f"its pickle imports {name}, which bridgepack does not run")
         self.name = name
 
 
 def read_npy_facts(path: Path, name: str) -> ShardFacts:
-    """Return what a `.npy` file holds; one that is broken, of another layout or unsafe is a fact, not an error."""
+    """Return facts about a `.npy` file; a broken or unsafe file, or one of another layout, is a fact, not an error."""
     if not path.is_file():
         return ShardFacts(path=name, exists=False, format=NPY)
     facts = ShardFacts(path=name, exists=True, num_bytes=path.stat().st_size, format=NPY)
@@ -71,10 +71,10 @@ def read_npy_facts(path: Path, name: str) -> ShardFacts:
 
 
 def iter_npy_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowBatch]:
-    """Yield a file's rows as `iter_row_groups` does.
+    """Yield a file's rows, like `iter_row_groups`.
 
     Raises:
-        ArtifactError: the file cannot be read to its end, or a row is no dict of lists of numbers.
+        ArtifactError: the file cannot be read completely, or a row is not a dict of lists of numbers.
     """
     try:
         rows = _load_rows(path)
@@ -90,7 +90,7 @@ def iter_npy_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowB
 
 
 class _Dtype:
-    """Stand-in for a numpy dtype: what its pickle says. numpy's own ends the process for some damaged pickles."""
+    """Stand-in for a numpy dtype, as pickled. numpy's own dtype crashes the process for some damaged pickles."""
 
     def __init__(self, text: object = "", *_: object) -> None:
         self._text = text
@@ -100,16 +100,16 @@ class _Dtype:
         self._byte_order = state[1]
 
     def numbers(self, data: bytes, count: int) -> list[Any]:
-        """Return bytes as Python numbers; raises ValueError when they are none, or too few."""
+        """Return bytes as Python numbers; raises ValueError if they are not numbers, or too few."""
         name = f"{self._byte_order}{self._text}"
         if not _NUMBER.fullmatch(name):
-            raise ValueError(f"an array of {str(self._text)[:40]} holds no plain numbers")
+            raise ValueError(f"an array of {str(self._text)[:40]} does not hold plain numbers")
         values: list[Any] = np.frombuffer(data, name, count=count).tolist()
         return values
 
 
 class _Array:
-    """Stand-in for a numpy array: shape, dtype, and the bytes of its numbers or the list of its objects."""
+    """Stand-in for a numpy array: shape, dtype, and the bytes of its numbers or a list of its objects."""
 
     def __init__(self, *_: object) -> None:
         self.shape: tuple[int, ...] = ()
@@ -119,25 +119,25 @@ class _Array:
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, _, self.data = state
         if not isinstance(shape, tuple) or not isinstance(dtype, _Dtype):
-            raise ValueError("an array's pickle is not numpy's")
+            raise ValueError("an array was not pickled by numpy")
         self.shape, self.dtype = shape, dtype
 
     def numbers(self) -> list[Any]:
-        """Return its elements as Python numbers; raises ValueError when it is no list of them."""
+        """Return its elements as Python numbers; raises ValueError if it is not one-dimensional."""
         if len(self.shape) != 1:
-            raise ValueError(f"an array of shape {self.shape} is no list")
+            raise ValueError(f"an array has shape {self.shape}; it must have one dimension")
         return self.dtype.numbers(self.data, self.shape[0])
 
 
 class _RowUnpickler(pickle.Unpickler):
-    """Unpickler that knows the names that rows can need and the host's own unpickler allows; any other one stops it.
+    """Unpickler that imports only names that rows can need and that the host's own unpickler allows.
 
-    A crafted file can make it use much memory, as `pickle` does; it cannot make it run code.
+    A crafted file can make it use much memory, like `pickle`, but cannot make it run code.
     Source: megatron-bridge 0.6.2, utils/safe_pickle.py (_NumpyRestrictedUnpickler).
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for a name."""
+        """Return the stand-in for a name."""
         try:
             return _ALLOWED[module, name]
         except KeyError:
@@ -171,34 +171,34 @@ def _load_rows(path: Path) -> list[Row]:
         _check_header(stream)
         array = _RowUnpickler(stream).load()
     if not isinstance(array, _Array) or not isinstance(array.data, list):
-        raise _LayoutError(f"its pickle holds {_kind(array)}, no object array")
+        raise _LayoutError(f"its pickle holds {_kind(array)}, not an object array")
     if array.shape != (len(array.data),):
-        raise _LayoutError(f"an array of shape {array.shape}; the host needs one dimension")
+        raise _LayoutError(f"an array of shape {array.shape}; Megatron-Bridge needs one dimension")
     for number, row in enumerate(array.data):
         if not isinstance(row, dict):
-            raise _LayoutError(f"row {number} is {_kind(row)}, no dict")
+            raise _LayoutError(f"row {number} is {_kind(row)}, not a dict")
     return array.data
 
 
 def _check_header(stream: IO[bytes]) -> None:
-    """Read past the header.
+    """Read the header and check it.
 
     Raises:
-        _LayoutError: it is an array of numbers, not of objects.
-        ValueError: it is no header of a `.npy` file, or an absurdly long one.
+        _LayoutError: the array holds numbers, not objects.
+        ValueError: it is not the header of a `.npy` file, or is absurdly long.
     """
     version = npy_format.read_magic(stream)
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     shape, _, dtype = read(stream, max_header_size=_MAX_HEADER_BYTES)
     if dtype != np.dtype(object):
-        raise _LayoutError(f"an array of {dtype}, shape {shape}; the host needs an object array of dicts")
+        raise _LayoutError(f"an array of {dtype}, shape {shape}; Megatron-Bridge needs an object array of dicts")
 
 
 def _survey(rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """Return (columns that all rows have -> type; column -> what values are that are no lists).
+    """Return (type of each column that all rows have; column -> types of its values that are not lists).
 
     Raises:
-        _LayoutError: a value can be read as a list in no way.
+        _LayoutError: a value cannot be read as a list.
     """
     columns: dict[str, str] = {}
     others: dict[str, tuple[str, ...]] = {}
@@ -216,7 +216,7 @@ def _survey(rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, tuple[str, .
 
 
 def _whole(item: Any) -> type:
-    """Return the type of an element of a mask; 1.0 means 1 there."""
+    """Return the type of a mask's element, where 1.0 counts as 1."""
     return int if type(item) is float and item.is_integer() else type(item)
 
 
@@ -224,7 +224,7 @@ def _elements(value: Any, number: int, key: str) -> Sequence[Any]:
     if isinstance(value, list | tuple):
         return value
     if not isinstance(value, _Array):
-        raise _LayoutError(f"row {number} {key} is {_kind(value)}, no list")
+        raise _LayoutError(f"row {number} {key} is {_kind(value)}, not a list")
     try:
         return value.numbers()
     except (ValueError, TypeError) as error:
@@ -232,7 +232,7 @@ def _elements(value: Any, number: int, key: str) -> Sequence[Any]:
 
 
 def _list_type(elements: set[type]) -> str:
-    """Return the type of an Arrow column with these elements: {int, bool} -> `list<element: int64>`."""
+    """Return the Arrow type of a column with elements of these types: {int, bool} -> `list<element: int64>`."""
     if elements <= _WHOLE:
         return "list<element: int64>"
     if elements <= {*_WHOLE, float}:
@@ -247,10 +247,10 @@ def _kind(value: object) -> str:
 
 
 def _flat(rows: Sequence[Row], key: str) -> tuple[npt.NDArray[Any], IntArray]:
-    """Return (values, int64 offsets) of one key.
+    """Return (values, int64 offsets) of one column.
 
     Raises:
-        _LayoutError: a row lacks the key, or an element is no integer of 64 bits; masks may have floats.
+        _LayoutError: a row lacks the column, or an element is not a 64-bit integer; masks may have floats.
     """
     lists = [_elements(row.get(key), number, key) for number, row in enumerate(rows)]
     offsets: IntArray = np.cumsum([0, *map(len, lists)], dtype=np.int64)
@@ -260,5 +260,5 @@ def _flat(rows: Sequence[Row], key: str) -> tuple[npt.NDArray[Any], IntArray]:
     if values.dtype == np.bool_:
         values = values.astype(np.int8)
     if values.ndim != 1 or not (values.dtype.kind == "i" or (key == LOSS_MASK and values.dtype.kind == "f")):
-        raise _LayoutError(f"an element of {key} is no 64-bit integer")
+        raise _LayoutError(f"an element of {key} is not a 64-bit integer")
     return values, offsets

@@ -1,7 +1,7 @@
-"""Finds Parquet files whose footers end the process that opens them, before this one does.
+"""Finds Parquet files whose footers crash the process that opens them, before this process opens them.
 
-Some damaged footers make Arrow's C++ code abort instead of raising. A file that is what a manifest says is opened as it
-is; any other one is opened in a child process first.
+Some damaged footers make Arrow's C++ code abort instead of raising. A file that matches the manifest is opened
+directly; any other file is first opened in a child process.
 """
 
 import signal
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bridgepack.data.reading.cloud_path import CloudPath
 
-#: Said of what nobody opens, for a child process has no file of it.
-_NOT_RECORDED = "it is not what the manifest says, and lies in an object store; copy it to this machine to see more"
-#: Reads all that is read of a footer, and says so of each file; what Arrow raises, it raises again where it matters.
+#: Reason for files that cannot be opened in a child process, because they are not local.
+_NOT_RECORDED = "it does not match the manifest and is in an object store; copy it to this machine to see more"
+#: Reads every part of a footer that is used, and prints a line per file; Arrow's exceptions will occur again later.
 _OPEN_FOOTERS = """
 import resource, sys
 import pyarrow.parquet as pq
@@ -32,9 +32,9 @@ for path in sys.stdin.read().split("\\0"):
 
 
 def why_not_openable(paths: Sequence[Path]) -> dict[Path, str]:
-    """Return how opening ends a process, for each file that does; they are opened in one child, and one more for each.
+    """Return path -> how opening it crashes a process, for files that do; each crash starts another child process.
 
-    Where the child cannot run at all, nothing is known and nothing is returned.
+    Returns nothing if child processes cannot run at all.
     """
     reasons: dict[Path, str] = {}
     waiting = [path for path in paths if not isinstance(path, CloudPath)]
@@ -48,6 +48,6 @@ def why_not_openable(paths: Sequence[Path]) -> dict[Path, str]:
         if child.returncode >= 0 or num_opened == len(waiting):
             break
         name, said = signal.Signals(-child.returncode).name, " ".join(child.stderr.split())[:200]
-        reasons[waiting[num_opened]] = f"opening it ends the process with {name}" + (f": {said}" if said else "")
+        reasons[waiting[num_opened]] = f"opening it crashes the process with {name}" + (f": {said}" if said else "")
         waiting = waiting[num_opened + 1 :]
     return reasons

@@ -20,24 +20,24 @@ from bridgepack.records import INPUT_IDS, LOSS_MASK, ROW_COLUMNS, PackedRow, Row
 def iter_row_groups(
     path: Path, name: str, *, max_tokens: int, row_groups: range | None = None, first_row: int = 0
 ) -> Iterator[RowBatch]:
-    """Yield the rows of a shard, or of some of its row groups, in order, in batches of bounded memory.
+    """Yield the rows of a shard or of some of its row groups, in order, in batches of bounded memory.
 
     Args:
-        path: of the file.
-        name: what the batches call it.
-        max_tokens: bound on the stored tokens of a batch; a single row may exceed it.
-        row_groups: which row groups, one after the other; None for all.
+        path: of the shard.
+        name: name of the shard in the batches.
+        max_tokens: maximum stored tokens per batch; a single row may exceed it.
+        row_groups: consecutive row groups to read; None for all.
         first_row: 0-based index of their first row in the shard.
 
     Raises:
-        ArtifactError: when they cannot be read to their end, or a row or an element is null.
+        ArtifactError: they cannot be read completely, or a row or an element is null.
     """
     try:
         footer = _footer(path, file_stamp(path))
         with pq.ParquetFile(arrow_source(path), memory_map=True, metadata=footer) as file:
             groups = list(range(footer.num_row_groups) if row_groups is None else row_groups)
             facts = [one for one in map(footer.row_group, groups) if one.num_rows]
-            # The densest row group bounds the batches, which take rows of several.
+            # The row group with the most tokens per row bounds the batches, which can span several row groups.
             num_rows = min((max_tokens * one.num_rows // max(_tokens_in(one), 1) for one in facts), default=1)
             for batch in file.iter_batches(max(num_rows, 1), groups, list(ROW_COLUMNS), use_threads=False):
                 yield batch_of_table(pa.Table.from_batches([batch]), name, first_row)
@@ -47,16 +47,16 @@ def iter_row_groups(
 
 
 def batch_of_table(table: Any, name: str, first_row: int) -> RowBatch:
-    """Return the rows of an Arrow table, without copying where Arrow's memory allows it.
+    """Return the rows of an Arrow table, without copying if Arrow's memory layout allows it.
 
     Raises:
-        ArtifactError: when a row or an element is null, or a column is no list.
+        ArtifactError: a row or an element is null, or a column is not a list.
     """
     return row_batch(name, first_row, [_flat(table, column, name) for column in ROW_COLUMNS])
 
 
 def row_batch(name: str, first_row: int, columns: Iterable[tuple[Any, Any]]) -> RowBatch:
-    """Return rows whose ids, masks and starts are given as (values, offsets)."""
+    """Return rows from their ids, masks and starts, each given as (values, offsets)."""
     (ids, token_offsets), (mask, mask_offsets), (starts, start_offsets) = columns
     return RowBatch(
         shard=name,
@@ -74,7 +74,7 @@ def read_shard_row(path: Path, name: str, index: int) -> PackedRow:
     """Return one row by its 0-based position in the shard, decoding only its row group.
 
     Raises:
-        ArtifactError: when the shard cannot be read or has no such row.
+        ArtifactError: the shard cannot be read or does not have the row.
     """
     first_row = 0
     try:
@@ -87,7 +87,7 @@ def read_shard_row(path: Path, name: str, index: int) -> PackedRow:
                 first_row += num_rows
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{name} row {index} cannot be read: {one_line(error).rstrip('.')}.") from None
-    raise ArtifactError(f"{name} has {first_row} rows, so there is no row {index}. Build the artifact again.")
+    raise ArtifactError(f"{name} has {first_row} rows, so row {index} does not exist. Build the artifact again.")
 
 
 def row_of_numbers(row: PackedRow, name: str) -> PackedRow:
@@ -104,7 +104,7 @@ def row_of_numbers(row: PackedRow, name: str) -> PackedRow:
 
 
 def read_shard_facts(path: Path, name: str) -> ShardFacts:
-    """Return what a shard's footer says; a broken file is a fact, not an error."""
+    """Return facts from a shard's footer; a broken file is a fact, not an error."""
     if not path.is_file():
         return ShardFacts(path=name, exists=False)
     facts = ShardFacts(path=name, exists=True, num_bytes=path.stat().st_size)
@@ -138,8 +138,8 @@ def one_line(error: BaseException) -> str:
 
 
 @lru_cache(maxsize=1)
-def _footer(path: Path, stamp: tuple[int, int]) -> Any:  # noqa: ARG001 (a file that changed is read again)
-    """Return a file's footer; the parts of a large shard are read one after the other, and each needs all of it."""
+def _footer(path: Path, stamp: tuple[int, int]) -> Any:  # noqa: ARG001 (a changed file is read again)
+    """Return a file's footer, cached because every part of a large shard needs all of it."""
     return pq.read_metadata(arrow_source(path))
 
 
@@ -147,7 +147,7 @@ def _flat(table: Any, column: str, name: str) -> tuple[Any, Any]:
     """Return (values, int64 offsets) of a list column as numpy arrays.
 
     Raises:
-        ArtifactError: when a row or an element is null, or it is no list column.
+        ArtifactError: a row or an element is null, or the column is not a list.
     """
     array = table.column(column).combine_chunks()
     if isinstance(array, pa.ChunkedArray):
@@ -155,8 +155,8 @@ def _flat(table: Any, column: str, name: str) -> tuple[Any, Any]:
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         raise ArtifactError(f"{name}: column {column} is {array.type}; it must be a list.")
     offsets = numpy_array(array.offsets).astype(np.int64)
-    # `array.flatten()` would import pyarrow.compute, which takes as long as judging millions of tokens.
+    # `array.flatten()` would import pyarrow.compute, which takes as long as checking millions of tokens.
     values = array.values[int(offsets[0]) : int(offsets[-1])]
     if array.null_count or values.null_count:
-        raise ArtifactError(f"{name}: column {column} has a null; the host cannot read it.")
+        raise ArtifactError(f"{name}: column {column} has a null, which Megatron-Bridge cannot read.")
     return numpy_array(values), offsets - offsets[0]

@@ -1,4 +1,4 @@
-"""Drops rows whose tokens and mask an earlier row has: of all ranges of all splits, validation before training."""
+"""Drops rows whose tokens and mask equal those of an earlier row, across all ranges and splits."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,20 @@ from bridgepack.data.tasks import Beat, Runner, result_of
 from bridgepack.geometry import IntArray
 from bridgepack.records import SPLITS
 
-#: Settings, a range, and its 0-based row -> what the ledger says of it.
+#: (settings, range, 0-based row -> detail for the ledger)
 _Task = tuple[FinishSettings, RangePlace, Mapping[int, str]]
 
 
 def without_duplicates(
     results: Mapping[str, Sequence[RangeResult]], settings: Mapping[str, FinishSettings], runner: Runner
 ) -> dict[str, list[RangeResult]]:
-    """Return what becomes of the ranges of each split's files when only the first of equal rows stays.
+    """Return split -> results of its ranges, keeping only the first of equal rows.
 
-    Which row is the first depends on the inputs alone: validation before training, then files and rows in order. Takes
-    16 bytes a row, and 70 while they are compared.
+    Which row is first depends only on the inputs: validation before training, then files and rows in order. Takes
+    16 bytes of memory per row, and 70 during the comparison.
 
     Raises:
-        DataError: when a worker cannot be kept alive.
+        DataError: workers keep dying.
     """
     parts = [
         (source, position, split)
@@ -44,9 +44,9 @@ def without_duplicates(
             f"{place.label} row {place.first_row + int(offsets[index])}"
             for place, index in ((results[source][position].place, row), (results[kept][at].place, firsts[row]))
         )
-        detail = f"tokens and mask are those of {first}, in {split}"
+        detail = f"tokens and mask equal those of {first}, in {split}"
         if own == first:
-            detail = f"data names its file more than once; {split} has the row already"
+            detail = f"data names its file more than once; {split} already has the row"
         found[source, position][int(offsets[row])] = detail
     less = {source: list(ranges) for source, ranges in results.items()}
     tasks = ((settings[source], less[source][position].place, same) for (source, position), same in found.items())
@@ -56,7 +56,7 @@ def without_duplicates(
 
 
 def first_equal(hashes: npt.NDArray[np.uint64]) -> IntArray:
-    """Return for each row of hashes the first that equals it: [[1 2] [3 4] [1 2]] -> [0 1 0].
+    """Return for each row of hashes the index of the first equal row: [[1 2] [3 4] [1 2]] -> [0 1 0].
 
     Args:
         hashes: shape [num_rows, 2], uint64.
@@ -72,7 +72,7 @@ def first_equal(hashes: npt.NDArray[np.uint64]) -> IntArray:
 
 
 def _rows(part: RangePart) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
-    """Return (0-based rows within the range, hashes) of a part; a row that was split into several sequences once."""
+    """Return (0-based rows within the range, hashes) of a part; a row that was split appears once."""
     assert part.hashes is not None
     row_offsets = part.sequences["row_offset"]
     is_first = np.diff(row_offsets, prepend=-1) != 0

@@ -1,4 +1,4 @@
-"""A range's whole sequences in the light of the recipe's sizes and splits: what is kept, cut, set aside and dropped."""
+"""Applies the recipe's sizes and splits to a range's uncut sequences: keeps, cuts, sets aside or drops them."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -20,18 +20,18 @@ from bridgepack.geometry import IntArray
 from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind
 from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
 
-#: Bits of a row's number in what is hashed; those above are its file's.
+#: In the hashed number, lower bits for the row's number; the bits above are for its file.
 FILE_BITS = 44
-#: One sequence that is packed.
+#: Dtype of one sequence to pack.
 SEQUENCE = np.dtype(
     [
-        ("store_file", np.int32),  # position of its file: of a range 0; of a split among all that it has
-        ("index", np.int32),  # position in its file
-        ("stored_length", np.int32),  # stored tokens, before alignment
-        ("row_offset", np.int32),  # row of the input, counted from the range's first row
-        ("first_token", np.int32),  # where it begins in its row, stored; 0 where the row was not split
+        ("store_file", np.int32),  # index of its token file in the split; 0 in a range
+        ("index", np.int32),  # index in its token file
+        ("stored_length", np.int32),  # stored tokens, without alignment padding
+        ("row_offset", np.int32),  # input row, relative to the range's first row
+        ("first_token", np.int32),  # start in its row, stored coordinates; 0 if the row was not split
         ("num_trained", np.int32),  # ones of the label-aligned mask
-        ("is_cut", np.bool_),  # truncated or a piece of its row, so that it lies in the file of cut sequences
+        ("is_cut", np.bool_),  # truncated or a piece of its row, so stored in the file of cut sequences
     ]
 )
 type Sequences = npt.NDArray[np.void]  # shape [num_sequences], SEQUENCE
@@ -45,31 +45,31 @@ _BAD_ROW_ADVICE = "Correct the row, or set data.on_bad_row to drop."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishSettings:
-    """What acts on a split's sequences after they were tokenised."""
+    """Settings that apply to a split's sequences after tokenising."""
 
-    policy: OverLongPolicy  #: for sequences that are too long
-    split: str  #: name of the split that the files are of
-    validation_fraction: float  #: of the rows (0-1), set aside for validation; 0 where the split is not parted
-    seed: int  #: of the build
-    stops_at_bad_rows: bool  #: a row that gives no sequence stops the build
-    hashes_rows: bool  #: so that duplicates can be found
-    stops_at_losses: bool  #: a row of which the chat template loses something stops the build
-    folder: Path  #: of the build, for sequences that were cut and for parts of the ledger
+    policy: OverLongPolicy  #: for over-long sequences
+    split: str  #: name of the files' split
+    validation_fraction: float  #: fraction of the rows (0-1) set aside for validation; 0 if none are
+    seed: int  #: seed of the build
+    stops_at_bad_rows: bool  #: stop the build at a row that gives no sequence
+    hashes_rows: bool  #: hash rows, to find duplicates
+    stops_at_losses: bool  #: stop the build at a row of which the chat template loses content
+    folder: Path  #: working folder, for cut sequences and parts of the ledger
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Splits that the rows go to."""
+        """Splits that rows can go to."""
         return (self.split, VALIDATION) if self.validation_fraction > 0 else (self.split,)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RangePlace:
-    """Where a range's rows come from, and where its tokens are."""
+    """The origin of a range's rows, and its token file."""
 
     file_index: int  #: position of its file in the split's list of inputs
-    label: str  #: what the ledger calls the file
+    label: str  #: name of the file in the ledger
     first_row: int  #: 1-based number of its first row
-    token_file: Path  #: its tokens; there, or to be made
+    token_file: Path  #: file of its tokens; may not exist yet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,42 +77,42 @@ class RangePart:
     """The rows of a range that go to one split."""
 
     sequences: Sequences  #: in row order
-    hashes: npt.NDArray[np.uint64] | None  #: shape [num_sequences, 2], uint64, of its row; None where none is asked for
+    hashes: npt.NDArray[np.uint64] | None  #: shape [num_sequences, 2], uint64, of their rows; None if not needed
     num_split: int  #: rows that were split
-    num_untrained_pieces: int  #: of these rows, left out
+    num_untrained_pieces: int  #: untrained pieces of these rows, left out
     num_rows: int  #: rows read, drops included
     drops: Notes[Drop]
-    losses: Notes[LostContent]  #: of sequences whose text lacks something of the row
+    losses: Notes[LostContent]  #: losses of sequences whose text lacks content of the row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RangeResult:
-    """What became of a range."""
+    """Result of a range: its sequences per split, drops and losses."""
 
-    place: RangePlace  #: where its rows come from, and its tokens
+    place: RangePlace  #: origin of its rows, and its tokens
     #: split -> its rows
     parts: Mapping[str, RangePart] = field(default_factory=dict)
-    cut_file: Path | None = None  #: sequences that were cut; None where there is none
+    cut_file: Path | None = None  #: file of cut sequences; None if there are none
     num_rows: int = 0  #: rows read, drops included
-    num_blank_lines: int = 0  #: lines without anything on them
-    was_tokenized: bool = False  #: now; otherwise the tokens were in the store
-    num_bytes: int = 0  #: its share of the input file's size; 0 where that is not known
+    num_blank_lines: int = 0  #: blank lines
+    was_tokenized: bool = False  #: tokenised now; False if the tokens were in the store
+    num_bytes: int = 0  #: its share of the input file's size; 0 if unknown
 
 
 def finish_range(
     settings: FinishSettings, place: RangePlace, duplicates: Mapping[int, str] = MappingProxyType({})
 ) -> RangeResult:
-    """Return what becomes of the rows of a range whose tokens are in the store.
+    """Return the result of a range whose tokens are in the store.
 
     Args:
-        settings: of the split.
-        place: of the range.
-        duplicates: 0-based row within the range that is dropped as a duplicate -> detail for the ledger.
+        settings: settings of the split.
+        place: origin and token file of the range.
+        duplicates: 0-based row within the range to drop as a duplicate -> detail for the ledger.
 
     Raises:
-        DataError: for a bad row, when the recipe says `on_bad_row: error`, an over-long one with `over_long: error`, or
-            one that the template garbles with `on_lost_content: error`.
-        StoreError: when the token file is not whole.
+        DataError: a row is bad and the recipe says `on_bad_row: error`, is over-long with `over_long: error`, or loses
+            content with `on_lost_content: error`.
+        StoreError: the token file is incomplete.
     """
     index = read_token_index(place.token_file)
     judgement = settings.policy.judge(index.stored_lengths, index.num_learned)
@@ -135,11 +135,11 @@ def finish_range(
 
 
 class _Kept(NamedTuple):
-    """The sequences of a range that stay, in row order; arrays have shape [num_sequences]."""
+    """The kept sequences of a range, in row order; arrays have shape [num_sequences]."""
 
     sequences: Sequences
-    sources: IntArray  #: int64, position in the token file of what they were made of
-    num_pieces: IntArray  #: int64, pieces of its row, those left out among them; 0 where it was not split
+    sources: IntArray  #: int64, index in the token file of the sequence that each was made from
+    num_pieces: IntArray  #: int64, pieces of its row, omitted ones included; 0 if it was not split
     hashes: npt.NDArray[np.uint64] | None = None
 
 
@@ -150,7 +150,7 @@ def _kept(
     cut: Mapping[int, Sequence[Piece]],
     cut_file: Path | None,
 ) -> _Kept:
-    """Return what stays of a token file: what is whole, and what was cut, which goes to a file of its own."""
+    """Return the kept sequences of a token file: uncut ones, and cut ones, which are written to another file."""
     counts = is_whole.astype(np.int64)
     for position, pieces in cut.items():
         counts[position] = len(pieces)
@@ -171,7 +171,7 @@ def _kept(
 def _hashes(
     policy: OverLongPolicy, token_file: Path, sources: IntArray, cut: Mapping[int, Sequence[Piece]]
 ) -> npt.NDArray[np.uint64]:
-    """Return 128 bits for each sequence, of ids and label mask; the whole row's where it was split."""
+    """Return a 128-bit hash per sequence, of ids and label-aligned mask; of the whole row if it was split."""
     rows, counts = np.unique(sources, return_counts=True)
     arrays, digests = token_arrays(token_file), bytearray()
     for row in rows.tolist():
@@ -190,7 +190,7 @@ def _part(
     drops: Sequence[RowDrop],
     losses: Sequence[RowLoss],
 ) -> RangePart:
-    """Return what goes to the split `name`."""
+    """Return the part of the range that goes to the split `name`."""
 
     def is_of_part(row_offsets: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         offsets = np.asarray(row_offsets, dtype=np.int64)
@@ -222,7 +222,7 @@ def _part(
 
 
 def _is_set_aside(settings: FinishSettings, place: RangePlace, row_offsets: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which rows go to validation, by a hash of where they come from: the same on every machine."""
+    """Return which rows go to validation, by a hash of their origin: the same on every machine."""
     if settings.validation_fraction <= 0:
         return np.zeros(len(row_offsets), dtype=np.bool_)
     keys = row_offsets.astype(np.uint64) + np.uint64(place.first_row + (place.file_index << FILE_BITS))
@@ -234,7 +234,7 @@ def _is_set_aside(settings: FinishSettings, place: RangePlace, row_offsets: npt.
 def _cut(
     policy: OverLongPolicy, token_file: Path, index: TokenIndex, positions: npt.NDArray[np.intp]
 ) -> tuple[dict[int, list[Piece]], list[RowDrop]]:
-    """Return position -> what sequences became by cutting, and those of which nothing can be trained on."""
+    """Return (index -> pieces of cut sequences, drops of those without a trainable piece)."""
     cut, drops, arrays = {}, [], token_arrays(token_file)
     for position in positions.tolist():
         result = policy.cut(*arrays.sequence(position), int(index.num_context[position]))
@@ -265,7 +265,7 @@ def _written_cut(path: Path, pieces: Sequence[Piece], eos_token_id: int) -> Toke
 
 
 def _stored_drops(policy: OverLongPolicy, index: TokenIndex, codes: npt.NDArray[Any]) -> list[RowDrop]:
-    """Return the drops of a token file, and those that follow from the recipe's sizes."""
+    """Return the drops in a token file, and those that the recipe's sizes cause."""
     pairs = zip(index.drop_rows.tolist(), index.drop_kinds.tolist(), strict=True)
     drops = [RowDrop(row, *index.kinds[kind]) for row, kind in pairs]
     for position in np.flatnonzero(codes).tolist():
@@ -275,7 +275,7 @@ def _stored_drops(policy: OverLongPolicy, index: TokenIndex, codes: npt.NDArray[
 
 
 def _stored_losses(index: TokenIndex, row_offsets: Int32Array) -> list[RowLoss]:
-    """Return the losses of a token file's rows that stay."""
+    """Return the losses of a token file's kept rows."""
     is_of_kept = np.isin(index.loss_rows, row_offsets)
     pairs = zip(index.loss_rows[is_of_kept].tolist(), index.loss_kinds[is_of_kept].tolist(), strict=True)
     return [RowLoss(row, *index.kinds[kind]) for row, kind in pairs]
@@ -285,7 +285,7 @@ def _refuse_bad_rows(settings: FinishSettings, place: RangePlace, drops: Sequenc
     """Stop at the first drop that the recipe does not allow.
 
     Raises:
-        DataError: naming it.
+        DataError: names that row.
     """
     advices: dict[str, str] = {}
     if settings.policy.action == "error":

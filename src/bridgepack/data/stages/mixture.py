@@ -1,4 +1,4 @@
-"""Which sequences of a split are used and how often: limits, epochs and weights of its sources, from lengths alone."""
+"""Computes how often each sequence of a split is used, from its sources' limits, epochs and weights."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason, SourceRecord
 
-#: What is added to the seed, so that the choice does not follow the one of rows for validation.
+#: Added to the seed, so that this choice is independent of the choice of validation rows.
 _SEED_OFFSET = 2
-#: Sequences of a split; more are a slip of the pen, which would fill the memory.
+#: Maximum sequences of a split; more are a typing error, which would fill the memory.
 _MOST_SEQUENCES = 1 << 31
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Node:
-    """A source, or a mixture within the mixture."""
+    """A source, or a nested mixture."""
 
-    settings: str  #: that say how often it is used, for messages; empty where none does
-    name: tuple[str, ...]  #: its own below those of the mixtures around it
-    parts: tuple[_Node, ...]  #: of a mixture; none of a source with rows
-    weight: Fraction | None  #: exactly as written
-    epochs: Fraction  #: how often it is used where no weight says otherwise
-    size: Fraction  #: tokens or rows that it gives by itself: its epochs, and no repetition beyond them
-    first_drop: str  #: what became of a row of it, for messages; empty where none is known
+    settings: str  #: its settings for how often it is used, for messages; empty if it has none
+    name: tuple[str, ...]  #: its name, after those of the mixtures around it
+    parts: tuple[_Node, ...]  #: members of a mixture; empty for a source with rows
+    weight: Fraction | None  #: exactly as written; None if not set
+    epochs: Fraction  #: how often it is used if no weight applies
+    size: Fraction  #: tokens or rows that its epochs give, without repetition beyond them
+    first_drop: str  #: why one of its rows was dropped, for messages; empty if unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +41,8 @@ class _Amount:
     """How much of a source is used."""
 
     node: _Node
-    target: Fraction | None  #: tokens or rows that weights ask for; None where none does
-    epochs: Fraction  #: how often its sequences are used where no weight says otherwise
+    target: Fraction | None  #: tokens or rows that weights ask for; None without weights
+    epochs: Fraction  #: how often its sequences are used without weights
 
 
 def mixed(
@@ -53,21 +53,21 @@ def mixed(
     seed: int,
     aside: tuple[float, bool] = (0.0, False),
 ) -> TokenizedSplit:
-    """Return a split with the sequences that its sources' settings ask for, and what it has of each source.
+    """Return a split with the sequences that its sources' settings ask for, and a record of each source.
 
-    Sequences that are used more often stand there as often; one pass over them follows the other. The choice in a
-    source depends on the seed and its own rows alone. The sequences that are not chosen are drops, `not_sampled`.
+    Repeated sequences occur repeatedly, one pass after the other. The choice in a source depends only on the seed and
+    its own rows. Sequences that are not chosen are drops, `not_sampled`.
 
     Args:
         split: all sequences of the sources.
         sources: as the recipe lists them.
         mixture: what weights mean.
-        seed: of the choice.
-        aside: fraction (0-1) of the rows that is set aside for validation, and whether this split is that part: it has
-            its part of `max_rows`, and every other sequence once.
+        seed: for the choice.
+        aside: (fraction of the rows, 0-1, that is set aside for validation; whether this split is that part). That part
+            gets its share of `max_rows`, and every other sequence once.
 
     Raises:
-        DataError: a source with such a setting gives no sequence.
+        DataError: a source with such a setting gives no sequences.
     """
     source_of = np.array([record.source for record in split.inputs])[_files(split)]
     bounds = np.searchsorted(source_of, np.arange(len(split.inputs) + 1))
@@ -94,26 +94,26 @@ def mixed(
 def _counts(
     split: TokenizedSplit, amounts: Sequence[_Amount], members: Sequence[IntArray], units: IntArray, unit: str
 ) -> IntArray:
-    """Return how often each sequence is used; a source may be left out where no setting says how often."""
+    """Return how often each sequence is used; a source without such settings may give none."""
     counts = np.zeros(split.num_sequences, dtype=np.int64)
     for amount, chosen in zip(amounts, members, strict=True):
         counts[chosen] = _uses(amount, units[chosen])
         _refuse_nothing(amount, counts[chosen], unit)
     if not counts.any():
         raise DataError(
-            f"the {split.name} split has no sequence left: what its sources say of their use leaves none of its "
+            f"the {split.name} split has no sequences left: its sources' settings select none of its "
             f"{len(counts)} sequences. Raise max_rows, epochs or weight."
         )
     if counts.sum() > _MOST_SEQUENCES:
         raise DataError(
-            f"the {split.name} split would have {counts.sum():,} sequences, most of them repeated; at most "
-            f"{_MOST_SEQUENCES:,} are allowed. Lower data.mixture.total or the epochs of its sources."
+            f"the {split.name} split would have {counts.sum():,} sequences, most of them repeated; allowed: at most "
+            f"{_MOST_SEQUENCES:,}. Lower data.mixture.total or the epochs of its sources."
         )
     return counts
 
 
 def _hashes(split: TokenizedSplit, source_of: IntArray, seed: int) -> npt.NDArray[np.uint64]:
-    """Return a hash of the place of each sequence's row in its source."""
+    """Return a hash of the position of each sequence's row in its source."""
     first_files = np.searchsorted([record.source for record in split.inputs], source_of)
     files = _files(split) - first_files
     rows = split.first_rows[split.sequences["store_file"]] + split.sequences["row_offset"]
@@ -121,7 +121,7 @@ def _hashes(split: TokenizedSplit, source_of: IntArray, seed: int) -> npt.NDArra
 
 
 def _files(split: TokenizedSplit) -> IntArray:
-    """Return the input of each sequence."""
+    """Return the index of each sequence's input."""
     files: IntArray = split.file_indices[split.sequences["store_file"]]
     return files
 
@@ -129,9 +129,9 @@ def _files(split: TokenizedSplit) -> IntArray:
 def _node(
     source: Source, above: tuple[str, ...], members_of: Callable[[Source], tuple[IntArray, str]], *, is_whole: bool
 ) -> _Node:
-    """Return a source with what is in it; `members_of` is asked for each that has rows, in order.
+    """Return a source's node; calls `members_of` for each source with rows, in order.
 
-    `is_whole`: it is used once, whatever is set.
+    `is_whole`: the source is used once, whatever its settings.
     """
     name = (*above, label_of(source))
     section = source if isinstance(source, DataSource) else DataSource(path=source)
@@ -159,7 +159,7 @@ def _most_rows(source: Source, aside: tuple[float, bool]) -> int | None:
 
 
 def _natural(nodes: Sequence[_Node]) -> Fraction:
-    """Return the most that nodes give together without repetition, where they have weights: 30 and 10 at 1:1 -> 20."""
+    """Return the largest total that weighted nodes give without repetition: 30 and 10 at 1:1 -> 20."""
     weights = [node.weight for node in nodes if node.weight is not None]
     if not weights:
         return sum((node.size for node in nodes), Fraction(0))
@@ -167,7 +167,7 @@ def _natural(nodes: Sequence[_Node]) -> Fraction:
 
 
 def _amounts(nodes: Sequence[_Node], total: int | None) -> Iterator[_Amount]:
-    """Yield the amount of every source with rows, in order."""
+    """Yield the amount of each source with rows, in order."""
     weighted = [node for node in nodes if node.weight is not None]
     shared = (Fraction(total) if total is not None else _natural(weighted)) if weighted else Fraction(0)
     whole = sum((node.weight or Fraction(0) for node in weighted), Fraction(0))
@@ -181,7 +181,7 @@ def _spread(node: _Node, target: Fraction | None, epochs: Fraction) -> Iterator[
     epochs *= node.epochs
     if node.settings and not node.size:
         why = f": all its rows were dropped, e.g. {node.first_drop}" if node.first_drop else ""
-        raise _nothing_of(node, f"has no sequence{why}. Correct its columns or rows")
+        raise _nothing_of(node, f"has no sequences{why}. Correct its columns or rows")
     if not node.parts:
         yield _Amount(node=node, target=target, epochs=epochs)
         return
@@ -194,7 +194,7 @@ def _spread(node: _Node, target: Fraction | None, epochs: Fraction) -> Iterator[
 
 
 def _uses(amount: _Amount, units: IntArray) -> IntArray:
-    """Return how often each sequence is used, as evenly as can be: [4, 4, 4], 16 tokens asked -> [2, 1, 1]."""
+    """Return how often each sequence is used, as evenly as possible: [4, 4, 4], target 16 tokens -> [2, 1, 1]."""
     sizes = units if amount.target is not None else np.ones_like(units)
     sums = np.cumsum(sizes, dtype=np.int64)
     if not len(sums):
@@ -209,11 +209,11 @@ def _uses(amount: _Amount, units: IntArray) -> IntArray:
 
 
 def _refuse_nothing(amount: _Amount, uses: IntArray, unit: str) -> None:
-    """Make sure that a source whose use the recipe sets is used; raises DataError."""
+    """Raise DataError if a source whose use the recipe sets gives no sequences."""
     if not amount.node.settings or uses.any():
         return
     asked = f"{float(amount.target):.1f} {unit}" if amount.target is not None else f"{float(amount.epochs)} epochs"
-    why = f"gives no sequence: {asked} of its {len(uses)} are asked for"
+    why = f"gives no sequences: its settings ask for {asked} of its {len(uses)}"
     raise _nothing_of(amount.node, f"{why}. Raise its weight or epochs, or data.mixture.total")
 
 
@@ -222,7 +222,7 @@ def _nothing_of(node: _Node, why: str) -> DataError:
 
 
 def _taken(split: TokenizedSplit, counts: IntArray) -> TokenizedSplit:
-    """Return a split whose sequences stand there as often as they are used."""
+    """Return a split in which each sequence occurs as often as it is used."""
     if (counts == 1).all():
         return split
     taken = np.repeat(np.arange(len(counts)), counts)

@@ -1,4 +1,4 @@
-"""What there is to say of rows, that they were dropped or what their texts lack: counts, examples, a ledger."""
+"""Notes about rows, as drops and losses: counts, examples, a ledger."""
 
 import json
 import shutil
@@ -10,23 +10,23 @@ from pathlib import Path
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.records import Drop, LostContent
 
-#: Examples of each reason, or kind, that the manifest shows.
+#: Maximum examples per reason or kind in the manifest.
 _EXAMPLES_PER_KIND = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notes[Item: (Drop, LostContent)]:
-    """What there is to say of the rows of a range, or of a split."""
+    """Drops or losses of a range or a split."""
 
     counts: Mapping[str, int]  #: reason or kind -> rows
-    examples: tuple[Item, ...]  #: the first few of each, in the order of rows
-    ledgers: tuple[Path, ...]  #: files with a line for every one, in the order of rows; there may be millions
+    examples: tuple[Item, ...]  #: the first few of each reason or kind, in row order
+    ledgers: tuple[Path, ...]  #: files with a line for each, in row order; there may be millions
 
 
 def noted[Item: (Drop, LostContent)](
     ledger: Path, items: Sequence[Item], *, split: str, file: str, field: str
 ) -> Notes[Item]:
-    """Return the notes of a range, whose reason or kind is in `field`; a line for each is written, if there are any."""
+    """Return a range's notes, whose reason or kind is in `field`, after writing a ledger line for each."""
     if not items:
         return Notes(counts={}, examples=(), ledgers=())
     with ledger.open("w", encoding="utf-8") as stream:
@@ -38,7 +38,7 @@ def noted[Item: (Drop, LostContent)](
 
 
 def joined[Item: (Drop, LostContent)](parts: Sequence[Notes[Item]], field: str) -> Notes[Item]:
-    """Return the notes of several ranges, in order, as those of a split; the largest counts come first."""
+    """Return the notes of a split from those of its ranges, in order; the largest counts come first."""
     total: Counter[str] = Counter()
     for part in parts:
         total.update(part.counts)
@@ -50,7 +50,7 @@ def joined[Item: (Drop, LostContent)](parts: Sequence[Notes[Item]], field: str) 
 
 
 def write_ledger(path: Path, parts: Iterable[Notes[Drop] | Notes[LostContent]]) -> None:
-    """Write one JSON line per dropped row or loss, part after part, in input order."""
+    """Write one JSON line per drop or loss, in input order."""
     with replaced_when_whole(path) as temporary, temporary.open("wb") as target:
         for ledger in (ledger for part in parts for ledger in part.ledgers):
             with ledger.open("rb") as source:

@@ -1,4 +1,4 @@
-"""What a worker does with an input range: tokenise it, or find its tokens in the store."""
+"""A worker's task for an input range: tokenise it, or find its tokens in the store."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from bridgepack.records.token_batches import RowDrop
 if TYPE_CHECKING:
     from bridgepack.data.sequences.loading import LoadedStage
 
-#: Rows of a range that may raise what nobody expects; where there are more, the rows are not what is wrong.
+#: Maximum rows of a range that may raise unexpected errors; if there are more, the rows are not the cause.
 _MAX_FAILED_ROWS = 50
-#: Reasons of drops that another machine, or this one with more memory, may not give.
+#: Drop reasons that may not occur on another machine or with more memory.
 _DEPENDS_ON_MACHINE = frozenset({DropReason.OUT_OF_MEMORY, DropReason.TIME_OUT})
 
 
@@ -31,39 +31,39 @@ _DEPENDS_ON_MACHINE = frozenset({DropReason.OUT_OF_MEMORY, DropReason.TIME_OUT})
 class Tokenization:
     """How rows become tokens; the same for all ranges of a build."""
 
-    key: str  #: its name in the store
+    key: str  #: name of the tokenisation in the store
     recipe_json: str  #: the recipe
-    engine: str  #: what encodes texts
-    num_input_bytes: int  #: of all inputs; a fast engine pays for its start only where there is much
-    max_text_bytes: int  #: text of the rows that are tokenised together
+    engine: str  #: engine that encodes texts
+    num_input_bytes: int  #: size of all inputs; a fast engine's start pays off only for large inputs
+    max_text_bytes: int  #: maximum text per batch of rows
 
     def stage(self) -> LoadedStage:
         """Return the loaded stage; loaded once per process."""
-        from bridgepack.data.sequences.loading import load_stage  # templates and tokenizers, which only workers need
+        from bridgepack.data.sequences.loading import load_stage  # templates and tokenizers: only for workers
 
         return load_stage(self.recipe_json, self.engine, self.num_input_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizeTask:
-    """One input range whose tokens are wanted."""
+    """One input range to tokenise."""
 
-    how: Tokenization  #: rows become tokens
+    how: Tokenization  #: how rows become tokens
     file: InputFile  #: the input file
     part: InputRange  #: the range
-    place: RangePlace  #: where the rows come from, and where the tokens go
+    place: RangePlace  #: origin of the rows, and the token file
     settings: FinishSettings  #: what happens after tokenising
-    one_by_one: bool = False  #: tokenise each row alone, with a beat before it; what it raises drops the row
-    #: rows that are not touched, by their 0-based position in the range -> their drop
+    one_by_one: bool = False  #: tokenise each row alone, after a heartbeat; any exception drops the row
+    #: 0-based position in the range -> drop, for rows to skip
     skips: Mapping[int, RowDrop] = field(default_factory=dict)
 
 
 def tokenize_range(task: TokenizeTask, beat: Beat) -> RangeResult:
-    """Make sure that a range's tokens are in the store and return what becomes of its rows.
+    """Return the result of a range, after tokenising it unless its tokens are in the store.
 
     Raises:
-        DataError: for a bad row, when the recipe says `on_bad_row: error`, or an over-long one with `over_long: error`;
-            or when the input cannot be read.
+        DataError: a row is bad and the recipe says `on_bad_row: error`, or over-long with `over_long: error`; or the
+            input cannot be read.
     """
     is_there = _is_in_store(task)
     if not is_there:
@@ -76,11 +76,11 @@ def tokenize_range(task: TokenizeTask, beat: Beat) -> RangeResult:
 
 
 def finish_stored(task: tuple[FinishSettings, RangePlace], _: Beat) -> RangeResult:
-    """Return what becomes of the rows of a range whose tokens must be in the store.
+    """Return the result of a range whose tokens must be in the store.
 
     Raises:
-        DataError: as `tokenize_range`.
-        StoreError: the tokens are not there or not whole.
+        DataError: see `tokenize_range`.
+        StoreError: the tokens are missing or incomplete.
     """
     settings, place = task
     check_token_file(place.token_file)
@@ -89,7 +89,7 @@ def finish_stored(task: tuple[FinishSettings, RangePlace], _: Beat) -> RangeResu
 
 
 def try_row(task: tuple[TokenizeTask, int], beat: Beat) -> None:
-    """Tokenise one row of a range, by its 0-based position, and keep nothing."""
+    """Tokenise one row of a range, by its 0-based position, and discard the result."""
     whole, wanted = task
     stage = whole.how.stage()
     for offset, rows in enumerate(rows_apart(whole.file, whole.part)):
@@ -99,9 +99,9 @@ def try_row(task: tuple[TokenizeTask, int], beat: Beat) -> None:
 
 
 def _is_in_store(task: TokenizeTask) -> bool:
-    """Say whether a range's tokens are there and whole.
+    """Return whether the store has a range's complete tokens.
 
-    A file that is broken, or lacks rows for which memory or time did not suffice, goes.
+    Removes a file that is broken or lacks rows that ran out of memory or time.
     """
     path = task.place.token_file
     try:
@@ -137,7 +137,7 @@ def _tokenize_one_by_one(task: TokenizeTask, writer: TokenFileWriter, beat: Beat
             continue
         try:
             batches = list(stage.batches(rows, first_row=first_row, max_text_bytes=task.how.max_text_bytes))
-        except BaseException as error:  # whatever one row brings about is the row's end, not the build's
+        except BaseException as error:  # any failure of one row drops that row, not the build
             num_failed += 1
             if is_meant_for_users(error) or num_failed > _MAX_FAILED_ROWS:
                 raise

@@ -1,4 +1,4 @@
-"""What a worker does with a shard: assemble and write it, unless a build that was ended did so already."""
+"""A worker's task for a shard: assemble and write it, unless an interrupted build already did."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from bridgepack.records import ShardRecord
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WriteTask:
-    """One shard to be written, from all files with sequences; `receipt` is the file that says what was written."""
+    """One shard to write, from the split's token files; `receipt` is the file that records what was written."""
 
     plan: ShardPlan
     token_files: tuple[Path, ...]
@@ -27,14 +27,14 @@ class WriteTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenShard:
-    """A shard's record, and whether an earlier build had written it."""
+    """A shard's record, and whether an interrupted build had written it."""
 
     record: ShardRecord
     was_there: bool
 
 
 def write_planned_shard(task: WriteTask, _: Beat) -> WrittenShard:
-    """Return a shard's record; it is written unless its receipt says that these very rows were, and it is unchanged."""
+    """Return a shard's record; writes it unless its receipt names the same rows and the file is unchanged."""
     plan, identity = task.plan, plan_identity(task)
     found = _received(task, identity)
     if found is not None:
@@ -49,7 +49,7 @@ def write_planned_shard(task: WriteTask, _: Beat) -> WrittenShard:
 
 
 def plan_identity(task: WriteTask) -> str:
-    """Return a digest of everything but the code that a shard's bytes depend on; working folders tell that apart."""
+    """Return a digest of everything that affects a shard's bytes but the code, which the working folder is named by."""
     plan = task.plan
     files, members = np.unique(plan.store_files, return_inverse=True)
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""One split from its ranges: plan, shards, provenance and statistics."""
+"""Makes one split from its ranges: plan, shards, provenance and statistics."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,11 +30,11 @@ from bridgepack.records import (
     SplitStatistics,
 )
 
-#: Stored tokens of a shard. The host keeps every shard open in every loader process, so there are never many.
+#: Stored tokens per shard. The host keeps every shard open in every loader process, so there should be few.
 _SHARD_TOKENS = 1 << 25
 _MAX_SHARDS = 64
 _SMALLEST_BUCKET = 32
-#: Lines of a row group of the provenance; bounds memory.
+#: Lines per row group of the provenance; bounds memory.
 _PROVENANCE_ROWS = 1 << 20
 
 
@@ -44,20 +44,20 @@ class TokenizedSplit:
 
     name: str
     inputs: tuple[InputRecord, ...]
-    token_files: tuple[Path, ...]  #: files that hold its sequences, maybe among others
-    file_indices: IntArray  #: shape [num_token_files], int64: position in `inputs`
-    first_rows: IntArray  #: shape [num_token_files], int64: 1-based row of that input that a row offset of 0 stands for
-    sequences: Sequences  #: in input order; their `store_file` is a position in `token_files`
-    splits_rows: bool  #: the recipe splits over-long rows, so that a sequence may be a piece of one
+    token_files: tuple[Path, ...]  #: files with its sequences; may hold others, too
+    file_indices: IntArray  #: shape [num_token_files], int64: index into `inputs`
+    first_rows: IntArray  #: shape [num_token_files], int64: 1-based row of that input at row offset 0
+    sequences: Sequences  #: in input order; `store_file` is an index into `token_files`
+    splits_rows: bool  #: the recipe splits over-long rows, so a sequence may be a piece of a row
     num_split: int  #: rows that were split
-    num_untrained_pieces: int  #: of these rows, left out
+    num_untrained_pieces: int  #: untrained pieces of these rows, left out
     num_rows_in: int
-    num_rows_of_files: IntArray  #: shape [num_inputs], int64: its rows of each input
+    num_rows_of_files: IntArray  #: shape [num_inputs], int64: the split's rows in each input
     num_blank_lines: int
     drops: Notes[Drop]
-    losses: Notes[LostContent]  #: of sequences whose text lacks something of the row
-    num_repeated: int = 0  #: sequences that are there already
-    sources: tuple[SourceRecord, ...] = ()  #: what it has of each source
+    losses: Notes[LostContent]  #: losses of sequences whose text lacks content of the row
+    num_repeated: int = 0  #: repetitions of sequences
+    sources: tuple[SourceRecord, ...] = ()  #: its rows and tokens per source
 
     @property
     def num_sequences(self) -> int:
@@ -66,21 +66,21 @@ class TokenizedSplit:
 
     @property
     def num_cut(self) -> int:
-        """Sequences that were truncated, or are pieces of rows where the recipe splits them."""
+        """Sequences that were truncated, or are pieces of split rows."""
         return int(self.sequences["is_cut"].sum())
 
     def runtime_lengths(self, multiple: int) -> IntArray:
-        """Return runtime lengths, padded to a multiple; shape [num_sequences], int64."""
+        """Return runtime lengths, padded to `multiple`; shape [num_sequences], int64."""
         return aligned_runtime_lengths(self.sequences["stored_length"].astype(np.int64) - 1, multiple)
 
 
 def gather_split(
     name: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult], *, splits_rows: bool
 ) -> TokenizedSplit:
-    """Return a split's sequences from what became of the ranges of its files, in order.
+    """Return a split's sequences from the results of its files' ranges, in order.
 
     Raises:
-        DataError: when it has no sequence, saying what became of its rows.
+        DataError: it has no sequences; says why its rows were dropped.
     """
     parts = [result.parts[name] for result in results]
     token_files: list[Path] = []
@@ -120,7 +120,7 @@ def gather_split(
 def _counted_inputs(
     split: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult]
 ) -> tuple[InputRecord, ...]:
-    """Return the inputs with how many rows each has, and how many of those are duplicates in the split."""
+    """Return the inputs with their numbers of rows, and of duplicates in the split."""
     totals = np.zeros((len(inputs), 2), dtype=np.int64)
     for result in results:
         num_duplicates = result.parts[split].drops.counts.get(DropReason.DUPLICATE, 0)
@@ -134,7 +134,7 @@ def _counted_inputs(
 def shard_plans(
     split: TokenizedSplit, plan: PackPlan, *, folder: Path, multiple: int, pad_token_id: int
 ) -> Iterator[ShardPlan]:
-    """Yield the plan of each shard; how many there are depends on the data alone."""
+    """Yield the plan of each shard; their number depends only on the data."""
     num_tokens = int(split.sequences["stored_length"].sum(dtype=np.int64))
     num_shards = min(max(-(-num_tokens // _SHARD_TOKENS), 1), _MAX_SHARDS, plan.num_packs)
     cuts = np.linspace(0, plan.num_packs, num_shards + 1).astype(np.int64)
@@ -157,7 +157,7 @@ def shard_plans(
 
 
 def write_provenance(path: Path, split: TokenizedSplit, plan: PackPlan) -> None:
-    """Write which source row became which sequence of which pack: one line per sequence, in pack order."""
+    """Write which input row became which sequence of which pack: one line per sequence, in pack order."""
     schema = _provenance(split, plan, 0, 0).schema
     with (
         replaced_when_whole(path) as temporary,
@@ -188,7 +188,7 @@ def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) ->
 
 
 def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> SplitStatistics:
-    """Return what the split holds."""
+    """Return the statistics of a split."""
     logical = split.sequences["stored_length"] - np.int32(1)
     physical = split.runtime_lengths(multiple)
     pack_tokens = np.add.reduceat(physical[plan.sequence_order], plan.pack_offsets[:-1], dtype=np.int64)
@@ -214,7 +214,7 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
 
 
 def _histogram(lengths: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:
-    """Return (upper bound, count) over buckets that double: [20, 40, 50] -> ((32, 1), (64, 2))."""
+    """Return (upper bound, count) of buckets that double in size: [20, 40, 50] -> ((32, 1), (64, 2))."""
     bounds = [_SMALLEST_BUCKET]
     while bounds[-1] < int(lengths.max()):
         bounds.append(2 * bounds[-1])
@@ -230,7 +230,7 @@ def _why_empty(split: TokenizedSplit) -> str:
     reasons = ", ".join(f"{reason} {count}" for reason, count in split.drops.counts.items())
     first = split.drops.examples[0]
     return (
-        f"the {split.name} split has no sequence left: all {split.num_rows_in} rows were dropped ({reasons}). "
+        f"the {split.name} split has no sequences left: all {split.num_rows_in} rows were dropped ({reasons}). "
         f"The first: {split.inputs[first.file_index].path} row {first.row}: {first.detail}. Correct the data or the "
         "recipe's preprocessing."
     )

@@ -1,4 +1,4 @@
-"""Every range of a split's files -> token files in the store, and what becomes of their rows."""
+"""Tokenises all ranges of a split's files into the store."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from bridgepack.errors import DataError
 from bridgepack.records import DropReason
 from bridgepack.records.token_batches import RowDrop
 
-#: Rows of one range that may end their process; where there are more, the rows are not what is wrong.
+#: Maximum rows of one range that may crash their process; if there are more, the rows are not the cause.
 _MAX_DEADLY_ROWS = 50
-#: Times that a worker may end although each row alone does no harm, as when somebody else ends it.
+#: Times that a worker may die although each row alone works, e.g. because another process kills it.
 _MAX_UNEXPLAINED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tokenizing:
-    """Tokenises files into a store; `watch` is told of each result as it comes."""
+    """Tokenises files into a store; calls `watch` with each result."""
 
     how: Tokenization
     store: TokenStore
@@ -31,11 +31,11 @@ class Tokenizing:
     watch: Callable[[RangeResult], None]
 
     def results(self, files: Sequence[InputFile], hashes: Sequence[str], settings: FinishSettings) -> list[RangeResult]:
-        """Return what becomes of every range of a split's files, whose sha256 are `hashes`, in order.
+        """Return the results of all ranges of a split's files, in order; `hashes` are the files' sha256.
 
         Raises:
-            DataError: when a file cannot be read, or a row stops the build.
-            StoreError, OSError: when the store cannot be written.
+            DataError: a file cannot be read, or a row stops the build.
+            StoreError, OSError: the store cannot be written.
         """
         total = None if any(map(is_streamed, files)) else sum(file.num_bytes for file in files)
         self.progress.start(f"Tokenising {settings.split}", total, "rows")
@@ -62,11 +62,11 @@ class Tokenizing:
 
 
 def rescued_range(runner: Runner, failure: TaskFailure) -> RangeResult:
-    """Return what becomes of a range whose task failed: row by row, without the rows that fail again alone.
+    """Return the result of a range whose task failed, tokenised row by row, without the rows that fail alone.
 
     Raises:
-        DataError: when the rows are not to blame, or too many of them are.
-        RuntimeError: when something else than a row's tokenisation raised.
+        DataError: the rows are not the cause, or too many of them fail.
+        RuntimeError: code other than a row's tokenisation raised.
     """
     task: TokenizeTask = failure.task
     skips: dict[int, RowDrop] = {}
@@ -87,19 +87,19 @@ def rescued_range(runner: Runner, failure: TaskFailure) -> RangeResult:
     where = f"{task.place.label} from row {task.place.first_row}"
     if num_unexplained <= _MAX_UNEXPLAINED:
         raise DataError(
-            f"{where}: more than {_MAX_DEADLY_ROWS} rows end the process that tokenises them (the last: "
-            f"{failure.detail}), so it is not the rows. What is finished is kept; try more --memory, or other versions "
-            "of the tokenizer's libraries."
+            f"{where}: more than {_MAX_DEADLY_ROWS} rows crash the process that tokenises them (the last: "
+            f"{failure.detail}), so the rows are not the cause. Finished work is kept; try more --memory, or other "
+            "versions of the tokenizer's libraries."
         )
     raise DataError(
-        f"{where}: the process that tokenises it ended {_MAX_UNEXPLAINED + 1} times ({failure.detail}), although each "
-        "row alone does no harm, most often because memory ran out. What is finished is kept; use fewer --workers and "
-        "run the same command again."
+        f"{where}: the process that tokenises it died {_MAX_UNEXPLAINED + 1} times ({failure.detail}), although each "
+        "row alone works; usually memory ran out. Finished work is kept; use fewer --workers and run the same command "
+        "again."
     )
 
 
 def _reason(failure: TaskFailure) -> DropReason:
-    """Return why a row that fails alone is dropped."""
+    """Return the drop reason of a row that fails alone."""
     if failure.kind == "stalled":
         return DropReason.TIME_OUT
     return DropReason.OUT_OF_MEMORY if failure.is_memory else DropReason.TOKENIZER_FAILED

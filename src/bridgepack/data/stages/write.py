@@ -1,4 +1,4 @@
-"""What became of the ranges -> a whole artifact in a build's working folder: plans, shards, ledger, manifest last."""
+"""Writes an artifact from the ranges' results, in the working folder: plans, shards, ledger, manifest last."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,19 +37,19 @@ from bridgepack.data.stages.split import (
 from bridgepack.data.tasks import Progress, Runner, TaskFailure, result_of
 from bridgepack.records import TRAIN, InputRecord, Manifest, ShardRecord, SplitRecord
 
-#: Times that a shard is begun again because its process ended.
+#: Retries of a shard whose process died.
 _MAX_TRIES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactSpec:
-    """What an artifact is to be."""
+    """Specification of an artifact."""
 
     resolved: ResolvedRecipe
     fingerprint: str
-    tokenizer: Mapping[str, Any]  #: its identity
-    versions: Mapping[str, str]  #: of what makes its rows
-    inputs: Mapping[str, tuple[InputRecord, ...]]  #: split that files are of -> their records
+    tokenizer: Mapping[str, Any]  #: identity of the tokenizer
+    versions: Mapping[str, str]  #: versions of the libraries that make its rows
+    inputs: Mapping[str, tuple[InputRecord, ...]]  #: split -> records of its files
 
     @property
     def num_input_bytes(self) -> int:
@@ -57,10 +57,10 @@ class ArtifactSpec:
         return sum(record.num_bytes for records in self.inputs.values() for record in records)
 
     def finish_settings(self, source: str, folder: Path) -> FinishSettings:
-        """Return what happens to the sequences of a split's files in a build with this working folder.
+        """Return the settings for the sequences of a split's files; `folder` is the build's working folder.
 
         Raises:
-            TokenizerError: when special tokens alone fill a sequence.
+            TokenizerError: special tokens alone fill a sequence.
         """
         recipe = self.resolved.recipe
         return FinishSettings(
@@ -77,7 +77,7 @@ class ArtifactSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactWriter:
-    """Writes one artifact in the working folder of a build; `watch` is told of each shard as it comes."""
+    """Writes one artifact in a build's working folder; calls `watch` with each shard."""
 
     spec: ArtifactSpec
     folder: Path
@@ -86,11 +86,11 @@ class ArtifactWriter:
     watch: Callable[[WrittenShard], None]
 
     def write(self, results: Mapping[str, Sequence[RangeResult]]) -> Manifest:
-        """Write the artifact from what became of the ranges of each split's files, in order; return its manifest.
+        """Return the manifest of the artifact, written from split -> results of its files' ranges, in order.
 
         Raises:
-            DataError: when a split has no sequence, or a worker cannot be kept alive.
-            OSError: when something cannot be written.
+            DataError: a split has no sequences, or workers keep dying.
+            OSError: a file cannot be written.
         """
         artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
         size = resolved.recipe.packing.packed_sequence_size
@@ -116,10 +116,10 @@ class ArtifactWriter:
         return write_manifest(artifact, manifest)
 
     def splits(self, results: Mapping[str, Sequence[RangeResult]]) -> list[TokenizedSplit]:
-        """Return the sequences of each split, without duplicates and mixed as the recipe says.
+        """Return the splits, without duplicates and mixed as the recipe says.
 
         Raises:
-            DataError: when a split has no sequence.
+            DataError: a split has no sequences.
         """
         settings = {source: self.spec.finish_settings(source, self.folder) for source in results}
         if self.spec.resolved.recipe.data.deduplicate == "exact":
@@ -189,7 +189,7 @@ class ArtifactWriter:
         return records
 
     def _again(self, failure: TaskFailure) -> WrittenShard | TaskFailure:
-        """Return what becomes of a shard whose process ended, begun again alone."""
+        """Return the result of a shard whose process died, after writing it again alone."""
         outcome: WrittenShard | TaskFailure = failure
         for _ in range(_MAX_TRIES):
             if not isinstance(outcome, TaskFailure) or outcome.trace:

@@ -1,5 +1,5 @@
 """The token store: tokens of input ranges, shared by recipes, topologies and builds.
 
-In: a range's key and its sequences. Out: the same sequences, memory-mapped, for whoever asks with the same key.
+In: a range's key and its sequences. Out: the same sequences for the same key, memory-mapped.
 Read first: `store`, then `token_file`.
 """

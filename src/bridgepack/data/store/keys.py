@@ -1,4 +1,4 @@
-"""What tokens depend on, and the names of token files that follow from it."""
+"""Names token files after everything that their tokens depend on."""
 
 import hashlib
 import json
@@ -16,18 +16,18 @@ from bridgepack.data.store.token_file import TOKEN_FILE_VERSION
 from bridgepack.errors import DataError
 from bridgepack.records.fingerprints import TOKENIZER_NAMES, YOUNGER_DEFAULTS
 
-#: Settings that act on whole sequences after they were tokenised, or choose among equal ways of tokenising.
+#: Settings that apply after tokenising, or that choose between equivalent ways of tokenising.
 SIZE_SETTINGS = frozenset({"over_long", "truncation_method", "ends_cut_completions"})
-#: Libraries that read no row and make no token.
+#: Libraries that neither read rows nor make tokens.
 _OTHER_LIBRARIES = frozenset({"pyarrow"})
 _KEY_CHARACTERS = 32
 _SOURCES = ("train", "validation")
-#: Fields of a source that say how often its rows are used.
+#: A source's fields for how often its rows are used.
 _USES = {"weight", "epochs", "max_rows"}
 
 
 def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
-    """Return the fields of a recipe that tokens depend on: dotted path -> value."""
+    """Return dotted path -> value of the recipe fields that tokens depend on."""
     sections = {
         "preprocessing": recipe.preprocessing.model_dump(mode="json", exclude=set(SIZE_SETTINGS)),
         "tokenizer": recipe.tokenizer.model_dump(mode="json", exclude={"engine"}),
@@ -38,18 +38,18 @@ def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
 
 
 def _rows_of(source: Source) -> dict[str, Any]:
-    """Return what of a source decides about its rows, without how often they are used."""
+    """Return the fields of a source that affect its rows, without how often they are used."""
     section = DataSource(path=source) if isinstance(source, str) else source
     return section.model_dump(mode="json", exclude=_USES)
 
 
 def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engine: str) -> dict[str, Any]:
-    """Return everything but the rows' bytes that can change a token or a mask.
+    """Return everything that can change a token or a mask, except the rows' bytes.
 
     Args:
-        recipe: its sizes, seeds, splits and topology do not count.
-        tokenizer: `ChatTokenizer.identity()`; what it is called does not count.
-        engine: what encodes texts. It ought to change nothing; one that is found to do so leaves its tokens behind.
+        recipe: sizes, seeds, splits and topology are ignored.
+        tokenizer: `ChatTokenizer.identity()`; its name is ignored.
+        engine: encodes texts. It should not change tokens; if one is found to, tokens made with it are not used again.
     """
     return {
         "token_file_version": TOKEN_FILE_VERSION,
@@ -68,30 +68,30 @@ def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engin
 
 
 def tokenization_key(identity: Mapping[str, Any]) -> str:
-    """Return the name of a tokenisation in the store."""
+    """Return the name of a tokenisation in the store, from its identity."""
     return _digest(identity)
 
 
 def range_key(tokenization: str, content: str, view: RowView | None = None) -> str:
-    """Return the name of a token file of a tokenisation, whose content is a sha256 of its lines or rows."""
+    """Return the name of a token file; `content` is the sha256 of the range's lines or rows."""
     return _digest([tokenization, content, *([view.names, view.hidden] if view else ())])
 
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Return a digest of this package's own source: another release, or an edited checkout, may tokenise otherwise."""
+    """Return a digest of bridgepack's source, because other releases and edited checkouts may tokenise differently."""
     return source_digest(Path(bridgepack.__file__).parent)
 
 
 def source_digest(package: Path) -> str:
-    """Return a digest of every Python file of a package, at whatever depth, by its path and its bytes.
+    """Return a digest of the paths and bytes of all Python files in a package, at any depth.
 
     Raises:
-        DataError: there is no Python file, so the digest would stand for nothing.
+        DataError: there are no Python files to digest.
     """
     sources = sorted(package.rglob("*.py"), key=lambda path: path.relative_to(package).parts)
     if not sources:
-        raise DataError(f"{package} holds no Python files, so tokens cannot be told from those of other code.")
+        raise DataError(f"{package} has no Python files to identify its version. Install bridgepack again.")
     digest = hashlib.sha256()
     for path in sources:
         digest.update(path.relative_to(package).as_posix().encode() + b"\0")

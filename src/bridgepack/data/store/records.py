@@ -1,4 +1,4 @@
-"""What a store knows of artifacts: which token files each was made of."""
+"""A store's records of artifacts: which token files each was made from."""
 
 import hashlib
 import json
@@ -18,23 +18,23 @@ _FINGERPRINT_CHARACTERS, _PLACE_CHARACTERS = 16, 8
 class RangeRecord(NamedTuple):
     """One range of an artifact's inputs."""
 
-    token_file: str  #: its name in the store
-    file_index: int  #: position of its file in the split's list of inputs
+    token_file: str  #: name of the token file in the store
+    file_index: int  #: index of its file in the split's list of inputs
     first_row: int  #: 1-based number of its first row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRecord:
-    """Which token files an artifact was made of."""
+    """The token files that an artifact was made from."""
 
     fingerprint: str
-    output: Path  #: where it was built
-    ranges: Mapping[str, Sequence[RangeRecord]]  #: split that files are of -> their ranges, in order
-    path: Path  #: of the record
+    output: Path  #: folder that it was built in
+    ranges: Mapping[str, Sequence[RangeRecord]]  #: split -> ranges of its files, in order
+    path: Path  #: file of the record
 
     @property
     def is_there(self) -> bool:
-        """The artifact is still where it was built."""
+        """The artifact still exists where it was built."""
         try:
             content = json.loads((self.output / MANIFEST_FILE).read_text(encoding="utf-8"))
             return bool(content["fingerprint"] == self.fingerprint)
@@ -45,7 +45,7 @@ class BuildRecord:
 def write_build_record(
     store: TokenStore, output: Path, fingerprint: str, results: Mapping[str, Sequence[RangeResult]]
 ) -> None:
-    """Write which token files an artifact is made of."""
+    """Record which token files an artifact was made from."""
     place = output.resolve()
     mark = hashlib.sha256(str(place).encode(errors="surrogateescape")).hexdigest()[:_PLACE_CHARACTERS]
     path = store.folder / BUILDS / f"{fingerprint[:_FINGERPRINT_CHARACTERS]}-{mark}.json"
@@ -65,7 +65,7 @@ def write_build_record(
 
 
 def iter_build_records(store: TokenStore) -> Iterator[BuildRecord]:
-    """Yield the records of a store, newest first; one that cannot be read is passed over."""
+    """Yield the records of a store, newest first; skips unreadable ones."""
     folder = store.folder / BUILDS
     paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in paths:
@@ -85,5 +85,5 @@ def iter_build_records(store: TokenStore) -> Iterator[BuildRecord]:
 
 
 def find_build_record(store: TokenStore, fingerprint: str) -> BuildRecord | None:
-    """Return the newest record of an artifact, wherever it was built; None where there is none."""
+    """Return the newest record of an artifact, wherever it was built; None if there is none."""
     return next((record for record in iter_build_records(store) if record.fingerprint == fingerprint), None)

@@ -1,11 +1,11 @@
-"""The token store: a folder of token files, shared by recipes, topologies and builds that run at the same time.
+"""The token store: a folder of token files, shared by recipes, topologies and concurrent builds.
 
-bridgepack-store.json                 says that this is a store, and of which version
-lock                                  held shared by builds, alone by what removes files
+bridgepack-store.json                 marks the folder as a store, with its version
+lock                                  shared by builds, exclusive for removing files
 tokenizations/KEY/identity.json       what the tokens depend on
 tokenizations/KEY/ab/RANGE.tokens     one file per input range, named by its content
-builds/FINGERPRINT-OUTPUT.json        which token files an artifact was made of
-rows/SHA256.parquet                   rows that were given in memory, which artifacts name as their source
+builds/FINGERPRINT-OUTPUT.json        which token files an artifact was made from
+rows/SHA256.parquet                   rows given in memory, which artifacts name as their source
 """
 
 import fcntl
@@ -34,32 +34,32 @@ _STORE_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenStore:
-    """A store's folder and the names of what lies in it; everything in it is whole or not there."""
+    """A store's folder and the paths in it; all its files are written atomically."""
 
     folder: Path  #: absolute
-    #: tokenisations that were begun, or gone on with, since the store was opened
+    #: tokenisations that were used since the store was opened
     begun: set[str] = field(default_factory=set, compare=False)
 
     def token_file(self, tokenization: str, part: InputRange, view: RowView | None) -> Path:
-        """Return where the tokens of a range, whose rows are seen like this, are or would be."""
+        """Return the path of a range's token file, which may not exist yet; `view` renames and hides columns."""
         key = range_key(tokenization, part.sha256, view)
         return self.folder / TOKENIZATIONS / tokenization / key[:2] / f"{key}{TOKEN_SUFFIX}"
 
     def path_of(self, name: str) -> Path:
-        """Return the path of a name in a record.
+        """Return the path of a token file's name in a record.
 
         Raises:
-            StoreError: when it would lie outside the store.
+            StoreError: the path would lie outside the store.
         """
         path = self.folder / name
         if ".." in path.parts or path.suffix != TOKEN_SUFFIX or not path.is_relative_to(self.folder / TOKENIZATIONS):
-            raise StoreError(f"a record of the store {str(self.folder)!r} names {name!r}, which is no token file.")
+            raise StoreError(f"a record of the store {str(self.folder)!r} names {name!r}, which is not a token file.")
         return path
 
     def unfinished(self, tokenizations: Iterable[str] | None = None) -> list[Path]:
-        """Return what is being written, everywhere or for some tokenisations; a store may hold very many.
+        """Return the unfinished files, of all or of some tokenisations; a store may hold very many.
 
-        Where no build is at work, it is what processes left that were ended.
+        If no build is running, interrupted processes left them.
         """
         folders = [self.folder]
         if tokenizations is not None:
@@ -67,7 +67,7 @@ class TokenStore:
         return [path for folder in folders for path in folder.rglob(f".*{TEMPORARY_SUFFIX}")]
 
     def write_identity(self, tokenization: str, identity: Mapping[str, Any]) -> None:
-        """Write what a tokenisation depends on, for people and for `store list`."""
+        """Write what a tokenisation depends on, for users and for `store list`."""
         self.begun.add(tokenization)
         path = self.folder / TOKENIZATIONS / tokenization / IDENTITY_FILE
         if not path.exists():
@@ -76,31 +76,31 @@ class TokenStore:
 
 
 def default_store(output: Path) -> Path:
-    """Return the store of an artifact: what BRIDGEPACK_STORE says, or `.bridgepack/tokens` beside the artifact."""
+    """Return the store folder of an artifact: BRIDGEPACK_STORE, or `.bridgepack/tokens` beside the artifact."""
     named = os.environ.get(STORE_VARIABLE)
     return store_folder(named).expanduser() if named else output.resolve().parent / ".bridgepack" / "tokens"
 
 
 def store_folder(text: str | Path) -> Path:
-    """Return the folder of a store as a user names it.
+    """Return the store folder that a user names.
 
     Raises:
-        StoreError: when it is a URL: tokens are mapped into memory, and only files can be.
+        StoreError: it is a URL; tokens are memory-mapped, which only files can be.
     """
     if scheme_of(str(text)) is not None:
         raise StoreError(
-            f"the token store is {str(text)!r}, a URL; tokens are kept where files can be mapped into memory. Choose a "
-            "folder on a file system."
+            f"the token store is {str(text)!r}, a URL; tokens are memory-mapped, which needs a file system. Choose a "
+            "local or shared folder."
         )
     return Path(text)
 
 
 @contextmanager
 def opened_store(folder: Path) -> Iterator[TokenStore]:
-    """Give a store for reading and adding, made where there is none; nobody removes files from it meanwhile.
+    """Yield a store for reading and adding, created if missing; removing files from it is locked out.
 
     Raises:
-        StoreError: when the folder is something else, cannot be written, or files are being removed from it.
+        StoreError: the folder holds other files, cannot be written, or files are being removed from it.
     """
     store = TokenStore(folder=folder.absolute())
     try:
@@ -119,10 +119,10 @@ def opened_store(folder: Path) -> Iterator[TokenStore]:
 
 @contextmanager
 def store_at(folder: Path, *, is_emptied: bool) -> Iterator[TokenStore]:
-    """Give the store in a folder; where it `is_emptied`, no build is using it, and files may be removed.
+    """Yield the store in a folder; with `is_emptied`, builds are locked out, so that files may be removed.
 
     Raises:
-        StoreError: when the folder is no store, or a build is using it.
+        StoreError: the folder is not a store, or a build is using it.
     """
     store = existing_store(folder)
     if not is_emptied:
@@ -137,10 +137,10 @@ def existing_store(folder: Path) -> TokenStore:
     """Return the store in a folder.
 
     Raises:
-        StoreError: when there is none, or it is of another version.
+        StoreError: the folder is not a store, or has another version.
     """
     if not (folder / _STORE_FILE).is_file():
-        what = "is no token store" if folder.exists() else "does not exist"
+        what = "is not a token store" if folder.exists() else "does not exist"
         raise StoreError(f"{str(folder)!r} {what}. Name the folder with --store or in {STORE_VARIABLE}.")
     _check_version(folder)
     return TokenStore(folder=folder.absolute())
@@ -152,7 +152,7 @@ def _make(folder: Path) -> None:
         return
     if folder.is_dir() and any(not entry.name.startswith(".") and entry.name != _LOCK for entry in folder.iterdir()):
         raise StoreError(
-            f"the token store would be {str(folder)!r}, a folder that holds something else. Choose another --store."
+            f"the token store would be {str(folder)!r}, a folder with other files. Choose another --store."
         )
     make_folders(folder)
     write_text(folder / _STORE_FILE, json.dumps({"version": _STORE_VERSION}) + "\n", is_shared=True)
@@ -171,7 +171,7 @@ def _check_version(folder: Path) -> None:
 
 
 def _remove_unfinished(store: TokenStore, descriptor: int) -> None:
-    """Remove what workers or nodes were writing when they were ended, where no other build uses the store."""
+    """Remove unfinished files of interrupted workers and nodes, if no other build uses the store."""
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for path in store.unfinished(store.begun):
@@ -180,12 +180,12 @@ def _remove_unfinished(store: TokenStore, descriptor: int) -> None:
 
 @contextmanager
 def _flocked(descriptor: int, kind: int, why_not: str) -> Iterator[None]:
-    """Hold a lock until the block ends, which closes the descriptor."""
+    """Hold a lock while the block runs, then close the descriptor."""
     try:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StoreError(f"{why_not}. Wait until that is done.") from None
+            raise StoreError(f"{why_not}. Wait until that finishes.") from None
         yield
     finally:
         os.close(descriptor)

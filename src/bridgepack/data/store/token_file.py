@@ -1,10 +1,10 @@
 """The sequences of one input range in one file: an Arrow IPC stream that is memory-mapped, and its sha256.
 
-    stream     one row, the range: lists of all ids, of all masks, of the index, of drops and losses; what those are
-    end - 40   sha256 of the stream, and a mark with the version
+    stream     one row for the range: lists of ids, masks, index, drops and losses, and the texts of drops and losses
+    end - 40   sha256 of the stream, and a marker with the version
 
-A file is whole or not there. Rows are counted within the range (`row_offset` 0 is its first), so that one file serves
-every input that has the same bytes somewhere.
+Files are written atomically. Rows are counted within the range (`row_offset` 0 is its first), so that one file serves
+every input that contains the same bytes.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from bridgepack.geometry import IntArray
 from bridgepack.records import INPUT_IDS, LOSS_MASK, MaskArray, TokenArray
 from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch, token_counts
 
-#: Of the file's layout; part of every key.
+#: Version of the file's layout; part of every key.
 TOKEN_FILE_VERSION = 3
 _MARK = b"bptoken%d" % TOKEN_FILE_VERSION
 _TRAILER_BYTES = hashlib.sha256().digest_size + len(_MARK)
@@ -52,39 +52,39 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenIndex:
-    """What is known of a range's rows without reading tokens; arrays are in row order."""
+    """Index of a range's rows, without tokens; arrays are in row order."""
 
     stored_lengths: Int32Array  #: shape [num_sequences], int32, stored
     row_offsets: Int32Array  #: shape [num_sequences], int32, 0-based row within the range
     num_trained: Int32Array  #: shape [num_sequences], int32, ones of the label-aligned mask
     num_learned: Int32Array  #: shape [num_sequences], int32, labels trained at run time: those whose input is not EOS
-    #: shape [num_sequences], int32, leading tokens before the completion; -1 where that has no meaning
+    #: shape [num_sequences], int32, leading tokens before the completion; -1 if not applicable
     num_context: Int32Array
-    drop_rows: Int32Array  #: shape [num_drops], int32, 0-based row within the range of every row that gave no sequence
-    drop_kinds: Int32Array  #: shape [num_drops], int32, position in `kinds`
-    loss_rows: Int32Array  #: shape [num_losses], int32, 0-based row within the range of what a row's text lacks
-    loss_kinds: Int32Array  #: shape [num_losses], int32, position in `kinds`
+    drop_rows: Int32Array  #: shape [num_drops], int32, 0-based row within the range of each dropped row
+    drop_kinds: Int32Array  #: shape [num_drops], int32, index into `kinds`
+    loss_rows: Int32Array  #: shape [num_losses], int32, 0-based row within the range of each loss
+    loss_kinds: Int32Array  #: shape [num_losses], int32, index into `kinds`
     kinds: tuple[tuple[str, str], ...]  #: (reason, detail) of drops, (kind, detail) of losses
     num_rows: int  #: rows read, drops included
-    num_blank_lines: int  #: lines without anything on them
+    num_blank_lines: int  #: blank lines
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenArrays:
-    """The tokens of a file: sequence `i` is `input_ids[offsets[i]:offsets[i + 1]]`, and so is its mask."""
+    """The tokens of a file: sequence `i` is `input_ids[offsets[i]:offsets[i + 1]]`, its mask likewise."""
 
     input_ids: TokenArray  #: shape [num_tokens], int32, stored
     loss_mask: MaskArray  #: shape [num_tokens], int8, token-aligned: 1 where this token is trained as a target
     offsets: IntArray  #: shape [num_sequences + 1], int64, stored
 
     def sequence(self, index: int) -> tuple[TokenArray, MaskArray]:
-        """Return ids and token-aligned mask of one sequence, without copying."""
+        """Return (ids, token-aligned mask) of one sequence, without copying."""
         chosen = slice(self.offsets[index], self.offsets[index + 1])
         return self.input_ids[chosen], self.loss_mask[chosen]
 
 
 class TokenFileWriter:
-    """Takes a range's sequences and drops in row order; ids wait in a spool file, so that memory stays small."""
+    """Collects a range's sequences and drops in row order; spools ids to a file, so that memory use stays small."""
 
     def __init__(self, spool: IO[bytes]) -> None:
         self._spool = spool
@@ -96,7 +96,7 @@ class TokenFileWriter:
         self._num_blank_lines = 0
 
     def add(self, batch: TokenBatch, eos_token_id: int) -> None:
-        """Take sequences and drops of the rows that follow."""
+        """Add the sequences and drops of the next rows."""
         trained, learned = token_counts(batch.input_ids, batch.loss_mask, batch.offsets, eos_token_id)
         self._spool.write(np.ascontiguousarray(batch.input_ids, dtype=np.int32).data)
         self._num_tokens += len(batch.input_ids)
@@ -110,7 +110,7 @@ class TokenFileWriter:
         self._num_blank_lines += batch.num_blank_lines
 
     def add_dropped_row(self, drop: RowDrop) -> None:
-        """Take one row that gave no sequence."""
+        """Add one dropped row."""
         self._add_notes("drop", [drop])
         self._num_rows += 1
 
@@ -139,7 +139,7 @@ class TokenFileWriter:
 
 @contextmanager
 def write_token_file(path: Path) -> Iterator[TokenFileWriter]:
-    """Give a writer; the file appears under its name once the block ends without an error, from any process."""
+    """Yield a writer; the file gets its name when the block ends without an error; safe for concurrent processes."""
     with replaced_when_whole(path, is_shared=True) as temporary, tempfile.TemporaryFile(dir=path.parent) as spool:
         writer = TokenFileWriter(spool)
         yield writer
@@ -147,10 +147,10 @@ def write_token_file(path: Path) -> Iterator[TokenFileWriter]:
 
 
 def read_token_index(path: Path) -> TokenIndex:
-    """Return a file's index, without its tokens.
+    """Return a file's index, without reading its tokens.
 
     Raises:
-        StoreError: when the file is not whole.
+        StoreError: the file is incomplete.
     """
     row = _mapped(path)
     return TokenIndex(
@@ -162,21 +162,21 @@ def read_token_index(path: Path) -> TokenIndex:
 
 
 def check_token_file(path: Path) -> None:
-    """Read a whole file and compare it with its hash.
+    """Check a whole file against its sha256.
 
     Raises:
-        StoreError: when a byte of it changed or it is not whole.
+        StoreError: the file was changed or is incomplete.
     """
     stream, digest = _parts(path)
     if hashlib.sha256(stream).digest() != digest:
-        raise _broken(path, "its checksum is another")
+        raise _broken(path, "its checksum does not match")
 
 
 def token_arrays(path: Path) -> TokenArrays:
     """Return the memory-mapped arrays of a file, without copying tokens.
 
     Raises:
-        StoreError: when the file is not whole.
+        StoreError: the file is incomplete.
     """
     row = _mapped(path)
     ids, mask, lengths = (numpy_array(row.column(name).values) for name in (INPUT_IDS, LOSS_MASK, "stored_lengths"))
@@ -186,10 +186,10 @@ def token_arrays(path: Path) -> TokenArrays:
 
 
 def _mapped(path: Path) -> Any:
-    """Return the one row of a file, as an Arrow record batch whose numbers are those on disk.
+    """Return the one row of a file, as a memory-mapped Arrow record batch.
 
     Raises:
-        StoreError: when the file is not whole.
+        StoreError: the file is incomplete.
     """
     stream, _ = _parts(path)
     try:
@@ -199,23 +199,23 @@ def _mapped(path: Path) -> Any:
     except (pa.ArrowException, OSError, StopIteration):
         raise _broken(path, "it is damaged") from None
     if row.schema != _SCHEMA or row.num_rows != 1:
-        raise _broken(path, "it holds something else")
+        raise _broken(path, "it does not hold tokens")
     return row
 
 
 def _parts(path: Path) -> tuple[Any, bytes]:
-    """Return (the stream, memory-mapped; the sha256 that it should have)."""
+    """Return (memory-mapped stream, its expected sha256)."""
     try:
         with pa.memory_map(str(path)) as file:
             content = file.read_buffer()
     except FileNotFoundError:
-        raise _broken(path, "it is not there") from None
+        raise _broken(path, "it does not exist") from None
     size = content.size - _TRAILER_BYTES
     trailer = content[max(size, 0) :].to_pybytes()
     if size < 0 or not trailer.endswith(_MARK):
-        raise _broken(path, f"it is cut off, or no token file of version {TOKEN_FILE_VERSION}")
+        raise _broken(path, f"it is truncated, or not a token file of version {TOKEN_FILE_VERSION}")
     return content[:size], trailer[: -len(_MARK)]
 
 
 def _broken(path: Path, reason: str) -> StoreError:
-    return StoreError(f"{str(path)!r} cannot be used: {reason}. `bridgepack store verify --remove` takes it away.")
+    return StoreError(f"{str(path)!r} cannot be used: {reason}. Run `bridgepack store verify --remove` to remove it.")

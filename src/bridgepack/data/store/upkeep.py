@@ -1,4 +1,4 @@
-"""What lies in a token store, what of it may go, and whether it is whole."""
+"""Lists, prunes and verifies a token store."""
 
 import json
 import shutil
@@ -24,9 +24,9 @@ from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.workers.pool import plain_runner
 from bridgepack.errors import StoreError
 
-#: Why a file goes.
+#: Reasons for removing a file.
 UNUSED, OLD, OVER_SIZE, UNFINISHED = "unused", "old", "over_size", "unfinished"
-#: Folder of what earlier versions noted of compressed inputs.
+#: Folder of earlier versions' notes about compressed inputs.
 _OLD_INPUTS = "inputs"
 
 
@@ -34,20 +34,20 @@ _OLD_INPUTS = "inputs"
 class TokenizationEntry:
     """One tokenisation of a store."""
 
-    key: str  #: its name in the store
-    tokenizer: str  #: what the first recipe called its tokenizer
+    key: str  #: name of the tokenisation in the store
+    tokenizer: str  #: name of the tokenizer in the first recipe
     preprocessing: str  #: kind of preprocessing
     last_used_s: float  #: seconds since the epoch when one of its files was last used
     num_ranges: int  #: token files
     num_sequences: int
     num_tokens: int  #: stored tokens in them
     num_bytes: int
-    num_broken: int  #: files that are not whole, as far as their footers tell
+    num_broken: int  #: incomplete files, according to their footers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactEntry:
-    """One artifact that was made from a store: where, whether it is still there, and how many token files made it."""
+    """One artifact made from a store: its folder, whether it still exists, and its number of token files."""
 
     output: str
     fingerprint: str
@@ -58,18 +58,18 @@ class ArtifactEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreListing:
-    """What lies in a store; the largest tokenisation and the newest artifact come first."""
+    """Contents of a store; the largest tokenisation and the newest artifact come first."""
 
     folder: str
     tokenizations: tuple[TokenizationEntry, ...]
     artifacts: tuple[ArtifactEntry, ...]
-    num_row_files: int  #: of rows that were given in memory
+    num_row_files: int  #: files of rows that were given in memory
     num_row_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned:
-    """What went, or would go: (file, bytes, why) of each, and the size of the token files that stay."""
+    """(file, bytes, reason) of each file removed or to be removed, and the size of the remaining token files."""
 
     folder: str
     removed: tuple[tuple[str, int, str], ...]
@@ -80,7 +80,7 @@ class Pruned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
-    """What a look at every byte found: (file, what is wrong) of each broken one."""
+    """Result of a full verification: (file, problem) of each broken file."""
 
     folder: str
     num_files: int
@@ -89,10 +89,10 @@ class Verified:
 
 
 def list_store(folder: Path) -> StoreListing:
-    """Return what lies in a store.
+    """Return the contents of a store.
 
     Raises:
-        StoreError: when the folder is no store.
+        StoreError: the folder is not a store.
     """
     store = existing_store(folder)
     entries = [_entry(path) for path in (store.folder / TOKENIZATIONS).glob("*") if path.is_dir()]
@@ -124,17 +124,17 @@ def prune_store(
     max_bytes: int | None = None,
     is_dry_run: bool = False,
 ) -> Pruned:
-    """Remove token files by some rules, and what builds that were ended left; return what went.
+    """Return the removed files: token files by the given rules, and leftovers of interrupted builds.
 
     Args:
-        folder: of the store.
-        is_unused: files go that no artifact was made of which is still there, those of rows among them.
-        older_than_s: files go that were not used for so many seconds.
-        max_bytes: files go that were not used for longest, until the rest is not larger.
-        is_dry_run: nothing goes.
+        folder: folder of the store.
+        is_unused: remove files that no existing artifact uses, files of rows included.
+        older_than_s: remove files that were not used for this many seconds.
+        max_bytes: remove the least recently used files until the rest fits this size.
+        is_dry_run: only return what would be removed.
 
     Raises:
-        StoreError: when the folder is no store, or a build is using it.
+        StoreError: the folder is not a store, or a build is using it.
     """
     oldest_s = float("-inf") if older_than_s is None else time.time() - older_than_s
     with store_at(folder, is_emptied=not is_dry_run) as store:
@@ -171,10 +171,10 @@ def prune_store(
 def verify_store(
     folder: Path, *, removes: bool = False, num_workers: int = 1, progress: Progress | None = None
 ) -> Verified:
-    """Compare every token file with its checksum; remove broken ones only where that is asked for.
+    """Return the broken token files by their checksums, after removing them if requested.
 
     Raises:
-        StoreError: when the folder is no store, or files are to be removed and a build is using it.
+        StoreError: the folder is not a store, or files are to be removed but a build is using it.
     """
     shown = progress or SilentProgress()
     with store_at(folder, is_emptied=removes) as store, plain_runner(num_workers) as runner:
@@ -194,7 +194,7 @@ def verify_store(
 
 
 def _what_is_wrong(path: Path) -> str:
-    """Return why a token file is broken; empty where it is not."""
+    """Return why a token file is broken; empty if it is not."""
     try:
         check_token_file(path)
     except (StoreError, OSError) as error:
@@ -237,7 +237,7 @@ def _files_of(store: TokenStore, record: BuildRecord) -> list[Path]:
 
 
 def _unused(store: TokenStore, files: Iterable[Path]) -> list[Path]:
-    """Return the files that no artifact was made of which is still there."""
+    """Return the token files that no existing artifact uses."""
     records = [record for record in iter_build_records(store) if record.is_there]
     used = {path for record in records for path in _files_of(store, record)}
     return [path for path in files if path not in used]
@@ -248,7 +248,7 @@ def _row_files(store: TokenStore) -> list[Path]:
 
 
 def _unused_rows(store: TokenStore) -> list[Path]:
-    """Return the files of rows that no artifact names as a source which is still there."""
+    """Return the files of rows that no existing artifact names as a source."""
     records = [record for record in iter_build_records(store) if record.is_there]
     manifests = [(record.output / MANIFEST_FILE).read_text(encoding="utf-8") for record in records]
     return [path for path in _row_files(store) if not any(path.name in manifest for manifest in manifests)]

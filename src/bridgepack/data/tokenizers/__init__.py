@@ -1,5 +1,5 @@
 """Tokenizers, chat templates, and the engines that encode texts.
 
-In: the name or folder of a tokenizer. Out: a `ChatTokenizer`, and an engine that gives the same ids faster.
+In: the name or folder of a tokenizer. Out: a `ChatTokenizer`, and an engine that returns the same ids faster.
 Read first: `load`, then `tokenizer`.
 """

@@ -1,4 +1,4 @@
-"""Chooses the engine that encodes texts, and makes sure that it gives the ids that `tokenizers` gives."""
+"""Chooses the engine that encodes texts, and checks that its ids equal those of `tokenizers`."""
 
 import os
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from bridgepack.data.tokenizers.engines import (
 )
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 
-#: Below it, loading a fast engine takes longer than it saves.
+#: Input bytes below which loading a fast engine takes longer than it saves.
 MIN_INPUT_BYTES = 4 << 20
-#: Texts of a batch that are compared while a build goes on, where the batch has this many at least.
+#: Texts of a batch that are compared during a build, if the batch has at least this many.
 _COMPARED, _MIN_TEXTS = 2, 16
-#: Starts threads, so that each process loads one of its own, and compares it in a process that ends.
+#: Engine that starts threads: each process loads its own, and the comparison runs in a process that ends.
 _STARTS_THREADS = "fastokens"
 _SLOWER = "tokenising with tokenizers, which is slower"
-#: Scripts, spaces, long runs: texts on which engines are most likely to differ.
+#: Texts on which engines are most likely to differ: scripts, spaces, long runs.
 _TEXTS = (
     "The quick brown fox, it's 3.14159 and 1234567890 naïve café Straße Ünïcödé ﬁne",
     "你好，世界。日本語のテキスト 한국어 Русский язык עברית العربية हिन्दी ไทย ქართული Ελληνικά",
@@ -39,9 +39,9 @@ _LONG = ("a" * 5000, "ab" * 3000, "1" * 3000, " " * 3000, "\n" * 500, "!?" * 200
 
 
 def checked_engine(engine: Engine, reference: Engine) -> Engine:
-    """Return an engine a few of whose results are compared with `tokenizers` in every batch.
+    """Return an engine that compares a few of its results per batch with `tokenizers`.
 
-    It raises `EngineDiffersError` where they differ.
+    It raises `EngineDiffersError` if they differ.
     """
 
     def encode(texts: Sequence[str]) -> FlatIds:
@@ -52,7 +52,7 @@ def checked_engine(engine: Engine, reference: Engine) -> Engine:
             found = [flat.input_ids[flat.offsets[index] : flat.offsets[index + 1]] for index in chosen]
             if not np.array_equal(np.concatenate(found), expected.input_ids):
                 raise EngineDiffersError(
-                    f"tokenizer.engine: {engine.name} gives other tokens than tokenizers for this data. Set it to "
+                    f"tokenizer.engine: {engine.name} and tokenizers give different tokens for this data. Set it to "
                     "tokenizers."
                 )
         return flat
@@ -61,7 +61,7 @@ def checked_engine(engine: Engine, reference: Engine) -> Engine:
 
 
 def probe_texts(tokenizer: ChatTokenizer) -> list[str]:
-    """Return texts on which engines are most likely to differ, with control tokens in every place."""
+    """Return texts on which engines are most likely to differ, with control tokens in all positions."""
     texts = ["", *_TEXTS, *_SPACES, *_LONG]
     for token in list(tokenizer.added_tokens)[:64]:
         texts += [f"{token}", f"a {token} b{token}\n{token}{token} ", token[:-1], f"x{token[1:]}"]
@@ -69,9 +69,9 @@ def probe_texts(tokenizer: ChatTokenizer) -> list[str]:
 
 
 def use_engine(tokenizer: ChatTokenizer, wanted: str, num_input_bytes: int) -> EngineReport:
-    """Give the tokenizer the engine that a recipe wants, where it gives the ids of `tokenizers`.
+    """Set the tokenizer's engine to the recipe's if its ids equal those of `tokenizers`; return which is used.
 
-    `auto` leaves small inputs to `tokenizers`, which is the tokenizer's engine so far.
+    `auto` keeps `tokenizers`, the tokenizer's initial engine, for small inputs.
     """
     if wanted == REFERENCE or tokenizer.backend is None or (wanted == "auto" and num_input_bytes < MIN_INPUT_BYTES):
         return EngineReport(REFERENCE)
@@ -82,7 +82,7 @@ def use_engine(tokenizer: ChatTokenizer, wanted: str, num_input_bytes: int) -> E
             if _are_equal(engine, reference, probe_texts(tokenizer)):
                 tokenizer.engine = checked_engine(engine, reference)
                 return EngineReport(name)
-            reasons.append(f"{name} gives other tokens than tokenizers with this tokenizer")
+            reasons.append(f"{name} and tokenizers give different tokens with this tokenizer")
         except EngineError as error:
             reasons.append(str(error))
     is_silent = wanted == "auto" and all("is not installed" in reason for reason in reasons)
@@ -90,7 +90,7 @@ def use_engine(tokenizer: ChatTokenizer, wanted: str, num_input_bytes: int) -> E
 
 
 def check_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> EngineReport:
-    """Compare the tokenizer's engine with `tokenizers` on texts of the data; where they differ, it is used no more."""
+    """Compare the tokenizer's engine with `tokenizers` on texts of the data; stop using it if they differ."""
     engine = tokenizer.engine
     if engine.name == REFERENCE or not texts:
         return EngineReport(engine.name)
@@ -98,11 +98,11 @@ def check_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> EngineReport:
     if _are_equal(engine, reference, texts):
         return EngineReport(engine.name)
     tokenizer.engine = reference
-    return EngineReport(REFERENCE, f"{_SLOWER}: {engine.name} gives other tokens for this data")
+    return EngineReport(REFERENCE, f"{_SLOWER}: {engine.name} and tokenizers give different tokens for this data")
 
 
 def _loaded_late(name: str, content: bytes) -> Engine:
-    """Return an engine that each process loads for itself when it first needs it."""
+    """Return an engine that each process loads when it first needs it."""
 
     @lru_cache(maxsize=1)
     def loaded(_process: int) -> Engine:
@@ -112,10 +112,10 @@ def _loaded_late(name: str, content: bytes) -> Engine:
 
 
 def _are_equal(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool:
-    """Say whether two engines give the same ids.
+    """Return whether two engines give the same ids.
 
     Raises:
-        EngineError: when the engine cannot be loaded.
+        EngineError: the engine cannot be loaded.
     """
     if engine.name != _STARTS_THREADS:
         return _give_same_ids(engine, reference, texts)

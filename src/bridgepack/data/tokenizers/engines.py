@@ -1,4 +1,4 @@
-"""Engines that turn texts into ids: `tokenizers`, which is the reference, and two that are much faster."""
+"""Engines that turn texts into ids: `tokenizers`, the reference, and two much faster ones."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -14,28 +14,28 @@ REFERENCE = "tokenizers"
 
 
 class FlatIds(NamedTuple):
-    """Ids of several texts, one after the other."""
+    """Ids of several texts, concatenated."""
 
     input_ids: TokenArray  #: shape [num_tokens], int32
     offsets: IntArray  #: shape [num_texts + 1], int64; text i has `input_ids[offsets[i]:offsets[i + 1]]`
 
 
 class Engine(NamedTuple):
-    """What encodes texts, without any token that the tokenizer would add by itself, and its name in the recipe."""
+    """A function that encodes texts without adding special tokens, and its name in the recipe."""
 
     name: str
     encode_flat: Callable[[Sequence[str]], FlatIds]
 
 
 class EngineReport(NamedTuple):
-    """Which engine a build uses, and what to tell the user, once; None where everything is as the recipe says."""
+    """The engine that a build uses, and a message for the user; None if the engine is the one the recipe asks for."""
 
     name: str
     message: str | None = None
 
 
 class EngineDiffersError(DataError):
-    """A fast engine gave other ids than `tokenizers` for a row of the data."""
+    """A fast engine's ids differ from those of `tokenizers` for a row of the data."""
 
 
 class EngineError(Exception):
@@ -43,7 +43,7 @@ class EngineError(Exception):
 
 
 def reference_engine(backend: Any) -> Engine:
-    """Return the engine that a `tokenizers.Tokenizer` is."""
+    """Return a `tokenizers.Tokenizer` as an engine."""
 
     def encode(texts: Sequence[str]) -> FlatIds:
         return joined([found.ids for found in backend.encode_batch_fast(list(texts), add_special_tokens=False)])
@@ -52,21 +52,21 @@ def reference_engine(backend: Any) -> Engine:
 
 
 def load_engine(name: str, tokenizer_json: bytes) -> Engine:
-    """Return a fast engine that has loaded a tokenizer.json.
+    """Return a fast engine, loaded with a tokenizer.json.
 
     Raises:
-        EngineError: when it is not installed or cannot load it.
+        EngineError: it is not installed or cannot load the tokenizer.
     """
     try:
         return Engine(name, FAST_ENGINES[name](tokenizer_json))
     except ImportError as error:
         raise EngineError(f"{name} is not installed ({error})") from None
-    except Exception as error:  # each engine raises its own kinds for tokenizers that it does not support
+    except Exception as error:  # each engine raises its own errors for unsupported tokenizers
         raise EngineError(f"{name} cannot load this tokenizer: {' '.join(str(error).split())[:200]}") from None
 
 
 def joined(parts: Sequence[Any]) -> FlatIds:
-    """Return the ids of several texts as one: [[5, 6], [7]] -> [5, 6, 7] and offsets [0, 2, 3]."""
+    """Return the ids of several texts, concatenated: [[5, 6], [7]] -> [5, 6, 7] and offsets [0, 2, 3]."""
     offsets = np.zeros(len(parts) + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)), out=offsets[1:])
     ids = np.empty(int(offsets[-1]), dtype=np.int32)
@@ -76,7 +76,7 @@ def joined(parts: Sequence[Any]) -> FlatIds:
 
 
 def _gigatoken(tokenizer_json: bytes) -> Callable[[Sequence[str]], FlatIds]:
-    """Encode one text at a time on the calling thread."""
+    """Return a function that encodes one text at a time on the calling thread."""
     from gigatoken.gigatoken_rs import load_hf_json
 
     encode_one = load_hf_json(tokenizer_json).encode
@@ -84,7 +84,7 @@ def _gigatoken(tokenizer_json: bytes) -> Callable[[Sequence[str]], FlatIds]:
 
 
 def _fastokens(tokenizer_json: bytes) -> Callable[[Sequence[str]], FlatIds]:
-    """Encode by a pool of threads that is made when it is first used, as many as RAYON_NUM_THREADS says."""
+    """Return a function that encodes with RAYON_NUM_THREADS threads, started on first use."""
     if os.environ.get("TOKENIZERS_PARALLELISM", "").lower() in ("false", "0", "off", "no"):
         os.environ.setdefault("RAYON_NUM_THREADS", "1")
     from fastokens import Tokenizer
@@ -100,6 +100,6 @@ def _fastokens(tokenizer_json: bytes) -> Callable[[Sequence[str]], FlatIds]:
     return encode
 
 
-#: Engines by name, the one that is tried first first. gigatoken loads in a third of fastokens' time and starts no
-#: threads, so that processes may be forked after it is loaded.
+#: Engines by name, in the order in which they are tried. gigatoken loads in a third of fastokens' time and starts no
+#: threads, so that processes can be forked after loading it.
 FAST_ENGINES = {"gigatoken": _gigatoken, "fastokens": _fastokens}

@@ -1,8 +1,8 @@
-"""Rewrites the Python that Jinja compiles a template to, so that plain JSON data takes a short way through it.
+"""Rewrites the Python code that Jinja compiles a template to, with fast paths for plain JSON data.
 
-Jinja asks its sandbox about every attribute and every call, by exceptions that are raised and caught. Almost all that
-chat templates touch are keys of dictionaries, methods of texts, and loop counters, where the sandbox has nothing to
-refuse. Each such place gets a test of the exact type first; anything else goes the way it always went.
+Jinja checks every attribute and call in its sandbox, raising and catching exceptions. Chat templates almost only use
+keys of dictionaries, methods of strings, and loop counters, which the sandbox always allows. Each such place first
+tests for the exact type; anything else takes Jinja's own path.
 
 Source: jinja2 3.1, sandbox.py (getattr, getitem, call) and runtime.py (Context.call, LoopContext, Namespace).
 """
@@ -10,12 +10,12 @@ Source: jinja2 3.1, sandbox.py (getattr, getitem, call) and runtime.py (Context.
 import ast
 from collections.abc import Mapping
 
-#: Names of the helpers that rewritten code calls; `templates` puts them into its namespace.
+#: Names of helpers that the rewritten code calls; `templates` puts them into its namespace.
 GET_ATTRIBUTE, GET_ITEM = "bridgepack_getattr", "bridgepack_getitem"
 _ASK = f"{GET_ATTRIBUTE}(owner, name)"
-#: Attributes that every dictionary has: Jinja finds them before it looks for a key.
+#: Attributes that every dictionary has: Jinja finds them before keys.
 DICT_ATTRIBUTES = frozenset(dir(dict))
-#: Methods of texts that the sandbox always lets through and hands on unchanged (so not `format` and `format_map`).
+#: String methods that the sandbox always allows unchanged (so not `format` and `format_map`).
 TEXT_METHODS = frozenset(
     {
         *("capitalize", "casefold", "count", "endswith", "find", "index", "isalnum", "isalpha", "isdigit", "islower"),
@@ -29,12 +29,12 @@ _LOOP_ATTRIBUTES = frozenset(
     {"depth", "depth0", "first", "index", "index0", "last", "length", "nextitem", "previtem", "revindex", "revindex0"}
 )
 _CONTEXT_KEYWORDS = frozenset({"_loop_vars", "_block_vars"})
-#: Syntax nodes in the arguments of a call that may stand in the code twice.
+#: Syntax nodes in a call's arguments that may occur twice in the code.
 _LONGEST_ARGUMENTS = 60
 
 
 def rewritten(source: str) -> ast.Module:
-    """Return a template's compiled Python, as `Environment.compile(raw=True)` gives it, with the short ways in it."""
+    """Return a template's compiled Python, from `Environment.compile(raw=True)`, with fast paths added."""
     tree = ast.parse(source)
     module = _Rewriter(_named_tests(tree)).visit(tree)
     return ast.Module(body=ast.fix_missing_locations(module).body, type_ignores=[])
@@ -53,7 +53,7 @@ def _named_tests(tree: ast.Module) -> frozenset[str]:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Puts the short ways in; temporary names are unique, so that none is overwritten before it is read."""
+    """Adds the fast paths; temporary names are unique, so that none is overwritten before it is read."""
 
     def __init__(self, defined_tests: frozenset[str]) -> None:
         self._defined_tests = defined_tests
@@ -85,7 +85,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def _truth(self, node: ast.expr) -> ast.expr:
-        """Return an expression that is as true as the given one; a missing key need not become an Undefined."""
+        """Return an expression with the same truth value; a missing key need not become an Undefined."""
         if isinstance(node, ast.BoolOp):
             return ast.BoolOp(node.op, [self._truth(value) for value in node.values])
         found = _attribute_of(node)
@@ -111,7 +111,7 @@ class _Rewriter(ast.NodeTransformer):
         return _code(f"{GET_ITEM}(owner, key)", owner=owner, key=key)
 
     def _is_defined(self, node: ast.Call) -> ast.AST:
-        """Return `x.name is defined` without an Undefined for a dictionary that lacks the key."""
+        """Return code for `x.name is defined` that makes no Undefined for a dictionary without the key."""
         found = _attribute_of(node.args[0])
         if found is None:
             return self.generic_visit(node)
@@ -120,10 +120,10 @@ class _Rewriter(ast.NodeTransformer):
         return self._key(self.visit(found[0]), found[1], code, is_defined=node.func)
 
     def _key(self, owner: ast.expr, name: str, code: str, **parts: ast.expr) -> ast.expr:
-        """Return code about a key of what may be a dictionary.
+        """Return code for a key of an object that may be a dictionary.
 
-        In the code, `has_key` asks whether it is there and comes first; `value` is its value after that, `owner` what
-        may be a dictionary, which is not computed again, and `name` the key.
+        In the code, `has_key` tests for the key and comes first; after it, `value` is the key's value, `owner` the
+        object, which is not computed again, and `name` the key.
         """
         first, bound = self._bound(owner)
         value = self._new_name()
@@ -147,7 +147,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def _either(self, node: ast.Call, is_short: ast.expr, short: ast.expr, long: ast.expr) -> ast.AST:
-        """Return a call of `short` without the sandbox and the context, or else of `long` with both."""
+        """Return code that calls `short` without sandbox and context if `is_short`, else `long` with both."""
         arguments = [self.visit(argument) for argument in node.args[2:]]
         keywords = [self.visit(keyword) for keyword in node.keywords]
         own = [keyword for keyword in keywords if keyword.arg not in _CONTEXT_KEYWORDS]
@@ -155,7 +155,7 @@ class _Rewriter(ast.NodeTransformer):
         return ast.IfExp(is_short, ast.Call(short, arguments, own), long_way)
 
     def _bound(self, node: ast.expr) -> tuple[ast.expr, ast.expr]:
-        """Return an expression for its first use, and one for the others, which does not compute it again."""
+        """Return an expression for the first use, and one for later uses that does not compute it again."""
         if isinstance(node, ast.Name):
             return node, node
         name = self._new_name()
@@ -167,7 +167,7 @@ class _Rewriter(ast.NodeTransformer):
 
 
 class _Filling(ast.NodeTransformer):
-    """Puts expressions in the places of names."""
+    """Replaces names with expressions."""
 
     def __init__(self, parts: Mapping[str, ast.expr]) -> None:
         self._parts = parts
@@ -177,7 +177,7 @@ class _Filling(ast.NodeTransformer):
 
 
 def _code(source: str, **parts: ast.expr) -> ast.expr:
-    """Return an expression with others in the places of some of its names."""
+    """Return an expression in which some names are replaced with other expressions."""
     found: ast.expr = _Filling(parts).visit(ast.parse(source, mode="eval").body)
     return found
 
@@ -193,17 +193,17 @@ def _is_environment(node: ast.AST, method: str) -> bool:
 
 
 def _is_key(name: str) -> bool:
-    """Say whether a name can only be a key of a dictionary, and none that the sandbox looks at twice."""
+    """Return whether a name can only be a dictionary key, and one that the sandbox does not treat specially."""
     return name not in DICT_ATTRIBUTES and not name.startswith("_")
 
 
 def _is_loop(owner: ast.expr, name: str) -> bool:
-    """Say whether a look-up is that of a loop's counter; templates cannot give the name `loop` to anything else."""
+    """Return whether a look-up is a loop counter; templates cannot use the name `loop` for anything else."""
     return isinstance(owner, ast.Name) and owner.id.endswith("_loop") and name in _LOOP_ATTRIBUTES
 
 
 def _attribute_of(node: ast.AST) -> tuple[ast.expr, str] | None:
-    """Return owner and name of a look-up of an attribute that can only be a key."""
+    """Return (owner, name) of an attribute look-up that can only be a key, else None."""
     if not (_is_environment(node, "getattr") and isinstance(node, ast.Call) and isinstance(node.args[1], ast.Constant)):
         return None
     name = str(node.args[1].value)

@@ -1,29 +1,29 @@
-"""Imports transformers without the frameworks that it imports where it finds them, and tokenizers do without."""
+"""Imports transformers without the frameworks that it imports if installed, which tokenizers do not need."""
 
 import functools
 import importlib.metadata
 import sys
 from typing import Any
 
-#: An import of one takes seconds and hundreds of megabytes.
+#: Importing one takes seconds and hundreds of megabytes.
 _NOT_NEEDED = ("torch", "tensorflow", "flax", "jax")
 
 
 def hide_frameworks() -> None:
-    """Let every import of a framework fail, as where it is not installed: only for a process that makes tokens."""
+    """Make imports of frameworks fail as if they were not installed; only for processes that make tokens."""
     for name in _NOT_NEEDED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
 
 
 class _NamedAlike(dict[str, list[str]]):
-    """Distributions by package, each named as its package: reading all metadata would take longer than the import."""
+    """Package -> distributions, each named like its package, because reading all metadata is slower than the import."""
 
     def __missing__(self, package: str) -> list[str]:
         return [package]
 
 
 def import_transformers() -> None:
-    """Import what loads tokenizers, in a process that loads no model with it; frameworks can be imported afterwards."""
+    """Import transformers' tokenizers, in a process that loads no models; frameworks can still be imported later."""
     from bridgepack.data.tokenizers.load import quiet_transformers
 
     known, read, cached = set(sys.modules), importlib.metadata.packages_distributions, functools.lru_cache

@@ -1,4 +1,4 @@
-"""Loads the tokenizer that a recipe names, and probes it; owns the import of transformers."""
+"""Loads and probes the recipe's tokenizer; owns the import of transformers."""
 
 import logging
 import os
@@ -12,21 +12,21 @@ from bridgepack.data.tokenizers.probe import lost_fraction
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
 
-#: Words and digits that a tokenizer has to give back; texts of other scripts may not be what it is for.
+#: Words and digits that every tokenizer must preserve; texts in other scripts may be outside its purpose.
 _PLAIN = ("Hello world. The quick brown fox jumps over the lazy dog!", "It was 1984, not 2650 or 73?")
-#: Files that hold a vocabulary; a folder that has none of them has no tokenizer.
+#: Vocabulary files; a folder without any of them has no tokenizer.
 _VOCABULARIES = "tokenizer.json, or vocab.json with merges.txt, or tokenizer.model"
-#: Letters and digits of the first rows, in percent, that a tokenizer may lose: a name, a sign of another script.
+#: Maximum percentage of the first rows' letters and digits that a tokenizer may lose, e.g. in names or other scripts.
 _MOST_LOST_PERCENT = 10
-#: Text that every tokenizer of a language model keeps: words, spaces, line ends, indentation, digits, other scripts.
+#: Text that every language model's tokenizer keeps: words, spaces, line ends, indentation, digits, other scripts.
 _PROBE = "Hello world, 12345.\n    def f(x):\n\treturn x  # na\u00efve \u4f60\u597d\n"
 
 
 def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
-    """Return the tokenizer that a recipe names.
+    """Return the recipe's tokenizer.
 
     Raises:
-        TokenizerError: when it cannot be loaded, has no end-of-sequence token, or its template file cannot be read.
+        TokenizerError: it cannot be loaded, has no end-of-sequence token, or its template file cannot be read.
     """
     quiet_transformers()
     refuse_missing_folder(config)
@@ -37,8 +37,8 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
         tokenizer.add_special_tokens({"eos_token": tokens["sep_token"]})
     if "eos_token" not in tokenizer.special_tokens_map:
         raise TokenizerError(
-            f"tokenizer.name_or_path is {config.name_or_path!r}; it has no eos_token, which Megatron-Bridge pads and "
-            "ends sequences with. Add eos_token to its tokenizer_config.json."
+            f"tokenizer.name_or_path is {config.name_or_path!r}; it has no eos_token, with which Megatron-Bridge pads "
+            "and ends sequences. Add eos_token to its tokenizer_config.json."
         )
     _fill_special_tokens(tokenizer)
     loaded = ChatTokenizer(tokenizer, config, template, loses_text=_loses_text(tokenizer, config))
@@ -49,10 +49,10 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
 def refuse_lost_text(
     tokenizer: ChatTokenizer, texts: Iterable[str], *, of_what: str, most_percent: int = _MOST_LOST_PERCENT
 ) -> None:
-    """Accept a tokenizer that can write texts down.
+    """Refuse a tokenizer that loses text.
 
     Raises:
-        TokenizerError: too many letters and digits do not come back from their tokens.
+        TokenizerError: encoding and decoding loses too many letters and digits.
     """
     lost = 100 * lost_fraction(tokenizer, texts)
     if lost <= most_percent:
@@ -60,15 +60,15 @@ def refuse_lost_text(
     folder = Path(tokenizer.config.name_or_path)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     is_bare = bool(names) and not any(name.startswith(("tokenizer.", "vocab")) for name in names)
-    why = f"the folder has no {_VOCABULARIES}" if is_bare else "its vocabulary does not have them"
+    why = f"the folder has no {_VOCABULARIES}" if is_bare else "its vocabulary lacks them"
     raise TokenizerError(
         f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; it loses {lost:.0f}% of {of_what}: {why}. Copy "
-        "the whole tokenizer there, or name one that is made for this data."
+        "the whole tokenizer there, or name one that fits this data."
     )
 
 
 def quiet_transformers() -> None:
-    """Let transformers, which this process may be about to import, say errors alone."""
+    """Make transformers log only errors, whether or not it is imported yet."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     for name in ("transformers", "huggingface_hub"):
@@ -76,10 +76,10 @@ def quiet_transformers() -> None:
 
 
 def refuse_missing_folder(config: TokenizerConfig) -> None:
-    """Accept an id of the hub, and a folder that is there.
+    """Refuse a tokenizer folder that is empty or missing; ids on the hub are fine.
 
     Raises:
-        TokenizerError: it is a folder that is empty or missing.
+        TokenizerError: the folder is empty or missing.
     """
     where = f"tokenizer.name_or_path is {config.name_or_path!r}"
     path = Path(config.name_or_path)
@@ -99,7 +99,7 @@ def _from_pretrained(config: TokenizerConfig) -> Any:
             return loader.from_pretrained(
                 config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
             )
-    except Exception as error:  # tokenizers raises a bare Exception for a tokenizer.json that it cannot read
+    except Exception as error:  # tokenizers raises a bare Exception for an unreadable tokenizer.json
         reason = " ".join(str(error).split())[:300]
         raise TokenizerError(
             f"tokenizer.name_or_path is {config.name_or_path!r}; it cannot be loaded: {reason}. Give a folder with "
@@ -108,7 +108,7 @@ def _from_pretrained(config: TokenizerConfig) -> Any:
 
 
 def _fill_special_tokens(tokenizer: Any) -> None:
-    """Give the tokenizer the stand-ins that Megatron-Core's wrapper gives it, which templates can see.
+    """Set the special tokens that Megatron-Core's wrapper fills in, which templates can see.
 
     Source: megatron-core 0.19.2, core/tokenizers/text/libraries/huggingface_tokenizer.py.
     """
@@ -128,16 +128,16 @@ def _template_file(name: str) -> str:
         ) from None
     if text.startswith("\ufeff"):
         raise TokenizerError(
-            f"tokenizer.chat_template is {name!r}; it begins with a byte order mark, and so would every sequence. Save "
-            "it as UTF-8 without one."
+            f"tokenizer.chat_template is {name!r}; it begins with a byte order mark, which would begin every sequence. "
+            "Save it as UTF-8 without one."
         )
     return text
 
 
 def _loses_text(tokenizer: Any, config: TokenizerConfig) -> bool:
-    """Say whether a probe text comes back changed, although it survives the tokenizer's own tokenizer.json.
+    """Return whether decoding changes a probe text, although the tokenizer's own tokenizer.json preserves it.
 
-    transformers 5.12 loads DeepSeek-V3's files, for one, as a tokenizer without spaces or line ends.
+    For example, transformers 5.12 loads DeepSeek-V3's files as a tokenizer without spaces or line ends.
     """
     if tokenizer.decode(tokenizer.encode(_PROBE, add_special_tokens=False)) == _PROBE:
         return False
@@ -146,6 +146,6 @@ def _loses_text(tokenizer: Any, config: TokenizerConfig) -> bool:
 
     try:
         own = Tokenizer.from_file(cached_file(config.name_or_path, "tokenizer.json", revision=config.revision))
-    except Exception:  # tokenizers raises a bare Exception for a file that it cannot read
+    except Exception:  # tokenizers raises a bare Exception for an unreadable file
         return False
     return bool(own.decode(own.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False) == _PROBE)

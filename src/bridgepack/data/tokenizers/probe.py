@@ -1,4 +1,4 @@
-"""Probes a tokenizer and its chat template with small conversations; what they show goes into the manifest."""
+"""Probes a tokenizer and its chat template with small conversations; the results go into the manifest."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _QUESTION, _ANSWER = "Probe question?", "Probe answer."
 _NAMES = ("probe_function", "other_function")
 _ARGUMENT = "probe_argument_value"
 
-#: Normalisers that put characters together or take them apart, and leave ASCII as it is.
+#: Normalisers that only compose or decompose characters and leave ASCII unchanged.
 _COMPOSING = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 
 
 def end_of_turn_ids(tokenizer: ChatTokenizer) -> list[int]:
-    """Return the added tokens that the chat template puts right after an assistant's text, ascending.
+    """Return the ids of added tokens that the chat template writes right after an assistant's text, ascending.
 
-    Empty where there is no template, where it refuses a plain conversation, or where turns end with plain text.
+    Empty without a template, if it rejects a plain conversation, or if turns end with plain text.
     Example: ChatML -> the id of `<|im_end|>`; gpt-oss -> those of `<|end|>` and `<|return|>`.
     """
     question, answer = {"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}
@@ -37,10 +37,10 @@ def end_of_turn_ids(tokenizer: ChatTokenizer) -> list[int]:
 
 
 def drops_tool_names(tokenizer: ChatTokenizer) -> bool | None:
-    """Say whether tool calls are rendered with their arguments but without the function's name.
+    """Return whether tool calls are rendered with their arguments but without the function's name.
 
-    None where there is no template, or where it refuses or leaves out tool calls altogether. Example: a template that
-    writes a call's id in place of its name, as Kimi K2's does: True.
+    None without a template, or if it rejects or omits tool calls. Example: True for a template that writes a call's
+    id instead of its name, such as Kimi K2's.
     """
     texts = [_text_of_call(tokenizer, name) for name in _NAMES]
     if any(text is None or _ARGUMENT not in text for text in texts):
@@ -49,9 +49,9 @@ def drops_tool_names(tokenizer: ChatTokenizer) -> bool | None:
 
 
 def lost_fraction(tokenizer: ChatTokenizer, texts: Iterable[str]) -> float:
-    """Return which part (0-1) of the letters and digits of some texts does not come back from their tokens.
+    """Return the fraction (0-1) of letters and digits that texts lose by encoding and decoding.
 
-    How they are composed, accents and case do not count, for many tokenizers normalise these.
+    Ignores Unicode composition, accents and case, because many tokenizers normalise these.
     """
     num_lost = num_characters = 0
     for text in texts:
@@ -66,9 +66,9 @@ def _letters(text: str) -> Counter[str]:
 
 
 def keeps_bytes(backend: Any) -> bool:
-    """Say whether the tokens of a `tokenizers.Tokenizer` are pieces of a text's bytes, none of which is lost.
+    """Return whether the tokens of a `tokenizers.Tokenizer` are pieces of the text's bytes, without losing any.
 
-    A normaliser may only compose or decompose characters, which leaves ASCII as it is.
+    A normaliser may only compose or decompose characters, which leaves ASCII unchanged.
     """
     settings = {name: _state(getattr(backend, name)) for name in ("normalizer", "pre_tokenizer", "model", "decoder")}
     normalizers = _members(settings["normalizer"], "normalizers")
@@ -88,17 +88,17 @@ def keeps_bytes(backend: Any) -> bool:
 
 
 def normalizes(backend: Any) -> bool:
-    """Say whether a `tokenizers.Tokenizer` may change a text before it looks for tokens in it."""
+    """Return whether a `tokenizers.Tokenizer` may change a text before it searches for tokens."""
     return bool(_members(_state(backend.normalizer), "normalizers"))
 
 
 def _members(settings: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the parts of a sequence, or the one part that there is."""
+    """Return the parts of a sequence component, or the component itself in a list."""
     return list(settings[name]) if name in settings else [settings] if settings else []
 
 
 def _state(part: Any) -> Mapping[str, Any]:
-    """Return the settings of a part of a tokenizer; of a model only its type, because its vocabulary is large."""
+    """Return the settings of a tokenizer component; of a model only its type, because its vocabulary is large."""
     if part is None:
         return {}
     if hasattr(part, "tokenize"):
@@ -108,7 +108,7 @@ def _state(part: Any) -> Mapping[str, Any]:
 
 
 def _text_of_call(tokenizer: ChatTokenizer, name: str) -> str | None:
-    """Return the text of a conversation with one tool call, in the first form that the template renders whole."""
+    """Return the text of a conversation with one tool call, in the first form that the template renders fully."""
     text = None
     for content, arguments in product(("", None), ({"key": _ARGUMENT}, f'{{"key": "{_ARGUMENT}"}}')):
         call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -136,7 +136,7 @@ def _rendered(tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, Any]]) -
 
 
 def _first_added_token(tokenizer: ChatTokenizer, text: str) -> int | None:
-    """Return the longest added token that a text begins with."""
+    """Return the id of the longest added token that a text begins with, or None."""
     starts = [
         (len(token), index) for token, index in tokenizer.added_tokens.items() if text.startswith(token) and token
     ]

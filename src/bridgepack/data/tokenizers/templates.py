@@ -1,4 +1,4 @@
-"""Chat templates, compiled for the sandbox of transformers and rendered without its detours."""
+"""Chat templates, compiled for transformers' sandbox and rendered faster."""
 
 import ast
 import json
@@ -23,27 +23,27 @@ from bridgepack.data.tokenizers.fast_jinja import DICT_ATTRIBUTES, GET_ATTRIBUTE
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
-#: A template with this block says itself what the assistant wrote. Source: megatron-bridge 0.6.2, datasets/utils.py.
+#: A template with this block marks what the assistant wrote. Source: megatron-bridge 0.6.2, datasets/utils.py.
 GENERATION_BLOCK = re.compile(r"\{%-?\s+generation\s+-?%\}")
 
 Messages = Sequence[Mapping[str, Any]]
 Root = Callable[[Any], Any]
-#: Length of a text or list that a template may repeat something to, and of a power's bits.
+#: Maximum length of a text or list that a template makes by repetition, and maximum bits of a power.
 _MAX_LENGTH = 1_000_000
-#: Time of one core that the text of a row may take.
+#: Maximum CPU time for rendering a row.
 MAX_ROW_S = 10.0
-#: First character, and one past the last.
+#: (start, stop) in characters.
 Span = tuple[int, int]
 
 
 class ChatTemplate:
-    """A chat template with the special tokens that it can name."""
+    """A chat template with the special tokens that it can use."""
 
     def __init__(self, source: str, variables: Mapping[str, Any]) -> None:
-        """Compile Jinja, with variables of every rendering, such as `bos_token`.
+        """Compile a Jinja template; `variables`, such as `bos_token`, are set in every rendering.
 
         Raises:
-            jinja2.TemplateSyntaxError: when it is not valid Jinja.
+            jinja2.TemplateSyntaxError: it is not valid Jinja.
         """
         self._environment = _environment()
         self._python = self._environment.compile(source, raw=True)
@@ -54,11 +54,11 @@ class ChatTemplate:
 
     @cached_property
     def _root(self) -> Root:
-        """The template's function as Jinja compiles it."""
+        """The template's function as compiled by Jinja."""
         return self._executed(ast.parse(self._python))
 
     def _executed(self, module: ast.Module) -> Root:
-        """Return the function that code defines: what `Template.from_code` does."""
+        """Return the function that the code defines, like `Template.from_code`."""
         environment = self._environment
         helpers = {GET_ATTRIBUTE: _attribute_getter(environment), GET_ITEM: _item_getter(environment)}
         namespace: dict[str, Any] = {"environment": environment, **helpers}
@@ -78,10 +78,10 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
-        """Return the text of a conversation.
+        """Return the rendered text of a conversation.
 
         Raises:
-            Exception: whatever the template or its Python raises.
+            Exception: any error of the template or its Python code.
         """
         return self._rendered("".join, messages, tools, kwargs)
 
@@ -91,10 +91,10 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[str, list[Span]]:
-        """Return the text and where in it the template's generation blocks are.
+        """Return (text, positions of the template's generation blocks in it).
 
         Raises:
-            Exception: whatever the template or its Python raises.
+            Exception: any error of the template or its Python code.
         """
         blocks = self._environment.extensions[_GenerationBlocks.identifier]
         assert isinstance(blocks, _GenerationBlocks)
@@ -103,13 +103,13 @@ class ChatTemplate:
     def _rendered[R](self, collect: Callable[[Iterable[str]], R], *inputs: Any) -> R:
         try:
             return collect(self._short_root(self._context(*inputs)))
-        except Exception:  # the long way words the error, and has the last word
+        except Exception:  # the slow path decides, and words the error
             return collect(self._root(self._context(*inputs)))
 
     def _context(self, messages: Messages, tools: Any, kwargs: Mapping[str, Any]) -> Any:
-        """Return the variables of one rendering.
+        """Return the context of one rendering.
 
-        Chat templates have nothing to export, so every context may share what is the same.
+        Chat templates export nothing, so contexts can share the common variables.
         """
         variables = {**self._variables, **kwargs, "messages": messages, "tools": tools}
         environment = self._environment
@@ -117,28 +117,28 @@ class ChatTemplate:
 
 
 class TimeLimit:
-    """Ends what makes the text of a row after MAX_ROW_S of this process's own time, as it shares its core with others.
+    """Stops rendering a row after MAX_ROW_S of CPU time; wall time would depend on other processes.
 
-    There is no limit in a thread beside the main one, and one call of a library is ended only when it comes back.
+    There is no limit outside the main thread, and a library call is stopped only after it returns.
     """
 
     def __enter__(self) -> Self:
-        """Begin to listen to the timer's signal."""
+        """Install the timer's signal handler."""
         self._is_on = threading.current_thread() is threading.main_thread()
         if self._is_on:
             self._before = signal.signal(signal.SIGVTALRM, self._stop)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Listen no more."""
+        """Restore the previous signal handler."""
         if self._is_on:
             signal.signal(signal.SIGVTALRM, self._before or signal.SIG_DFL)
 
     def __call__[T, R](self, function: Callable[[T], R], argument: T) -> R:
-        """Return what a function gives.
+        """Return `function(argument)`.
 
         Raises:
-            RowError: with reason `time_out` when it takes too long.
+            RowError: it takes too long; reason `time_out`.
         """
         if not self._is_on:
             return function(argument)
@@ -146,7 +146,7 @@ class TimeLimit:
         try:
             return function(argument)
         except _TooSlowError:
-            detail = f"the chat template takes more than {MAX_ROW_S:g} seconds of one core"
+            detail = f"the chat template takes more than {MAX_ROW_S:g} seconds of CPU time"
             raise RowError(DropReason.TIME_OUT, detail) from None
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -156,13 +156,13 @@ class TimeLimit:
 
 
 class _TooSlowError(BaseException):
-    """Time is over; no `except Exception` on the way takes it for a refusal."""
+    """The time limit was reached; a BaseException, so that no `except Exception` catches it as a rejection."""
 
 
 class _GenerationBlocks(jinja2.ext.Extension):
-    """The tag `generation`: what stands in it is written as it is, and its place is noted while that is asked for.
+    """The tag `generation`: writes its content unchanged, and records its position if requested.
 
-    A block's place is counted from the parts of the text that the template has given so far, as transformers counts.
+    A block's position is the length of the text that the template has written so far, as in transformers.
     Source: transformers 5.12, utils/chat_template_utils.py, AssistantTracker.
     """
 
@@ -179,7 +179,7 @@ class _GenerationBlocks(jinja2.ext.Extension):
         return jinja2.nodes.CallBlock(self.call_method("written"), [], [], body).set_lineno(line)
 
     def written(self, caller: Callable[[], str]) -> str:
-        """Return a block's text and note where it stands."""
+        """Return a block's text and record its position."""
         text = caller()
         if self._parts is not None:
             start = sum(map(len, self._parts))
@@ -187,7 +187,7 @@ class _GenerationBlocks(jinja2.ext.Extension):
         return text
 
     def marked(self, parts: Iterable[str]) -> tuple[str, list[Span]]:
-        """Return the text that parts are of, as they are made, and the places of its blocks."""
+        """Return (text joined from its parts as they are rendered, positions of its blocks)."""
         self._parts, self._spans = [], []
         try:
             for part in parts:
@@ -198,7 +198,7 @@ class _GenerationBlocks(jinja2.ext.Extension):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """The sandbox with a bound on what a template repeats, which no limit of time can end; Jinja's is on ranges."""
+    """The sandbox with a limit on repetition, which no time limit can stop; Jinja limits only ranges."""
 
     intercepted_binops = frozenset({"*", "**"})
 
@@ -206,7 +206,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         """Return a product or a power.
 
         Raises:
-            OverflowError: it is too long.
+            OverflowError: the result is too long.
         """
         times, other = (left, right) if isinstance(left, int) else (right, left)
         if operator == "**":
@@ -214,12 +214,12 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         else:
             length = len(other) * times if isinstance(other, Sized) and isinstance(times, int) else 0
         if length > _MAX_LENGTH:
-            raise OverflowError(f"`{operator}` gives something longer than {_MAX_LENGTH:,}")
+            raise OverflowError(f"the result of `{operator}` is longer than {_MAX_LENGTH:,}")
         return super().call_binop(context, operator, left, right)
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """Return the sandbox that chat templates are written for.
+    """Return the Jinja environment that chat templates are written for.
 
     Source: transformers 5.12, utils/chat_template_utils.py, _cached_compile_jinja_template.
     """
@@ -245,7 +245,7 @@ def _attribute_getter(environment: ImmutableSandboxedEnvironment) -> Callable[[A
     ask, undefined, attributes_of = environment.getattr, environment.undefined, object.__getattribute__
 
     def get_attribute(owner: Any, name: str) -> Any:
-        """Return what the sandbox's `getattr` returns, without raising and catching for dictionaries and namespaces."""
+        """Return the same as the sandbox's `getattr`, without exceptions for dictionaries and namespaces."""
         kind = type(owner)
         if kind is Namespace:
             value = attributes_of(owner, "_Namespace__attrs").get(name, missing)
@@ -263,7 +263,7 @@ def _item_getter(environment: ImmutableSandboxedEnvironment) -> Callable[[Any, A
     ask = environment.getitem
 
     def get_item(owner: Any, key: Any) -> Any:
-        """Return what the sandbox's `getitem` returns."""
+        """Return the same as the sandbox's `getitem`."""
         try:
             return owner[key]
         except (TypeError, LookupError):

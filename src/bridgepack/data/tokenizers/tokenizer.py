@@ -1,4 +1,4 @@
-"""Renders conversations with a tokenizer's chat template and encodes text, as Megatron-Bridge's wrapper would."""
+"""Renders conversations with a tokenizer's chat template and encodes text, like Megatron-Bridge's wrapper."""
 
 import datetime
 import hashlib
@@ -28,7 +28,7 @@ NEVER_TRAINED_TOKENS = frozenset(
         *("<end_of_audio>", "<end_of_image>"),
     }
 )
-#: Files whose bytes can change a token or a rendered text; a tokenizer folder may hold model weights beside them.
+#: Files whose bytes can change a token or a rendered text; a tokenizer folder may also hold model weights.
 _TOKENIZER_FILE = re.compile(r"^(?!.*(safetensors|\.index)).*\.(json|jinja|txt|model|tiktoken|py)$|^vocab")
 _NOT_TOKENIZER_FILES = frozenset({"config.json", "generation_config.json", "README.txt", "LICENSE.txt"})
 
@@ -36,18 +36,18 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 class ChatTokenizer:
-    """A tokenizer with its chat template, as Megatron-Bridge's wrapper would see it.
+    """A tokenizer with its chat template, like Megatron-Bridge's wrapper.
 
     Attributes:
-        backend: the `tokenizers.Tokenizer` of it; None where it is written in Python.
-        loses_text: text does not survive it, although it survives its own tokenizer.json.
-        engine: what encodes texts.
+        backend: its `tokenizers.Tokenizer`; None for a tokenizer written in Python.
+        loses_text: it loses text that its own tokenizer.json preserves.
+        engine: encodes texts.
     """
 
     engine: Engine
 
     def __init__(self, tokenizer: Any, config: TokenizerConfig, template: Any, *, loses_text: bool = False) -> None:
-        """Take a tokenizer as transformers loaded it, and its template; several by name count as none."""
+        """Take a tokenizer loaded by transformers, and its template; several named templates count as none."""
         self._tokenizer = tokenizer
         self.loses_text = loses_text
         self.backend: Any = getattr(tokenizer, "backend_tokenizer", None)
@@ -60,7 +60,7 @@ class ChatTokenizer:
         self.use_reference_engine()
 
     def use_reference_engine(self) -> None:
-        """Let `tokenizers` encode texts, or the tokenizer's own Python."""
+        """Encode texts with `tokenizers`, or with the tokenizer's own Python code."""
         if self.backend is None:
             self.engine = Engine(REFERENCE, lambda texts: joined([self.encode(text) for text in texts]))
         else:
@@ -75,7 +75,7 @@ class ChatTokenizer:
 
     @cached_property
     def vocab_size(self) -> int:
-        """Number of ids, added tokens included; every id is below it."""
+        """Number of ids, with added tokens; every id is smaller."""
         vocabulary = self._tokenizer.get_vocab()
         num_tokens = len(self._tokenizer) if self.backend is None else len(vocabulary)
         largest = max(vocabulary.values(), default=-1)
@@ -88,15 +88,15 @@ class ChatTokenizer:
 
     @cached_property
     def control_tokens(self) -> tuple[str, ...]:
-        """Texts of added tokens, but for those of white space alone that are not special, as Gemma has many."""
+        """Texts of added tokens, without non-special tokens of white space, of which Gemma has many."""
         added = self._tokenizer.added_tokens_decoder.values()
         return tuple(text for token in added if (text := str(token.content)) and (token.special or not text.isspace()))
 
     @cached_property
     def isolated_token_ids(self) -> frozenset[int]:
-        """Ids of added tokens that split text without touching what stands next to them.
+        """Ids of added tokens that split text without changing the text beside them.
 
-        One that is looked for in normalised text is among them where nothing normalises.
+        Tokens that are searched for in normalised text are included if there is no normaliser.
         """
         is_exact = self.backend is not None and not normalizes(self.backend)
         return frozenset(
@@ -112,22 +112,22 @@ class ChatTokenizer:
 
     @property
     def has_generation_blocks(self) -> bool:
-        """The chat template marks what the assistant wrote."""
+        """Whether the chat template marks what the assistant wrote."""
         return self.chat_template is not None and GENERATION_BLOCK.search(self.chat_template) is not None
 
     @cached_property
     def is_space_sensitive(self) -> bool:
-        """Joining two texts with a space changes more than the join; the separator's first space is then kept."""
+        """Whether joining two texts with a space changes other tokens; the separator's first space is then kept."""
         return self.encode("x y") != [*self.encode("x"), *self.encode("y")]
 
     def special_token_id(self, name: str) -> int | None:
-        """Return the id of `bos`, `eos` or `sep`; None where the tokenizer has none."""
+        """Return the id of `bos`, `eos` or `sep`; None if the tokenizer has none."""
         index = getattr(self._tokenizer, f"{name}_token_id")
         return None if index is None else int(index)
 
     @property
     def special_tokens(self) -> Mapping[str, Any]:
-        """Name -> text of the special tokens that the chat template can name, such as `bos_token`.
+        """Name -> text of the special tokens that the chat template can use, such as `bos_token`.
 
         Some releases of transformers add a list of the others.
         """
@@ -136,41 +136,41 @@ class ChatTokenizer:
 
     @property
     def template_variables(self) -> dict[str, Any]:
-        """What the chat template can read of the tokenizer and the recipe: special tokens, variables, the day."""
+        """Variables of the chat template: special tokens, the recipe's variables, the date."""
         day = self.config.template_date
         dates = {} if day is None else {"strftime_now": day.strftime}
         return {**self.special_tokens, **self._template_kwargs, **dates}
 
     @property
     def _template_kwargs(self) -> dict[str, Any]:
-        """The recipe's variables of the template as JSON has them, as worker processes read them."""
+        """The recipe's template variables as JSON values, which worker processes read."""
         kwargs: dict[str, Any] = self.config.model_dump(mode="json")["chat_template_kwargs"]
         return kwargs
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without any token that the tokenizer would add by itself."""
+        """Return the ids of a text, without adding special tokens."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def decode(self, input_ids: Sequence[int]) -> str:
-        """Return the text of some ids, special tokens included."""
+        """Return the text of ids, with special tokens."""
         return str(self._tokenizer.decode(list(input_ids), skip_special_tokens=False))
 
     @cached_property
     def keeps_bytes(self) -> bool:
-        """Tokens are pieces of the text's bytes, and none is lost; a normaliser leaves ASCII as it is."""
+        """Whether tokens are pieces of the text's bytes, without losing any; a normaliser leaves ASCII unchanged."""
         return self.backend is not None and keeps_bytes(self.backend)
 
     def encode_with_places(self, texts: Sequence[str]) -> list[Any]:
-        """Return one `tokenizers.Encoding` per text, which knows where each token begins."""
+        """Return one `tokenizers.Encoding` per text, with each token's character position."""
         if self.backend is None:
             return [_WithoutPlaces(self.encode(text)) for text in texts]
         return list(self.backend.encode_batch(list(texts), add_special_tokens=False))
 
     def mask_of_spans(self, encoding: Any, spans: Sequence[tuple[int, int]]) -> list[int]:
-        """Return a token-aligned mask of what lies in some (first, one past the last) characters.
+        """Return the token-aligned mask of the tokens in some (start, stop) character spans.
 
         Raises:
-            RowError: when the tokenizer does not know where its tokens begin.
+            RowError: the tokenizer does not report its tokens' positions.
 
         Source: transformers 5.12, tokenization_utils_base.py, apply_chat_template, return_assistant_tokens_mask.
         """
@@ -186,8 +186,8 @@ class ChatTokenizer:
 
     @property
     def no_template_error(self) -> TokenizerError:
-        """What is raised where chats need a template and there is none, or none that counts for every row."""
-        several = f"chat templates by name ({self._template_names}), and every row needs the same"
+        """Return the error for chats without a template, or with several templates instead of one for all rows."""
+        several = f"several named chat templates ({self._template_names}), but every row needs the same one"
         return TokenizerError(
             f"tokenizer.name_or_path is {self.config.name_or_path!r}; it has "
             f"{several if self._template_names else 'no chat template'}. Set tokenizer.chat_template to a Jinja file, "
@@ -199,7 +199,7 @@ class ChatTokenizer:
         """The compiled chat template.
 
         Raises:
-            TokenizerError: when there is none, or it is not valid Jinja.
+            TokenizerError: there is none, or it is not valid Jinja.
         """
         if self.chat_template is None:
             raise self.no_template_error
@@ -218,11 +218,11 @@ class ChatTokenizer:
         tools: Sequence[Mapping[str, Any]] | None,
         kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
-        """Return the text that the chat template gives for a conversation, with variables of its own.
+        """Return the chat template's text for a conversation, with the conversation's own variables.
 
         Raises:
-            RowError: with reason `template_error` when the template refuses it, `invalid_field` when the text is none.
-            TokenizerError: when the template is not valid Jinja.
+            RowError: the template rejects it, reason `template_error`, or the result is not text, `invalid_field`.
+            TokenizerError: the template is not valid Jinja.
         """
         with _REFUSALS:
             text = self.template.render(messages, tools, kwargs)
@@ -235,10 +235,10 @@ class ChatTokenizer:
         tools: Sequence[Mapping[str, Any]] | None,
         kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[str, list[tuple[int, int]]]:
-        """Return the text and the (first, one past the last) characters of the template's generation blocks.
+        """Return the text and the (start, stop) characters of the template's generation blocks.
 
         Raises:
-            RowError: as `render_text`.
+            RowError: see `render_text`.
         """
         with _REFUSALS:
             text, spans = self.template.render_marked(messages, tools, kwargs)
@@ -246,9 +246,9 @@ class ChatTokenizer:
         return text, spans
 
     def identity(self) -> dict[str, Any]:
-        """Return what rows depend on: name, template hash, sizes, special ids and the hashes of its files.
+        """Return what rows depend on: name, template hash, sizes, special ids and file hashes.
 
-        What rules on tokens need to know is in it, too; it follows from the rest.
+        Also has facts for rules about tokens, which follow from the rest.
         """
         template, bos = self.chat_template or "", self.special_token_id("bos")
         day, kwargs = self.config.template_date or datetime.date.today(), self._template_kwargs
@@ -284,7 +284,7 @@ class ChatTokenizer:
 
 
 class _WithoutPlaces(NamedTuple):
-    """Tokens of a tokenizer that is written in Python, which refuses as transformers does."""
+    """Tokens of a tokenizer written in Python, which have no positions; raises the same error as transformers."""
 
     ids: list[int]
 
@@ -293,7 +293,7 @@ class _WithoutPlaces(NamedTuple):
 
 
 class _Refusals:
-    """Turns what a template raises for a conversation into the row's error; no generator, as each row asks it twice."""
+    """Turns a template's errors for a conversation into a RowError; not a generator, because it runs twice per row."""
 
     def __enter__(self) -> None:
         """Do nothing."""
@@ -301,24 +301,24 @@ class _Refusals:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         """Raise the row's error."""
         if isinstance(error, RecursionError):
-            raise RowError(DropReason.TEMPLATE_ERROR, "it is nested too deeply for the chat template") from None
+            raise RowError(DropReason.TEMPLATE_ERROR, "the row is nested too deeply for the chat template") from None
         if isinstance(error, (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)):
-            raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template refuses it: {error}") from None
+            raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template rejects the row: {error}") from None
 
 
 _REFUSALS = _Refusals()
 
 
 def check_is_unicode(text: str) -> None:
-    """Refuse a text that no tokenizer can encode: JSON may cut an emoji in half, which leaves a lone surrogate.
+    """Refuse a text with a lone surrogate, e.g. half an emoji from JSON, which no tokenizer can encode.
 
     Raises:
-        RowError: with reason `invalid_field`.
+        RowError: it has one; reason `invalid_field`.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        detail = f"the text holds U+{ord(text[error.start]):04X}, half of a character that was cut in two"
+        detail = f"the text contains U+{ord(text[error.start]):04X}, half of a character that was cut in two"
         raise RowError(DropReason.INVALID_FIELD, detail) from None
 
 

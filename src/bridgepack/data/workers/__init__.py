@@ -1,5 +1,5 @@
 """Processes and machines that run a build's tasks.
 
-In: tasks, in order. Out: what became of each, in the same order, whatever died meanwhile.
+In: tasks, in order. Out: their outcomes, in the same order, even if workers die.
 Read first: `pool`.
 """

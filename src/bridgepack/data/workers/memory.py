@@ -1,4 +1,4 @@
-"""How much memory a build may use, and how many workers and how large batches follow from it."""
+"""Computes how much memory a build may use, and from it the number of workers and the size of batches."""
 
 import gc
 import re
@@ -8,19 +8,19 @@ from pathlib import Path
 
 from bridgepack.errors import ConfigError
 
-#: Of the memory that is free, what a build takes by default.
+#: Fraction of the free memory that a build uses by default.
 _SHARE = 0.75
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
-#: The build itself, without its workers: the plan of some million sequences, and ranges on their way.
+#: Memory of the build without its workers: the plan of some million sequences, and ranges in flight.
 _OWN_BYTES = 256 << 20
-#: A worker beyond what it shares with the others: a batch on its way through template and tokenizer.
+#: Memory of a worker beyond what it shares with the others: a batch in template and tokenizer.
 MIN_WORKER_BYTES = 192 << 20
 MIN_MEMORY_BYTES = _OWN_BYTES + MIN_WORKER_BYTES
-#: Memory that tokenising needs for a byte of text: texts, tokens with their positions, ids and masks.
+#: Memory that tokenising needs per byte of text: texts, tokens with positions, ids and masks.
 _BYTES_PER_TEXT_BYTE = 96
 _MIN_TEXT_BYTES, _MAX_TEXT_BYTES = 1 << 18, 1 << 22
-#: Objects made before Python looks; its own 700 cost a repack some four per cent of its time.
+#: New objects before Python collects garbage; its default of 700 costs a repack about 4% of its time.
 _COLLECTED_AFTER = 50_000
 _CGROUP_LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -30,18 +30,18 @@ _CGROUP_LIMITS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryPlan:
-    """What a build's memory is used for."""
+    """How a build's memory is divided."""
 
-    num_workers: int  #: at most as many as asked for
-    workers_bytes: int  #: what all workers together may use beyond what they share
-    text_bytes: int  #: text of the rows that a worker tokenises together
+    num_workers: int  #: number of workers, at most as many as requested
+    workers_bytes: int  #: memory of all workers together beyond what they share
+    text_bytes: int  #: maximum text per batch of rows
 
 
 def parse_size(text: str, option: str) -> int:
     """Return a size in bytes: `8G`, `512MiB`, `1.5T`.
 
     Raises:
-        ConfigError: when it is none.
+        ConfigError: it is not a size.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
@@ -50,21 +50,21 @@ def parse_size(text: str, option: str) -> int:
 
 
 def parse_memory(text: str) -> int:
-    """Return the memory that a build may use, in bytes.
+    """Return the memory that a build may use, in bytes: `8G`.
 
     Raises:
-        ConfigError: when it is no size, or too small for any build.
+        ConfigError: it is not a size, or too small for any build.
     """
     size = parse_size(text, "--memory")
     if size < MIN_MEMORY_BYTES:
         raise ConfigError(
-            f"--memory is {text!r}; allowed: at least {MIN_MEMORY_BYTES >> 20}M. Raise it or leave it out."
+            f"--memory is {text!r}; allowed: at least {MIN_MEMORY_BYTES >> 20}M. Raise it or omit the option."
         )
     return size
 
 
 def plan_memory(memory_bytes: int | None, num_workers: int) -> MemoryPlan:
-    """Return how the memory that a build may use, by default a share of what is free, is shared by its workers."""
+    """Return how a build divides its memory, by default a share of the free memory, among its workers."""
     available = memory_share(memory_bytes)
     for_workers = available - max(_OWN_BYTES, available // 8)
     allowed = max(1, min(num_workers, for_workers // MIN_WORKER_BYTES))
@@ -77,21 +77,21 @@ def plan_memory(memory_bytes: int | None, num_workers: int) -> MemoryPlan:
 
 
 def memory_share(memory_bytes: int | None) -> int:
-    """Return what a build may use on this machine: what was asked for, or a share of what is free."""
+    """Return the bytes that a build may use on this machine: the requested memory, or a share of the free memory."""
     return max(memory_bytes or int(free_bytes() * _SHARE), MIN_MEMORY_BYTES)
 
 
 def free_bytes() -> int:
-    """Return the memory that this process and its children could take: of the machine, within its control group."""
+    """Return the free memory in bytes, of the machine and within this process's control group."""
     available = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text(encoding="utf-8"))
     found = [int(available[1]) << 10 if available else 4 << 30]
     for limit, usage in _CGROUP_LIMITS:
-        with suppress(OSError, ValueError):  # a group without a limit says `max`
+        with suppress(OSError, ValueError):  # a group without a limit has `max`
             most, used = (int(Path(name).read_text(encoding="utf-8")) for name in (limit, usage))
             found.append(max(most - used, 0))
     return min(found)
 
 
 def collect_rarely() -> None:
-    """Let Python look for cycles among objects rarely, for a process that makes many objects and next to no cycles."""
+    """Make Python's garbage collection rare, for a process that makes many objects and almost no cycles."""
     gc.set_threshold(_COLLECTED_AFTER)

@@ -1,6 +1,6 @@
-"""Workers as processes of their own: tasks go to whichever is free, results come in order, the dead are replaced.
+"""A pool of worker processes: tasks go to any free worker, results come in order, dead workers are replaced.
 
-A thread talks to each worker, so that Ctrl-C, which Python raises in the main thread, never comes between the two.
+A thread talks to each worker, so that Ctrl-C, which Python raises in the main thread, cannot interrupt a message.
 """
 
 import threading
@@ -15,17 +15,17 @@ from bridgepack.data.tasks import Beat, InThisProcess, Runner, TaskFailure, in_o
 from bridgepack.data.workers.process import Worker, limit_memory
 from bridgepack.errors import DataError
 
-#: A worker that shows no sign of life for so long, after it began to show some, is taken for stuck.
+#: A worker counts as stuck if its heartbeat, once started, pauses this long.
 STALL_S = 600.0
-#: Tasks that wait for a worker, and results that wait for their turn, per worker.
+#: Tasks waiting for a worker, and results waiting for their turn, per worker.
 _MAX_WAITING, _MAX_UNREAD = 1, 4
 
 
 class WorkerPool:
-    """Runs tasks in workers; its methods are for one thread."""
+    """Runs tasks in workers; not thread-safe."""
 
     def __init__(self, num_workers: int = 1, *, memory_bytes: int | None = None) -> None:
-        """Start nothing yet; the arguments are those of `widen`, where None stands for no limit."""
+        """Take the arguments of `widen`, where None means no limit; starts no process yet."""
         self._lock = threading.Lock()
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
@@ -34,33 +34,33 @@ class WorkerPool:
         self._allow(num_workers, memory_bytes, None)
 
     def begin[R](self, function: Callable[[], R]) -> Callable[[], R]:
-        """Begin to run a function in the first worker; return what waits for its result.
+        """Start a function in the first worker; return a function that waits for its result.
 
-        That raises what the function raises for users, and DataError when the worker dies.
+        The latter raises the function's errors for users, and DataError if the worker dies.
         """
         future = self._threads.submit(self._outcome, _without_task, function, None)
         return lambda: _loaded(future.result())
 
     def widen(self, num_workers: int, memory_bytes: int, warm_up: Callable[[], Any] | None) -> None:
-        """Go on with more workers, once all that was begun is over.
+        """Allow more workers, after all tasks so far are finished.
 
         Args:
-            num_workers: most at a time.
-            memory_bytes: what all of them together may use beyond what each has once it is warm.
-            warm_up: what a worker runs before its first task, unless something was begun there.
+            num_workers: maximum workers at a time.
+            memory_bytes: memory of all workers together beyond what each uses after `warm_up`.
+            warm_up: function that a worker runs before its first task, unless `begin` used that worker.
         """
         self._threads.shutdown()
         self._allow(num_workers, memory_bytes, warm_up)
 
     def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
-        """Yield what becomes of each task, in order, as `Runner` says."""
+        """Yield the outcome of each task, in order; see `Runner`."""
         most = (self._num_workers + _MAX_WAITING, _MAX_UNREAD * self._num_workers)
         share = None if self._memory_bytes is None else self._memory_bytes // self._num_workers
         for _, future in in_order(lambda task: self._submit(function, task, share), tasks, lambda: most):
             yield future.result()
 
     def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
-        """Return what becomes of a task that has all the memory."""
+        """Return the outcome of a task that runs alone with all the memory."""
         wait(self._in_flight)
         self._dismiss()
         result: R | TaskFailure = self._submit(function, task, self._memory_bytes).result()
@@ -68,7 +68,7 @@ class WorkerPool:
         return result
 
     def close(self) -> None:
-        """End every worker at once."""
+        """Kill all workers."""
         with self._lock:
             self._is_closed = True
             for worker in self._workers:
@@ -81,7 +81,7 @@ class WorkerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End its workers, in the middle of a task if need be."""
+        """Kill the workers, even in the middle of a task."""
         self.close()
 
     def _allow(self, num_workers: int, memory_bytes: int | None, warm_up: Callable[[], Any] | None) -> None:
@@ -95,7 +95,7 @@ class WorkerPool:
         return future
 
     def _dismiss(self) -> None:
-        """End idle workers, so that what they hold is free."""
+        """End idle workers, to free their memory."""
         with self._lock:
             idle, self._idle = self._idle, []
             self._workers.difference_update(idle)
@@ -103,10 +103,10 @@ class WorkerPool:
             worker.end()
 
     def _outcome(self, function: Callable[[Any, Beat], Any], task: Any, memory_bytes: int | None) -> Any:
-        """Run a task in an idle worker, or a new one: there are never more than threads. A death is the task's failure.
+        """Return a task's outcome from an idle or a new worker, at most one per thread; a death is a TaskFailure.
 
         Raises:
-            BridgepackError, OSError: what the task raised.
+            BridgepackError, OSError: the task raised it.
         """
         with self._lock:
             worker = self._idle.pop() if self._idle else None
@@ -141,19 +141,19 @@ class WorkerPool:
 
 @dataclass(frozen=True)
 class PlainRunner:
-    """Runs functions of one argument and gives their results alone: for a check, which needs no more."""
+    """Runs functions of one argument and returns only their results, as a check needs it."""
 
     runner: Runner
 
     def run[T, R](self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """Yield `function(task)` for each task, in order; only a few tasks are in flight at a time.
+        """Yield `function(task)` for each task, in order; runs a few tasks at a time.
 
         Args:
-            function: defined at the top of a module, or the method of something that can be pickled.
+            function: defined at the top of a module, or a method of a picklable object.
             tasks: picklable; taken from the iterable as workers become free.
 
         Raises:
-            DataError: when a worker process dies.
+            DataError: a worker process dies.
         """
         for outcome in self.runner.run(partial(_without_beat, function), tasks):
             yield result_of(outcome)
@@ -161,7 +161,7 @@ class PlainRunner:
 
 @contextmanager
 def plain_runner(num_workers: int) -> Iterator[PlainRunner]:
-    """Give a runner with `num_workers` processes, which an error ends at once; with 1 it runs tasks in this process."""
+    """Yield a runner with `num_workers` processes, killed on errors; with 1 it runs tasks in this process."""
     if num_workers <= 1:
         yield PlainRunner(InThisProcess())
         return
@@ -172,7 +172,7 @@ def plain_runner(num_workers: int) -> Iterator[PlainRunner]:
 def _loaded[R](outcome: R | TaskFailure) -> R:
     if isinstance(outcome, TaskFailure) and outcome.kind == "died":
         raise DataError(
-            f"loading the tokenizer: {outcome.detail}, most often because memory ran out. What is finished is kept; "
+            f"loading the tokenizer: {outcome.detail}; usually memory ran out. Finished work is kept; "
             "free memory and run the same command again."
         )
     return result_of(outcome)

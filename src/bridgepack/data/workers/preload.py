@@ -1,4 +1,4 @@
-"""Imports transformers in the fork server, and loads what its workers share: a recipe's tokenizer and its engine."""
+"""Imports transformers in the fork server, and loads a recipe's tokenizer and engine, which its workers share."""
 
 import atexit
 import json
@@ -13,13 +13,13 @@ _ERROR_OUTPUT = 2
 
 
 def _load_shared(target: str, overrides: tuple[str, ...]) -> None:
-    """Load tokenizer and engine of a recipe, without a word: what fails here fails in a worker again, which says so."""
+    """Load a recipe's tokenizer and engine, ignoring errors: they will occur again in a worker, which reports them."""
     errors = os.dup(_ERROR_OUTPUT)
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), _ERROR_OUTPUT)
     try:
         _load_stage(target, overrides)
-    except BaseException:  # Rust code that panics raises no Exception
+    except BaseException:  # panics in Rust code are not Exceptions
         return
     finally:
         os.dup2(errors, _ERROR_OUTPUT)
@@ -27,7 +27,7 @@ def _load_shared(target: str, overrides: tuple[str, ...]) -> None:
 
 
 def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
-    """Load the stage of a recipe that is data, as its tokenizer is: code of a user's is for workers."""
+    """Load a recipe's stage if recipe and tokenizer are pure data; a user's code runs only in workers."""
     from bridgepack.config.load import load_recipe, parse_overrides
     from bridgepack.config.recipe.sources import as_sources, path_of
     from bridgepack.data.reading.inputs import find_inputs
@@ -43,7 +43,7 @@ def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
         local = tuple(path for path in paths if scheme_of(path) is None)
         num_bytes = sum(file.num_bytes for file in find_inputs(local, "data", "training", Path()))
         stage = load_stage(recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes)
-        stage.tokenizer.identity()  # finds out what the tokenizer keeps: its size and its template
+        stage.tokenizer.identity()  # fills the tokenizer's cached properties: its size and its template
 
 
 collect_rarely()

@@ -1,6 +1,6 @@
-"""A process that runs tasks one after the other, started through Python's fork server, and that ends with its caller.
+"""A process that runs tasks one after the other, started by Python's fork server, and that ends with its caller.
 
-The fork server begins with nothing of the caller's and imports what tasks need once; workers share that.
+The fork server starts without the caller's state and imports once what tasks need; workers share it.
 """
 
 import gc
@@ -25,7 +25,7 @@ from bridgepack.data.tasks import Beat, TaskFailure, failure_of, is_meant_for_us
 from bridgepack.data.tokenizers.frameworks import hide_frameworks
 from bridgepack.data.workers.memory import collect_rarely
 
-#: Threads that libraries would start on loading, and that a fork would lose.
+#: Settings against threads that libraries start when loaded, because a fork would lose them.
 ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "RAYON_NUM_THREADS": "1",
@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-#: Modules of the tasks that write token files and shards, and of those that tokenise, too.
+#: Modules for tasks that write token files and shards, and those for tasks that tokenise.
 PACKING = ("bridgepack.data.stages.range_tasks", "bridgepack.data.stages.shard_tasks")
 TOKENISING = (
     "bridgepack.data.workers.preload",
@@ -42,21 +42,21 @@ TOKENISING = (
     *PACKING,
     "tokenizers",
 )
-#: Tells the fork server which recipe's tokenizer to load: its name and its overrides, as JSON.
+#: Environment variable with the recipe whose tokenizer the fork server loads: name and overrides, as JSON.
 RECIPE_VARIABLE = "BRIDGEPACK_FORK_SERVER_RECIPE"
 _CONTEXT = multiprocessing.get_context("forkserver")
-#: multiprocessing's list of children is not made for threads.
+#: multiprocessing's list of children is not thread-safe.
 _LOCK = threading.Lock()
 _ERROR_OUTPUT, _TAIL_BYTES = 2, 2000
-#: Within which the system says of a process that it has ended.
+#: Seconds to wait until the system reports that a process has ended.
 _ENDED_S = 1.0
 
 
 class Worker:
-    """A process that runs tasks; its caller talks to it from one thread at a time."""
+    """A process that runs tasks; not thread-safe."""
 
     def __init__(self) -> None:
-        """Start it, in this process's working folder and environment."""
+        """Start the process, with this process's working folder and environment."""
         self.is_limited = False
         self._connection, theirs = multiprocessing.Pipe()
         self._errors = Connection(os.memfd_create("errors"))
@@ -64,22 +64,22 @@ class Worker:
         with theirs, _starting():
             try:
                 self._process = _started(arguments)
-            except (EOFError, ConnectionError):  # the fork server died of what it loads; a new one loads no tokenizer
+            except (EOFError, ConnectionError):  # the fork server died while loading; a new one loads no tokenizer
                 time.sleep(_ENDED_S)
                 self._process = _started(arguments)
 
     @property
     def is_over(self) -> bool:
-        """It ended, as its caller knows."""
+        """Whether the process is known to have ended."""
         return self._connection.closed
 
     def call(self, function: Callable[[Any, Beat], Any], task: Any, stall_s: float) -> Any:
-        """Return what a function gives for a task; a TaskFailure where the process ended, or what it raised is a fault.
+        """Return `function(task)`, or a TaskFailure if the process died or raised an unexpected error.
 
-        A task that shows no sign of life for `stall_s`, after it began to show some, is ended.
+        Kills a task whose heartbeat, once started, pauses for `stall_s` seconds.
 
         Raises:
-            BridgepackError, OSError: what it raised.
+            BridgepackError, OSError: the function raised it.
         """
         kind, value, last_beat = "beat", cast("Any", -1), -1
         try:
@@ -88,7 +88,7 @@ class Worker:
                 last_beat = value
                 if not self._connection.poll(stall_s if last_beat >= 0 else None):
                     self.end()
-                    detail = f"no sign of life for {stall_s:.0f} seconds"
+                    detail = f"no heartbeat for {stall_s:.0f} seconds"
                     return TaskFailure(task=task, kind="stalled", detail=detail, last_beat=last_beat)
                 kind, value = self._connection.recv()
         except (EOFError, ConnectionError):
@@ -98,11 +98,11 @@ class Worker:
         return replace(value, task=task) if kind == "failure" else value
 
     def kill(self) -> None:
-        """End it at once, from whatever thread."""
+        """Kill the process; callable from any thread."""
         self._process.kill()
 
     def end(self) -> None:
-        """End it and wait until what it held is free."""
+        """Kill the process and wait until its memory is free."""
         self._process.kill()
         self._join()
 
@@ -112,7 +112,7 @@ class Worker:
         self._connection.close()
 
     def _death(self, task: Any, last_beat: int) -> TaskFailure:
-        """Return how it ended: the last line of its errors, and its exit code in words, -9 -> `SIGKILL`."""
+        """Return its death as a TaskFailure: last line of stderr, and exit code in words, -9 -> `SIGKILL`."""
         self._join()
         code = self._process.exitcode
         assert code is not None
@@ -132,11 +132,11 @@ class Worker:
 
 
 def preload(modules: Sequence[str], *recipe: object) -> None:
-    """Start the fork server, where none runs, and let it import modules while this process goes on.
+    """Start the fork server if none runs; it imports modules in the background.
 
     Args:
-        modules: their names.
-        recipe: name and overrides of one whose tokenizer workers are to share.
+        modules: names of the modules.
+        recipe: name and overrides of the recipe whose tokenizer workers share.
     """
     _CONTEXT.set_forkserver_preload(list(modules))
     with _starting({RECIPE_VARIABLE: json.dumps(recipe)} if recipe else {}):
@@ -144,7 +144,7 @@ def preload(modules: Sequence[str], *recipe: object) -> None:
 
 
 def limit_memory(memory_bytes: int, _: Beat | None = None) -> None:
-    """Let this process have so much more memory of its own than it has now."""
+    """Limit this process to `memory_bytes` more private memory than it has now."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     num_data_pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[5])
     limit = num_data_pages * resource.getpagesize() + memory_bytes
@@ -159,9 +159,9 @@ def _started(arguments: tuple[Any, ...]) -> Any:
 
 @contextmanager
 def _starting(variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
-    """Start processes that leave Ctrl-C to this one, start no threads, and do not run the caller's script again.
+    """Start processes that ignore Ctrl-C, start no threads, and do not run the caller's script again.
 
-    A fork server's signal mask and environment are those of when it was started.
+    A fork server keeps the signal mask and environment that it was started with.
     """
     with _LOCK:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -178,14 +178,14 @@ def _starting(variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[N
 
 
 def _serve(connection: Connection, errors: Connection, folder: str, environment: Mapping[str, str]) -> None:
-    """Run tasks until the caller goes away."""
+    """Run tasks until the caller closes the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(errors.fileno(), _ERROR_OUTPUT)
     threading.Thread(target=_end_with_caller, daemon=True).start()
-    gc.freeze()  # what workers share is not looked through again, which would also copy it
+    gc.freeze()  # exclude shared objects from garbage collection, which would copy their pages
     collect_rarely()
     hide_frameworks()
-    with suppress(OSError):  # workers, which can be replaced, go before the build itself when memory runs out
+    with suppress(OSError):  # if memory runs out, the system should kill replaceable workers before the build
         Path("/proc/self/oom_score_adj").write_text("500", encoding="utf-8")
     os.chdir(folder)
     os.environ.clear()
@@ -208,7 +208,7 @@ def _serve(connection: Connection, errors: Connection, folder: str, environment:
 
 
 def _end_with_caller() -> None:
-    """End when the caller does, whatever this process is doing."""
+    """Make the system end this process when the caller ends."""
     caller = multiprocessing.parent_process()
     assert caller is not None
     caller.join()

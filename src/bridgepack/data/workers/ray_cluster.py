@@ -21,9 +21,9 @@ ADDRESS_VARIABLE = "RAY_ADDRESS"
 _ADDRESS = re.compile(r"(?P<host>[^\s:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _INSTALL = 'In a clone of bridgepack: pip install -e ".[ray]"'
 _CONNECT_S = 10.0
-#: For Ray's own store, on a cluster of one machine: tasks carry names of files, and few bytes.
+#: Memory of Ray's object store on a one-machine cluster: tasks carry file names and few bytes.
 _OBJECT_STORE_BYTES = 128 << 20
-#: For a cluster that is started here: no report to Ray's makers, no warnings about devices.
+#: Settings for a cluster started here: no usage reports to Ray's makers, no warnings about devices.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
 
 
@@ -31,16 +31,16 @@ _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": 
 class RaySettings:
     """Which cluster a build runs on."""
 
-    #: `HOST:PORT` of its head, or `auto` for the one that runs on this machine; None starts one here
+    #: `HOST:PORT` of its head, or `auto` for the cluster of this machine; None starts one here
     address: str | None
-    num_workers: int | None = None  #: most tasks at a time; by default the cluster's CPUs
+    num_workers: int | None = None  #: maximum concurrent tasks; by default the cluster's CPUs
 
 
 def ray_settings(address: str | None, num_workers: int | None = None) -> RaySettings:
-    """Return settings that can work, before anything is started.
+    """Return checked settings, without starting anything.
 
     Raises:
-        ConfigError: when Ray is not installed, or the address is none.
+        ConfigError: Ray is not installed, or the address is invalid.
     """
     named = address if address is not None else os.environ.get(ADDRESS_VARIABLE) or None
     where = "--ray-address" if address is not None else ADDRESS_VARIABLE
@@ -49,7 +49,7 @@ def ray_settings(address: str | None, num_workers: int | None = None) -> RaySett
         advice = (
             "The Ray client is not supported: run the build on a node of the cluster, e.g. with `ray job submit`."
             if client
-            else "Give the address that `ray start --head` prints, or leave it out to start Ray on this machine."
+            else "Give the address that `ray start --head` prints, or omit the option to start Ray on this machine."
         )
         raise ConfigError(f"{where} is {named!r}; allowed: HOST:PORT, auto, local. {advice}")
     _import_ray()
@@ -58,10 +58,10 @@ def ray_settings(address: str | None, num_workers: int | None = None) -> RaySett
 
 @contextmanager
 def ray_runner(settings: RaySettings, setup: WorkerSetup, here: Runner, progress: Progress) -> Iterator[RayRunner]:
-    """Give a runner on the cluster; what was started here is stopped at the end. `here` is of this machine.
+    """Yield a runner on the cluster; stops a cluster that it started. `here` runs tasks on this machine.
 
     Raises:
-        ConfigError: when the cluster cannot be reached.
+        ConfigError: the cluster cannot be reached.
     """
     ray = _import_ray()
     progress.start("Connecting to Ray" if settings.address else "Starting Ray here", None, "nodes")
@@ -79,7 +79,7 @@ def ray_runner(settings: RaySettings, setup: WorkerSetup, here: Runner, progress
 
 
 def _import_ray() -> Any:
-    for name, value in _QUIET.items():  # Ray reads some of it when it is imported
+    for name, value in _QUIET.items():  # Ray reads some of them when it is imported
         os.environ.setdefault(name, value)
     try:
         import ray
@@ -92,7 +92,7 @@ def _import_ray() -> Any:
 
 @contextmanager
 def _connected(ray: Any, settings: RaySettings) -> Iterator[None]:
-    """Be connected to a cluster, in the end to none; a connection that was there before stays."""
+    """Connect to a cluster while the block runs; keeps an existing connection."""
     if ray.is_initialized():
         yield
         return
@@ -101,7 +101,7 @@ def _connected(ray: Any, settings: RaySettings) -> Iterator[None]:
         if settings.address is not None:
             _refuse_silent_address(settings.address)
         else:
-            # Names of sockets below a temporary folder must not be longer than the system allows.
+            # The system limits the length of socket names, which include the temporary folder.
             folder = tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True)
             options = {
                 "num_cpus": settings.num_workers or len(os.sched_getaffinity(0)),
@@ -116,14 +116,14 @@ def _connected(ray: Any, settings: RaySettings) -> Iterator[None]:
 
 
 def _init(ray: Any, address: str, options: Mapping[str, Any]) -> None:
-    before = signal.getsignal(signal.SIGTERM)  # connecting to Ray changes how this process takes being asked to end
+    before = signal.getsignal(signal.SIGTERM)  # connecting to Ray replaces this process's SIGTERM handler
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError, SystemExit) as error:
         where = "Ray cannot be started on this machine" if address == "local" else f"Ray at {address!r} does not answer"
         raise ConfigError(
-            f"{where}: {first_sentence(error)}. Check `ray status` on the cluster's head, and that its Ray has the "
-            f"same version as the one here, {ray.__version__}."
+            f"{where}: {first_sentence(error)}. Check `ray status` on the cluster's head, and that it runs the same "
+            f"version of Ray as this machine, {ray.__version__}."
         ) from None
     finally:
         if threading.current_thread() is threading.main_thread():
@@ -131,10 +131,10 @@ def _init(ray: Any, address: str, options: Mapping[str, Any]) -> None:
 
 
 def _refuse_silent_address(address: str) -> None:
-    """Ray tries for minutes to reach an address where nobody is.
+    """Refuse an address that does not answer, which Ray would try to reach for minutes.
 
     Raises:
-        ConfigError: when nobody answers there.
+        ConfigError: the address does not answer.
     """
     found = _ADDRESS.fullmatch(address)
     if found is None:
@@ -143,16 +143,16 @@ def _refuse_silent_address(address: str) -> None:
         socket.create_connection((found["host"].strip("[]"), int(found["port"])), timeout=_CONNECT_S).close()
     except (OSError, OverflowError) as error:
         raise ConfigError(
-            f"--ray-address is {address!r}; nobody answers there: {error}. Give the address that `ray start --head` "
-            "prints, or leave it out to start Ray on this machine."
+            f"--ray-address is {address!r}; it does not answer: {error}. Give the address that `ray start --head` "
+            "prints, or omit the option to start Ray on this machine."
         ) from None
 
 
 @contextmanager
 def _silenced(ray: Any) -> Iterator[None]:
-    """Keep pages on nodes that died, raylets' logs among them, out of the output; the runner has a sentence for it.
+    """Suppress Ray's long messages about dead nodes, with raylets' logs; the runner reports them in one sentence.
 
-    Ray has no setting for that.
+    Ray has no setting for this.
     """
     module = ray._private.worker
     before = module.print_to_stdstream

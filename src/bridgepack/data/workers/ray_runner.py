@@ -1,4 +1,4 @@
-"""Runs tasks on Ray, which places them, and begins them again when a worker or a node dies."""
+"""Runs tasks on Ray, which schedules them and restarts them when a worker or node dies."""
 
 import logging
 import pickle
@@ -12,9 +12,9 @@ from bridgepack.data.workers.ray_tasks import WorkerSetup, run_task
 from bridgepack.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
-#: Times that Ray begins a task again whose worker or node died.
+#: Retries by Ray of a task whose worker or node died.
 _MAX_RETRIES = 3
-#: Tasks on their way, and results that wait for their turn, per task that can run at a time.
+#: Tasks in flight, and results waiting for their turn, per task that can run at a time.
 _MAX_IN_FLIGHT, _MAX_UNREAD = 2, 4
 
 
@@ -23,18 +23,18 @@ class RayRunner:
     """Runs tasks on the cluster that this process is connected to."""
 
     ray: Any  #: the module
-    setup: WorkerSetup  #: what processes need before they run tasks
-    num_workers: int | None  #: most tasks at a time; None for as many as the cluster has CPUs
-    slots_per_node: int  #: tasks that a machine runs at a time, at most
-    here: Runner  #: runs what ends its worker on Ray every time, on this machine
+    setup: WorkerSetup  #: setup of a process before its first task
+    num_workers: int | None  #: maximum concurrent tasks; None for the cluster's CPUs
+    slots_per_node: int  #: maximum concurrent tasks per machine
+    here: Runner  #: runs tasks on this machine whose Ray workers always die
     _nodes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
-        """Yield what becomes of each task, in order, as `Runner` says.
+        """Yield the outcome of each task, in order; see `Runner`.
 
         Raises:
-            BridgepackError, OSError: what a task raised.
-            ConfigError: a worker could not even begin, such as one without bridgepack.
+            BridgepackError, OSError: a task raised it.
+            ConfigError: a worker cannot start, e.g. without bridgepack.
         """
         remote = self.ray.remote(run_task).options(max_retries=_MAX_RETRIES, num_cpus=1)
         setup, references = pickle.dumps(self.setup), {}
@@ -51,18 +51,18 @@ class RayRunner:
                 yield self._outcome(task, future)
         finally:
             for reference in references.values():
-                self.ray.cancel(reference, force=True)  # Ray's workers run one task; only ending them ends it
+                self.ray.cancel(reference, force=True)  # Ray's workers run one task; only killing the worker stops it
 
     def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
-        """Return what becomes of a task in a process of this machine, which may die."""
+        """Return the outcome of a task in a process on this machine, which may die."""
         return self.here.run_alone(function, task)
 
     def _most(self) -> tuple[int, int]:
-        """Return how many tasks may be under way, and how many may be under way or not read; nodes come and go."""
+        """Return (maximum tasks in flight, maximum tasks in flight or unread) for the nodes that are now alive."""
         nodes = {node["NodeID"]: node for node in alive_nodes(self.ray)}
         for lost in self._nodes.keys() - nodes.keys():
             _LOG.warning(
-                "the Ray node %s is gone; its tasks begin again elsewhere, and what it had finished is kept",
+                "the Ray node %s is gone; its tasks restart on other nodes, and its finished work is kept",
                 self._nodes[lost]["NodeManagerHostname"],
             )
         self._nodes = nodes
@@ -74,7 +74,7 @@ class RayRunner:
     def _outcome(self, task: Any, future: Future[bytes]) -> Any:
         exceptions = self.ray.exceptions
         try:
-            outcome = pickle.loads(future.result())  # noqa: S301 (Ray brought it from a worker of this build)
+            outcome = pickle.loads(future.result())  # noqa: S301 (from a worker of this build, through Ray)
         except exceptions.RayTaskError as error:
             last_line = str(error).strip().splitlines()[-1].strip()
             raise ConfigError(
@@ -94,15 +94,15 @@ class RayRunner:
 
 
 def alive_nodes(ray: Any) -> list[Mapping[str, Any]]:
-    """Return the cluster's nodes that are alive, as Ray describes them."""
+    """Return Ray's descriptions of the cluster's live nodes."""
     return [node for node in ray.nodes() if node["Alive"]]
 
 
 def num_cpus(node: Mapping[str, Any]) -> int:
-    """Return how many tasks a node runs at a time."""
+    """Return a node's number of CPUs, each of which runs one task at a time."""
     return int(node["Resources"].get("CPU", 0))
 
 
 def first_sentence(error: BaseException) -> str:
-    """Return how an error begins: Ray's have pages."""
+    """Return the first sentence of an error, because Ray's messages fill pages."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].partition(". ")[0][:200]

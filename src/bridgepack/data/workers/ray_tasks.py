@@ -1,4 +1,4 @@
-"""What a Ray worker does with a task: run it with what it loaded once."""
+"""Runs tasks in a Ray worker, which prepares itself once."""
 
 import faulthandler
 import os
@@ -23,30 +23,30 @@ from bridgepack.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSetup:
-    """What a process needs before it runs tasks."""
+    """Setup of a process before it runs tasks."""
 
-    folders: tuple[str, ...]  #: that every node must see; relative paths start at the first
-    memory_bytes: int | None  #: that a build may use on each machine; by default a share of what is free there
-    #: loads what tasks need and returns the tokenizer's identity; None where tasks need nothing
+    folders: tuple[str, ...]  #: folders that every node must see; relative paths start at the first
+    memory_bytes: int | None  #: memory that a build may use on each machine; by default a share of free memory
+    #: loads what tasks need and returns the tokenizer's identity; None if they need nothing
     load: Callable[[], Mapping[str, Any]] | None = None
-    identity: Mapping[str, Any] | None = None  #: what it must return, so that every node makes the same tokens
-    #: what a node must have, too: library -> version, Python's, and a digest of bridgepack's source
+    identity: Mapping[str, Any] | None = None  #: required result of `load`, so that every node makes the same tokens
+    #: required software: library -> version, with Python's version and a digest of bridgepack's source
     software: Mapping[str, str] = field(default_factory=lambda: _software())
 
 
 def run_task(setup: bytes, call: bytes, num_slots: int) -> bytes:
-    """Return what became of a task, pickled: its result, a TaskFailure, or the error that it raised for users.
+    """Return the pickled outcome of a task: its result, a TaskFailure, or the error that it raised for users.
 
-    Bytes, because Ray hands out arrays as views of its own memory, which would never be free again.
+    Pickled, because Ray returns arrays as views of its own memory, which would never be freed.
 
     Args:
         setup: a WorkerSetup, pickled.
         call: function and task, pickled.
-        num_slots: tasks that this machine runs at a time.
+        num_slots: concurrent tasks on this machine.
     """
     outcome: Any
     try:
-        function, task = pickle.loads(call)  # noqa: S301 (Ray brought it from the build itself)
+        function, task = pickle.loads(call)  # noqa: S301 (from the build itself, through Ray)
         _prepare(setup, num_slots)
         outcome = InThisProcess().run_alone(partial(_watched, function), task)
     except Exception as error:
@@ -61,7 +61,7 @@ def run_task(setup: bytes, call: bytes, num_slots: int) -> bytes:
 
 
 def _watched(function: Callable[[Any, Beat], Any], task: Any, beat: Beat) -> Any:
-    """Run a task that ends this process when it shows no sign of life; Ray then begins it again."""
+    """Return a task's result; ends this process if the heartbeat stalls, and Ray then restarts the task."""
 
     def seen(number: int) -> None:
         beat(number)
@@ -75,18 +75,18 @@ def _watched(function: Callable[[Any, Beat], Any], task: Any, beat: Beat) -> Any
 
 @lru_cache(maxsize=1)
 def _prepare(setup: bytes, num_slots: int) -> None:
-    """Load what tasks need, once in a Ray worker, and limit the memory that they may take.
+    """Load what tasks need, once per Ray worker, and limit its memory.
 
     Raises:
-        ConfigError: naming the machine, and what is another one than where the build began, or missing.
-        BridgepackError: when the tokenizer cannot be loaded.
+        ConfigError: names the machine, and what is missing there or differs from the build's machine.
+        BridgepackError: the tokenizer cannot be loaded.
     """
-    wanted: WorkerSetup = pickle.loads(setup)  # noqa: S301 (Ray brought it from the build itself)
+    wanted: WorkerSetup = pickle.loads(setup)  # noqa: S301 (from the build itself, through Ray)
     node, here = f"the Ray node {socket.gethostname()}", _software()
     if other := [f"{name} {here.get(name)}" for name, text in wanted.software.items() if here.get(name) != text]:
         raise ConfigError(
-            f"{node} has other software than where the build began: {', '.join(other)}. Install the same versions "
-            "everywhere; otherwise the bytes would depend on which node made them."
+            f"{node} has software that differs from the build's machine: {', '.join(other)}. Install the same versions "
+            "everywhere; otherwise the artifact's bytes would depend on the nodes."
         )
     if unseen := [folder for folder in wanted.folders if not Path(folder).is_dir()]:
         raise ConfigError(
@@ -100,7 +100,7 @@ def _prepare(setup: bytes, num_slots: int) -> None:
     found, expected = wanted.load() if wanted.load else {}, wanted.identity or {}
     if names := sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name)):
         raise ConfigError(
-            f"{node} has another tokenizer than where the build began: {', '.join(names)} differ. Install the same "
+            f"{node} has a tokenizer that differs from the build's machine in {', '.join(names)}. Install the same "
             "versions there, and name a tokenizer folder that all nodes share."
         )
     limit_memory(max(memory_share(wanted.memory_bytes) // max(num_slots, 1), MIN_WORKER_BYTES))

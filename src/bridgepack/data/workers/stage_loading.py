@@ -1,4 +1,4 @@
-"""What workers of a build load before their first task, named without importing templates and tokenizers."""
+"""Functions that load a build's workers before their first task; imports templates and tokenizers only when called."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def tokenizer_identity(recipe_json: str) -> dict[str, Any]:
-    """Load the tokenizer of a recipe and return its identity.
+    """Return the identity of a recipe's tokenizer, after loading it.
 
     Raises:
-        TokenizerError: when it cannot be loaded.
+        TokenizerError: it cannot be loaded.
     """
     from bridgepack.data.sequences.loading import load_tokenizer_of
 
@@ -22,7 +22,7 @@ def tokenizer_identity(recipe_json: str) -> dict[str, Any]:
 
 
 def checked_engine(recipe_json: str, engine: str, num_input_bytes: int, files: Sequence[InputFile]) -> EngineReport:
-    """Load what encodes texts, compare it with `tokenizers` on rows of all inputs, and return which it is."""
+    """Return which engine encodes texts, after comparing it with `tokenizers` on rows of all inputs."""
     from bridgepack.data.reading.rows import sampled_rows
     from bridgepack.data.sequences.loading import load_stage
 
@@ -31,7 +31,7 @@ def checked_engine(recipe_json: str, engine: str, num_input_bytes: int, files: S
 
 
 def stage_identity(recipe_json: str, engine: str, num_input_bytes: int) -> dict[str, Any]:
-    """Load the tokenisation stage with an engine and return its tokenizer's identity."""
+    """Return the tokenizer's identity, after loading the tokenisation stage with an engine."""
     from bridgepack.data.sequences.loading import load_stage
 
     return load_stage(recipe_json, engine, num_input_bytes).tokenizer.identity()
