@@ -49,7 +49,7 @@ def write_planned_shard(task: WriteTask, _: Beat) -> WrittenShard:
 
 
 def plan_identity(task: WriteTask) -> str:
-    """Return a digest of everything that affects a shard's bytes but the code, which the working folder is named by."""
+    """Return a digest of what a shard's bytes depend on, except the code: the working folder checks that."""
     plan = task.plan
     files, members = np.unique(plan.store_files, return_inverse=True)
     digest = hashlib.sha256()

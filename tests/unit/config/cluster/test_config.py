@@ -230,7 +230,10 @@ def test_small_tasks_are_one_process() -> None:
         ({"executor": {**SLURM["executor"], "container_mounts": ["/a:/a"]}}, "has no effect without container_image"),
         ({"executor": {**SLURM["executor"], "env_vars": {"http_proxy": "x"}}}, "nemo-run exports it as HTTP_PROXY"),
         ({"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "x"}}}, "HF_TOKEN is a secret in plain text."),
-        ({"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "${env:HF_TOKEN}"}}}, "value into the job's script"),
+        (
+            {"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "${env:HF_TOKEN}"}}},
+            "value into the job's script",
+        ),
         ({"executor": {**SLURM["executor"], "ntasks_per_node": 4}}, "ntasks_per_node is 4 and gpus_per_node 8"),
         ({"executor": SLURM["executor"], "tasks": {"build": {"executor": {"kind": "local"}}}}, "be the same folder"),
         ({"executor": {"kind": "local", "ntasks_per_node": 2}}, "has no effect without torchrun."),
