@@ -206,6 +206,11 @@ def test_a_misspelt_override_is_found_and_mended(folder: Path, command: Command)
         RECIPE.count("\n") + 3,
     )
     assert found["allowed"] == "one of its fields. Did you mean overlap_grad_reduce?"
+    (folder / "mine.yaml").write_text(RECIPE)
+    wrong = "bridge_overrides.ddp.overlap_grad_reduc=true"
+    of_command = command("check", "mine.yaml", "--select", "BP044", "--set", wrong, "--fix")
+    assert (of_command.code, (folder / "mine.yaml").read_text()) == (1, RECIPE)
+    (folder / "mine.yaml").write_text(RECIPE + overrides)
     by_hand = command("check", "mine.yaml", "--select", "BP044", "--fix")
     assert "not fixed: mine.yaml: bridge_overrides.ddp cannot be set to {'overlap_grad_reduce': False" in by_hand.output
     (folder / "mine.yaml").write_text(RECIPE + overrides.replace("  # small", ""))

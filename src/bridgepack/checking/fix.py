@@ -4,6 +4,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bridgepack.bridge.adopting.corrections import rounds_of_changes
 from bridgepack.bridge.targets import Target, load_target
@@ -60,7 +61,7 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
 
     reports = [check_target(loaded, options, packs=packs)]
     changes: dict[str, Change] = {}
-    for proposed in rounds_of_changes(lambda: _proposed(reports[-1])):
+    for proposed in rounds_of_changes(lambda: _proposed(reports[-1], options.overrides)):
         changes |= proposed
         reports.append(report_with(changes))
     edit, by_hand = _edit(loaded, changes)
@@ -107,12 +108,14 @@ def _build_command(loaded: Target, options: CheckOptions) -> str:
     return shlex.join(["bridgepack", "build", loaded.place, *output])
 
 
-def _proposed(report: CheckReport) -> Mapping[str, Change]:
-    """Return path -> change; of several the one of the worse finding."""
+def _proposed(report: CheckReport, overrides: Mapping[str, Any]) -> Mapping[str, Change]:
+    """Return path -> change; of several the one of the worse finding. Sections with an override in them stay."""
     proposed: dict[str, Change] = {}
     for finding in report.findings:
         if finding.severity != Severity.ADVICE:
             for change in finding.changes:
+                if any(path.startswith(f"{change.path}.") for path in overrides):
+                    continue
                 proposed.setdefault(change.path, change)
     return proposed
 
