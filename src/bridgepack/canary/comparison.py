@@ -223,6 +223,11 @@ class Comparison:
                 f"packs are cut to {self.options.max_tokens:,} tokens, which leaves {left_out} of their last "
                 "sequences out; --max-tokens raises it"
             )
+        if all(len(pack.sequences) == 1 for pack in chosen.packs):
+            notes.append(
+                "each of these packs holds one sequence, so nothing was compared where sequences meet; choose an "
+                "artifact with packs of several"
+            )
         if chosen.num_untrained_eos:
             notes.append(
                 f"{chosen.num_untrained_eos} tokens that masks ask for follow an EOS token; the packed loader does not "

@@ -13,6 +13,8 @@ from bridgepack.records import PackedRow
 
 #: The vocabulary is a multiple of it, so that tensor-parallel ranks share it evenly.
 _VOCAB_MULTIPLE = 128
+#: Of sequences that are cut where it can be, so that context-parallel ranks share them as they were aligned.
+_CUT_MULTIPLE = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +39,7 @@ class Pack:
     row: PackedRow  #: as stored, with renumbered tokens; shorter where it was cut
     sequences: tuple[TokenSequence, ...]  #: of it, in order
     num_sequences_left_out: int = 0  #: sequences that were left out because the pack is long
-    is_cut: bool = False  #: its only sequence that is left was cut
+    is_cut: bool = False  #: sequences that are left were cut
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,19 +148,26 @@ def _sequence(row: PackedRow, start: int, stop: int, eos_token_id: int) -> Token
 
 
 def _shortened(row: PackedRow, max_tokens: int) -> tuple[PackedRow, int, bool]:
-    """Return a pack of at most so many runtime tokens, how many sequences it lost, and whether its only one was cut."""
-    starts = row.seq_start_id.astype(np.int64)
-    bounds = geometry.seq_boundaries(starts, len(row.input_ids))
-    ends = np.cumsum(np.diff(bounds) - 1)
-    num_kept = int(np.searchsorted(ends, max_tokens, side="right"))
-    if num_kept == len(starts):
+    """Return a pack of at most so many runtime tokens, how many sequences it lost, and whether sequences were cut.
+
+    What is compared is where sequences meet: two are cut to half where the first whole one would be left alone.
+    """
+    lengths = lengths_of(row)
+    kept = np.minimum(lengths, max_tokens)
+    if len(kept) > 1 and kept[:2].sum() > max_tokens:
+        half = max_tokens // 2
+        kept = np.minimum(lengths, max(half - half % _CUT_MULTIPLE, min(half, _CUT_MULTIPLE), 1))
+    num_kept = max(int(np.searchsorted(np.cumsum(kept), max_tokens, side="right")), 1)
+    is_cut = bool((kept < lengths)[:num_kept].any())
+    if num_kept == len(lengths) and not is_cut:
         return row, 0, False
-    stop = int(bounds[num_kept]) if num_kept else min(int(bounds[1]), max_tokens + 1)
-    num_kept = max(num_kept, 1)
-    mask = row.loss_mask[:stop].copy()
-    mask[-1] = 0
-    kept = PackedRow(input_ids=row.input_ids[:stop], loss_mask=mask, seq_start_id=row.seq_start_id[:num_kept])
-    return kept, len(starts) - num_kept, stop < int(bounds[num_kept])
+    kept, starts = kept[:num_kept], row.seq_start_id[:num_kept].astype(np.int64)
+    places = np.concatenate([np.arange(first, first + length + 1) for first, length in zip(starts, kept, strict=True)])
+    stops, mask = np.cumsum(kept + 1), row.loss_mask[places]
+    mask[stops - 1] = 0
+    starts = np.append(0, stops[:-1]).astype(row.seq_start_id.dtype)
+    shorter = PackedRow(input_ids=row.input_ids[places], loss_mask=mask, seq_start_id=starts)
+    return shorter, len(lengths) - num_kept, is_cut
 
 
 def _fingerprint(packs: Sequence[Pack]) -> str:

@@ -63,8 +63,8 @@ def test_packs_that_do_not_fit_are_padded_with_their_metadata() -> None:
 def test_a_cut_pack_is_emptier_than_the_metadata_says() -> None:
     packs = _input(Layout(), max_tokens=4)
 
-    assert _lengths(packs) == [3]
-    assert packs.entries == ({"max_samples_per_bin": 2, "dataset_max_seqlen": 6, "min_packed_seqlen": 3},)
+    assert _lengths(packs) == [2, 2]
+    assert packs.entries == ({"max_samples_per_bin": 2, "dataset_max_seqlen": 6, "min_packed_seqlen": 4},)
 
 
 def test_wrong_metadata_stays_wrong_where_packs_are_padded() -> None:

@@ -58,16 +58,26 @@ def test_a_sequence_of_nothing_but_eos_stays_a_sequence() -> None:
 
 @pytest.mark.parametrize(
     ("max_tokens", "lengths", "left_out", "is_cut"),
-    [(9, [3, 4, 2], 0, False), (8, [3, 4], 1, False), (7, [3, 4], 1, False), (4, [3], 2, False), (2, [2], 2, True)],
+    [
+        (9, [3, 4, 2], 0, False),
+        (8, [3, 4], 1, False),
+        (7, [3, 4], 1, False),
+        (4, [2, 2], 1, True),
+        (2, [1, 1], 1, True),
+        (1, [1], 2, True),
+    ],
 )
-def test_long_packs_lose_their_last_sequences(max_tokens: int, lengths: list[int], left_out: int, is_cut: bool) -> None:
+def test_long_packs_lose_their_last_sequences_and_keep_two(
+    max_tokens: int, lengths: list[int], left_out: int, is_cut: bool
+) -> None:
     row = _row(([5, 6, 7, 8], [1, 1, 1, 0]), ([5, 6, 7, 8, 9], [1, 1, 1, 1, 0]), ([5, 6, 7], [1, 1, 0]))
 
     (pack,) = chosen_packs({0: row}, eos_token_id=EOS, max_tokens=max_tokens).packs
 
     assert lengths_of(pack.row).tolist() == lengths
     assert (pack.num_sequences_left_out, pack.is_cut) == (left_out, is_cut)
-    assert pack.row.loss_mask[-1] == 0
+    assert [pack.row.input_ids[start] for start in pack.row.seq_start_id] == [1] * len(lengths)  # 5, renumbered
+    assert all(one.loss_mask[-1] == 0 for one in pack.sequences)
     assert len(pack.row.loss_mask) == len(pack.row.input_ids)
 
 

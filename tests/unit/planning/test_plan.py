@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,14 @@ def test_a_size_that_loses_many_tokens_does_not_win_by_speed() -> None:
     assert fast.lost_fraction > 0.3
     assert plan.best.lost_fraction < 0.01
     assert f"loses {fast.lost_fraction:.1%} of the tokens" in fast.loses(plan.best)
+
+
+def test_a_faster_candidate_that_cannot_start_is_not_called_slower() -> None:
+    best = _plan(_recipe(), 64).best
+    short = replace(best, num_packs=best.global_batch_size - 1, tokens_per_s=2 * best.tokens_per_s)
+
+    assert short.loses(best) == "fewer packs than a step takes"
+    assert best.loses(best) == "as fast"
 
 
 def test_windows_take_the_exchange_that_the_rules_allow() -> None:
