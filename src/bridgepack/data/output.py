@@ -73,10 +73,12 @@ def refuse_foreign_folder(output: Path) -> None:
     """Make sure that there is an artifact at `output`, or nothing.
 
     Raises:
-        ArtifactError: when its name is not UTF-8, or it is a file, the current folder, or a folder with something in it
-            that is no artifact.
+        ArtifactError: when its name is not UTF-8 or begins with ~, or it is a file, the current folder, or a folder with
+            something in it that is no artifact.
     """
     refuse_name(output, ArtifactError, "output is")
+    if output.parts[:1] == ("~",):
+        raise ArtifactError(f"output is {str(output)!r}, where only a shell reads ~. Write the home folder out.")
     if output.exists() and not output.is_dir():
         raise ArtifactError(f"output is {str(output)!r}, which is a file. Choose a folder.")
     if Path.cwd().is_relative_to(output.resolve()):
