@@ -73,8 +73,8 @@ def refuse_foreign_folder(output: Path) -> None:
     """Make sure that there is an artifact at `output`, or nothing.
 
     Raises:
-        ArtifactError: when its name is not UTF-8 or begins with ~, or it is a file, the current folder, or a folder with
-            something in it that is no artifact.
+        ArtifactError: when its name is not UTF-8 or begins with ~, or it is a file, the current folder, or a folder
+            with something in it that is no artifact.
     """
     refuse_name(output, ArtifactError, "output is")
     if output.parts[:1] == ("~",):
