@@ -11,7 +11,7 @@ import pytest
 import bridgepack
 from bridgepack.cli.main import COMMANDS
 from bridgepack.data.store.upkeep import list_store, prune_store
-from bridgepack.errors import ConfigError
+from bridgepack.errors import ArtifactError, ConfigError
 from tests.support.small_builds import chat_row, write_json_lines
 
 ROWS = [chat_row(f"Question {number}?", f"Answer {number}.") for number in range(30)]
@@ -146,6 +146,8 @@ class Named:
         (lambda: bridgepack.build("mine.yaml", overrides=["packing.seed=7"]), "overrides is .*a mapping"),
         (lambda: bridgepack.verify("packed", origin="tokens"), "origin is 'tokens'; allowed: sources, store"),
         (lambda: bridgepack.verify("packed", num_packs=-1), "num_packs is -1"),
+        (lambda: bridgepack.masks("packed", num_rows=0), "num_rows is 0; allowed: 1 or more"),
+        (lambda: bridgepack.canary(Named()), "target is .*; allowed: text or a path"),
         (lambda: bridgepack.preview({"name": "x", "data": {"train": iter(())}}), "Write rows to a file and name it"),
         (lambda: bridgepack.launch({"name": "x"}, "local"), "data is missing"),
         (lambda: bridgepack.launch("mine.yaml", "local", skip="build"), "skip is 'build'; allowed: a list"),
@@ -163,3 +165,9 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "gone").rmdir()
     with pytest.raises(ConfigError, match="the current folder is gone"):
         bridgepack.check(tmp_path)
+
+
+def test_a_home_folder_is_not_made_under_its_sign(recipe: dict[str, Any]) -> None:
+    with pytest.raises(ArtifactError, match=r"output is '~/packed', .*Write the home folder out"):
+        bridgepack.build(recipe, output="~/packed")
+    assert not Path("~").exists()

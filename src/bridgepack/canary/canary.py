@@ -13,11 +13,12 @@ from bridgepack.canary.packs import ChosenPacks, chosen_packs
 from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
 from bridgepack.canary.targets import CanaryTarget, open_target
-from bridgepack.config.arguments import stated_options
+from bridgepack.config.arguments import checked, stated_options
 from bridgepack.errors import ConfigError
 
 
-def canary(target: Any, **options: Any) -> CanaryReport:
+@checked
+def canary(target: str | Path, **options: Any) -> CanaryReport:
     """Return what packed and unpacked training of a target compute: loss and gradients, in each layout.
 
     Example: `bridgepack.canary("packed").outcome` is `same`, `differs` or `could not run`.

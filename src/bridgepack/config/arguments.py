@@ -48,7 +48,7 @@ def stated_options[T](kind: type[T], stated: Mapping[str, Any], what: str) -> T:
     """Return the options of `what` as a dataclass `kind`; paths may be given as text.
 
     Raises:
-        ConfigError: it has no such option, or one of another type.
+        ConfigError: it has no such option, or one of another type, or compares nothing.
     """
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     for name in sorted(stated.keys() - set(known)):
@@ -56,6 +56,9 @@ def stated_options[T](kind: type[T], stated: Mapping[str, Any], what: str) -> T:
     values = {name: Path(item) if name in _PATHS and isinstance(item, str) else item for name, item in stated.items()}
     if not is_pydantic_dataclass(kind):  # which says itself what it takes
         refuse_types(values, kind)
+    for name in ("num_packs", "num_rows"):
+        if values.get(name) == 0:
+            raise ConfigError(f"{name} is 0; allowed: 1 or more, as nothing would be compared. Raise it.")
     return kind(**values)
 
 

@@ -73,10 +73,12 @@ def refuse_foreign_folder(output: Path) -> None:
     """Check that `output` is an artifact, is empty or does not exist.
 
     Raises:
-        ArtifactError: its name is not UTF-8, or it is a file, the current folder, or a folder with contents other than
-            an artifact.
+        ArtifactError: its name is not UTF-8 or begins with ~, or it is a file, the current folder, or a folder with
+            contents other than an artifact.
     """
     refuse_name(output, ArtifactError, "output is")
+    if output.parts[:1] == ("~",):
+        raise ArtifactError(f"output is {str(output)!r}; only a shell expands ~. Write the home folder out.")
     if output.exists() and not output.is_dir():
         raise ArtifactError(f"output is {str(output)!r}, which is a file. Choose a folder.")
     if Path.cwd().is_relative_to(output.resolve()):
