@@ -127,9 +127,7 @@ def test_builder_packs_where_a_split_s_path_is_missing(tmp_path: Path, artifact:
         build_host_datasets(config, host_tokenizer)
 
 
-def test_builder_makes_a_folder_without_a_metadata_path(
-    tmp_path: Path, artifact: Artifact, host_tokenizer: Any
-) -> None:
+def test_builder_makes_a_folder_without_metadata_path(tmp_path: Path, artifact: Artifact, host_tokenizer: Any) -> None:
     dataset_root = tmp_path / "dataset_root"
 
     build_host_datasets(_config(artifact, dataset_root, packed_metadata_path=None), host_tokenizer)

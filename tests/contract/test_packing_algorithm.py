@@ -28,15 +28,15 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
-from bridgepack.records import TRAIN, DropReason
+from bridgepack.records import ROW_COLUMNS, TRAIN, DropReason
 from tests.support.host_datasets import load_host_tokenizer
+from tests.support.small_builds import write_json_lines
 from tests.support.upstream_preprocessing import prepare_host_packs, strided
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
 PACKED_SEQUENCE_SIZE = 1024
 CHAT_OPTIONS = {"chat": True, "use_hf_tokenizer_chat_template": True}
-Columns = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +48,14 @@ def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train_chatml_tokenizer(folder / "tokenizer", iter_texts(chat), vocab_size=600)
     turns = [json.loads(line)["messages"] for line in chat.read_text().splitlines()]
     pairs = [{"prompt": str(messages[0]["content"]), "completion": str(messages[-1]["content"])} for messages in turns]
-    _write_lines(folder / "pairs.jsonl", pairs)
+    write_json_lines(folder / "pairs.jsonl", pairs)
     return folder
-
-
-def _write_lines(path: Path, rows: list[Columns]) -> None:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def _rows(folder: Path) -> list[dict[str, list[int]]]:
     batches = Artifact(folder).iter_batches(TRAIN)
     rows = [batch.row(index) for batch in batches for index in range(batch.num_rows)]
-    return [
-        {
-            "input_ids": row.input_ids.tolist(),
-            "loss_mask": row.loss_mask.tolist(),
-            "seq_start_id": row.seq_start_id.tolist(),
-        }
-        for row in rows
-    ]
+    return [{name: getattr(row, name).tolist() for name in ROW_COLUMNS} for row in rows]
 
 
 def _assert_same_packs(
@@ -188,7 +177,7 @@ def test_gsm8k(tmp_path: Path, reference_data: Path, pad_seq_to_mult: int) -> No
         {"messages": [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}]}
         for row in pairs
     ]
-    _write_lines(tmp_path / "gsm8k.jsonl", rows)
+    write_json_lines(tmp_path / "gsm8k.jsonl", rows)
 
     drops = _assert_same_packs(
         tmp_path,

@@ -71,9 +71,7 @@ def test_derivations_agree(judged: dict[str, Judged], family: Family, row: Any, 
 
 @settings(deadline=None, max_examples=60)
 @given(row=rows(), place=st.floats(0, 1, exclude_max=True))
-def test_changed_tokens_and_shifted_masks_are_found(
-    judged: dict[str, Judged], family: Family, row: Any, place: float
-) -> None:
+def test_changed_and_shifted_masks_are_found(judged: dict[str, Judged], family: Family, row: Any, place: float) -> None:
     pair = judged["assistant"]
     made = pair.encode(row)
     holds_control_tokens = _holds_control_tokens(row)

@@ -86,9 +86,7 @@ def test_build_writes_a_page_that_has_what_the_recipe_breaks(recipe: Path, comma
         (("packed", "--given", "packed_sequence_size"), "allowed: name=value"),
     ],
 )
-def test_what_cannot_be_written_is_refused(
-    artifact: Path, command: Command, arguments: tuple[str, ...], message: str
-) -> None:
+def test_places_that_are_refused(artifact: Path, command: Command, arguments: tuple[str, ...], message: str) -> None:
     Path("foreign").mkdir()
     shutil.copy(next(artifact.glob("training/*.parquet")), "foreign/training_16.idx.parquet")
     before = sorted(map(str, Path().rglob("*")))

@@ -67,9 +67,7 @@ class Eager(InThisProcess):
             yield outcome
 
 
-def test_wrong_tokens_are_not_read_again(
-    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_tokens_are_made_again(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of two files gives the engine away; the second's tokens were finished by then, and are wrong, too."""
     rows = [chat_row(f"A question {index}?", f"Its answer {index}.") for index in range(NUM_ROWS)]
     late = chat_row("A late question?", "Its late answer.")

@@ -133,9 +133,7 @@ def test_mixture_of_workers_and_of_the_store(tmp_path: Path, chatml_tokenizer: P
     assert data_bytes(again.output) == data_bytes(one.output)
 
 
-def test_every_command_works_on_a_mixture(
-    tmp_path: Path, chatml_tokenizer: Path, two: Sources, command: Command
-) -> None:
+def test_every_command_takes_mixtures(tmp_path: Path, chatml_tokenizer: Path, two: Sources, command: Command) -> None:
     sources = [{"name": "both", "epochs": 1.5, "sources": [two[0], {**two[1], "name": "b"}]}]
     out = build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out").output
     tree = command("inspect", out).output.partition("sources ")[2].splitlines()[1:4]

@@ -409,9 +409,7 @@ def test_large_elements_of_an_array_are_told_by_their_size(
         ("a.jsonl.zst", zstandard.compress(b"{}\n" * (1 << 23))),
     ],
 )
-def test_file_that_grows_far_too_large(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
-) -> None:
+def test_file_that_grows_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes) -> None:
     monkeypatch.setattr(decompression, "_ALWAYS_ALLOWED_BYTES", 1 << 22)
 
     message = _message(tmp_path, name, content)

@@ -81,9 +81,7 @@ def test_row_that_raises_is_dropped(
     assert manifest.splits[0].statistics.num_sequences == 60
 
 
-def test_row_without_memory_is_tried_later(
-    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_row_without_memory_comes_back(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path / "a.jsonl", [*ROWS, tokenized_row(POISON, 5)])
     recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer)
     with monkeypatch.context() as patch:

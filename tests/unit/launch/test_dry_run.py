@@ -20,6 +20,7 @@ from bridgepack.launch.dry_run import DryRun, preview
 from bridgepack.launch.plan import plan_launch
 from bridgepack.report.launches import describe_dry_run
 from bridgepack.running.assignment import decode
+from tests.support.full_clusters import least_executor
 from tests.support.launches import launch_recipe
 
 pytestmark = pytest.mark.bridge
@@ -91,19 +92,10 @@ def test_slurm_scripts_and_their_order(recipe: SFTRecipe) -> None:
 
 def test_secrets_are_hidden(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SECRET", "topsecret1")
-    dgx = {
-        "kind": "dgxcloud",
-        "base_url": "https://dgx.example.com",
-        "kube_apiserver_url": "https://k8s.example.com",
-        "client_id": "me",
-        "client_secret": "topsecret2",
-        "project_name": "p",
-        "container_image": "image",
-        "pvc_nemo_run_dir": "/shared/nemo-run",
-        "pvcs": [{"path": "/shared"}],
-        "gpus_per_node": 8,
-        "env_vars": {"HF_TOKEN": "${env:MY_SECRET}"},
-    }
+    named = {"client_secret": "topsecret2", "env_vars": {"HF_TOKEN": "${env:MY_SECRET}"}}
+    dgx = least_executor(
+        "dgxcloud", pvc_nemo_run_dir="/shared/nemo-run", pvcs=[{"path": "/shared"}], gpus_per_node=8, **named
+    )
     outcome = dry(recipe, dgx, skip=["build", "check"], artifact="/shared/packs")
     text = describe_dry_run(outcome) + json.dumps(outcome.to_dict())
 

@@ -11,6 +11,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, DataError, LaunchRefusedError, TokenizerError
 from bridgepack.launch.plan import LaunchPlan, plan_launch
 from bridgepack.rules.engine.subject import Environment
+from tests.support.full_clusters import least_executor
 from tests.support.launches import launch_recipe
 from tests.support.small_builds import build
 
@@ -213,18 +214,7 @@ def test_what_nemo_run_cannot_start_is_refused(recipe: SFTRecipe) -> None:
 
 
 def test_dgx_cloud_takes_one_task_of_an_experiment(recipe: SFTRecipe) -> None:
-    executor = {
-        "kind": "dgxcloud",
-        "base_url": "https://dgx.example.com",
-        "kube_apiserver_url": "https://k8s.example.com",
-        "client_id": "me",
-        "client_secret": "secret",
-        "project_name": "p",
-        "container_image": "image",
-        "pvc_nemo_run_dir": "/shared/nemo-run",
-        "pvcs": [{"path": "/shared"}],
-        "gpus_per_node": 8,
-    }
+    executor = least_executor("dgxcloud", client_secret="secret", gpus_per_node=8)
     cluster = ClusterConfig.from_mapping({"executor": executor, "workspace": "/shared/me"})
 
     with pytest.raises(ConfigError, match=r"DGXCloudExecutor for build, check, train; .* one script per experiment"):

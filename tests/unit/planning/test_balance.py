@@ -54,9 +54,7 @@ def packs_of(artifact: Artifact) -> list[tuple[tuple[int, int], ...]]:
 
 
 @pytest.mark.parametrize(("kind", "loader"), [("within_batch", "batch"), ("across_batches", "single")])
-def test_a_build_lays_the_same_packs_in_an_even_order(
-    tmp_path: Path, recipe: SFTRecipe, kind: str, loader: str
-) -> None:
+def test_a_build_lays_equal_packs_in_an_even_order(tmp_path: Path, recipe: SFTRecipe, kind: str, loader: str) -> None:
     recipe = recipe.override({"bridge_overrides": {"dataset": {"dataloader_type": loader}}})
     plain, even = built(recipe, tmp_path / "plain", "none"), built(recipe, tmp_path / "even", kind)
 

@@ -10,7 +10,7 @@ from bridgepack.config.cluster import ClusterConfig, load_cluster
 from bridgepack.config.cluster.general import KNOWN
 from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.errors import ConfigError
-from tests.support.full_clusters import EXECUTORS, full_cluster
+from tests.support.full_clusters import EXECUTORS, full_cluster, least_executor
 
 SLURM: dict[str, Any] = {
     "executor": {"kind": "slurm", "account": "research", "time": 60, "gpus_per_node": 8, "env_vars": {"A": "1"}},
@@ -176,18 +176,7 @@ def test_slurm_processes_by_file_then_recipe(
 def test_processes_of_the_other_executors(
     kind: str, executor: dict[str, Any], num_gpus: int, expected: tuple[int, int, int | None]
 ) -> None:
-    needed = {"container_image", "image", "workdir_pvc", "resource_shape", "node_group", "nemo_run_dir", "mounts"}
-    needed |= {
-        "base_url",
-        "kube_apiserver_url",
-        "client_id",
-        "client_secret",
-        "project_name",
-        "pvc_nemo_run_dir",
-        "pvcs",
-    }
-    values = {name: value for name, value in EXECUTORS[kind].items() if name in needed | {"kind"}}
-    cluster = ClusterConfig.from_mapping({"executor": {**values, **executor}, "workspace": "/shared"})
+    cluster = ClusterConfig.from_mapping({"executor": least_executor(kind, **executor), "workspace": "/shared"})
     processes = cluster.processes("train", num_gpus)
 
     assert (processes.num_nodes, processes.num_per_node, processes.gpus_per_node) == expected

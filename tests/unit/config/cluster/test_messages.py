@@ -7,6 +7,7 @@ import pytest
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.cluster.executors import FACTS
 from bridgepack.errors import ConfigError
+from tests.support.full_clusters import EXECUTORS, least_executor
 
 SLURM = {"kind": "slurm", "account": "research"}
 
@@ -102,10 +103,7 @@ def test_a_mistake_in_a_task_names_the_task() -> None:
 
 
 def test_a_volume_must_hold_the_jobs() -> None:
-    executor = {
-        **{"kind": "dgxcloud", "base_url": "https://a", "kube_apiserver_url": "https://b", "client_id": "c"},
-        **{"client_secret": "d", "project_name": "e", "container_image": "f", "pvc_nemo_run_dir": "/runs"},
-    }
+    executor = {**least_executor("dgxcloud", pvc_nemo_run_dir="/runs"), "pvcs": []}
 
     assert "it is on no volume (there is none)" in _message(executor)
     assert "(there is none)" in _message({**executor, "pvcs": [{"claimName": "a"}]})
@@ -114,7 +112,5 @@ def test_a_volume_must_hold_the_jobs() -> None:
 
 @pytest.mark.parametrize("kind", sorted(set(FACTS) - {"local", "torchrun"}))
 def test_a_relative_workspace_is_for_this_machine_only(kind: str) -> None:
-    from tests.support.full_clusters import EXECUTORS as FULL
-
     with pytest.raises(ConfigError, match=rf"workspace is 'runs'; with a {kind} executor it is a path on the nodes"):
-        ClusterConfig.from_mapping({"executor": FULL[kind], "workspace": "runs"})
+        ClusterConfig.from_mapping({"executor": EXECUTORS[kind], "workspace": "runs"})

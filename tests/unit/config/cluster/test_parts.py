@@ -31,9 +31,7 @@ def test_references_are_resolved_at_any_depth() -> None:
 
 
 def test_a_reference_to_nothing_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"executor.client_secret is '\$\{env:B\}'; the environment has no variable B"
-    ):
+    with pytest.raises(ConfigError, match=r"executor.client_secret is '\$\{env:B\}'; the environment has no variable"):
         resolve_references({"client_secret": "${env:B}"}, {"A": "1"}, "executor")
     with pytest.raises(ConfigError, match=r"allowed: \$\{env:NAME\}"):
         resolve_references({"a": "${env:}"}, {}, "executor")
