@@ -17,8 +17,6 @@ from bridgepack.config.starting import write_new
 from bridgepack.config.starting.nearest import Wish, recipes_of_model
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
 from bridgepack.data.tokenizers.frameworks import import_transformers
-from bridgepack.planning.new import new_recipe
-from bridgepack.report.checks import staged_report
 from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
 
 
@@ -99,6 +97,8 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, **wish: A
     It is NAME.yaml, names the columns of data that is there, and checks clean once it is. In a terminal, what is not
     given is asked, with what was found as the default.
     """
+    from bridgepack.planning.new import new_recipe  # slow to import, as is what tokenises and what judges
+
     missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
     if missing and not sys.stdin.isatty():
         raise click.MissingParameter(ctx=context, param=missing[0])
@@ -146,6 +146,8 @@ def schema(output: Path | None) -> int:
 
     Editors and other programs read it.
     """
+    from bridgepack.report.checks import staged_report
+
     with staged_report(output, schema_text()):
         pass
     if output is None:
