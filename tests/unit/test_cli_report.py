@@ -57,7 +57,7 @@ def test_build_writes_the_page(recipe: Path, command: Command) -> None:
     again = command("build", recipe, "--output", "packed", "--report")
     assert (again.code, again.output.splitlines()[-1]) == (0, "report: packed/report.html")
     refused = command("build", recipe, "--dry-run", "--report")
-    assert (refused.code, "--report shows what --dry-run does not build" in refused.errors) == (2, True)
+    assert (refused.code, "--report needs the packs that --dry-run does not build" in refused.errors) == (2, True)
 
 
 def test_build_writes_a_page_that_has_what_the_recipe_breaks(recipe: Path, command: Command) -> None:

@@ -125,7 +125,7 @@ def diff(
         first: folder of the first artifact, or its URL in an object store.
         second: the same for the second artifact.
         limit: maximum sequences shown per kind; all are counted.
-        progress: told how far it is.
+        progress: receives progress updates.
 
     Raises:
         ArtifactError: a folder is not an artifact, was changed, or cannot be read.

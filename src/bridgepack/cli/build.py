@@ -31,9 +31,9 @@ def build(
     output is a URL (s3://, gs://, az://, msc://), the artifact is built in the default folder and copied to the URL.
     With --check or --report, the exit code is 1 when a rule of severity error is broken.
     """
-    for name, is_asked in (("--check judges", is_checked), ("--report shows", is_reported)):
+    for name, is_asked in (("--check", is_checked), ("--report", is_reported)):
         if is_asked and dry_run:
-            raise click.UsageError(f"{name} what --dry-run does not build; give one of them.")
+            raise click.UsageError(f"{name} needs the packs that --dry-run does not build; give one of them.")
     preload(TOKENISING, *(() if dry_run else (recipe, overrides)))  # a dry run needs no encoding engine
     # The worker server loads the tokenizer meanwhile; importing this before it starts would cost 0.7 s.
     from bridgepack.cli.building import build_recipe

@@ -17,7 +17,7 @@ TOML_HEADER = f"#:schema {SCHEMA_URL}"
 
 
 def recipe_to_yaml(recipe: SFTRecipe) -> str:
-    """Return a recipe as the text of a YAML file, with the line that tells editors its schema.
+    """Return the YAML file text of a recipe, with the line that tells editors its schema.
 
     Raises:
         ConfigError: `bridge_overrides` or a tool schema holds a value that is not plain.
@@ -28,7 +28,7 @@ def recipe_to_yaml(recipe: SFTRecipe) -> str:
 
 
 def recipe_to_toml(recipe: SFTRecipe) -> str:
-    """Return a recipe as the text of a TOML file, with the line that tells editors its schema.
+    """Return the TOML file text of a recipe, with the line that tells editors its schema.
 
     Raises:
         ConfigError: TOML cannot hold a value: null, or one that is not plain.

@@ -88,8 +88,8 @@ def test_a_notice_says_what_was_looked_at() -> None:
     notice = watched_notice([1, 2, 3], _facts())
 
     assert notice.text == (
-        "guard: steps 1-3 on 3 ranks: boundaries on every rank, equal on the ranks of a replica, those of the packs "
-        "that are due, with their 1203 trained tokens, finite losses."
+        "guard: steps 1-3 on 3 ranks: boundaries on every rank, equal on the ranks of a replica, "
+        "equal to the packs due (1203 trained tokens), finite losses."
     )
     assert notice.facts["trained_tokens_of_last_step"] == 1203
 

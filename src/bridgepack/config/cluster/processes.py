@@ -84,7 +84,7 @@ def _one_process(executor: Executor, task: Task, own_fields: Collection[str], pl
 
 
 def _as_written(executor: Executor, is_launched: bool) -> tuple[int | None, int | None, int | None]:
-    """Return (nodes, processes per node, GPUs per node) from the file; None where it sets none."""
+    """Return (nodes, processes per node, GPUs per node) from the file, each None if not set."""
     facts = executor.facts
     nodes, processes, gpus = (executor.value(name) for name in (facts.nodes, facts.processes, facts.gpus))
     if executor.kind in LOCAL_KINDS or not facts.nodes:

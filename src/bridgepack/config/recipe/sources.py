@@ -42,7 +42,7 @@ class DataSource(Section):
     other columns keep their names."""
     kind: Literal["chat", "prompt_completion"] | None = None
     """How a chat recipe reads the rows of this source: `prompt_completion` makes a user turn and an assistant turn from
-    the two columns whatever other columns a row has. By default detected per row."""
+    the two columns, whatever other columns a row has. By default detected per row."""
     max_rows: Annotated[int, Field(ge=1, strict=True)] | None = None
     """Maximum rows to use, chosen by the seed among those that become sequences."""
     weight: Annotated[float, Field(gt=0)] | None = None

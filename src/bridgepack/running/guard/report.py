@@ -65,7 +65,7 @@ def watched_notice(steps: Sequence[int], facts: StepFacts) -> Notice:
     seen = {
         "boundaries on every rank": facts.is_packed,
         "equal on the ranks of a replica": facts.is_packed and any(one.boundaries for one in facts.ranks),
-        f"those of the packs that are due, with their {tokens} trained tokens": has_plan,
+        f"equal to the packs due ({tokens} trained tokens)": has_plan,
         "finite losses": has_loss,
     }
     named = ", ".join(text for text, holds in seen.items() if holds) or "nothing that applies to this run"
