@@ -79,7 +79,7 @@ def test_build_writes_a_page_that_has_what_the_recipe_breaks(recipe: Path, comma
     [
         (("packed", "--output", "packed/manifest.json"), "allowed: a name that ends with .html"),
         (("packed", "--output", "packed/other.html"), "inside the folder that is read; allowed there: report.html"),
-        (("packed", "--output", "packed/training/report.html"), "inside the folder that is read; allowed there: report.html"),
+        (("packed", "--output", "packed/training/report.html"), "folder that is read; allowed there: report.html"),
         (("packed", "--card", "packed/CARD.md"), "inside the folder that is read; allowed there: README.md"),
         (("packed", "--output", "small.yaml/x.html"), "--output is 'small.yaml/x.html'; it cannot be written"),
         (("packed", "--card", "small.yaml/x.md"), "--card is 'small.yaml/x.md'; it cannot be written"),
