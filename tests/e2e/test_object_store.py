@@ -247,7 +247,7 @@ def _assert_compared_judged_and_drawn(command: Command, project: Path, built: Pa
     assert bridgepack.check(recipe, artifact=url).num_rows == judged[0]["summary"]["num_rows"] > 0
     refused = command("report", url)
     assert (refused.code, refused.errors.count("\n")) == (2, 1)
-    assert "--output is not given; nothing is written to 's3://read/packed'" in refused.errors
+    assert "--output is not given; a report cannot be written to 's3://read/packed'" in refused.errors
     pages = []
     for place in (here, url):
         drawn = command("report", place, "--output", "page.html", "--card", "card.md")

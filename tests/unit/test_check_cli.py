@@ -75,8 +75,8 @@ def packs(folder: Path, chatml_tokenizer: Path) -> Path:
         (["mine.yaml", "--environment", ""], "--environment is ''; allowed: here, or a file with"),
         (["mine.yaml", "--environment", "none.txt"], "--environment is 'none.txt', which cannot be read: No such file"),
         (["mine.yaml", "--select", ""], "--select is '', which matches no rule."),
-        (["mine.yaml", "--select", "BP1", "--ignore", "BP1"], "--ignore BP1 leaves no rule of those selected to run."),
-        (["mine.yaml", "--given", "vocab_size=3"], "--given vocab_size is a fact about packs, and none were given."),
+        (["mine.yaml", "--select", "BP1", "--ignore", "BP1"], "--ignore BP1 leaves no selected rule to run."),
+        (["mine.yaml", "--given", "vocab_size=3"], "--given vocab_size is a fact about packs, but none were given."),
         (["mine.yaml", "--json", "--format", "sarif"], "--json and --format sarif contradict each other"),
         (["mine.yaml", "--fix", "--diff"], "--fix and --diff contradict each other"),
         (["mine.yaml", "--diff", "--json"], "--diff prints a diff, which has no other format"),
@@ -86,7 +86,7 @@ def packs(folder: Path, chatml_tokenizer: Path) -> Path:
         (["folder", "--environment", "here"], "--environment is a fact about a run, and 'folder' is an artifact"),
         (["folder", "--bridge-version", "0.5.1"], "--bridge-version is a fact about a run"),
         (["folder", "--fix"], "--fix and --diff change settings, and 'folder' is an artifact, which has none."),
-        (["mine.yaml", "--output", "mine.yaml"], "--output is 'mine.yaml', which is what is read. Choose another."),
+        (["mine.yaml", "--output", "mine.yaml"], "--output is 'mine.yaml', which is read. Choose another."),
         (["mine.yaml", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
         (["mine.yaml", "--fix", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
         (["mine.yaml", "--set", "bridge_overrides.model=[1]"], "bridge_overrides.model is [1]; allowed: a section"),
@@ -281,7 +281,7 @@ def test_a_read_only_file_is_not_replaced(folder: Path, command: Command, monkey
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "mine.yaml")
     ran = command("check", "mine.yaml", "--fix", "--output", "report.txt")
     assert (ran.code, ran.output) == (2, "")
-    assert "'mine.yaml' is read-only and stays as it is." in ran.errors
+    assert "'mine.yaml' is read-only and was not changed." in ran.errors
     assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
 
 

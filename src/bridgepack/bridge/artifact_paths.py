@@ -1,4 +1,4 @@
-"""Where the host finds the packs of an artifact: ours, and those of another tool."""
+"""Paths under which the host finds the packs of an artifact, of bridgepack or another tool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MANIFEST = "manifest.json"
 
 
 def packs_in(artifact: Path) -> Packs:
-    """Return what a run would read of an artifact; without a manifest the number of packs is not known."""
+    """Return the packs of an artifact that a run reads; without a manifest their number is unknown."""
     from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 
     if not (artifact / MANIFEST_FILE).is_file():
@@ -26,12 +26,12 @@ def packs_in(artifact: Path) -> Packs:
 
 
 def paths_of_artifact(artifact: Path, *, has_validation: bool) -> dict[str, Any]:
-    """Return the fields of PackedSequenceSpecs that name packs.
+    """Return the fields of PackedSequenceSpecs with paths to packs.
 
-    A field is missing where no single path means all files of a split to the host.
+    A field is missing if no single path gives the host all files of a split.
 
     Args:
-        artifact: a folder, a packed file or a pattern; one that does not exist is taken for one of ours.
+        artifact: a folder, a packed file or a pattern; a missing one is treated as a bridgepack artifact.
         has_validation: whether the run evaluates.
     """
     is_pattern = any(mark in str(artifact) for mark in "*?")
@@ -56,7 +56,7 @@ def paths_of_artifact(artifact: Path, *, has_validation: bool) -> dict[str, Any]
 
 
 def _path_of(found: FoundShards, split: str) -> str | None:
-    """Return the one path that means a split's files to the host: the file, or a folder with nothing else."""
+    """Return the path that gives the host a split's files: the file, or a folder with no other file; else None."""
     files = [found.folder / path for path in found.splits.get(split, ())]
     if len(files) == 1:
         return str(files[0])

@@ -1,7 +1,7 @@
-"""The configs that recipes start from, as plain values of megatron-bridge 0.6.2; the host is not imported.
+"""The base configs of recipes, as plain values of megatron-bridge 0.6.2; the host is not imported.
 
-`bases.json` has the usual values of every section once, and of each base what it has else. A contract test compares it
-with the installed host, and writes it anew where it is asked to.
+`bases.json` has the usual values of every section once, and only the other values of each base. A contract test
+compares it with the installed host, and can write it again.
 """
 
 import copy
@@ -16,7 +16,7 @@ from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
 
-#: How rows are loaded, whatever they hold; kept from the base.
+#: Loader settings, which are kept from the base.
 LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
 _FILE = Path(__file__).with_name("bases.json")
 #: Section that a ConfigContainer can be without -> its class, for an override in it.
@@ -32,14 +32,14 @@ _CLASS_OF_SECTION = {
 
 
 def base_of(recipe: SFTRecipe) -> dict[str, Any]:
-    """Return the config that a recipe starts from, without `model` where the file does not have the recipe's model.
+    """Return the base config of a recipe, without `model` if the file does not have the recipe's model.
 
-    That is a shipped recipe's, or the host's common one around a model of the hub.
+    The base is a shipped recipe's config, or the host's common config with a model of the hub.
     """
     file, model = _file(), recipe.model
     if model is not None and is_shipped_model(model):
         name = shipped_name(model.name)
-        places = file["recipes"].get(file["aliases"].get(name, name))  # many have a shorter name, too
+        places = file["recipes"].get(file["aliases"].get(name, name))  # many also have a shorter name
         if places is not None:
             return _sections(places)
     values = _sections(file["common"]["adapter" if isinstance(recipe.method, AdapterMethod) else "full"])
@@ -51,13 +51,13 @@ def base_of(recipe: SFTRecipe) -> dict[str, Any]:
 
 
 def model_named(name: str) -> dict[str, Any] | None:
-    """Return the settings of a model of the hub; None where the file does not have it."""
+    """Return the settings of a model of the hub, or None if the file does not have it."""
     place = _file()["models"].get(name)
     return None if place is None else dict(_section("model", place))
 
 
 def models_of_hub() -> list[str]:
-    """Return the ids of the models of the hub that the file has."""
+    """Return the ids of the hub models in the file."""
     return list(_file()["models"])
 
 
@@ -73,9 +73,9 @@ def why_model_unknown(recipe: SFTRecipe) -> str:
 
 
 def hint_for_no_recipe(recipe: SFTRecipe) -> str | None:
-    """Return what to write for a name that no recipe of the host has; None where the name may be right.
+    """Return a hint for a name that is not a recipe of the host, or None if the name may be valid.
 
-    It may where the host has it, or it is an id of the hub, a folder, or a function of the user's own, `module.name`.
+    Valid are recipes of the host, ids of the hub, folders, and the user's own functions, `module.name`.
     """
     model, file = recipe.model, _file()
     if model is None or not is_shipped_model(model) or set(".:") & set(model.name.removeprefix(PREFIX)):
@@ -87,13 +87,13 @@ def hint_for_no_recipe(recipe: SFTRecipe) -> str | None:
 
 
 def made(name: str, **values: Any) -> dict[str, Any]:
-    """Return a new object of a class of the host by its name without its module: its defaults, with some values."""
+    """Return a new object of a host class, named without its module, with its defaults and the given values."""
     defaults = next(fields for target, fields in _file()["classes"].items() if target.endswith(f".{name}"))
     return {**copy.deepcopy(defaults), **values}
 
 
 def as_held(path: str, value: Any) -> Any:
-    """Return a value as the host holds it: an object with the defaults of its class, an enum's member for its name."""
+    """Return a value as the host stores it: an object with its class defaults, an enum's member for its name."""
     kind = _file()["enums"].get(path)
     if kind is not None and isinstance(value, str):
         return {"_target_": kind, "_name_": value}
@@ -102,12 +102,12 @@ def as_held(path: str, value: Any) -> Any:
 
 
 def new_section(name: str) -> dict[str, Any]:
-    """Return a section that the base is without, as an override in it makes one."""
+    """Return a new section that the base does not have, for an override in it."""
     return made(_CLASS_OF_SECTION[name]) if name in _CLASS_OF_SECTION else {}
 
 
 def precision_named(name: str) -> dict[str, Any]:
-    """Return the mixed precision that the host has registered under a name of the recipe's."""
+    """Return the host's registered mixed precision for a name in the recipe."""
     precision: dict[str, Any] = _file()["precisions"][name]
     return precision
 
@@ -133,7 +133,7 @@ def _sections(places: list[int | None]) -> dict[str, Any]:
 
 
 def _section(name: str, place: int | None) -> Any:
-    """Return a section by its place among the others; `=` is its whole value, `-` names fields that it has not."""
+    """Return a section by its index; in the file `=` is its whole value, `-` lists fields to remove."""
     if place is None:
         return None
     stated = copy.deepcopy(_file()["others"][name][place])

@@ -13,7 +13,7 @@ from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 
-#: Sections that every ConfigContainer has; by them one is told from anything else.
+#: Sections of every ConfigContainer, which identify one.
 SECTIONS = ("model", "train", "dataset")
 _CONTAINER = "ConfigContainer"
 #: Section that may also be the name of a preset.
@@ -22,12 +22,12 @@ _MAX_NAMES = 30
 
 
 def is_container(value: Any) -> bool:
-    """Say whether an object is a ConfigContainer, of whichever version."""
+    """Return whether an object is a ConfigContainer of any version."""
     return not isinstance(value, (type, Mapping)) and all(hasattr(value, name) for name in SECTIONS)
 
 
 def is_saved_container(values: Any) -> bool:
-    """Say whether parsed YAML is a saved ConfigContainer."""
+    """Return whether parsed YAML is a saved ConfigContainer."""
     return isinstance(values, Mapping) and (
         str(values.get("_target_", "")).endswith(_CONTAINER)
         or all(isinstance(values.get(name), Mapping) and "_target_" in values[name] for name in SECTIONS)
@@ -35,28 +35,28 @@ def is_saved_container(values: Any) -> bool:
 
 
 def config_of_container(container: Any, *, place: str) -> RunConfig:
-    """Return the settings of a live ConfigContainer; the object is only read.
+    """Return the settings of a live ConfigContainer, which is not changed.
 
     Raises:
-        ConfigError: it has no model, train or dataset.
+        ConfigError: it has no model, train or dataset section.
     """
     return _config(plain_values(container), place)
 
 
 def config_of_saved(values: Mapping[str, Any], *, place: str) -> RunConfig:
-    """Return the settings of a saved ConfigContainer from its parsed YAML; no class that it names is imported.
+    """Return the settings of a saved ConfigContainer from its parsed YAML, without importing its classes.
 
     Raises:
-        ConfigError: it is no whole config.
+        ConfigError: the config is not complete.
     """
     return _config(_restored(values), place)
 
 
 def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    """Return a complete config with some values changed, dotted path -> value.
+    """Return a complete config with changed values, dotted path -> value.
 
     Raises:
-        ConfigError: a path leads nowhere, or a section would become a plain value.
+        ConfigError: a path does not exist, or a section would become a plain value.
     """
     values = copy.deepcopy(dict(config.values))
     for path, value in changes.items():
@@ -86,10 +86,10 @@ def _change(values: dict[str, Any], path: str, value: Any) -> None:
 
 
 def check_section(place: str, name: str, value: Any) -> None:
-    """Accept the value of a section: named fields, or None for those that a run can be without.
+    """Check the value of a section: named fields, or None for an optional section.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the value is something else.
     """
     is_preset = name == _NAMED_PRESET and isinstance(value, str)
     if isinstance(value, Mapping) or is_preset or (value is None and name not in SECTIONS):
@@ -99,7 +99,7 @@ def check_section(place: str, name: str, value: Any) -> None:
 
 
 def _unknown(path: str, wrong: str, name: str, node: Mapping[str, Any]) -> ConfigError:
-    """Return the error for a path whose part up to `wrong`, a name that was looked for in a node, leads nowhere."""
+    """Return the error for a path whose part `wrong` does not exist, because a node has no field `name`."""
     known = sorted(key for key in node if not key.startswith("_"))
     more = f", and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else ""
     hint = did_you_mean(name, known, f"It has: {', '.join(known[:_MAX_NAMES])}{more}.")

@@ -1,4 +1,4 @@
-"""The file system of this machine, as rules on runs look at it."""
+"""The file system of this machine, for rules on runs."""
 
 import glob
 import os
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 class DiskFiles:
-    """Files of this machine; a path that cannot be read is as one that is missing."""
+    """Files of this machine; an unreadable path counts as missing."""
 
     def exists(self, path: str) -> bool:
-        """Say whether there is a file or a folder."""
+        """Return whether the file or folder exists."""
         return os.path.exists(path)  # noqa: PTH110 (says False for a path that cannot be read)
 
     def is_folder(self, path: str) -> bool:
-        """Say whether there is a folder."""
+        """Return whether the path is an existing folder."""
         return os.path.isdir(path)  # noqa: PTH112
 
     def names(self, folder: str) -> tuple[str, ...]:
@@ -35,19 +35,19 @@ class DiskFiles:
         return None
 
     def num_lines(self, path: str, *, at_most: int) -> int | None:
-        """Return the number of lines that are not blank, counting no further than `at_most`."""
+        """Return the number of lines that are not blank, counting at most to `at_most`."""
         with suppress(OSError), Path(path).open("rb") as file:
             return sum(1 for _ in islice(filter(bytes.strip, file), at_most))
         return None
 
     def modified_s(self, path: str) -> float | None:
-        """Return when a file or folder was last written, in seconds since the epoch."""
+        """Return the modification time of a file or folder, in seconds since the epoch."""
         with suppress(OSError):
             return Path(path).stat().st_mtime
         return None
 
     def is_writable(self, path: str) -> bool:
-        """Say whether a file could be made in that folder, or in the nearest folder above it that exists."""
+        """Return whether a file can be created in the folder, or in the nearest existing parent folder."""
         folder = Path(path).absolute()
         while not self.exists(str(folder)) and folder != folder.parent:
             folder = folder.parent

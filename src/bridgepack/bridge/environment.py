@@ -1,4 +1,4 @@
-"""The environment that a run will use: of this interpreter, or from a file that lists installed distributions."""
+"""The environment of a run: of this interpreter, or from a file that lists installed distributions."""
 
 import json
 import platform
@@ -30,7 +30,7 @@ _UNKNOWN_VERSION = "unknown"
 
 @cache
 def environment_here() -> Environment:
-    """Return the environment of this interpreter; nothing is imported, and what is installed is read only once."""
+    """Return the environment of this interpreter; nothing is imported, and the listing is cached."""
     versions: dict[str, str] = {}
     for found in distributions():
         metadata = found.metadata
@@ -45,8 +45,8 @@ def environment_from_file(path: Path) -> Environment:
     """Return the environment that a file lists.
 
     `megatron-core==0.19.2` and `megatron-core @ file:///wheels/megatron_core-0.19.2-cp312-cp312-linux_x86_64.whl` both
-    give megatron-core 0.19.2. A distribution from a repository or a folder counts as installed, of a version that is
-    not known. Comments, options and requirements without a version are left out.
+    give megatron-core 0.19.2. A distribution from a repository or a folder counts as installed, of an unknown
+    version. Comments, options and requirements without a version are ignored.
 
     Raises:
         ConfigError: the file cannot be read, or lists no distribution with its version.
@@ -69,7 +69,7 @@ def environment_from_file(path: Path) -> Environment:
 
 
 def _from_json(text: str) -> tuple[dict[str, str], str | None]:
-    """Return the versions and Python's own, where conda lists it, from a JSON listing."""
+    """Return the versions of a JSON listing, and the version of Python if conda lists it."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
@@ -95,7 +95,7 @@ def _from_lines(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _line_pair(line: str) -> tuple[str, str] | None:
-    """Return name and version of one line of a listing; None where it names no installed distribution."""
+    """Return (name, version) of a line of a listing, or None if it is not an installed distribution."""
     if line.startswith("#"):
         return None
     if _is_editable(line):
@@ -116,7 +116,7 @@ def _is_editable(line: str) -> bool:
 
 
 def _version_in(place: str) -> str:
-    """Return the version that the name of a wheel or source archive tells: `x-1.2-py3-none-any.whl` -> `1.2`."""
+    """Return the version in the name of a wheel or source archive: `x-1.2-py3-none-any.whl` -> `1.2`."""
     file_name = unquote(urlsplit(place).path.rpartition("/")[2])
     parse = parse_wheel_filename if file_name.endswith(".whl") else parse_sdist_filename
     try:

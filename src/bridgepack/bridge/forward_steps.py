@@ -1,4 +1,4 @@
-"""The forward step that Megatron-Bridge has for a model: what `finetune(config, forward_step)` takes."""
+"""Megatron-Bridge's forward step for a model, the argument of `finetune(config, forward_step)`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ _OTHER_STEPS: Mapping[str, str] = {
     "nemotron_vl": "megatron.bridge.training.llava_step",
     "step": "megatron.bridge.models.stepfun.step37_flickr8k_step",
 }
-#: By one of these fields a model is known to see images.
+#: Fields that identify a model with vision.
 _VISION_FIELDS = frozenset({"vision_config", "freeze_vision_model", "vision_model_type", "image_token_id"})
 
 

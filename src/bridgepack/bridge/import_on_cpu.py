@@ -29,14 +29,14 @@ _HARD_IMPORT = re.compile(r"^(?:import|from) transformer_engine", re.MULTILINE)
 
 
 def install_import_hook() -> None:
-    """Make `import megatron.bridge` work; does nothing where TransformerEngine can be imported."""
+    """Make `import megatron.bridge` work; does nothing if TransformerEngine can be imported."""
     has_hook = any(isinstance(finder, _Finder) for finder in sys.meta_path)
     if not has_hook and not _has_transformer_engine():
         sys.meta_path.insert(0, _Finder())
 
 
 def _has_transformer_engine() -> bool:
-    """Say whether TransformerEngine can be imported; one without its shared objects or a driver is found and fails."""
+    """Return whether TransformerEngine can be imported; without its shared objects or a driver the import fails."""
     try:
         importlib.import_module("transformer_engine.pytorch")
     # Its loading of shared objects raises these besides ImportError: transformer_engine/common/__init__.py.
@@ -46,7 +46,7 @@ def _has_transformer_engine() -> bool:
 
 
 class _Finder(MetaPathFinder):
-    """Finds those modules, with a loader that gives them the stand-in."""
+    """Finds those modules, with a loader that provides the stand-in."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -66,7 +66,7 @@ class _Loader(SourceFileLoader):
 
 
 class _AnyLayer(type):
-    """A class whose every attribute is a class nothing is an instance of: `isinstance(layer, te.Linear)` is False."""
+    """A class whose attributes are classes without instances: `isinstance(layer, te.Linear)` is always False."""
 
     def __getattr__(cls, name: str) -> _AnyLayer:
         return _AnyLayer(name, (), {})

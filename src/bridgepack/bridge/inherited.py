@@ -1,6 +1,6 @@
-"""The settings of a recipe over the base that it starts from, and what of the base it cannot take.
+"""The settings of a recipe over its base config, and the settings of the base that a recipe must undo.
 
-A base is a ConfigContainer or its plain values: what is written into a live one and what rules judge are the same.
+A base is a ConfigContainer or its plain values, so the rules judge the settings that are written.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,13 +34,13 @@ _NO_MTP = "the layers that predict further tokens take neither loss masks nor bo
 def settings_over(
     base: Mapping[str, Any], recipe: SFTRecipe, packs: Packs | None, precision: Mapping[str, Any]
 ) -> dict[str, Setting]:
-    """Return every setting that is written into a base, by its path.
+    """Return path -> setting that is written into a base.
 
     Args:
         base: plain values.
         recipe: the recipe.
-        packs: what the run will read; None where that is not known.
-        precision: plain values of the mixed precision that the host has registered under the recipe's name.
+        packs: the packs of the run; None if unknown.
+        precision: plain values of the host's registered mixed precision with the recipe's name.
     """
     settings = {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
     for setting in inherited_settings(base, recipe):
@@ -53,28 +53,28 @@ def settings_over(
 
 
 def as_host_type(setting: Setting) -> Setting:
-    """Return a setting of a recipe with a path object where the host wants one; null stays."""
+    """Return a setting with its text converted to a path object if the host needs one; null stays null."""
     is_path = setting.path in PATH_SETTINGS and isinstance(setting.value, str)
     return replace(setting, value=Path(setting.value)) if is_path else setting
 
 
 def is_decided(path: str, settings: Mapping[str, Setting]) -> bool:
-    """Say whether settings write a path, something in it, or what it is in."""
+    """Return whether settings write a path, a field inside it, or a section around it."""
     return any(path == known or path.startswith(f"{known}.") or known.startswith(f"{path}.") for known in settings)
 
 
 def has_formats_of(precision: Any, other: Any) -> bool:
-    """Say whether two kinds of mixed precision, objects or plain values, compute in the same number formats."""
+    """Return whether two kinds of mixed precision, objects or plain values, have the same number formats."""
     return all(value_at(precision, name) == value_at(other, name) for name in _FORMATS)
 
 
 def _has_details(base: Any, named: Mapping[str, Any]) -> bool:
-    """Say whether the base computes in the formats of a registered precision, with details that this has not."""
+    """Return whether the base has the formats of a registered precision, with additional details."""
     return isinstance(base, Mapping) and has_formats_of(base, named) and base != named
 
 
 def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
-    """Yield the settings that undo what a base, live or plain, cannot bring along to a recipe."""
+    """Yield the settings that undo values of the base, live or plain, which do not fit a recipe."""
     moved = list(_pipeline_settings(base, recipe))
     yield from moved
     if recipe.packing.mode != "none":
@@ -91,9 +91,9 @@ def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
 
 
 def prediction_settings(base: Any) -> Iterator[Setting]:
-    """Yield the settings that take the layers which predict further tokens out of a model for packed rows.
+    """Yield the settings that remove multi-token prediction layers from a model for packed rows.
 
-    Layouts lose them too: `Ett|tmL` -> `Ett|tL`, `[["decoder", "mtp"]]` -> `[["decoder"]]`.
+    Layouts lose them as well: `Ett|tmL` -> `Ett|tL`, `[["decoder", "mtp"]]` -> `[["decoder"]]`.
     """
     if not value_at(base, _MTP):
         return

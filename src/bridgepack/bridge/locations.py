@@ -1,4 +1,4 @@
-"""Where in a user's YAML or TOML file a field is written."""
+"""Line numbers of fields in a user's YAML or TOML file."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -11,10 +11,10 @@ _TOML_KEY = re.compile(r"""\s*([\w.\s"'-]+?)\s*=""")
 
 
 def line_of(file: Path, paths: Iterable[str]) -> int | None:
-    """Return the 1-based line of the first path that a YAML or TOML file writes; None in any other file.
+    """Return the 1-based line of the first of the paths that a YAML or TOML file contains; None for other files.
 
-    A path that is not written has the line of the nearest section above it that is. A file whose lines cannot be told,
-    for it has changed meanwhile or nests too deep, has none.
+    A missing path has the line of the nearest section above it. Returns None if the lines are unknown, because the
+    file changed or nests too deep.
     """
     if file.suffix.lower() not in {".yaml", ".yml", ".toml"}:
         return None
@@ -34,7 +34,7 @@ def line_of(file: Path, paths: Iterable[str]) -> int | None:
 
 @lru_cache(maxsize=4)
 def _lines(text: str, is_toml: bool) -> dict[str, int]:
-    """Return dotted path -> the first line that writes it."""
+    """Return dotted path -> its first line."""
     from ruamel.yaml import YAML
 
     found = _toml_lines(text) if is_toml else _yaml_lines(YAML(typ="safe", pure=True).compose(text), "", set())
@@ -45,7 +45,7 @@ def _lines(text: str, is_toml: bool) -> dict[str, int]:
 
 
 def _yaml_lines(node: Any, above: str, seen: set[int]) -> Iterator[tuple[str, int]]:
-    """Yield the keys of a composed node; a section that an alias repeats has its lines at the first place only."""
+    """Yield (path, line) of the keys of a composed node; a section repeated by an alias has its first lines."""
     if getattr(node, "id", "") != "mapping" or id(node) in seen:
         return
     seen.add(id(node))
@@ -55,7 +55,7 @@ def _yaml_lines(node: Any, above: str, seen: set[int]) -> Iterator[tuple[str, in
 
 
 def _toml_lines(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the tables and keys of a TOML file, as far as single lines tell."""
+    """Yield (path, line) of the tables and keys of a TOML file, as far as single lines show them."""
     table = ""
     for number, content in enumerate(text.splitlines(), 1):
         if header := _TOML_TABLE.match(content):

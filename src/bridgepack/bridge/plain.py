@@ -1,4 +1,4 @@
-"""A ConfigContainer as plain values, in the form in which the host saves it, and reads of one by dotted path."""
+"""Converts a ConfigContainer into plain values, as the host saves it, and reads values by dotted path."""
 
 import copy
 import dataclasses
@@ -9,21 +9,21 @@ from pathlib import PurePath
 from typing import Any
 
 _SIMPLE = (bool, int, float, str, PurePath)
-#: Deeper than any config of the host; a cycle would be endless.
+#: Maximum depth, more than any config of the host; stops cycles.
 _MAX_DEPTH = 12
 
 
 def plain_values(config: Any) -> dict[str, Any]:
-    """Return every attribute of a config, also those that its class does not declare, as nested plain values.
+    """Return all attributes of a config, including undeclared ones, as nested plain values.
 
     An object is a mapping with `_target_`, its class; an enum also has `_name_`, its member; functions and types are
-    mappings with `_target_` and `_call_: false`. Attributes that begin with `_` are left out.
+    mappings with `_target_` and `_call_: false`. Attributes that begin with `_` are skipped.
     """
     return _object(config, 0)
 
 
 def put(values: dict[str, Any], path: str, value: Any) -> None:
-    """Set a dotted path of nested values; a section that is missing or none becomes one."""
+    """Set a dotted path of nested values; a missing section, or one that is None, is created."""
     *sections, leaf = path.split(".")
     for name in sections:
         if not isinstance(values.get(name), dict):
@@ -33,7 +33,7 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
 
 
 def value_at(config: Any, path: str) -> Any:
-    """Return the value at a dotted path; None where a section on the way is None or missing."""
+    """Return the value at a dotted path, or None if a section of the path is None or missing."""
     node = config
     for name in path.split("."):
         if isinstance(node, Mapping):
@@ -58,7 +58,7 @@ def _has_field(node: Any, name: str) -> bool:
 
 
 def field_names(node: Any) -> frozenset[str]:
-    """Return the names that can be set on an object of the host: declared fields, and what its own code has added."""
+    """Return the settable names of a host object: declared fields, and attributes that its own code adds."""
     names = _fields_of_class(node.__class__) | set(getattr(node, "__dict__", {}))
     return frozenset(name for name in names if not name.startswith("_"))
 

@@ -1,4 +1,4 @@
-"""A recipe as the settings of its run in the host's paths, for the rules: what `to_bridge` gives, without the host."""
+"""Settings of a recipe's run under the host's paths, for the rules: those of `to_bridge`, without the host."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -42,7 +42,7 @@ _PACK_PATHS = frozenset(
 )
 _TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfig"
 _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
-#: What follows from the number of packs.
+#: Settings that depend on the number of packs.
 _LENGTH = ("train.num_epochs", "train.train_iters")
 #: Likeness of two names, from 0 to 1, from which one is the other misspelt.
 _BEYOND_DOUBT = 0.9
@@ -53,19 +53,19 @@ _NOT_SAID = dict.fromkeys(("dataset.source", "dataset.validation_source", "datas
 def config_of_recipe(
     recipe: SFTRecipe, *, place: str | None = None, artifact: Path | None = None, is_newest: bool = True
 ) -> RunConfig:
-    """Return the settings of a recipe's run: its own, over the base that it starts from.
+    """Return the settings of a recipe's run: the recipe's, over those of its base.
 
-    What is not known without the host or without packs is named, so that rules on it are skipped.
+    Settings that are unknown without the host or without packs are listed, so that rules on them are skipped.
 
     Args:
         recipe: the recipe.
-        place: what the user named; by default the recipe's name.
-        artifact: the packs that the run will read, where they are known: a folder, a file or a pattern. By default the
-            recipe's own, once it is there: before the build nothing is said of paths.
-        is_newest: whether the newest host will run it; of the bases of others nothing is known.
+        place: name of the recipe for messages (default: the recipe's name).
+        artifact: the packs of the run: a folder, a file or a pattern (default: the recipe's artifact if it
+            exists). Before the build the paths are unknown.
+        is_newest: whether the newest host will run it; the bases of older hosts are unknown.
 
     Raises:
-        ConfigError: an override is no section of a ConfigContainer.
+        ConfigError: an override is not in a section of a ConfigContainer.
     """
     if artifact is None and recipe.artifact is not None and Path(recipe.artifact).exists():
         artifact = Path(recipe.artifact)
@@ -103,7 +103,7 @@ def config_of_recipe(
 
 
 def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:
-    """Return the base of a recipe with the sections that are made anew for it, and what is written into it."""
+    """Return the base of a recipe with new sections, and the settings that are written into it."""
     values = base_of(recipe)
     settings = settings_over(values, recipe, packs, precision_named(recipe.precision.recipe))
     size, base = recipe.packing.packed_sequence_size, values["dataset"] or {}
@@ -126,7 +126,7 @@ def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], di
 
 
 def _stated(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:
-    """Return what a recipe alone says: the classes of its sections, and its settings."""
+    """Return the classes of the recipe's sections and its settings, without a base."""
     is_offline = recipe.packing.mode == "offline"
     dataset = {"hf_dataset": None, "hf_rewrite": False, "max_train_samples": None} if is_offline else {}
     kind = f"megatron.bridge.data.builders.{_TEXT_DATASET if is_offline else _DIRECT_DATASET}"
@@ -141,10 +141,10 @@ def _stated(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dic
 def _write_settings(
     values: dict[str, Any], settings: Mapping[str, Setting], recipe: SFTRecipe
 ) -> tuple[dict[str, str], tuple[LostOverride, ...]]:
-    """Write settings into plain values, but for where packs lie.
+    """Write settings, except the paths of packs, into plain values.
 
     Returns:
-        path -> field of the recipe, and the overrides that lead nowhere in the values.
+        path -> field of the recipe, and the overrides of fields that the host does not have.
     """
     user_paths = dict(BOOKKEEPING)
     lost: list[LostOverride] = []
@@ -207,7 +207,7 @@ def _is_override(setting: Setting | None) -> bool:
 
 
 def _without_length(values: dict[str, Any], settings: Mapping[str, Setting]) -> dict[str, str]:
-    """Take out how long the run is, which follows from the number of packs; return the paths, and why."""
+    """Remove the length of the run, which depends on the number of packs; return path -> reason."""
     unknown = [path for path in _LENGTH if not _is_override(settings.get(path))]
     for path in unknown:
         values["train"].pop(path.rpartition(".")[2], None)
@@ -215,9 +215,9 @@ def _without_length(values: dict[str, Any], settings: Mapping[str, Setting]) -> 
 
 
 def _write(values: dict[str, Any], path: str, value: Any) -> None:
-    """Write a value as the host does: into a section that is none, a new one; of a class, with its defaults.
+    """Write a value as the host does: a missing section is created, an object gets its class defaults.
 
-    An empty section changes nothing in one that is there.
+    An empty section does not change an existing one.
     """
     if value == {} and isinstance(value_at(values, path), Mapping):
         return
@@ -228,7 +228,7 @@ def _write(values: dict[str, Any], path: str, value: Any) -> None:
 
 
 def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dict[str, Setting]) -> dict[str, str]:
-    """Write where packs lie, but for what overrides say, and return the paths that are not known, and why."""
+    """Write the paths of packs, except those set by overrides; return path -> reason of the unknown ones."""
     dataset = values["dataset"]
     found: dict[str, Any] = {}
     if artifact is not None:
@@ -248,7 +248,7 @@ def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dic
 
 
 def inputs_of(recipe: SFTRecipe) -> tuple[tuple[str, str], ...]:
-    """Return (field, path or pattern) of every file and folder of this machine that a build reads."""
+    """Return (field, path or pattern) of every local file and folder that a build reads."""
     sources = [
         (f"data.{split}", path_of(one))
         for split in ("train", "validation")
@@ -262,12 +262,12 @@ def inputs_of(recipe: SFTRecipe) -> tuple[tuple[str, str], ...]:
 
 
 def recipe_field(config: RunConfig, path: str) -> str:
-    """Return the field of the recipe that decides a path of the host; an override where it has none."""
+    """Return the recipe's field for a path of the host, or an override if there is no field."""
     return config.user_paths.get(path, f"{OVERRIDES}.{path}")
 
 
 def _check_override(path: str, value: Any) -> None:
-    """Raise where the section of an override does not exist, or would become a plain value."""
+    """Raise `ConfigError` if the section of an override does not exist, or would become a plain value."""
     section, _, rest = path.partition(".")
     if not rest and section in all_sections():
         check_section(f"{OVERRIDES}.{section}", section, value)

@@ -1,4 +1,4 @@
-"""Replay settings of a recipe, or of a run's settings in the host's paths."""
+"""Replay settings of a recipe, or of a run's settings under the host's paths."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from bridgepack.releases import HostRelease, release_of
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
 from bridgepack.replay.topology import Topology, require_positive
 
-#: Defaults of the host's dataclasses, where settings leave a field out.
+#: Defaults of the host's dataclasses, for missing settings.
 #: Source: megatron-bridge 0.6.2, data/base.py (DataloaderConfig), data/builders/gpt_sft.py (GPTSFTDatasetConfig).
 _SEED, _EVAL_ITERS = 1234, 100
 
@@ -29,15 +29,15 @@ def replay_settings(
     split: str = TRAIN,
     resume_step: int = 0,
 ) -> ReplaySettings:
-    """Return what the order of a split's packs depends on.
+    """Return the settings that decide the order of a split's packs.
 
     Args:
-        source: a recipe, as `to_bridge` wires it; or the settings of a run, which win where they differ from it.
-        num_packs: split -> rows, of every split that there is.
-        world_size: processes of the run; None for what `source` says.
-        version: of Megatron-Bridge.
+        source: a recipe, wired as by `to_bridge`; or the settings of a run.
+        num_packs: split -> number of packs, for every split.
+        world_size: processes of the run (default: from `source`).
+        version: version of Megatron-Bridge.
         split: `training` or `validation`.
-        resume_step: steps that the loaded checkpoint had done; 0 for a run from the start.
+        resume_step: steps done by the loaded checkpoint; 0 for a new run.
 
     Raises:
         ConfigError: a setting is missing, or the host does not run with it.
@@ -75,21 +75,21 @@ def replay_settings(
 def evaluation_schedule(
     source: SFTRecipe | RunConfig, *, num_packs: Mapping[str, int], version: str
 ) -> EvaluationSchedule:
-    """Return when a run evaluates, and on which batches; arguments as of `replay_settings`.
+    """Return when a run evaluates, and on which batches; arguments as for `replay_settings`.
 
     Raises:
-        ConfigError: a setting is missing or of the wrong kind.
+        ConfigError: a setting is missing or has the wrong type.
     """
     return _schedule(_Values(source, num_packs), num_packs.get(TRAIN, 0), release_of(version))
 
 
 def stated_world_size(source: SFTRecipe | RunConfig) -> int | None:
-    """Return the processes of a run, as far as it says."""
+    """Return the number of processes of a run, or None if it is not set."""
     return source.world_size if isinstance(source, RunConfig) else source.parallelism.num_gpus
 
 
 class _Values:
-    """Typed reads by the host's path; what is left out or null has the default."""
+    """Typed reads by the host's path; missing or null settings have the default."""
 
     def __init__(self, source: SFTRecipe | RunConfig, num_packs: Mapping[str, int]) -> None:
         self._place = source.place if isinstance(source, RunConfig) else source.name
@@ -124,7 +124,7 @@ class _Values:
         return bool(self.value(path, default, kinds=(bool,), allowed="true or false"))
 
     def evaluation(self, name: str) -> int | None:
-        """Return a setting of `validation`; what `train` states, its place before 0.4, wins as in the host."""
+        """Return a setting of `validation`; as in the host, `train`, its place before 0.4, takes precedence."""
         old = self.integer_or_none(f"train.{name}")
         return self.integer_or_none(f"validation.{name}") if old is None else old
 
@@ -171,7 +171,7 @@ def _topology(values: _Values, world_size: int, context_parallel_size: int) -> T
 
 
 def _max_samples(values: _Values, field: str | None) -> int | None:
-    """Return how many packs the dataset is limited to; `dataset_kwargs` wins, and goes to every split.
+    """Return the dataset's maximum number of packs; `dataset_kwargs` takes precedence, and applies to every split.
 
     Source: megatron-bridge 0.6.2, data/builders/gpt_sft.py (_build_datasets).
     """
@@ -180,7 +180,7 @@ def _max_samples(values: _Values, field: str | None) -> int | None:
 
 
 def _seed(values: _Values, max_samples: int | None) -> int:
-    """Return the seed of the loader; a dataset without one takes the run's.
+    """Return the seed of the loader: the dataset's, else the run's.
 
     Source: megatron-bridge 0.6.2, data/loaders.py (sampler_seed).
     """
@@ -192,7 +192,7 @@ def _seed(values: _Values, max_samples: int | None) -> int:
 
 
 def _num_steps(values: _Values, num_samples: int) -> int | None:
-    """Return the steps of a run.
+    """Return the number of steps of a run, or None if it is unknown.
 
     Source: megatron-bridge 0.6.2, training/config.py (TrainingConfig.finalize, _resolve_num_epochs).
     """

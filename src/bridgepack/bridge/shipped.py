@@ -1,4 +1,4 @@
-"""The recipes that Megatron-Bridge ships, found and called by name."""
+"""Finds and calls the recipes that Megatron-Bridge ships, by name."""
 
 import gc
 import importlib
@@ -16,15 +16,15 @@ from bridgepack.errors import ConfigError
 #: Prefix of a recipe that Megatron-Bridge ships, e.g. `bridge:qwen3_8b_sft_config`.
 PREFIX = "bridge:"
 SUFFIX = "_config"
-#: Exports the recipes of every family.
+#: Module that exports the recipes of every family.
 MODULE = "megatron.bridge.recipes"
-#: What to do about a name that is like none of theirs.
+#: Advice for an unknown name.
 LISTED = "`bridgepack recipes list` names them."
 #: Module with the registered kinds of mixed precision.
 PRECISIONS = "megatron.bridge.training.mixed_precision"
 
 _NAME = re.compile(r"(?!_).*_(sft|peft)(_.*)?_config")
-#: What a recipe raises where a model's config cannot be read, there is no GPU, or it refuses by design.
+#: Errors of a recipe whose model config cannot be read, that needs a GPU, or that refuses by design.
 _RECIPE_ERRORS = (OSError, RuntimeError, ValueError, TypeError, ImportError, AssertionError)
 
 
@@ -40,7 +40,7 @@ def shipped_recipes() -> Mapping[str, Callable[[], Any]]:
 
 
 def shipped_name(name: str) -> str:
-    """Return the name of the function that a text means: `bridge:` and `_config` may be there or not.
+    """Return the full function name for a text; `bridge:` and `_config` are optional in it.
 
     Example: `bridge:qwen3_8b_sft_4gpu_h100_bf16` -> `qwen3_8b_sft_4gpu_h100_bf16_config`.
     """
@@ -49,7 +49,7 @@ def shipped_name(name: str) -> str:
 
 
 def is_shipped_model(model: ModelConfig) -> bool:
-    """Say whether a model is named by a recipe of Megatron-Bridge, not by a hub id or a folder."""
+    """Return whether a model is named by a recipe of Megatron-Bridge, not by a hub id or a folder."""
     return model.name.startswith(PREFIX) or ("/" not in model.name and not Path(model.name).is_dir())
 
 
@@ -57,11 +57,11 @@ def load_shipped(name: str, *, field: str = "model.name") -> Any:
     """Return the ConfigContainer of a shipped recipe.
 
     Args:
-        name: of the function, as `shipped_name` takes it.
-        field: what the user named it in, for the message.
+        name: name of the function, as for `shipped_name`.
+        field: field in which the user set it, for the message.
 
     Raises:
-        ConfigError: there is no such recipe, or it cannot be made here.
+        ConfigError: there is no such recipe, or it cannot be called here.
     """
     known, function = shipped_recipes(), shipped_name(name)
     if function not in known:
@@ -82,7 +82,7 @@ def load_shipped(name: str, *, field: str = "model.name") -> Any:
 
 
 def named_precision(name: str) -> Any:
-    """Return the mixed precision that Megatron-Bridge has registered under a name; None where there is none."""
+    """Return Megatron-Bridge's registered mixed precision with a name, or None."""
     registered = import_host(PRECISIONS).MIXED_PRECISION_RECIPES
     return registered[name]() if name in registered else None
 
@@ -95,7 +95,7 @@ def import_host(module: str) -> Any:
     """
     install_import_hook()
     is_collecting = gc.isenabled()
-    gc.disable()  # looking for cycles among a million objects, again and again, takes a fifth of the import's time
+    gc.disable()  # repeated cycle collection over a million objects takes a fifth of the import's time
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What `bridgepack check` is pointed at: a recipe, a ConfigContainer, a saved one, or an artifact."""
+"""Loads the target of `bridgepack check`: a recipe, a ConfigContainer, a saved ConfigContainer, or an artifact."""
 
 import logging
 import sys
@@ -33,28 +33,28 @@ _FORMS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """What is checked."""
+    """A loaded target of a check."""
 
-    #: a recipe of ours, a live ConfigContainer, a saved one, or an artifact alone
+    #: a bridgepack recipe, a live ConfigContainer, a saved ConfigContainer, or an artifact alone
     kind: Literal["recipe", "container", "saved", "artifact"]
     place: str
     config: RunConfig | None = None  #: the run's settings; None for an artifact alone
     recipe: SFTRecipe | None = None  #: the recipe; None for the other kinds
     artifact: Path | None = None  #: the artifact; None for the other kinds
-    file: Path | None = None  #: the file that the settings come from; None where there is none
-    function: str | None = None  #: the function in it, where it is Python
+    file: Path | None = None  #: the file that the settings come from, or None
+    function: str | None = None  #: the function in a Python file, or None
 
 
 def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, artifact: Path | None = None) -> Target:
-    """Return what a target is.
+    """Return a loaded target.
 
     Args:
-        target: a text as the command line takes it, a path, an SFTRecipe, its fields, or a ConfigContainer.
-        overrides: dotted path -> value; paths of the recipe for a recipe, of the ConfigContainer otherwise.
-        artifact: folder of the packs that the run will read, where it is given.
+        target: a command-line target, a path, an SFTRecipe, its fields, or a ConfigContainer.
+        overrides: dotted path -> value; paths of the recipe for a recipe, else of the ConfigContainer.
+        artifact: folder of the packs that the run will read, or None.
 
     Raises:
-        ConfigError: it is nothing of these, cannot be loaded, or a path leads nowhere.
+        ConfigError: the target is unknown or cannot be loaded, or a path does not exist.
     """
     overrides = overrides or {}
     if isinstance(target, Mapping):
@@ -77,7 +77,7 @@ def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, arti
 def recipe_target(
     recipe: SFTRecipe | str | Path, overrides: Mapping[str, Any] | None = None, *, artifact: Path | None = None
 ) -> Target:
-    """Return the target of what `build` takes for a recipe: a name of the catalogue, where a folder has it, too.
+    """Return the target of a recipe as `build` names it; a recipe of the catalogue wins over a folder of that name.
 
     Raises:
         ConfigError: as `load_target`.
@@ -104,7 +104,7 @@ def _of_text(text: str, overrides: Mapping[str, Any], artifact: Path | None) -> 
 
 
 def _check_text(text: str) -> None:
-    """Raise where a text cannot name a target."""
+    """Raise `ConfigError` if a text cannot be a target."""
     if not text.strip() or "\0" in text:
         raise ConfigError(f"target is {text!r}, which names nothing. Allowed: {_FORMS}.")
     if scheme_of(text) is not None and text.lower().endswith((*_SETTINGS_SUFFIXES, ".py")):
@@ -161,7 +161,7 @@ def _of_object(value: Any, place: str, overrides: Mapping[str, Any], artifact: P
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the host's warnings about a machine without GPUs, and what a user's function prints, from the report."""
+    """Hide the host's warnings about missing GPUs, and the output of a user's function."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -173,7 +173,7 @@ def quiet() -> Iterator[None]:
 
 
 def _load_value(text: str) -> Any:
-    """Return what a function gives, or the object itself, as `load_target` takes its text."""
+    """Return the result of the function, or the object, that a target's text names."""
     if text.startswith(PREFIX):
         text = f"{MODULE}:{text.removeprefix(PREFIX)}"
     elif ":" not in text and Path(text).suffix.lower() != ".py":
@@ -199,7 +199,7 @@ def _of_catalogue(name: str) -> SFTRecipe:
 
 
 def _explained(error: ConfigError, text: str) -> ConfigError:
-    """Return an error that says what to do where the host's own code is what failed."""
+    """Return an error that says what to do if the host's own code failed."""
     if not text.startswith("megatron."):
         return error
     if "megatron.bridge" not in sys.modules:

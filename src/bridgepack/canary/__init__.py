@@ -1,8 +1,8 @@
-"""Shows that packed training computes what unpacked training computes, with the host's own training step.
+"""Compares packed training with unpacked training, using the host's own training step.
 
-The package can be called: `bridgepack.canary("recipe.yaml")` is `bridgepack.api.canary`.
+The package is callable: `bridgepack.canary("recipe.yaml")` calls `bridgepack.api.canary`.
 
-In: an artifact or a recipe. Out: a report of losses and gradients in each layout, and the name of what is wrong.
+In: an artifact or a recipe. Out: a report of losses and gradients in each layout, with the names of faults.
 Read first: `canary`, then `comparison` and `step`.
 """
 
@@ -12,10 +12,10 @@ from typing import Any
 
 
 class _CallableModule(ModuleType):
-    """The package, so that `bridgepack.canary` is the function and the home of the modules."""
+    """A package that can be called, so that `bridgepack.canary` is both a function and a package."""
 
     def __call__(self, target: Any, **options: Any) -> Any:
-        """Return what packed and unpacked training of a target compute, as `bridgepack.api.canary`."""
+        """Return the comparison of packed and unpacked training of a target, as `bridgepack.api.canary`."""
         from bridgepack.canary.canary import canary  # it imports this package
 
         return canary(target, **options)

@@ -1,4 +1,4 @@
-"""How far two runs of the same sums may be apart in floating-point arithmetic, derived from the sums.
+"""Bound on the difference of two runs of the same sums in floating-point arithmetic, derived from the sums.
 
 Each rounding multiplies a result by 1 + d with |d| <= u, the unit roundoff: 2^-24 in float32, 2^-53 in float64, 2^-8 in
 bfloat16. A result at the end of a chain of n roundings is off by a factor within exp(b_n), where
@@ -28,7 +28,7 @@ from bridgepack.canary.records import Bound, Precision
 _UNIT_ROUNDOFF: Mapping[Precision, float] = {"float32": 2.0**-24, "float64": 2.0**-53, "bfloat16": 2.0**-8}
 _LAMBDA = 8.0
 _LAMBDA_STORED = 2.0
-#: What float64 has to agree to whatever the chain; wider than the chain's own bound.
+#: Bound in float64 for any chain; wider than the chain's own bound.
 FLOAT64_BOUND = 1e-10
 #: Roundings of an activation, a residual, a rotation and a scale, forward and backward.
 _POINTWISE = 40
@@ -38,7 +38,7 @@ _STORED_PER_LAYER = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """What the length of a chain depends on."""
+    """The sizes that the length of a chain depends on."""
 
     model: Mapping[str, Any]  #: sizes of the model, under the host's names
     vocab_size: int  #: of the output layer
@@ -66,7 +66,7 @@ def chain_length(sizes: Sizes) -> int:
 
 
 def bound_for(precision: Precision, sizes: Sizes) -> Bound:
-    """Return how far two runs may be apart.
+    """Return the bound on the difference of two runs.
 
     Example: a chain of 10,000 roundings in float32 -> 2 * 8 * 100 * 6e-8 = 9.5e-5.
     """

@@ -1,4 +1,4 @@
-"""Runs the canary: chooses packs and layouts, and has packed and unpacked steps compared."""
+"""Runs the canary: chooses packs and layouts, and compares packed and unpacked steps."""
 
 import tempfile
 from collections.abc import Iterator
@@ -19,27 +19,27 @@ from bridgepack.errors import ConfigError
 
 @checked
 def canary(target: str | Path, **options: Any) -> CanaryReport:
-    """Return what packed and unpacked training of a target compute: loss and gradients, in each layout.
+    """Return the comparison of loss and gradients in packed and unpacked training of a target, in each layout.
 
     Example: `bridgepack.canary("packed").outcome` is `same`, `differs` or `could not run`.
 
     Args:
-        target: an artifact's folder, or where a recipe is, as on the command line.
+        target: an artifact's folder or a recipe, as on the command line.
         options: fields of `CanaryOptions`: artifact, overrides, tensor, pipeline, context, num_packs, max_tokens,
             fault, uses_gpu, timeout_s, progress.
 
     Raises:
-        ConfigError: the target or an option is nothing known, the host is missing, or its model is not covered.
+        ConfigError: the target or an option is unknown, the host is missing, or the model is not supported.
         ArtifactError: the artifact cannot be read.
     """
     return run_canary(str(target), stated_options(CanaryOptions, options, "canary"))
 
 
 def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
-    """Return what packed and unpacked training of a target compute.
+    """Return the comparison of packed and unpacked training of a target.
 
     Raises:
-        ConfigError: the target is nothing known, the host is missing, or its model is not covered.
+        ConfigError: the target is unknown, the host is missing, or the model is not supported.
         ArtifactError: the artifact cannot be read.
     """
     asked = asked_layout(options.tensor, options.pipeline, options.context)
@@ -52,7 +52,7 @@ def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
 
 
 def run_self_test(target: str, options: CanaryOptions) -> list[CanaryReport]:
-    """Return a report for every fault, planted in a run of its own; only the first precision is computed.
+    """Return a report per fault, each planted in a separate run; only the first precision is computed.
 
     Raises:
         ConfigError: as `run_canary`, or a fault needs an even number of packs.
@@ -68,7 +68,7 @@ def run_self_test(target: str, options: CanaryOptions) -> list[CanaryReport]:
 
 @contextmanager
 def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | None = None) -> Iterator[Comparison]:
-    """Yield what compares packs of a target, with the host loaded; in the first precisions, None for all."""
+    """Yield the comparison of a target's packs, with the host loaded, in the first `num_precisions` (default: all)."""
     opened, chosen = _opened(target, options)
     with tempfile.TemporaryDirectory(prefix="bridgepack-canary-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -84,7 +84,7 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
 
 
 def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPacks]:
-    """Return a target and the packs that are compared."""
+    """Return the loaded target and the packs to compare."""
     opened = open_target(target, options)
     chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
     if not any(one.loss_mask.any() for one in chosen.sequences):
@@ -96,7 +96,7 @@ def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPa
 
 
 def _check_fault(fault: str | None, asked: Layout | None) -> None:
-    """Accept a fault that a layout can have."""
+    """Check that a fault can be planted in the chosen layout."""
     if asked is None or fault is None:
         return
     needs = {
@@ -109,7 +109,7 @@ def _check_fault(fault: str | None, asked: Layout | None) -> None:
 
 
 def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) -> tuple[list[Layout], list[str]]:
-    """Return the layouts to compare, and why some are left out."""
+    """Return the layouts to compare, and notes on skipped layouts."""
     facts = comparison.facts
     if asked is not None:
         require_fit(asked, facts, comparison.num_devices)
@@ -127,7 +127,7 @@ def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) ->
 
 
 def _kernel(facts: HostFacts, options: CanaryOptions) -> Kernel:
-    """Return what computes attention."""
+    """Return the kernel that computes attention."""
     is_there = facts.num_gpus > 0 and facts.has_transformer_engine
     if options.uses_gpu and not is_there:
         missing = "no GPU" if not facts.num_gpus else "no TransformerEngine"

@@ -1,4 +1,4 @@
-"""Puts the ranks of a step together, measures how far it is from the unpacked step, and judges that."""
+"""Merges the ranks of a step, measures its distance from the unpacked step, and judges it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ from bridgepack.replay.slicing import slice_row
 
 Losses = Mapping[tuple[int, int], float]
 
-#: Parameters that a message names.
+#: Number of parameters listed in a message.
 _NUM_NAMED = 3
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WholeStep:
-    """A step over all its ranks."""
+    """A step merged over all its ranks."""
 
     loss: float  #: sum over trained tokens
     num_trained: int  #: trained tokens
@@ -34,33 +34,33 @@ class WholeStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Distance:
-    """How far a step is from the reference."""
+    """The distance of a step from the reference."""
 
     loss: float  #: relative to the reference
-    num_trained: int  #: trained tokens, more or less than the reference
+    num_trained: int  #: difference in trained tokens
     gradients: Mapping[str, float]  #: parameter -> relative to its measure, the largest first
     copies: Mapping[str, float]  #: parameter -> distance between copies, relative to its measure, the largest first
     sequences: Losses  #: (pack of the batch, sequence) -> relative distance of its loss, in order
 
     @property
     def sequence(self) -> tuple[int, int, float] | None:
-        """The first sequence whose loss differs most: its place and distance; None where no sequence's is known."""
+        """The first sequence with the largest difference in loss: its place and distance; None if no loss is known."""
         place = max(self.sequences, key=lambda place: _number(self.sequences[place]), default=None)
         return None if place is None else (*place, self.sequences[place])
 
     @property
     def largest_gradient(self) -> float:
-        """The largest relative distance of a gradient or of its copies; infinite where one is no number."""
+        """The largest relative distance of a gradient or of its copies; infinite if one is NaN."""
         return max(map(_number, (*self.gradients.values(), *self.copies.values())), default=0.0)
 
     def is_within(self, bound: float) -> bool:
-        """Say whether nothing is further away than a bound."""
+        """Return whether all distances are within a bound."""
         sequence = self.sequence[2] if self.sequence is not None else 0.0
         return self.num_trained == 0 and max(_number(self.loss), self.largest_gradient, _number(sequence)) <= bound
 
 
 def whole_step(outcome: RunOutcome, layout: Layout, losses: Losses) -> WholeStep:
-    """Return a complete step over all its ranks, with its losses by (pack, sequence)."""
+    """Return a step merged over all its ranks, with its losses by (pack, sequence)."""
     last = [rank for rank in outcome.ranks if rank.pipeline == layout.pipeline - 1 and rank.tensor == 0]
     gradients: dict[str, FloatArray] = {}
     copies: dict[str, float] = {}
@@ -78,7 +78,7 @@ def whole_step(outcome: RunOutcome, layout: Layout, losses: Losses) -> WholeStep
 
 
 def distance(step: WholeStep, reference: WholeStep) -> Distance:
-    """Return how far a packed step is from the unpacked one."""
+    """Return the distance of a packed step from the unpacked step."""
     num_trained = max(reference.num_trained, 1)
     measures = {name: max(size / num_trained, _TINY) for name, size in reference.magnitudes.items()}
     missing = reference.gradients.keys() ^ step.gradients.keys()
@@ -151,14 +151,14 @@ def _by_size(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _number(value: float) -> float:
-    """Return the value, infinity where it is no number, so that it is never taken for small."""
+    """Return the value, or infinity if it is NaN, so that NaN never counts as small."""
     return value if value == value else float("inf")
 
 
 def judged(
     outcome: RunOutcome, packs: PackedInput, reference: WholeStep, bound: Bound
 ) -> tuple[Measured, list[CanaryFinding]]:
-    """Return how far a step is from the reference, the unpacked step, and what is wrong with it."""
+    """Return the record of a step against the reference, the unpacked step, and its findings."""
     findings = named_faults(outcome, packs)
     if not outcome.is_complete:
         measured = Measured(
@@ -187,7 +187,7 @@ def judged(
 
 
 def _leak(far: Distance, packs: PackedInput, bound: Bound) -> str | None:
-    """Return where attention crosses boundaries that every rank was told of, None where that is not what differs.
+    """Return where attention crosses boundaries that every rank got, or None if that is not the fault.
 
     Then the first sequence of every pack agrees, as nothing is before it, and others do not.
     """
@@ -202,7 +202,7 @@ def _leak(far: Distance, packs: PackedInput, bound: Bound) -> str | None:
 
 
 def _unnamed(far: Distance, packs: PackedInput, bound: Bound) -> CanaryFinding:
-    """Return a finding for numbers that differ although every rank saw what it should."""
+    """Return a finding for numbers that differ although every rank had the right inputs."""
     largest = list(far.gradients.items())[:_NUM_NAMED]
     shown = ", ".join(f"{name} by {value:.1e}" for name, value in largest)
     text = f"gradients differ in {bound.precision}, most of all {shown}; the bound is {bound.relative:.1e}"

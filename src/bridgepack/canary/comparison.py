@@ -1,4 +1,4 @@
-"""Packed steps in several layouts against the unpacked step, over one process that has the host loaded."""
+"""Compares packed steps in several layouts with the unpacked step, in one process with the host loaded."""
 
 import hashlib
 import json
@@ -55,16 +55,16 @@ class Comparison:
 
     @property
     def num_packs(self) -> int:
-        """Packs that are compared."""
+        """Number of packs that are compared."""
         return len(self.chosen.packs)
 
     @property
     def num_devices(self) -> int | None:
-        """GPUs that a layout has to fit on; None on CPU, where processes share cores."""
+        """Number of GPUs available for a layout; None on CPU, where processes share cores."""
         return None if self.kernel == "reference" else self.facts.num_gpus
 
     def announce(self, num_layouts: int) -> None:
-        """Tell the progress how many steps will come."""
+        """Report the number of steps to the progress."""
         self.options.progress.start("training steps", (num_layouts + 1) * len(self.precisions), "steps")
 
     def report(
@@ -246,7 +246,7 @@ class Comparison:
 
 
 def _margin(reference: WholeStep) -> float:
-    """Return how clearly experts are chosen, infinity without experts."""
+    """Return the smallest margin in the choice of experts; infinity without experts."""
     return float("inf") if reference.router_margin is None else reference.router_margin
 
 
@@ -258,7 +258,7 @@ def _outcome(layouts: tuple[LayoutRecord, ...], findings: tuple[CanaryFinding, .
 
 
 def _fingerprint(report: CanaryReport) -> str:
-    """Return the hash of what was compared: nothing measured, no place, nothing of this machine."""
+    """Return the hash of the compared inputs, without measurements, paths and facts of this machine."""
     content = {
         "packs": report.packs.fingerprint,
         "vocab_size": report.packs.vocab_size,

@@ -1,4 +1,4 @@
-"""Faults that are planted in a run's inputs, to show that the canary finds and names them."""
+"""Faults that are planted in a run's inputs, to test that the canary finds and names them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,7 +28,7 @@ _LONGEST = ("max_seqlen_q", "max_seqlen_kv")
 
 
 def plant_in_step(fault: str | None, place: Mapping[str, int], layout: Layout) -> None:
-    """Plant what is in the batches, between the loader and the forward step; other faults are in config and packs."""
+    """Plant a fault of batches between the loader and the forward step; other faults are in the config and packs."""
     if fault == BOUNDARIES_DROPPED and not 0 < place["pipeline"] < layout.pipeline - 1:
         return
     change = _CHANGES.get(fault or "")
@@ -68,7 +68,7 @@ def _go_on_counting(micro_batch: dict[str, Any]) -> None:
 
 
 def _join_sequences(micro_batch: dict[str, Any]) -> None:
-    """Take the second offset out, so that the first two sequences become one; the number of offsets stays."""
+    """Remove the second offset, so that the first two sequences become one; the number of offsets stays."""
     import torch
 
     for name in _OFFSETS:

@@ -1,4 +1,4 @@
-"""A recipe on the installed host, for the canary: its ConfigContainer with a tiny model, and what follows from it."""
+"""A recipe on the installed host, for the canary: its ConfigContainer with a tiny model, and its facts."""
 
 import importlib.util
 import json
@@ -16,7 +16,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.families import family_named
 
-#: Where a recipe names no model.
+#: For a recipe without a model.
 _DEFAULT_FAMILY = "llama"
 #: The provider is made of these and cut down afterwards, so that any topology of a recipe fits them.
 _DECODER: Mapping[str, Any] = {
@@ -59,7 +59,7 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
     """Return the ConfigContainer of a recipe with its tiny model, and its facts.
 
     Raises:
-        ConfigError: the host is not installed, the model cannot be loaded, or is not covered.
+        ConfigError: the host is not installed, or the model cannot be loaded or is not supported.
     """
     import_host("megatron.bridge")
     import torch

@@ -1,4 +1,4 @@
-"""Writes what a step reads: packs laid out for its topology, or its sequences one by one."""
+"""Writes the inputs of a step: packs laid out for its topology, or its sequences one by one."""
 
 import json
 import math
@@ -25,7 +25,7 @@ _WIDTH_MULTIPLE = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedInput:
-    """Packs as a layout trains them."""
+    """Packs for one layout."""
 
     layout: Layout  #: over which processes
     numbers: tuple[int, ...]  #: of the packs in their split
@@ -38,7 +38,7 @@ class PackedInput:
 
 
 def multiple_for(layout: Layout) -> int:
-    """Return the multiple that runtime lengths need in a layout."""
+    """Return the multiple of runtime lengths that a layout needs."""
     return geometry.pad_seq_to_mult(
         context_parallel_size=layout.context,
         tensor_model_parallel_size=layout.tensor,
@@ -56,7 +56,7 @@ def packed_input(
     keeps_boundaries: bool,
     fault: str | None = None,
 ) -> PackedInput:
-    """Return packs for a layout, with metadata and multiple of the artifact, and a fault where one is planted.
+    """Return packs for a layout, with the artifact's metadata and multiple, and the planted fault if any.
 
     With `keeps_boundaries` packs are taken as they are even where their lengths do not fit.
     """

@@ -1,4 +1,4 @@
-"""Which layouts the canary compares."""
+"""Chooses the layouts that the canary compares."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from bridgepack.canary.records import HostFacts, Layout
 from bridgepack.canary.tiny_model import NUM_HEADS, NUM_LAYERS
 from bridgepack.errors import ConfigError
 
-#: Most processes of a layout.
+#: Maximum processes of a layout.
 MAX_PROCESSES = 16
 _DEFAULT = (
     Layout(),
@@ -21,9 +21,9 @@ _DEFAULT = (
 
 
 def default_layouts(facts: HostFacts, *, num_packs: int, num_devices: int | None) -> tuple[list[Layout], list[str]]:
-    """Return the layouts that are compared where none is asked for, and why some are not.
+    """Return the default layouts to compare, and notes on skipped layouts.
 
-    `num_devices` are GPUs that a layout has to fit on; None on CPU.
+    `num_devices` is the number of GPUs available for a layout; None on CPU.
     """
     layouts, notes = [], []
     for layout in _DEFAULT:
@@ -37,7 +37,7 @@ def default_layouts(facts: HostFacts, *, num_packs: int, num_devices: int | None
 
 
 def fitted(layout: Layout, facts: HostFacts) -> Layout:
-    """Return a layout with sequence parallelism where the recipe or its experts ask for it.
+    """Return a layout with sequence parallelism if the recipe or its experts need it.
 
     Source: megatron-core 0.19.2, transformer/moe/moe_layer.py:630 refuses tensor parallelism without it.
     """
@@ -46,10 +46,10 @@ def fitted(layout: Layout, facts: HostFacts) -> Layout:
 
 
 def asked_layout(tensor: int | None, pipeline: int | None, context: int | None) -> Layout | None:
-    """Return the layout of the options, None where none is given.
+    """Return the layout of the options, or None if no option is given.
 
     Raises:
-        ConfigError: the tiny model cannot be spread like that.
+        ConfigError: the layout is impossible for the tiny model.
     """
     if tensor is None and pipeline is None and context is None:
         return None
@@ -65,7 +65,7 @@ def asked_layout(tensor: int | None, pipeline: int | None, context: int | None) 
 
 
 def require_fit(layout: Layout, facts: HostFacts, num_devices: int | None) -> None:
-    """Accept a layout whose tensor-parallel ranks share the attention heads evenly, and that fits on the GPUs.
+    """Check that tensor-parallel ranks share the attention heads evenly, and that a layout fits on the GPUs.
 
     Raises:
         ConfigError: they do not, or it does not.

@@ -1,4 +1,4 @@
-"""Names what is wrong with a step: what every rank saw, against what it should have seen."""
+"""Names the faults of a step by comparing each rank's inputs with the expected inputs."""
 
 from collections.abc import Iterator, Mapping
 
@@ -40,7 +40,7 @@ ADVICE: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 def named_faults(outcome: RunOutcome, packs: PackedInput) -> list[CanaryFinding]:
-    """Return what is wrong with a step by what its ranks saw, each name once."""
+    """Return the findings on a step from the inputs of its ranks, each name once."""
     found: dict[str, str] = {}
     needed = multiple_for(packs.layout)
     for name, message in _faults(outcome, packs, needed):
@@ -49,7 +49,7 @@ def named_faults(outcome: RunOutcome, packs: PackedInput) -> list[CanaryFinding]
 
 
 def finding(name: str, layout: str, message: str, *, multiple: int = 1) -> CanaryFinding:
-    """Return a finding with what to do about it."""
+    """Return a finding with its fix."""
     rules, advice = ADVICE[name]
     return CanaryFinding(
         name=name, layout=layout, message=message, advice=advice.format(multiple=multiple), rules=rules
@@ -80,7 +80,7 @@ def _faults(outcome: RunOutcome, packs: PackedInput, needed: int) -> Iterator[tu
 
 
 def _misfit(packs: PackedInput, needed: int) -> str | None:
-    """Return the first sequence whose length does not fit the layout, in words; None where all fit."""
+    """Return text on the first sequence whose length does not fit the layout, or None if all fit."""
     for pack, row in enumerate(packs.rows):
         lengths = lengths_of(row)
         wrong = np.flatnonzero(lengths % needed)
@@ -153,13 +153,13 @@ def _mask_message(seen: IntArray, right: IntArray) -> str:
 
 
 def _distinct(offsets: IntArray) -> IntArray:
-    """Return offsets without those that are repeated to fill an array up."""
+    """Return offsets without the repeated ones that pad the array."""
     distinct: IntArray = np.unique(offsets.astype(np.int64))
     return distinct
 
 
 def _first(seen: IntArray, right: IntArray) -> int:
-    """Return where two arrays begin to differ."""
+    """Return the first index at which two arrays differ."""
     length = min(len(seen), len(right))
     different = np.flatnonzero(seen[:length] != right[:length])
     return int(different[0]) if len(different) else length

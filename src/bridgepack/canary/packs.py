@@ -1,4 +1,4 @@
-"""Chooses real packs, cuts them where they are long, renumbers their tokens, and lays them out for a topology."""
+"""Chooses real packs, cuts long ones, renumbers their tokens, and lays them out for a topology."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -35,11 +35,11 @@ class TokenSequence:
 class Pack:
     """One chosen pack."""
 
-    number: int  #: of the pack in its split
-    row: PackedRow  #: as stored, with renumbered tokens; shorter where it was cut
+    number: int  #: number of the pack in its split
+    row: PackedRow  #: as stored, with renumbered tokens; shorter if it was cut
     sequences: tuple[TokenSequence, ...]  #: of it, in order
-    num_sequences_left_out: int = 0  #: sequences that were left out because the pack is long
-    is_cut: bool = False  #: sequences that are left were cut
+    num_sequences_left_out: int = 0  #: sequences removed because the pack is long
+    is_cut: bool = False  #: whether its remaining sequences were cut
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +50,7 @@ class ChosenPacks:
     eos_token_id: int  #: renumbered
     vocab_size: int  #: of the renumbered tokens
     num_untrained_eos: int  #: tokens whose mask asks for training and whose input is EOS, which the host does not train
-    fingerprint: str  #: sha256 of everything in them
+    fingerprint: str  #: sha256 of their contents
 
     @property
     def sequences(self) -> tuple[TokenSequence, ...]:
@@ -59,7 +59,7 @@ class ChosenPacks:
 
     @property
     def num_cut(self) -> int:
-        """Packs that were shortened."""
+        """Number of shortened packs."""
         return sum(bool(pack.num_sequences_left_out or pack.is_cut) for pack in self.packs)
 
 
@@ -74,7 +74,7 @@ def choice_of(num_sequences: IntArray, longest: IntArray, num_packs: int) -> lis
     Args:
         num_sequences: shape [packs], int64.
         longest: shape [packs], int64: longest sequence of each, runtime tokens.
-        num_packs: how many are wanted.
+        num_packs: number of packs to choose.
 
     Example: sequences [3, 9, 1, 4], longest [5, 2, 9, 4], 2 packs -> [1, 2].
     """

@@ -1,4 +1,4 @@
-"""Starts the process that has the host imported, asks it for steps, and ends it."""
+"""Starts the process with the host imported, sends it requests for steps, and ends it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HostProcess:
     """A process that answers one request after another."""
 
     def __init__(self, folder: Path, *, is_on_cpu: bool) -> None:
-        """Start it; what it prints goes to the folder."""
+        """Start the process; its output goes to the folder."""
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if is_on_cpu else {}
         # It finds what this process has found, wherever either of them was started.
         paths = os.pathsep.join(filter(None, sys.path))
@@ -48,7 +48,7 @@ class HostProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it and, with it, its ranks."""
+        """End the process and its ranks."""
         self._process.kill()
         self._process.wait()
 
@@ -64,7 +64,7 @@ class HostProcess:
         return HostFacts(**{**answer, "notes": tuple(answer["notes"])})
 
     def run(self, request: RunRequest) -> RunOutcome:
-        """Run a step and return what its ranks saw.
+        """Run a step and return the records of its ranks.
 
         Raises:
             ConfigError: the process ended.

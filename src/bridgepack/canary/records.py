@@ -1,4 +1,4 @@
-"""What the canary is asked, what it asks of its processes, what these saw, and what it reports."""
+"""Options of the canary, requests to its processes, their records, and the report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,24 +20,24 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryOptions:
-    """What is compared."""
+    """Options of a comparison."""
 
-    artifact: Path | None = None  #: packs of a recipe; by default its own
+    artifact: Path | None = None  #: packs of a recipe (default: its artifact)
     overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> value, changes to the recipe
-    tensor: int | None = None  #: tensor-parallel ranks of the only layout; so pipeline and context
+    tensor: int | None = None  #: tensor-parallel ranks of the only layout
     pipeline: int | None = None  #: pipeline stages
     context: int | None = None  #: context-parallel ranks
-    num_packs: int = 4  #: packs that are compared
-    max_tokens: int = 1024  #: most runtime tokens of each
-    fault: str | None = None  #: what is planted; one of `faults.FAULTS`
-    uses_gpu: bool | None = None  #: whether GPUs and TransformerEngine are used; None for where they are there
-    timeout_s: float = 300.0  #: after which a step is ended
-    progress: Progress = field(default_factory=SilentProgress)  #: told how far it is
+    num_packs: int = 4  #: number of packs to compare
+    max_tokens: int = 1024  #: maximum runtime tokens per pack
+    fault: str | None = None  #: fault to plant, one of `faults.FAULTS`
+    uses_gpu: bool | None = None  #: whether to use GPUs and TransformerEngine (default: if available)
+    timeout_s: float = 300.0  #: timeout of a step in seconds
+    progress: Progress = field(default_factory=SilentProgress)  #: receives the progress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """How a run is spread over processes."""
+    """A layout of a run over processes."""
 
     tensor: int = 1  #: tensor-parallel ranks
     pipeline: int = 1  #: pipeline stages

@@ -1,4 +1,4 @@
-"""Checks a target: what it is, which rules judge it, and one report of all."""
+"""Checks a target: loads it, selects the rules, and returns one report."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _NO_SETTINGS = "no settings were given; check a recipe or a config with --artifa
 
 
 def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact | None = None) -> CheckReport:
-    """Return what the rules say about a target.
+    """Return the report of the rules on a target.
 
     Args:
-        target: as `bridge.targets.load_target` takes it, or what that gives.
-        options: how.
-        packs: the artifact, where it has been checked already.
+        target: argument or result of `bridge.targets.load_target`.
+        options: options of the check.
+        packs: the artifact, if it has already been checked.
 
     Raises:
-        ConfigError: the target, a version, a selector or an override is nothing known, or options contradict.
-        ArtifactError: the artifact is none.
+        ConfigError: the target, a version, a selector or an override is unknown, or options contradict each other.
+        ArtifactError: the artifact cannot be read.
         RuleCrashError: a rule raised.
     """
     check_selectors(ALL_RULES, options.select, "--select")
@@ -78,7 +78,7 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
 
 
 def unjudged(report: CheckReport, select: Sequence[str]) -> tuple[SkippedRule, ...]:
-    """Return the rules that were selected by their own code or name, or all that were selected, and did not judge."""
+    """Return the skipped rules that were selected by their code or name, or all selected rules if none ran."""
     if not select or not report.rules_skipped:
         return ()
     named = {selector.lower() for selector in select}
@@ -87,15 +87,13 @@ def unjudged(report: CheckReport, select: Sequence[str]) -> tuple[SkippedRule, .
 
 
 def _check_agreement(loaded: Target, options: CheckOptions) -> None:
-    """Accept options that leave a rule to run, and that have an effect on this target.
+    """Check that at least one rule is selected, and that every option has an effect on this target.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: no rule is left, or an option has no effect.
     """
     if not options.selected(ALL_RULES):
-        raise ConfigError(
-            f"--ignore {', '.join(options.ignore)} leaves no rule of those selected to run. Ignore fewer."
-        )
+        raise ConfigError(f"--ignore {', '.join(options.ignore)} leaves no selected rule to run. Ignore fewer rules.")
     if loaded.artifact is not None and options.artifact is not None:
         raise ConfigError(
             f"--artifact is {str(options.artifact)!r}, and the target {loaded.place!r} is an artifact itself. "
@@ -109,24 +107,24 @@ def _check_agreement(loaded: Target, options: CheckOptions) -> None:
             )
     if options.given and loaded.artifact is None and options.artifact is None:
         raise ConfigError(
-            f"--given {next(iter(options.given))} is a fact about packs, and none were given. Add --artifact FOLDER."
+            f"--given {next(iter(options.given))} is a fact about packs, but none were given. Add --artifact FOLDER."
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedArtifact:
-    """An artifact after its own rules."""
+    """An artifact judged by the rules on artifacts."""
 
-    report: CheckReport  #: what they say
-    facts: ArtifactFacts  #: what rules on runs see of it
-    geometry: Mapping[str, int] | None  #: of the run, which its rows were judged by; None where its manifest has it
+    report: CheckReport  #: their report
+    facts: ArtifactFacts  #: facts for the rules on runs
+    geometry: Mapping[str, int] | None  #: geometry of the run that its rows were judged by; None if the manifest has it
 
 
 def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact | None:
-    """Return the artifact of a check, judged by the rules on artifacts; None where none was given.
+    """Return the artifact of a check, judged by the rules on artifacts, or None if none was given.
 
     Raises:
-        ArtifactError: the folder is no artifact, or cannot be read.
+        ArtifactError: the folder is not an artifact, or cannot be read.
         RuleCrashError: a rule raised.
     """
     folder = loaded.artifact or options.artifact
@@ -135,11 +133,11 @@ def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact |
     try:
         return _checked(folder, loaded.config, options)
     except OSError as error:
-        raise ArtifactError(f"{str(folder)!r} cannot be read: {error}. Check the files and their rights.") from error
+        raise ArtifactError(f"{str(folder)!r} cannot be read: {error}. Check the file permissions.") from error
 
 
 def is_judged_for(packs: CheckedArtifact, loaded: Target) -> bool:
-    """Say whether an artifact was judged by the geometry that a run of this target has."""
+    """Return whether an artifact was judged by the geometry of this target's run."""
     return packs.geometry is None or packs.geometry == _geometry_of_run(loaded.config)
 
 
@@ -162,7 +160,7 @@ def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> C
 
 
 def _context(artifact: Any, geometry: Mapping[str, int], given: Mapping[str, Any]) -> CheckContext:
-    """Return what rows are judged against: what is given, else the manifest, else the run, else the files' names."""
+    """Return the facts that rows are judged against, from `given`, else the manifest, the run or the file names."""
     if artifact.manifest is not None:
         return replace(context_from_manifest(artifact.manifest), **given)
     return replace(CheckContext(), **{**artifact.name_hints, **geometry, **given})
@@ -211,7 +209,7 @@ def _balance_refused(recipe: SFTRecipe) -> str | None:
 
 
 def _waiting(loaded: Target, options: CheckOptions, version: str) -> Waiting | str:
-    """Return how long ranks wait for each other in the run, or why that is not known."""
+    """Return how long ranks wait for each other in the run, or why that is unknown."""
     folder, source = loaded.artifact or options.artifact, loaded.recipe or loaded.config
     if folder is None or source is None:
         return NO_PACKS
@@ -252,9 +250,9 @@ def _suppressed(report: CheckReport, config: RunConfig | None, options: CheckOpt
 
 
 def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
-    """Return a finding whose paths are those of the user's own file, with the line of the first.
+    """Return a finding with the paths of the user's own file, and the line of the first path.
 
-    A finding on something else than a setting, as a shard or a distribution, has no file.
+    A finding that is not on a setting, e.g. on a shard or a distribution, has no file.
     """
     config = loaded.config
     if config is None:
@@ -280,7 +278,7 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
 
 
 def _user_name(path: str, loaded: Target, config: RunConfig) -> str:
-    """Return what a user writes for a setting; an override where a recipe has it from its base and no field for it."""
+    """Return the user's name of a setting: the recipe's field, or an override if the recipe has no field for it."""
     holder, _, name = path.rpartition(".")
     section = value_at(config.values, holder)
     is_inherited = path not in config.user_paths and isinstance(section, Mapping) and name in section
@@ -289,12 +287,12 @@ def _user_name(path: str, loaded: Target, config: RunConfig) -> str:
 
 
 def _in_users_paths(text: str, config: RunConfig | None) -> str:
-    """Return a text in which settings have the names that they have in the user's own file."""
+    """Return a text with settings renamed to their names in the user's own file."""
     return text if config is None else _PATH.sub(lambda found: config.user_path(found[0]), text)
 
 
 def _with_what_belongs_to_them(changes: Sequence[Change], recipe: SFTRecipe) -> Iterator[Change]:
-    """Yield the changes of a recipe, with those of neighbouring fields without which the recipe would be refused."""
+    """Yield the changes of a recipe, with changes of related fields without which the recipe would be invalid."""
     for change in changes:
         yield change
         if change.path == "cuda_graphs.implementation" and recipe.cuda_graphs.modules:

@@ -1,4 +1,4 @@
-"""Writes the safe changes that a check proposes back into the user's file."""
+"""Writes the safe changes that a check proposes into the user's file."""
 
 import os
 import shlex
@@ -21,29 +21,29 @@ from bridgepack.rules.engine.text import value_text
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fixed:
-    """What fixing does to a file."""
+    """The result of fixing a file."""
 
-    edit: FileEdit | None  #: the file before and after; None where there is nothing to change
-    changes: tuple[Change, ...]  #: in the file's own paths, each path once
-    report: CheckReport  #: what a check says with the changes
-    by_hand: tuple[str, ...] = ()  #: what cannot be written into the file, and what to type instead
-    build_command: str = ""  #: builds the packs again; empty where the target is no recipe of ours
+    edit: FileEdit | None  #: the file before and after; None if there is nothing to change
+    changes: tuple[Change, ...]  #: changes with the file's own paths, each path once
+    report: CheckReport  #: report of a check after the changes
+    by_hand: tuple[str, ...] = ()  #: changes that cannot be written into the file, and what to type instead
+    build_command: str = ""  #: command that builds the packs again; empty if the target is not a bridgepack recipe
 
     @property
     def needs_repack(self) -> bool:
-        """Whether packs that exist already must be built again."""
+        """Whether existing packs must be built again."""
         return any(change.needs_repack for change in self.changes)
 
 
 def fixed(target: str, options: CheckOptions) -> Fixed:
-    """Return a file with every safe change made; nothing is written yet.
+    """Return a file's edit with every safe change; nothing is written yet.
 
     Args:
         target: a recipe's or a config's file, as `check` takes it.
         options: as for `check`; overrides are not written.
 
     Raises:
-        ConfigError: the target has no file of the user's, a change cannot be made in it, or changes contradict.
+        ConfigError: the target is not a file of the user, a change cannot be made in it, or changes contradict.
     """
     loaded = load_target(target, options.overrides, artifact=options.artifact)
     if loaded.config is None:
@@ -78,16 +78,16 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
 
 
 def write_edit(edit: FileEdit) -> None:
-    """Put a file's new text in its place, with its mode; a link stays and its target is replaced.
+    """Replace a file with its new text, keeping its mode; for a link, its target is replaced.
 
     Raises:
-        ConfigError: it is read-only, changed since it was read, or cannot be written.
+        ConfigError: the file is read-only, changed since it was read, or cannot be written.
     """
     path = edit.path
     if path.exists() and not os.access(path, os.W_OK):
-        raise ConfigError(f"{str(path)!r} is read-only and stays as it is. Make it writable, or take --diff.")
+        raise ConfigError(f"{str(path)!r} is read-only and was not changed. Make it writable, or use --diff.")
     if read_text(path) != edit.old_text:
-        raise ConfigError(f"{str(path)!r} changed since it was read; it is left as it is. Run it again.")
+        raise ConfigError(f"{str(path)!r} changed since it was read and was not overwritten. Run the command again.")
     if edit.new_text == edit.old_text:
         return
     target = path.resolve()
@@ -98,7 +98,7 @@ def write_edit(edit: FileEdit) -> None:
             temporary.write_bytes(edit.new_text.encode("utf-8"))
             temporary.chmod(mode)
     except OSError as error:
-        raise ConfigError(f"{str(path)!r} cannot be written: {error}. Check its folder's rights.") from None
+        raise ConfigError(f"{str(path)!r} cannot be written: {error}. Check its folder's permissions.") from None
 
 
 def _build_command(loaded: Target, options: CheckOptions) -> str:
@@ -109,7 +109,7 @@ def _build_command(loaded: Target, options: CheckOptions) -> str:
 
 
 def _proposed(report: CheckReport, overrides: Mapping[str, Any]) -> Mapping[str, Change]:
-    """Return path -> change; of several the one of the worse finding. Sections with an override in them stay."""
+    """Return path -> change of the most severe finding; sections that `overrides` change are left out."""
     proposed: dict[str, Change] = {}
     for finding in report.findings:
         if finding.severity != Severity.ADVICE:
@@ -121,14 +121,12 @@ def _proposed(report: CheckReport, overrides: Mapping[str, Any]) -> Mapping[str,
 
 
 def _edit(loaded: Target, changes: Mapping[str, Change]) -> tuple[FileEdit | None, dict[str, str]]:
-    """Return the edit of the file, and path -> what to do for what cannot be written there."""
+    """Return the edit of the file, and path -> what to do for changes that cannot be written there."""
     if not changes:
         return None, {}
     if loaded.file is None:
         lines = "; ".join(f"{path} = {value_text(change.value)}" for path, change in changes.items())
-        raise ConfigError(
-            f"--fix writes into a file of yours, and {loaded.place} names none. Change it by hand: {lines}."
-        )
+        raise ConfigError(f"--fix needs a file of yours, and {loaded.place} is not one. Change by hand: {lines}.")
     place = f"{loaded.file}:{loaded.function}" if loaded.function else str(loaded.file)
     edits = [Edit(path=path, value=change.value) for path, change in changes.items()]
     by_hand: dict[str, str] = {}

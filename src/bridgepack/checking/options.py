@@ -1,4 +1,4 @@
-"""How a target is checked, and what an option may be."""
+"""Options of a check and their allowed values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TokenId = Annotated[int, Field(ge=0, le=_INT32_MAX)]
 
 
 def _says(allowed: str) -> Any:
-    """Return what a message says that a field may be."""
+    """Return the allowed values of a field, for messages."""
     return Field(description=allowed)
 
 
@@ -42,22 +42,22 @@ _SELECTORS = _says("a list of codes such as BP101, beginnings such as BP1, or na
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class CheckOptions:
-    """How a target is checked.
+    """Options of a check.
 
     Attributes:
         artifact: folder of the packs that the run will read, a packed file, or a pattern.
-        world_size: number of GPUs; by default what the settings say.
-        bridge_version: version of megatron-bridge to judge for; by default that of the environment, else the target
-            of this package.
-        environment: the environment of the run; rules on it are skipped without.
+        world_size: number of GPUs (default: from the settings).
+        bridge_version: version of megatron-bridge to judge for (default: the environment's, else the target
+            version of bridgepack).
+        environment: the environment of the run; without it, rules on it are skipped.
         overrides: dotted path -> value.
-        select: codes, beginnings of codes or names of the rules to run; all by default.
-        ignore: the same, of rules not to run.
+        select: codes, beginnings of codes or names of the rules to run (default: all).
+        ignore: codes, beginnings of codes or names of rules not to run.
         given: facts about an artifact without a manifest, e.g. `{"eos_token_id": 2}`.
-        looks_at_files: whether the paths in the settings are looked up on this machine.
-        num_workers: most processes for an artifact.
-        max_examples: places named per finding.
-        progress: told how far the artifact is.
+        looks_at_files: whether to check the paths in the settings on this machine.
+        num_workers: maximum worker processes for an artifact.
+        max_examples: maximum places listed per finding.
+        progress: receives the progress on the artifact.
     """
 
     artifact: Annotated[Path | None, _says("a path")] = None
@@ -77,21 +77,21 @@ class CheckOptions:
     progress: Annotated[InstanceOf[Progress] | None, _says("an object with start(), advance() and finish()")] = None
 
     def __post_init__(self) -> None:
-        """Accept facts that are known.
+        """Check the given facts.
 
         Raises:
-            ConfigError: naming the first that is not.
+            ConfigError: a fact is unknown or has a wrong value; the message names the first.
         """
         checked_given(self.given)
 
     def selected[R: Rule](self, rules: Sequence[R]) -> tuple[R, ...]:
-        """Return the rules that are to run."""
+        """Return the rules to run."""
         return selected(rules, select=self.select, ignore=self.ignore)
 
     @model_validator(mode="wrap")
     @classmethod
     def _in_plain_words(cls, values: Any, handler: ModelWrapValidatorHandler[CheckOptions]) -> CheckOptions:
-        """Turn the first option of a wrong kind into an error that users see."""
+        """Turn the first option of a wrong type into an error for users."""
         try:
             return handler(values)
         except ValidationError as error:
@@ -101,7 +101,7 @@ class CheckOptions:
             raise ConfigError(f"{name} is {shown(values.kwargs[name])}; allowed: {allowed}.") from None
 
 
-#: Fact about an artifact that has no manifest -> what it must be, and that in words.
+#: Fact about an artifact without a manifest -> its type, and the allowed values as text.
 _GIVEN: Mapping[str, tuple[Any, str]] = {
     "packed_sequence_size": (_Size, f"{_A_SIZE}, in runtime tokens"),
     "pad_seq_to_mult": (_Size, _A_SIZE),
@@ -117,10 +117,10 @@ _GIVEN: Mapping[str, tuple[Any, str]] = {
 
 
 def parse_given(items: Sequence[str]) -> dict[str, Any]:
-    """Return `name=value` texts as facts about an artifact.
+    """Return facts about an artifact from `name=value` texts.
 
     Raises:
-        ConfigError: a name or a value is nothing known.
+        ConfigError: a name is unknown, or a value is not allowed.
     """
     for item in items:
         if not item.partition("=")[0].strip() or "=" not in item:
@@ -129,10 +129,10 @@ def parse_given(items: Sequence[str]) -> dict[str, Any]:
 
 
 def checked_given(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts about an artifact as `CheckContext` takes them.
+    """Return facts about an artifact as arguments of `CheckContext`.
 
     Raises:
-        ConfigError: a name or a value is nothing known.
+        ConfigError: a name is unknown, or a value is not allowed.
     """
     for name, value in given.items():
         if name not in _GIVEN:
@@ -146,10 +146,10 @@ def checked_given(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def named_environment(name: str | Path | None) -> Environment | None:
-    """Return the environment of `here`, or of a file that lists distributions; None for None.
+    """Return the environment for `here` or for a file that lists distributions; None for None.
 
     Raises:
-        ConfigError: the file cannot be read, or lists nothing.
+        ConfigError: the file cannot be read, or lists no distribution.
     """
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""What a run will need, told before anything is built: the size of its model, its topology, what a step costs.
+"""Plans a run before anything is built: model size, topology and cost of a step.
 
-In come a recipe, its rows or a model's name, and GPUs; out come a preview, a plan, a recipe's text. Read `plan` first.
+In: a recipe, its rows or a model's name, and GPUs. Out: a preview, a plan, a recipe's text. Read `plan` first.
 """

@@ -1,4 +1,4 @@
-"""What the order of a recipe's packs is balanced for, and how long ranks wait for each other in a run."""
+"""The balance record of a recipe's packs, and how long ranks wait for each other in a run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,20 +26,20 @@ from bridgepack.replay.settings import ReplaySettings
 
 #: Cost of a token, and windows, as in `BalanceRecord`.
 Cost = tuple[int, tuple[tuple[int, float], ...]]
-#: Packs of a run whose number does not matter.
+#: Number of packs used if it does not matter.
 _MANY = 1 << 24
-#: Part of the steps (0-1) that are no slower than `StepRatios.p95`.
+#: Share of the steps (0-1) that are at most as slow as `StepRatios.p95`.
 _MOST_STEPS = 0.95
 _DEFAULT_WINDOW = BalanceConfig().window_batches
-#: Digits of the shares of layers with windows, so that no last bit of a float changes an order.
+#: Rounding of the shares of layers with windows, so that the last bit of a float cannot change an order.
 _DIGITS = 4
 
 
 def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
-    """Return what the order of a recipe's packs is balanced for; None where the recipe asks for no balance.
+    """Return the balance record of a recipe's packs, or None if packing.balance.kind is none.
 
     Raises:
-        ConfigError: the run's ranks cannot be balanced, or nothing says what a token costs.
+        ConfigError: the run's ranks cannot be balanced, or the cost of a token is unknown.
     """
     wanted = recipe.packing.balance
     if wanted.kind == "none":
@@ -67,10 +67,10 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
 
 
 def balance_of_repack(artifact: Path, changes: Mapping[str, Any]) -> BalanceRecord | None:
-    """Return what the order of an artifact's packs is balanced for once its recipe is changed; as `balance_for`.
+    """Return the balance record of an artifact's packs after changes of its recipe, as `balance_for`.
 
     Raises:
-        ArtifactError: the folder is no artifact.
+        ArtifactError: the folder is not an artifact.
         ConfigError: as `balance_for`, or a change is impossible.
     """
     return balance_for(load_recipe(read_manifest(artifact).recipe, changes))
@@ -82,14 +82,14 @@ def waiting_in(
     """Return how long ranks wait for each other in the first epoch of a run over an artifact.
 
     Args:
-        artifact: the packs.
-        source: the run, as a recipe or in the host's settings.
-        world_size: its GPUs; by default what `source` says.
-        version: of Megatron-Bridge.
+        artifact: the artifact with the packs.
+        source: the run, as a recipe or as settings of the host.
+        world_size: number of GPUs (default: from `source`).
+        version: version of Megatron-Bridge.
 
     Raises:
-        ConfigError: the run does not say who reads which pack, or nothing says what a token costs.
-        ArtifactError: the artifact has no plan that can be read.
+        ConfigError: the order of the packs or the cost of a token is unknown.
+        ArtifactError: the artifact has no readable plan.
     """
     manifest = artifact.manifest
     num_packs = {split.name: split.statistics.num_packs for split in manifest.splits}
@@ -155,7 +155,7 @@ def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost)
 
 
 def _why_not(settings: ReplaySettings) -> str | None:
-    """Return why a run has nothing to balance, or an order that none can be laid for; None where it can be."""
+    """Return why a run cannot be balanced, or None if it can."""
     num_ranks = settings.topology.data_parallel_size
     for is_refused, found, allowed in (
         (settings.micro_batch_size != 1, f"batch.micro_batch_size is {settings.micro_batch_size}", "1"),
@@ -173,7 +173,7 @@ def _why_not(settings: ReplaySettings) -> str | None:
 
 
 def _cost_of_run(source: SFTRecipe | RunConfig, artifact: Artifact) -> Cost:
-    """Return what a token costs in a run: by its recipe, else by what the packs were balanced for or built with."""
+    """Return the cost of a token in a run, from its recipe, else from the packs' balance record or recipe."""
     built = artifact.manifest.balance
     try:
         return _cost_of(source if isinstance(source, SFTRecipe) else recorded_recipe(artifact, {}))
@@ -184,7 +184,7 @@ def _cost_of_run(source: SFTRecipe | RunConfig, artifact: Artifact) -> Cost:
 
 
 def _cost_of(recipe: SFTRecipe) -> Cost:
-    """Return what a token costs where a pair costs 1, and the shares of layers with windows."""
+    """Return the cost of a token relative to a pair of tokens (1), and the shares of layers with windows."""
     if recipe.packing.balance.token_cost is not None:
         return recipe.packing.balance.token_cost, ()
     try:
@@ -202,7 +202,7 @@ def _cost_of(recipe: SFTRecipe) -> Cost:
 
 
 def _lengths(artifact: Artifact, num_packs: int) -> tuple[IntArray, IntArray]:
-    """Return the physical runtime lengths of the training sequences in the order of packs, and the packs' offsets."""
+    """Return the physical runtime lengths of the training sequences in pack order, and the offsets of the packs."""
     counts, parts, is_known = np.zeros(num_packs, np.int64), list[IntArray](), True
     for packs, lengths in iter_plan_columns(artifact, TRAIN, ("pack", "runtime_length")):
         is_known &= bool(((packs >= 0) & (packs < num_packs)).all())

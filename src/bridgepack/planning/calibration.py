@@ -1,4 +1,4 @@
-"""The two constants of the estimate, fitted to the step times that the log of a run has."""
+"""Fits the two constants of the estimate to the step times in the log of a run."""
 
 import re
 from pathlib import Path
@@ -16,23 +16,23 @@ from bridgepack.planning.shape import model_shape
 
 #: Source: `training_log` of megatron/bridge/training/utils/train_utils.py, 0.6.2.
 _STEP = re.compile(r"iteration\s+(\d{1,18})/\s*\d+ \|.*?elapsed time per iteration \(ms\): (\d+(?:\.\d*)?)")
-#: Steps that a fit needs, and how many times the median a step may take: the first ones compile and allocate.
+#: Minimum steps of a fit, and maximum step time in medians: the first steps compile and allocate.
 _LEAST_STEPS, _SLOWEST = 3, 1.5
-#: Spread (standard deviation over mean) of attention's share of the steps from which both constants can be told apart.
+#: Minimum spread (standard deviation / mean) of attention's share of the steps to fit both constants separately.
 _LEAST_SPREAD = 0.02
 
 
 def calibrated(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Speed:
-    """Return the speeds with which the estimate gives the step times of a run of a recipe.
+    """Return the speeds for which the estimate matches the step times of a recipe's run.
 
-    Both are fitted where attention's share differs between the steps, else the usual ones are scaled alike: with all
+    Both are fitted if attention's share differs between the steps; else the default speeds are scaled equally. With all
     packs known each step has its own packs, in the host's order; with a sample each has packs of the mean.
 
     Args:
-        log: what the host printed, e.g. `iteration 5/ 100 | ... elapsed time per iteration (ms): 1234.5 |`.
-        recipe: that was run, with `parallelism.num_gpus`.
-        lengths: of its data.
-        gpu: on which it ran.
+        log: the host's log, e.g. `iteration 5/ 100 | ... elapsed time per iteration (ms): 1234.5 |`.
+        recipe: the recipe of the run, with `parallelism.num_gpus`.
+        lengths: sequence lengths of its data.
+        gpu: kind of GPU of the run.
 
     Raises:
         ConfigError: the log cannot be read, has too few steps, or is faster than the GPU can be.
@@ -52,7 +52,7 @@ def calibrated(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Spee
 
 
 def _times(log: Path) -> list[tuple[int, float]]:
-    """Return (step, seconds), warming up left out."""
+    """Return (step, seconds) of the steps after warming up."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

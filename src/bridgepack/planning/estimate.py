@@ -1,4 +1,4 @@
-"""Seconds of an optimiser step of one layout, by estimate: arithmetic, exchange, pipeline bubbles, waiting."""
+"""Estimates the seconds of an optimiser step of a layout: arithmetic, communication, pipeline bubbles, waiting."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from bridgepack.replay.settings import ReplaySettings
 
 #: Tokens of queries and of keys that attention takes at a time. Source: arXiv 2407.08608, section 3 (128 x 128).
 _TILE = 128
-#: Steps that waiting is taken from, at most.
+#: Maximum steps that waiting is estimated from.
 _MAX_STEPS = 24
-#: Whole numbers in which the cost of a pack of the mean is counted.
+#: Integer cost of the mean pack.
 _UNITS = 1 << 20
-#: Of dense arithmetic's speed, that of routed experts, whose matrices are small.
+#: Speed of routed experts relative to dense arithmetic (0-1); their matrices are small.
 _ROUTED = 0.5
 #: Exchanges of a layer, forward and backward: of activations over tensor ranks (gather and scatter around attention and
 #: the feed-forward part), of keys and values around context ranks, of tokens to experts and back.
 #: Source: arXiv 2205.05198, section 4.2; megatron/core/extensions/transformer_engine.py (ring of context ranks).
 _TENSOR_EXCHANGES, _CONTEXT_EXCHANGES, _EXPERT_EXCHANGES = 8, 3, 4
 _BF16 = 2
-#: Seconds of a message between GPUs beside its bytes.
+#: Latency of a message between GPUs, in seconds.
 _MESSAGE_S = 2e-5
 #: Bytes that data-parallel ranks exchange for each weight in a step: fp32 gradients, then bf16 weights.
 _GRADIENT_BYTES = 6.0
-#: Part of a micro batch's arithmetic that the exchange of gradients hides behind: the backward pass.
+#: Share of a micro batch's arithmetic that hides the exchange of gradients: the backward pass.
 _BACKWARD = 2 / 3
 #: Forward and backward pass of a multiply-add: 2 and 4 operations.
 _OPERATIONS = 6.0
@@ -50,7 +50,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepCost:
-    """Floating-point operations of a forward and a backward pass, every weight trained, nothing computed again.
+    """FLOPs of a forward and a backward pass, with all weights trained and no recomputation.
 
     A sequence of n runtime tokens costs `per_token * n + per_square * n**2`, and for each (window, operations) of
     `windows`: operations * (n**2 - max(n - window, 0)**2), which grows by token only, once n is past the window.
@@ -59,12 +59,12 @@ class StepCost:
     Source: `num_floating_point_operations` of megatron/bridge/training/utils/flop_utils.py, 0.6.2.
     """
 
-    per_token: float  #: FLOPs for each runtime token, padding included
-    per_square: float  #: FLOPs for each squared runtime token of a sequence, of layers that attend to all of it
-    windows: tuple[tuple[int, float], ...] = ()  #: (window in tokens, FLOPs for each squared token)
+    per_token: float  #: FLOPs per runtime token, including padding
+    per_square: float  #: FLOPs per squared runtime token of a sequence, for layers without a window
+    windows: tuple[tuple[int, float], ...] = ()  #: (window in tokens, FLOPs per squared token)
 
     def of_sequences(self, runtime_lengths: npt.ArrayLike) -> FloatArray:
-        """Return the FLOPs of each sequence; float64, in the shape of its runtime length."""
+        """Return the FLOPs of each sequence; float64, same shape as `runtime_lengths`."""
         lengths: FloatArray = np.asarray(runtime_lengths, dtype=np.float64)
         cost = self.per_token * lengths + self.per_square * lengths**2
         for window, operations in self.windows:
@@ -73,7 +73,7 @@ class StepCost:
 
 
 def cost_of(shape: ModelShape) -> StepCost:
-    """Return what a model of a shape costs."""
+    """Return the FLOPs of a model with a shape."""
     used = sum(layer.weights + layer.routed_used + layer.scan for layer in shape.layers)
     squares: defaultdict[int, float] = defaultdict(float)  # 0 for no window
     for layer in shape.layers:
@@ -87,24 +87,24 @@ def cost_of(shape: ModelShape) -> StepCost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """The two constants of the estimate: parts of the GPU's peak (0-1) that arithmetic reaches."""
+    """The two constants of the estimate: shares of the GPU's peak (0-1) that arithmetic reaches."""
 
-    linear: float = 0.55  #: of matrices of weights
-    attention: float = 0.45  #: of attention
+    linear: float = 0.55  #: for weight matrices
+    attention: float = 0.45  #: for attention
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What packs hold; arrays of shape [num_packs], float64."""
+    """Work per pack; arrays of shape [num_packs], float64."""
 
-    tokens: FloatArray  #: runtime tokens, alignment padding included
+    tokens: FloatArray  #: runtime tokens, including alignment padding
     attention: FloatArray  #: FLOPs of attention, forward and backward
 
     @classmethod
     def of(cls, packed: PackedLengths, cost: StepCost, context: int = 1) -> Work:
-        """Return the work of packs, whose model costs so much, on context-parallel ranks.
+        """Return the work of packs for a model cost and a number of context-parallel ranks.
 
-        Attention works in whole tiles of tokens, of each of the parts that the ranks split a sequence into.
+        Attention is computed in whole tiles of tokens for each part of a sequence.
         """
         lengths = np.concatenate([np.empty(0), *packed.packs])
         tile = _TILE * (2 * context if context > 1 else 1)
@@ -115,13 +115,13 @@ class Work:
 
     @property
     def mean(self) -> Work:
-        """A pack of the mean."""
+        """The work of the mean pack."""
         return Work(tokens=self.tokens.mean(keepdims=True), attention=self.attention.mean(keepdims=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arithmetic:
-    """What the steps of a layout compute, and at which speed."""
+    """The computation of a layout's steps, and its speed."""
 
     shape: ModelShape
     gpu: Gpu
@@ -136,23 +136,23 @@ class Arithmetic:
 
     @cached_property
     def _per_second(self) -> float:
-        """FLOPs of a copy of the model in a second, at peak."""
+        """Peak FLOPs per second of one copy of the model."""
         layout = self.layout
         return self.gpu.teraflops * 1e12 * layout.tensor * layout.pipeline * layout.context
 
     def linear_s(self, tokens: FloatArray) -> FloatArray:
-        """Return seconds of what grows with tokens."""
+        """Return the seconds of the operations that grow linearly with tokens."""
         routed = 6.0 * sum(layer.routed_used for layer in self.shape.layers)
         passes = (2 if self.is_full else 1) + 1 + self.layout.recomputes
         per_token = (self.cost.per_token + routed * (1 / _ROUTED - 1)) * passes / 3
         return tokens * per_token / self._per_second / self.speed.linear
 
     def attention_s(self, operations: FloatArray) -> FloatArray:
-        """Return seconds of attention, given its FLOPs."""
+        """Return the seconds of attention from its FLOPs."""
         return operations * (3 + self.layout.recomputes) / 3 / self._per_second / self.speed.attention
 
     def exchange_s(self, tokens: FloatArray) -> FloatArray:
-        """Return seconds in which packs' activations go from rank to rank."""
+        """Return the seconds of exchanging the packs' activations between ranks."""
         layout, shape = self.layout, self.shape
         width, groups = shape.hidden_size, shape.num_query_groups / shape.num_attention_heads
         num_layers = len(shape.layers)
@@ -169,14 +169,14 @@ class Arithmetic:
         return (bytes_s + messages * _MESSAGE_S) * passes / layout.pipeline
 
     def gradients_s(self) -> float:
-        """Return seconds in which data-parallel ranks exchange gradients and weights."""
+        """Return the seconds of exchanging gradients and weights between data-parallel ranks."""
         layout, shape = self.layout, self.shape
         ranks = layout.data * layout.context
         if not self.is_full or ranks == 1:
             return 0.0
         weights = (shape.others + 2 * shape.embedding) / (layout.tensor * layout.pipeline)
         weights += shape.routed / (layout.expert * layout.pipeline)
-        per_node = max(self.gpu.per_node // layout.tensor, 1)  # each brings its own network card
+        per_node = max(self.gpu.per_node // layout.tensor, 1)  # each has its own network card
         network = min(self.gpu.network_gb_s * per_node, self.gpu.link_gb_s)
         speed = self.gpu.link_gb_s if layout.num_gpus <= self.gpu.per_node else network
         return weights * _GRADIENT_BYTES * _others(ranks) / speed / 1e9
@@ -185,11 +185,11 @@ class Arithmetic:
         return self.gpu.link_gb_s if ranks <= self.gpu.per_node else self.gpu.network_gb_s
 
     def packs_s(self, work: Work) -> FloatArray:
-        """Return seconds of a forward and a backward pass of each pack, over the ranks of a copy together."""
+        """Return the seconds of a forward and a backward pass of each pack on all ranks of a copy."""
         return self.linear_s(work.tokens) + self.attention_s(work.attention) + self.exchange_s(work.tokens)
 
     def step_s(self, micro_s: float, num_micro: int) -> float:
-        """Return the seconds of a step, given those of a micro batch and how many each copy takes."""
+        """Return the seconds of a step from the seconds of a micro batch and the micro batches per copy."""
         busy = micro_s * (num_micro + self.layout.pipeline - 1)
         return busy + max(0.0, self.gradients_s() - _BACKWARD * micro_s)
 
@@ -200,24 +200,24 @@ def _others(ranks: int) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
-    """How much longer a step takes than its mean work, because ranks wait for each other."""
+    """Step time relative to the mean work, because ranks wait for each other."""
 
-    straggler_ratio: float  #: 1 where all have equal work, as the host reads packs whose order is not balanced
-    balanced_ratio: float  #: with the order of packs balanced
+    straggler_ratio: float  #: ratio without balanced packs; 1 if all ranks have equal work
+    balanced_ratio: float  #: ratio with balanced packs
 
     def ratio(self, balance: str) -> float:
-        """Return the one of a `packing.balance.kind`."""
+        """Return the ratio for a `packing.balance.kind`."""
         return self.straggler_ratio if balance == "none" else self.balanced_ratio
 
 
 def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
-    """Return how a recipe's ranks wait, over the first steps of the run, as the host reads the packs.
+    """Return how long a recipe's ranks wait over the first steps of the run, in the host's order of packs.
 
-    With pipeline stages or experts they wait in every micro batch, for the next stage or for tokens; else once in a
-    step. Packs are balanced as a build balances them, across batches where the recipe says so, else within.
+    With pipeline stages or experts they wait in every micro batch, for the next stage or for tokens; else once per
+    step. Packs are balanced as in a build: across batches if the recipe says so, else within a batch.
 
     Args:
-        costs: shape [num_packs], float64, of each pack, in any unit.
+        costs: cost of each pack in any unit; shape [num_packs], float64.
         recipe: with the topology and the batch sizes.
 
     Raises:
@@ -240,15 +240,15 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
 
 
 def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | None = None) -> list[IntArray]:
-    """Return the packs that ranks read at steps, in the host's own order; each of shape [ranks, packs], int64.
+    """Return the packs that ranks read at each step, in the host's order; each of shape [ranks, packs], int64.
 
     Args:
         recipe: with the topology and the batch sizes.
-        num_packs: of training.
-        steps: as the host counts them, from 1; by default the first ones of the run.
+        num_packs: number of training packs.
+        steps: step numbers from 1, as the host counts them (default: the first steps of the run).
 
     Raises:
-        ConfigError: the host does not run with it, or does not get to a step.
+        ConfigError: the host does not run with the recipe, or does not reach a step.
     """
     settings = _settings(recipe, num_packs)
     order, ranks = PackOrder(settings), settings.topology.data_parallel_size

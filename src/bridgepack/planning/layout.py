@@ -1,4 +1,4 @@
-"""How a model can be spread over GPUs, and the memory that each then takes, by estimate."""
+"""Possible layouts of a model over GPUs, and an estimate of their memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _STATE, _SHARED_STATE, _FROZEN = 6.0, 12.0, 2.0
 #: Bytes of a token in a layer: 18 x hidden size and 4 x numbers inside the feed-forward part. Source: as above, after
 #: arXiv 2205.05198, table 2: sequence parallelism, the inside of attention computed again.
 _LAYER, _FEED_FORWARD = 18.0, 4.0
-#: A layer that is computed again keeps its input in bf16.
+#: A recomputed layer keeps its input in bf16.
 _KEPT = 2.0
 #: Bytes of a logit: bf16, and fp32 in the loss. The host's report has the latter alone.
 _LOGIT = 6.0
@@ -23,14 +23,14 @@ _TENSOR, _PIPELINE, _CONTEXT, _EXPERT = (tuple(1 << power for power in range(mos
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """How a model is spread over GPUs."""
+    """A layout of a model over GPUs."""
 
     num_gpus: int
     tensor: int = 1  #: tensor_model_parallel_size, with sequence_parallel above 1
     pipeline: int = 1  #: pipeline_model_parallel_size
     context: int = 1  #: context_parallel_size
     expert: int = 1  #: expert_model_parallel_size, with expert_tensor_parallel_size 1
-    recomputes: bool = False  #: whether whole layers are computed again in the backward pass
+    recomputes: bool = False  #: whether whole layers are recomputed in the backward pass
 
     @property
     def data(self) -> int:
@@ -39,7 +39,7 @@ class Layout:
 
     @property
     def multiple(self) -> int:
-        """What every sequence's length has to be a multiple of."""
+        """Required multiple of every sequence's length."""
         return geometry.pad_seq_to_mult(
             context_parallel_size=self.context,
             tensor_model_parallel_size=self.tensor,
@@ -49,15 +49,15 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """Memory of the fullest GPU, in 10^9 bytes, by estimate."""
+    """Estimated memory of the fullest GPU, in 10^9 bytes."""
 
-    states_gb: float  #: weights, gradients and the optimiser's numbers
-    activations_gb: float  #: what the backward pass needs of the packs in flight
-    logits_gb: float  #: of the vocabulary, and the loss over it
+    states_gb: float  #: weights, gradients and optimiser states
+    activations_gb: float  #: activations of the packs in flight
+    logits_gb: float  #: logits over the vocabulary, and the loss
 
     @property
     def total_gb(self) -> float:
-        """All together."""
+        """The sum."""
         return self.states_gb + self.activations_gb + self.logits_gb
 
 
@@ -65,11 +65,11 @@ def memory_of(shape: ModelShape, layout: Layout, *, pack_tokens: int, num_micro:
     """Return the memory of the fullest GPU.
 
     Args:
-        shape: of the model.
-        layout: over the GPUs.
+        shape: shape of the model.
+        layout: layout over the GPUs.
         pack_tokens: runtime tokens of a pack.
-        num_micro: packs of an optimiser step on each copy of the model.
-        is_full: whether every weight is trained; adapters are left out, as they are small.
+        num_micro: packs per optimiser step on each copy of the model.
+        is_full: whether all weights are trained; adapters are small and not counted.
     """
     ranks, stages = layout.tensor * layout.context, layout.pipeline
     matrices = 2 if stages == 1 and not shape.has_tied_embeddings else 1
@@ -94,7 +94,7 @@ def memory_of(shape: ModelShape, layout: Layout, *, pack_tokens: int, num_micro:
 
 
 def layouts(shape: ModelShape, gpu: Gpu, num_gpus: int, *, own_stages: int = 1) -> Iterator[Layout]:
-    """Yield every layout that the GPUs, the model's layers, heads and experts can have, whatever its memory.
+    """Yield every layout that is possible for the GPUs and the model's layers, heads and experts, with any memory.
 
     Tensor parallelism stays in a node. Experts are not split: that is slower than more ranks for them. Stages have
     equally many layers, but for a recipe's own number of them, `own_stages`, for which its base may lay out others.

@@ -1,4 +1,4 @@
-"""Lengths of a run's sequences before any size is chosen, and the packs that a size makes of them."""
+"""Sequence lengths of a run before a pack size is chosen, and the packs of a given size."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,26 +25,26 @@ from bridgepack.geometry import IntArray, aligned_runtime_lengths, floor_to_mult
 from bridgepack.planning.sample import Sampler, population, sampled_sources, without_stops
 from bridgepack.records import TRAIN, DropReason
 
-#: A size that no sequence reaches, in any multiple that a topology asks for.
+#: A size larger than any sequence, and a multiple for every topology.
 _ANY_LENGTH = 1 << 30
-#: Seconds in which rows are read and tokenised; the tail of the lengths, which decides, needs many.
+#: Seconds of reading and tokenising rows; the decisive tail of the lengths needs many rows.
 _BUDGET_S = 5.0
-#: Sequences that packs are planned from, at most; of more, a share.
+#: Maximum sequences that packs are planned from; of more sequences, a share.
 _MAX_SEQUENCES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lengths:
-    """How long a run's sequences are."""
+    """The sequence lengths of a run."""
 
     #: shape [num_sequences], int64, runtime tokens without alignment padding, as long as their rows are
     runtime: IntArray
-    share: float  #: sequences here for each one of the run; 1 where all are here
-    origin: str  #: what they were read from, and how much of it
+    share: float  #: share of the run's sequences that are included; 1 for all
+    origin: str  #: the source of the lengths, and how much of it was read
 
 
 def lengths_of(recipe: SFTRecipe, *, artifact: Path | None = None, store: Path | None = None) -> Lengths:
-    """Return the lengths of training sequences: an artifact's, or those of a recipe's rows, by a sample or a store.
+    """Return the lengths of training sequences of an artifact, or of a recipe's rows from a sample or a store.
 
     Raises:
         ConfigError, TokenizerError: as for a build.
@@ -96,7 +96,7 @@ def _of_rows(recipe: SFTRecipe) -> Lengths:
 
 
 def _of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
-    """Return the lengths of all rows, whose tokens a build left in a store; nothing is written to it."""
+    """Return the lengths of all rows from the tokens in a store, which is not changed."""
     with (
         store_at(folder, is_emptied=False) as store,
         planned_build(recipe, options=BuildOptions(num_workers=0)) as plan,
@@ -139,14 +139,14 @@ def _limited(runtime: IntArray, share: float, origin: str) -> Lengths:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedLengths:
-    """What packs of one size hold."""
+    """The packs of one size."""
 
     packs: tuple[IntArray, ...]  #: sequences of each pack, runtime tokens with alignment padding
-    num_tokens: int  #: runtime tokens without it
-    fill_fraction: float  #: tokens with alignment padding, of what the packs can hold (0-1)
-    padding_fraction: float  #: alignment padding, of the same (0-1)
-    over_long_fraction: float  #: sequences that are longer than allowed, and so are cut or dropped, of all (0-1)
-    lost_fraction: float  #: tokens that are not trained for it, of all (0-1)
+    num_tokens: int  #: runtime tokens without alignment padding
+    fill_fraction: float  #: tokens with alignment padding / capacity of the packs (0-1)
+    padding_fraction: float  #: alignment padding / capacity of the packs (0-1)
+    over_long_fraction: float  #: share of sequences that are too long, and are cut or dropped (0-1)
+    lost_fraction: float  #: share of tokens that are lost with them (0-1)
 
     @property
     def num_packs(self) -> int:
@@ -155,7 +155,7 @@ class PackedLengths:
 
 
 def packed(lengths: Lengths, recipe: SFTRecipe, multiple: int) -> PackedLengths:
-    """Return the packs that the build of a recipe makes of sequences, with lengths aligned to a multiple."""
+    """Return the packs of a recipe's build for sequences aligned to a multiple."""
     packing, runtime = recipe.packing, lengths.runtime
     size = packing.packed_sequence_size
     limit = floor_to_multiple(packing.max_sequence_length or size, multiple)

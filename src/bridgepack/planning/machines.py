@@ -1,17 +1,17 @@
-"""GPUs that a plan can be made for: memory, speed, and how fast they exchange data."""
+"""GPUs that plans support: memory, speed and bandwidth."""
 
 from dataclasses import dataclass
 
 from bridgepack.config.errors import known_names, shown
 from bridgepack.errors import ConfigError
 
-#: Part of the memory that an estimate may fill; the rest is for kernels, NCCL and what the allocator wastes.
+#: Share of the memory that an estimate may fill; the rest is for kernels, NCCL and allocator overhead.
 _USABLE = 0.875
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """One kind of GPU, in a machine of its kind."""
+    """A kind of GPU in its usual node."""
 
     name: str
     memory_gb: float  #: 10^9 bytes
@@ -22,7 +22,7 @@ class Gpu:
 
     @property
     def budget_gb(self) -> float:
-        """Memory that an estimate may fill."""
+        """Memory that an estimate may fill, in 10^9 bytes."""
         return self.memory_gb * _USABLE
 
 
@@ -45,10 +45,10 @@ DEFAULT_GPU = "h100-80gb"
 
 
 def gpu_named(name: str) -> Gpu:
-    """Return a GPU by its name, or by the part before the memory where one kind alone begins so.
+    """Return a GPU by its name, or by the part of the name before the memory if it is unique.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such GPU.
     """
     known = {gpu.name: gpu for gpu in _GPUS}
     beginning = [gpu for gpu in _GPUS if gpu.name.partition("-")[0] == name.lower()]

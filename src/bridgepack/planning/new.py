@@ -1,4 +1,4 @@
-"""The text of a new recipe file: for a model, a number of GPUs and a length, with comments, and clean under `check`."""
+"""Text of a new recipe file for a model, a number of GPUs and a length, with comments; it passes `check`."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,11 +34,11 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
     """Return the YAML text of a new recipe.
 
     Args:
-        wish: what it is for.
-        entries: the catalogue; a recipe for the same model is where the new one starts.
+        wish: model, GPUs and length of the recipe.
+        entries: the catalogue; a recipe for the same model is the starting point.
 
     Raises:
-        ConfigError: the model is not known, or does not fit the GPUs or the length.
+        ConfigError: the model is unknown, or does not fit the GPUs or the length.
     """
     same, wish = recipes_of_model(entries, wish.model), replace(wish, columns=_columns(wish.data))
     if same:
@@ -65,7 +65,7 @@ def _columns(data: str) -> dict[str, str]:
 
 
 def _planned(wish: Wish) -> tuple[dict[str, Any], float]:
-    """Return the values of the best plan, and GB of each GPU."""
+    """Return the values of the best plan, and its memory per GPU in GB."""
     values = {"model": {"name": wish.model}, "tokenizer": {"name_or_path": wish.model}}
     recipe = recipe_for(wish, values)
     try:

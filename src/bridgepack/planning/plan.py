@@ -1,4 +1,4 @@
-"""Pack sizes and topologies of a recipe's run, ranked by the tokens that each trains in a second, by estimate."""
+"""Ranks pack sizes and topologies of a recipe's run by estimated tokens per second."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -13,9 +13,9 @@ from bridgepack.planning.search import Candidate, Search
 from bridgepack.planning.shape import ModelShape, model_shape
 from bridgepack.records.results import Result
 
-#: Pack sizes that are compared, beside the recipe's own.
+#: Pack sizes that are compared, in addition to the recipe's.
 SIZES = tuple(1 << power for power in range(12, 18))
-#: Tokens that a size may lose (0-1) beyond those that all lose, before it is ranked behind the others.
+#: Share of tokens (0-1) that a size may lose more than the best size before it is ranked last.
 _LOSS_ALLOWED = 0.01
 #: Settings of the host's model that a layout decides.
 _OF_LAYOUTS = (
@@ -34,44 +34,44 @@ class Plan(Result):
 
     TABLE: ClassVar = "candidates"
 
-    recipe: SFTRecipe  #: that was asked about
+    recipe: SFTRecipe  #: the recipe that is planned
     gpu: Gpu  #: kind of GPU
-    num_gpus: int  #: of the run
-    lengths: Lengths  #: what is known of the data
+    num_gpus: int  #: number of GPUs of the run
+    lengths: Lengths  #: sequence lengths of the data
     candidates: tuple[Candidate, ...]  #: best first; at least one
     #: code of a rule -> layouts that it refuses, of those that were asked about, and what it says
     refused: Mapping[str, tuple[int, str]]
-    not_fitting: tuple[int, ...]  #: pack sizes for which no layout fits into memory and batch, or is legal
+    not_fitting: tuple[int, ...]  #: pack sizes without a layout that is legal and fits into memory and batch
     speed: Speed  #: the constants of the estimate
 
     @property
     def best(self) -> Candidate:
-        """The first."""
+        """The best candidate."""
         return self.candidates[0]
 
     @property
     def of_sizes(self) -> dict[int, Candidate | None]:
-        """Pack size -> its best candidate, None where nothing fits; ascending."""
+        """Pack size -> its best candidate, or None if nothing fits; ascending."""
         found = {one.packed_sequence_size: one for one in reversed(self.candidates)}
         return {size: found.get(size) for size in sorted({*found, *self.not_fitting})}
 
     @property
     def fastest(self) -> float:
-        """Tokens per second of the fastest candidate of all."""
+        """Tokens per second of the fastest candidate."""
         return max(one.tokens_per_s for one in self.candidates)
 
     @property
     def context_from(self) -> int | None:
-        """Smallest pack size whose best candidate has context parallelism; None where none has."""
+        """Smallest pack size whose best candidate has context parallelism, or None."""
         return next((size for size, one in self.of_sizes.items() if one and one.layout.context > 1), None)
 
     @property
     def best_recipe(self) -> SFTRecipe:
-        """The recipe with the values of the best."""
+        """The recipe with the values of the best candidate."""
         return self.recipe.override(self.best.changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values with stable keys."""
+        """Return the plan as plain values with stable keys."""
         candidates = [{**asdict(one), "changes": dict(one.changes)} for one in self.candidates]
         return {
             "name": self.recipe.name,
@@ -94,18 +94,18 @@ def plan_recipe(
     speed: Speed | None = None,
     sizes: tuple[int, ...] | None = None,
 ) -> Plan:
-    """Return how a recipe's model and data could be run on GPUs.
+    """Return a plan for running a recipe's model and data on GPUs.
 
     Args:
-        recipe: with the model; its batch says how many tokens a step takes.
-        lengths: of the data.
+        recipe: the recipe; its batch section sets the tokens per step.
+        lengths: sequence lengths of the data.
         gpu: kind of GPU.
-        num_gpus: how many.
-        speed: constants of the estimate; those of a calibration, or the usual ones.
-        sizes: pack sizes to compare; by default `SIZES` and the recipe's own.
+        num_gpus: number of GPUs.
+        speed: constants of the estimate, from a calibration or the defaults.
+        sizes: pack sizes to compare (default: `SIZES` and the recipe's).
 
     Raises:
-        ConfigError: the model is not known, packs are not built before the run, or nothing fits.
+        ConfigError: the model is unknown, packs are not built before the run, or nothing fits.
     """
     shape, speed = shape_to_plan(recipe), speed or Speed()
     search = Search(recipe=recipe, shape=shape, lengths=lengths, gpu=gpu, num_gpus=num_gpus, speed=speed)
@@ -129,10 +129,10 @@ def plan_recipe(
 
 
 def shape_to_plan(recipe: SFTRecipe) -> ModelShape:
-    """Return the shape of the model of a recipe whose packs and topology can be planned.
+    """Return the shape of a recipe's model.
 
     Raises:
-        ConfigError: they cannot, or the model is not known.
+        ConfigError: the recipe's packs and topology cannot be planned, or the model is unknown.
     """
     if recipe.packing.mode != "offline":
         raise ConfigError(

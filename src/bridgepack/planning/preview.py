@@ -1,4 +1,4 @@
-"""A look at what a build would make of a recipe's data: a sample of rows, tokenised here; nothing is written."""
+"""Preview of a build: a sample of a recipe's rows, tokenised in this process; nothing is written."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,37 +28,37 @@ _COLUMN_ROWS = 100
 class Tokens:
     """Runtime tokens of a source's sequences."""
 
-    p50: int  #: half of the sequences have no more; `p95` and `p99` likewise
+    p50: int  #: median; `p95` and `p99` are percentiles
     p95: int
     p99: int
-    max: int  #: of the longest that was read
-    trained_fraction: float  #: of all tokens (0-1), those that are trained
+    max: int  #: longest sequence that was read
+    trained_fraction: float  #: share of trained tokens (0-1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-    """Rows that would be dropped for one reason, or lack one kind of content."""
+    """Rows that would be dropped for one reason, or would lose one kind of content."""
 
     kind: str  #: reason of a drop, or kind of lost content
-    num_rows: int  #: of those read
+    num_rows: int  #: number of such rows among those read
     #: file, row and what is wrong with it, of the first; `row ~N` where the number of a row is an estimate
     example: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcePreview:
-    """What a build would make of one file's rows, or of the rows of many files."""
+    """The preview of one file, or of many files together."""
 
     split: str  #: `training` or `validation`
-    files: tuple[str, ...]  #: those of which rows were read
-    num_files: int  #: all there are
+    files: tuple[str, ...]  #: files that were read
+    num_files: int  #: number of all files
     format: str  #: kind of the files, e.g. `jsonl.gz`
-    columns: Mapping[str, str]  #: name -> what is in it, of the first rows
-    num_rows_read: int  #: rows that the figures are of
-    num_rows: int  #: all rows; an estimate where not every row was read
-    is_sample: bool  #: not every row was read
-    num_sequences: int  #: of the rows read
-    tokens: Tokens | None  #: None where there is no sequence
+    columns: Mapping[str, str]  #: name -> types of its values in the first rows
+    num_rows_read: int  #: rows that were read
+    num_rows: int  #: all rows; an estimate if not every row was read
+    is_sample: bool  #: whether not every row was read
+    num_sequences: int  #: sequences of the rows read
+    tokens: Tokens | None  #: None without sequences
     drops: tuple[Note, ...]  #: by reason, most frequent first
     lost_content: tuple[Note, ...]  #: by kind, most frequent first
     sequences: tuple[SequenceView, ...]  #: of the first rows, with their text
@@ -66,14 +66,14 @@ class SourcePreview:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preview(Result):
-    """What a build would make of a recipe's data.
+    """The preview of a recipe's build.
 
     Attributes:
-        name: of the recipe.
+        name: name of the recipe.
         sources: each file of the recipe's data, or many files together.
         num_packs: split -> packs; projected where a source is a sample. None where they depend on all rows, because
             sources are mixed or duplicates go.
-        run: steps over the packs of training; None where these are not known, or none.
+        run: length of the run over the training packs; None if their number is unknown or 0.
         stops: field of the recipe by which a build would stop, not drop -> the reasons of such drops.
     """
 
@@ -88,12 +88,12 @@ class Preview(Result):
 
     @property
     def is_sample(self) -> bool:
-        """Not every row was read: figures are of a sample, and packs are projected."""
+        """Whether the figures are of a sample, and packs are projected."""
         return any(source.is_sample for source in self.sources)
 
 
 def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
-    """Return what a build would make of a sample of a recipe's rows, with the text of the first `num_rows` of a source.
+    """Return the preview of a recipe from a sample of its rows, with the text of the first `num_rows` per source.
 
     Raises:
         ConfigError, TokenizerError: as for a build.
@@ -127,7 +127,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
 
 
 def _stops(recipe: SFTRecipe, reasons: set[str]) -> dict[str, str]:
-    """Return the fields by which a build stops at rows that were found -> reasons of these drops."""
+    """Return recipe field that makes a build stop -> drop reasons found in the sample."""
     losses = getattr(recipe.preprocessing, "on_lost_content", "keep")
     found = {
         "data.on_bad_row": (recipe.data.on_bad_row, reasons),
@@ -211,7 +211,7 @@ def _sequences(file: SampledFile, tokenizer: ChatTokenizer) -> Iterator[Sequence
 
 
 def _columns(file: SampledFile) -> dict[str, str]:
-    """Return what is in the columns of the first rows of a file."""
+    """Return column -> types of its values in the first rows of a file."""
     window, _ = min(file.taken, key=lambda taken: taken[0].part.first_row)
     examples = (item for _, item in read_range(file.file, window.part) if isinstance(item, Mapping))
     found: dict[str, dict[str, None]] = {}
@@ -222,7 +222,7 @@ def _columns(file: SampledFile) -> dict[str, str]:
 
 
 def _kind_of(value: Any) -> str:
-    """Return what a value of a row is, in a word or two."""
+    """Return the type of a value of a row, in a word or two."""
     if isinstance(value, list):
         inside = value[0] if value else None
         if isinstance(inside, Mapping):

@@ -1,4 +1,4 @@
-"""A sample of a recipe's rows, tokenised in this process by the steps of a build; nothing of it is kept."""
+"""A sample of a recipe's rows, tokenised in this process by the steps of a build; it is not stored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TEXT_BYTES = 1 << 22
 
 @dataclass(kw_only=True, slots=True)
 class SampledFile:
-    """One file of which rows are read."""
+    """A file that is sampled."""
 
     file: InputFile
     index: int  #: position in its split's inputs
@@ -52,7 +52,7 @@ class SampledFile:
 
     @property
     def factor(self) -> float:
-        """Rows of the file for each row that was read."""
+        """Rows of the file per row that was read."""
         size = sum(window.size for window, _ in self.taken)
         return 1.0 if self.is_whole or not size else self.found.total / size
 
@@ -63,7 +63,7 @@ class SampledFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampledSource:
-    """Files that are shown together."""
+    """Files that are reported together."""
 
     split: str
     num_files: int  #: all of them; `files` are those that are read
@@ -72,12 +72,12 @@ class SampledSource:
 
     @property
     def is_sample(self) -> bool:
-        """Not every row was read."""
+        """Whether not every row was read."""
         return len(self.files) < self.num_files or not all(file.is_whole for file in self.files)
 
     @property
     def num_rows(self) -> int:
-        """Rows of all files, by the rows that were read."""
+        """Rows of all files, estimated from the rows that were read."""
         return round(sum(file.num_rows_read * file.factor for file in self.files) * self.share)
 
     def lengths(self, splits: Iterable[str]) -> list[tuple[npt.NDArray[Any], float]]:
@@ -128,7 +128,7 @@ class Sampler:
 
     @classmethod
     def of(cls, recipe: SFTRecipe, splits: Iterable[str], folder: Path) -> Sampler:
-        """Return the sampler of a recipe, with its tokenizer loaded; it drops rows that a build may stop at.
+        """Return the sampler of a recipe, with its tokenizer loaded; it drops rows at which a build may stop.
 
         Raises:
             TokenizerError: as for a build.
@@ -185,14 +185,14 @@ class Sampler:
 
 
 def projected_packs(packing: PackingConfig, multiple: int, samples: Sequence[tuple[IntArray, float]]) -> int:
-    """Return how many packs sequences come to; exact where few stand for themselves alone.
+    """Return the projected number of packs; exact if all sequences are given and they are few.
 
     A sample is repeated until it has as many sequences as it stands for, or as many as are planned in a moment: few
     sequences fill their packs worse than many.
 
     Args:
-        packing: of the recipe.
-        multiple: of every runtime length.
+        packing: packing section of the recipe.
+        multiple: multiple of every runtime length.
         samples: stored lengths, and the sequences that each of them stands for.
     """
     total = sum(len(lengths) * weight for lengths, weight in samples)
@@ -211,7 +211,7 @@ def projected_packs(packing: PackingConfig, multiple: int, samples: Sequence[tup
 
 
 def population(samples: Sequence[tuple[IntArray, float]], scale: float = 1.0) -> IntArray:
-    """Return lengths of samples, each repeated for what it stands for, times a scale; int64."""
+    """Return the lengths of samples, each repeated by its weight times a scale; int64."""
     repeated = [
         np.resize(lengths, max(round(len(lengths) * weight * scale), 1)) for lengths, weight in samples if len(lengths)
     ]

@@ -1,4 +1,4 @@
-"""The layouts of one pack size that fit into memory and are legal, the fastest first, by estimate."""
+"""Finds the legal layouts of a pack size that fit into memory, the fastest first by estimate."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ _LEAST_GAIN = 0.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """One way to run a recipe; seconds, tokens per second and memory are estimates."""
+    """A pack size and layout for a recipe; seconds, tokens per second and memory are estimates."""
 
     packed_sequence_size: int  #: runtime tokens of a pack
-    layout: Layout  #: over the GPUs
-    global_batch_size: int  #: packs of a step; each forward takes one
-    num_packs: int  #: of the run's data
+    layout: Layout  #: layout over the GPUs
+    global_batch_size: int  #: packs per step; a forward pass takes one
+    num_packs: int  #: packs of the run's data
     fill_fraction: float  #: as of `PackedLengths`
     padding_fraction: float  #: as of `PackedLengths`
     over_long_fraction: float  #: as of `PackedLengths`
     lost_fraction: float  #: as of `PackedLengths`
     waiting: Waiting  #: of ranks for each other
-    balance: str  #: `packing.balance.kind` that the estimate is with
-    memory: Memory  #: of the fullest GPU
+    balance: str  #: `packing.balance.kind` of the estimate
+    memory: Memory  #: memory of the fullest GPU
     step_s: float  #: seconds of an optimiser step
-    tokens_per_s: float  #: runtime tokens without padding that one GPU trains in a second
-    parts: Mapping[str, float]  #: what a step's seconds go to (0-1): matrices, attention, exchange, pipeline, waiting
+    tokens_per_s: float  #: runtime tokens without padding per second and GPU
+    parts: Mapping[str, float]  #: shares of a step's time (0-1): matrices, attention, exchange, pipeline, waiting
     changes: Mapping[str, Any] = field(repr=False)  #: dotted path of the recipe -> value
 
     @property
     def is_short(self) -> bool:
-        """Whether the data have fewer packs than a step takes, so that training cannot start."""
+        """Whether the data has fewer packs than a step, so that training cannot start."""
         return self.num_packs < self.global_batch_size
 
     def loses(self, best: Candidate) -> str:
-        """Return what it loses against the best, and to what."""
+        """Return text on how much slower it is than the best candidate, and why."""
         share = self.tokens_per_s / best.tokens_per_s - 1
         grown = {
             name: part / self.tokens_per_s - best.parts[name] / best.tokens_per_s for name, part in self.parts.items()
@@ -78,7 +78,7 @@ class Candidate:
 
 
 def refusals(recipe: SFTRecipe) -> list[Finding]:
-    """Return the errors that the rules find in a recipe alone, without files and packs, as `check` does."""
+    """Return the errors that `check` finds in a recipe without files and packs."""
     versions = target_versions()
     config = config_of_recipe(recipe)
     run = Run(config=in_current_names(config, versions), versions=versions)
@@ -91,7 +91,7 @@ def refusals(recipe: SFTRecipe) -> list[Finding]:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """The pack sizes and layouts that a recipe could have on GPUs."""
+    """The possible pack sizes and layouts of a recipe on GPUs."""
 
     recipe: SFTRecipe
     shape: ModelShape
@@ -107,9 +107,9 @@ class Search:
         return self.recipe.method.kind == "full"
 
     def best_of(self, size: int) -> list[Candidate]:
-        """Return the best legal candidates of a pack size; none where nothing fits.
+        """Return the best legal candidates of a pack size; empty if nothing fits.
 
-        Those whose step takes more packs than there are stand in only where there are no others.
+        Candidates whose step needs more packs than exist are returned only if there are no others.
         """
         unaligned = self._packed(size, 1)
         if not unaligned.packs:
@@ -182,7 +182,7 @@ class Search:
                 yield layout
 
     def _multiple(self, layout: Layout) -> int:
-        """Return what lengths are multiples of: what the layout needs, and what the recipe says beyond."""
+        """Return the multiple of lengths: the layout's, combined with the recipe's."""
         return math.lcm(layout.multiple, self.recipe.packing.pad_seq_to_mult or 1)
 
     @property
@@ -191,14 +191,14 @@ class Search:
         return batch.tokens_per_step or batch.global_batch_size * self.recipe.packing.packed_sequence_size
 
     def _batch(self, layout: Layout, size: int) -> int:
-        """Return the packs of a step: nearest to the recipe's tokens, in multiples of the copies of the model."""
+        """Return the packs per step: a multiple of the model copies, nearest to the recipe's tokens per step."""
         return max(round(self._step_tokens / size / layout.data), 1) * layout.data
 
     def _arithmetic(self, layout: Layout) -> Arithmetic:
         return Arithmetic(shape=self.shape, gpu=self.gpu, layout=layout, is_full=self._is_full, speed=self.speed)
 
     def _rough_s(self, layout: Layout, size: int, mean: Work) -> float:
-        """Return seconds of a token on all GPUs, with mean packs: no rank waits, and nothing is padded."""
+        """Return the seconds per token on all GPUs with mean packs, without waiting and padding."""
         arithmetic, batch = self._arithmetic(layout), self._batch(layout, size)
         step_s = arithmetic.step_s(float(arithmetic.packs_s(mean)[0]), batch // layout.data)
         return step_s / (batch * float(mean.tokens[0]))
@@ -208,7 +208,7 @@ class Search:
         return {"packing.packed_sequence_size": size, "packing.max_sequence_length": min(longest, default=None)}
 
     def _changes(self, layout: Layout, size: int) -> dict[str, Any]:
-        """Return what a candidate changes in the recipe."""
+        """Return the changes of a candidate: dotted path of the recipe -> value."""
         is_mixture = bool(self.shape.num_experts)
         artifact, own = self.recipe.artifact, self.recipe.parallelism
         changes = {

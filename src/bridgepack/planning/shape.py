@@ -1,4 +1,4 @@
-"""The shape of a model: weights, width of attention and windows of its layers, from the host's settings."""
+"""The shape of a model from the host's settings: weights, width of attention and windows of its layers."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -47,9 +47,9 @@ _FOREIGN = ("mamba", "ssm", "linear_num", "rwkv", "hybrid", "index_topk", "compr
 class LayerShape:
     """One layer; counts are of numbers, norms and routers left out."""
 
-    weights: float  #: that every token passes through
-    routed: float = 0.0  #: of all routed experts
-    routed_used: float = 0.0  #: of the routed experts that one token passes through
+    weights: float  #: weights that every token uses
+    routed: float = 0.0  #: weights of all routed experts
+    routed_used: float = 0.0  #: weights of the routed experts that one token uses
     scan: float = 0.0  #: multiply-adds of a token that no weight takes part in
     width: float = 0.0  #: heads x head size of full attention, the mean of keys and values; 0 where none attends
     window: int | None = None  #: latest tokens that one attends to; None for all
@@ -58,20 +58,20 @@ class LayerShape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelShape:
-    """How large the parts of a model are."""
+    """The sizes of a model's parts."""
 
     hidden_size: int
     num_attention_heads: int
     num_query_groups: int  #: key-value heads
     vocab_size: int  #: padded as the host pads it
     has_tied_embeddings: bool  #: one matrix embeds and gives logits
-    num_experts: int  #: of a layer; 0 for a dense model
-    longest: int | None  #: positions that the model was made for; None where not known
+    num_experts: int  #: experts per layer; 0 for a dense model
+    longest: int | None  #: maximum positions of the model; None if unknown
     layers: tuple[LayerShape, ...]
 
     @property
     def embedding(self) -> int:
-        """Weights of the matrix that embeds, or of the one that gives logits."""
+        """Weights of the embedding matrix, or of the output matrix."""
         return self.hidden_size * self.vocab_size
 
     @property
@@ -81,7 +81,7 @@ class ModelShape:
 
     @property
     def others(self) -> float:
-        """Weights that are not of routed experts, without embeddings."""
+        """Weights without routed experts and embeddings."""
         return sum(layer.weights for layer in self.layers)
 
     @property
@@ -91,12 +91,12 @@ class ModelShape:
 
 
 def model_shape(recipe: SFTRecipe) -> ModelShape:
-    """Return the shape of a recipe's model, without the layers that predict further tokens, as packed rows train none.
+    """Return the shape of a recipe's model, without multi-token prediction layers, which packed rows do not train.
 
     Known are the recipes of Megatron-Bridge, the models of the hub that they train, and folders with a config.json.
 
     Raises:
-        ConfigError: the model is not known, or its layers have no formula here.
+        ConfigError: the model is unknown, or its layers are not supported.
     """
     overrides = recipe.bridge_overrides.get("model", {})
     try:
@@ -126,10 +126,10 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
 
 
 def hub_settings(folder: Path) -> dict[str, Any]:
-    """Return what a folder's config.json says, under the host's names.
+    """Return the settings of a folder's config.json under the host's names.
 
     Raises:
-        ConfigError: it cannot be read, or has layers without a formula here.
+        ConfigError: the file cannot be read, or has unsupported layers.
     """
     path = folder / "config.json"
     try:
@@ -170,10 +170,10 @@ def _in_host_names(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shape_of(values: Mapping[str, Any]) -> ModelShape:
-    """Return the shape that a model's settings describe, under the host's names.
+    """Return the shape of a model from its settings under the host's names.
 
     Raises:
-        ConfigError: its attention has no formula here.
+        ConfigError: its attention is not supported.
         KeyError: a size is missing.
     """
     missing = [name for name in _NEEDED if type(values.get(name)) is not int or values[name] < 1]
@@ -228,7 +228,7 @@ def _kinds(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _flags(frequency: Any, num_layers: int, *, first: bool) -> list[bool]:
-    """Return of each layer whether it is one of a kind: the first of so many, or all but the last of so many."""
+    """Return per layer whether it is of a kind: the first of every `frequency` layers, or all except the last."""
     if isinstance(frequency, int):
         return [(index % frequency == 0) if first else (index + 1) % frequency != 0 for index in range(num_layers)]
     return [bool(flag) for flag in frequency[:num_layers]]
@@ -255,7 +255,7 @@ def _attention(values: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _window(values: Mapping[str, Any], number: int) -> int | None:
-    """Return the window of a layer, counted from 1; Gemma has patterns of its own."""
+    """Return the window of a layer, counted from 1; Gemma has its own patterns."""
     size = values.get("window_size")
     if size is None:
         return None

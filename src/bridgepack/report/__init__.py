@@ -1,8 +1,8 @@
-"""What people see: progress, summaries and pictures for the terminal, and pages.
+"""Renders results: progress, summaries and pictures for the terminal, and HTML pages.
 
-The package can be called: `bridgepack.report("packed")` is `bridgepack.api.report`.
+The package is callable: `bridgepack.report("packed")` calls `bridgepack.api.report`.
 
-In: results as values. Out: text; nothing is decided here.
+In: results as values. Out: text. Nothing is computed or decided here.
 Read first: `terminal`.
 """
 
@@ -12,10 +12,10 @@ from typing import Any
 
 
 class _CallableModule(ModuleType):
-    """The package, so that `bridgepack.report` is the function and the home of the modules."""
+    """A package that can be called, so that `bridgepack.report` is both a function and a package."""
 
     def __call__(self, artifact: Any, **options: Any) -> Any:
-        """Return what was written of an artifact, as `bridgepack.api.report`."""
+        """Write the report of an artifact and return the result, as `bridgepack.api.report`."""
         from bridgepack.report.html.files import report  # it imports this package
 
         return report(artifact, **options)

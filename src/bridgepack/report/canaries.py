@@ -1,4 +1,4 @@
-"""Canary reports as one page for a terminal."""
+"""Renders canary reports as text for a terminal."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +20,7 @@ _SIZES = (
 
 
 def describe_canary(report: CanaryReport) -> str:
-    """Return what was compared, the bounds, what came out in each layout, what is wrong, and versions."""
+    """Return the text of a report: what was compared, the bounds, the result per layout, findings and versions."""
     lines = [*_subject(report), "", *_bounds(report), "", *_table(report.layouts)]
     stops = list(_stops(report.layouts))
     if stops:
@@ -34,7 +34,7 @@ def describe_canary(report: CanaryReport) -> str:
 
 
 def describe_self_test(reports: Sequence[CanaryReport]) -> str:
-    """Return which planted faults were found, a line each."""
+    """Return one line per planted fault, with whether it was found, and a verdict."""
     lines = []
     for report in reports:
         names = [finding.name for finding in report.findings]
@@ -93,7 +93,7 @@ def _aside(layout: LayoutRecord) -> str:
 
 
 def _stops(layouts: Sequence[LayoutRecord]) -> Iterator[str]:
-    """Yield why steps stopped, each reason once."""
+    """Yield the reasons of failed steps, each once."""
     told: set[str] = set()
     for layout in layouts:
         for measured in layout.measured:

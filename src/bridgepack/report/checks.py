@@ -1,4 +1,4 @@
-"""A check's report in the form that was asked for, and what fixing did."""
+"""Renders a check's report in the chosen format, and the result of fixing."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ def rendered(
 
 
 def check_report_path(path: Path | None, target: str, environment: str | None) -> None:
-    """Accept a report's path that is none of the files that are read.
+    """Check that a report's path is not one of the files that the check reads.
 
     Raises:
-        ConfigError: it is one of them, which would be lost.
+        ConfigError: it is one of them, and would be overwritten.
     """
     for name in (target, target.rpartition(":")[0], environment):
         if path is not None and name and os.path.exists(path) and os.path.exists(name) and path.samefile(name):  # noqa: PTH110
-            raise ConfigError(f"--output is {str(path)!r}, which is what is read. Choose another.")
+            raise ConfigError(f"--output is {str(path)!r}, which is read. Choose another.")
 
 
 @contextmanager
 def staged_report(path: Path | None, text: str, *, option: str = "--output") -> Iterator[None]:
-    """Put a report in its place when the body has succeeded; before it, make sure that this is possible.
+    """Write a report to its path after the body has succeeded; check first that the path is writable.
 
-    Nothing is written where the path is None; a device or a pipe is written to as it is.
+    Nothing is written if the path is None; a device or a pipe is written to directly.
 
     Raises:
-        ConfigError: it cannot be written there.
+        ConfigError: the path cannot be written.
     """
     if path is None:
         yield
@@ -80,7 +80,7 @@ def staged_report(path: Path | None, text: str, *, option: str = "--output") -> 
 
 
 def _staged(path: Path, text: str, cleaning: ExitStack) -> Path:
-    """Return the report under another name beside its place, which `cleaning` removes."""
+    """Return a temporary file with the report beside its final path; `cleaning` removes it."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def _explained(path: Path, option: str) -> Iterator[None]:
 
 
 def describe_fix(outcome: Fixed) -> str:
-    """Return what was changed, one line each, what was not, and the command that a re-pack needs."""
+    """Return one line per change, one per change not made, and the command for a re-pack."""
     lines = [f"fixed {change.path} = {value_text(change.value)}: {change.why}" for change in outcome.changes]
     lines += [f"not fixed: {reason}" for reason in outcome.by_hand]
     if outcome.needs_repack:
@@ -112,7 +112,7 @@ def describe_fix(outcome: Fixed) -> str:
 
 
 def describe_diff(outcome: Fixed) -> str:
-    """Return what a diff does not show, one line each; that there is nothing to change where it is empty."""
+    """Return one line per change that the diff does not contain, or that there is nothing to change."""
     lines = [f"not in the diff: {reason}" for reason in outcome.by_hand]
     if outcome.edit is None and not lines:
         lines.append("nothing to change")
@@ -120,7 +120,7 @@ def describe_diff(outcome: Fixed) -> str:
 
 
 def _printable(report: CheckReport) -> CheckReport:
-    """Return a report whose texts cannot take over a terminal."""
+    """Return a report without terminal control characters in its texts."""
     findings = []
     for finding in report.findings:
         names = ("where", "file", "found", "allowed", "fix")

@@ -1,4 +1,4 @@
-"""Differences of artifacts as text for a terminal, and as a page."""
+"""Renders the differences of artifacts as text for a terminal and as an HTML page."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ _LONGEST_TEXT = 160
 
 
 def describe_artifact_diff(report: DiffReport) -> str:
-    """Return how two artifacts differ."""
+    """Return the differences of two artifacts as text."""
     lines = [f"first:  {report.first}", f"second: {report.second}"]
     for title, items in (("inputs that differ", report.inputs), ("settings that differ", report.settings)):
         if items:
@@ -36,10 +36,10 @@ def describe_artifact_diff(report: DiffReport) -> str:
 
 
 def artifact_diff_page(report: DiffReport) -> str:
-    """Return the same as a page of HTML, with the lengths of both.
+    """Return the differences of two artifacts as an HTML page, with the length histograms of both.
 
     Raises:
-        ArtifactError: one cannot be read any more.
+        ArtifactError: an artifact can no longer be read.
     """
     places = {"first": Artifact(artifact_place(report.first)), "second": Artifact(artifact_place(report.second))}
     charts = {split.name: dict(_length_charts(places, split.name)) for split in report.splits}

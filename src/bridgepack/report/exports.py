@@ -1,11 +1,11 @@
-"""What an export wrote, in words."""
+"""Renders the result of an export as text."""
 
 from bridgepack.data.export import Export
 from bridgepack.report.text import printable
 
 
 def describe_export(export: Export) -> str:
-    """Return the form, what it was made from, and the files."""
+    """Return the text of an export: format, source and files."""
     form = "one .npy file for each split" if export.pack_format == "npy" else "Parquet, the artifact as it is"
     lines = [
         f"{'Exported' if export.manifest else 'Would export'} {export.source} to {export.output}",

@@ -1,4 +1,4 @@
-"""What kept a command from running, in the form that was asked for."""
+"""Renders the error of a command in the chosen format."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from bridgepack.bridge.locations import line_of
 from bridgepack.errors import Problem
 from bridgepack.rules.engine.sarif import github_command, render_gitlab_failure, render_sarif_failure
 
-#: Stands where a finding has its rule's code.
+#: Used in place of a rule's code.
 CANNOT_BE_READ = "cannot-be-read"
 
 
@@ -22,7 +22,7 @@ def failure_to_dict(error: BaseException, message: str, exit_code: int) -> dict[
 
 
 def problems_of(error: BaseException, target: str = "") -> tuple[Problem, ...]:
-    """Return what is wrong, with its lines; what names no file is the fault of `target` where that is one."""
+    """Return the problems of an error with file and line; problems without a file get `target` if it is a file."""
     file = next((place for place in (target, target.rpartition(":")[0]) if os.path.isfile(place)), "")  # noqa: PTH113
     problems = getattr(error, "problems", ()) or (Problem(message=str(error)),)
     return tuple(_located(problem, file) for problem in problems)

@@ -1,4 +1,4 @@
-"""Launches as text for a terminal: what will run, what came of it, and every kind of executor."""
+"""Renders launches as text for a terminal: the plan, the result, and the list of executors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 _LABEL = 12
 _WIDTH = 100
-#: Lines of a failed task's log that are shown, and how much of its end is read for them.
+#: Number of log lines shown for a failed task, and bytes read from the log's end for them.
 _LOG_LINES, _LOG_BYTES = 20, 50_000
 _LINE_WIDTH = 400
 
 
 def describe_launch(plan: LaunchPlan) -> str:
-    """Return what a launch will do: run, tasks, where the packs are, what the check found, what may surprise."""
+    """Return the text of a launch plan: run, tasks, location of the packs, result of the check, warnings."""
     lines = [
         _line("run", plan.run_name),
         _line("recipe", plan.target),
@@ -68,7 +68,7 @@ def _check(plan: LaunchPlan) -> str:
 
 
 def describe_dry_run(dry_run: DryRun) -> str:
-    """Return what a launch would do, with the scripts that would be submitted."""
+    """Return the text of a launch plan, with the scripts that would be submitted."""
     blocks = [describe_launch(dry_run.plan), printable(f"=== recipe\n{dry_run.recipe_text.strip()}")]
     for script in dry_run.scripts:
         command = f"\n{script.command}" if script.command else ""
@@ -78,7 +78,7 @@ def describe_dry_run(dry_run: DryRun) -> str:
 
 
 def describe_result(result: LaunchResult) -> str:
-    """Return what came of a launch: a line for each task, where its log is, what to do next."""
+    """Return the result of a launch: one line per task with its log, and what to do next."""
     lines = [_task_line(task) for task in result.tasks]
     lines.append(_line("run folder", result.run_folder))
     if any(task.job for task in result.tasks):
@@ -99,7 +99,7 @@ def _task_line(task: TaskResult) -> str:
 
 
 def _log_lines(task: TaskResult, result: LaunchResult) -> Iterator[str]:
-    """Yield the end of a failed task's log, or how to see it."""
+    """Yield the end of a failed task's log, or the command that shows it."""
     number = [one.name for one in result.tasks].index(task.name)
     tail = log_tail(task.log)
     if not tail:
@@ -110,7 +110,7 @@ def _log_lines(task: TaskResult, result: LaunchResult) -> Iterator[str]:
 
 
 def log_tail(log: str) -> list[str]:
-    """Return the last lines of a log on this machine; none where it is not a file here."""
+    """Return the last lines of a log; empty if the file is not on this machine."""
     path = Path(log)
     try:
         with path.open("rb") as file:
@@ -123,7 +123,7 @@ def log_tail(log: str) -> list[str]:
 
 
 def describe_interrupt(result: LaunchResult) -> str:
-    """Return what an interrupted launch leaves behind, and what still runs."""
+    """Return what an interrupted launch leaves behind, and which tasks still run."""
     ended = [task.name for task in result.tasks if task.state == "cancelled"]
     waiting = [task.name for task in result.tasks if task.state == "not started"]
     alive = [f"{task.name} (job {task.job})" for task in result.alive]
@@ -142,9 +142,9 @@ def describe_interrupt(result: LaunchResult) -> str:
 
 
 def describe_executors(listing: ExecutorListing, *, knows_classes: bool = True) -> str:
-    """Return every kind of executor with its fields, then every kind of a part.
+    """Return all kinds of executors with their fields, then all kinds of their parts.
 
-    `knows_classes` says whether those of an installed nemo-run are among them.
+    `knows_classes` says whether the classes of an installed nemo-run are included.
     """
     blocks = [
         "Executors of a cluster file. `*` marks a field that must be set; [] holds the default.",

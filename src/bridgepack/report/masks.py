@@ -1,4 +1,4 @@
-"""Comparisons of loss masks as text for a terminal."""
+"""Renders comparisons of loss masks as text for a terminal."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ _REASONS_SHOWN = 4
 
 
 def describe_masks(report: MaskReport) -> str:
-    """Return what was compared, how much each derivation could judge, and the findings."""
+    """Return the text of a comparison: what was compared, how much each derivation could judge, and the findings."""
     how = "every row" if report.mode == "all" else f"a sample of the rows, seed {report.seed}"
     lines = [f"{report.target}: {how}, {report.num_rows_read:,} of {report.num_rows:,}"]
     lines += _count_lines(report)

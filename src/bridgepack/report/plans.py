@@ -1,4 +1,4 @@
-"""A plan of a run as text for a terminal: a picture of the pack sizes, a table of candidates, why the best is best."""
+"""Renders a plan as text for a terminal: a chart of pack sizes, a table of candidates, reasons for the best one."""
 
 from collections.abc import Iterator
 
@@ -9,9 +9,9 @@ from bridgepack.planning.search import Candidate
 from bridgepack.report.text import printable
 
 _BAR = 32
-#: Candidates of the table; JSON has all.
+#: Number of candidates in the table; JSON has all.
 _SHOWN = 8
-#: What is said of a pack size without a candidate.
+#: Text for a pack size without a candidate.
 NO_LAYOUT = "no layout fits into memory and the tokens of a step, and is legal"
 _HEAD = (
     "     pack  TP  PP  CP  EP  recompute  batch   fill  padding  over-long  straggler  balanced  GB/GPU  step s"
@@ -20,7 +20,7 @@ _HEAD = (
 
 
 def describe_plan(plan: Plan) -> str:
-    """Return a plan: the data, a bar for each pack size, the candidates with what each loses, and why."""
+    """Return the text of a plan: the data, a bar per pack size, the candidates with their losses, and the reasons."""
     return printable("\n".join([*_describe_data(plan), "", *_picture(plan), "", *_table(plan), "", *_why(plan)]))
 
 

@@ -1,4 +1,4 @@
-"""What a build would make of a recipe's data, as text for a terminal."""
+"""Renders the preview of a build as text for a terminal."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,19 +8,19 @@ from bridgepack.records import LOSS_CURES
 from bridgepack.report.terminal import describe_run, draw_sequence, trained_text_note
 from bridgepack.report.text import printable, without_middle
 
-#: Characters of a stretch of text that are printed; the middle of a longer one is left out.
+#: Maximum printed characters of a stretch of text; the middle of a longer one is omitted.
 _SHOWN_CHARACTERS = 1500
 _SHOWN_FILES = 3
 
 
 def describe_preview(preview: Preview, *, has_colour: bool) -> str:
-    """Return a preview: for each source its format, first sequences, tokens, drops; then packs and steps."""
+    """Return the text of a preview: per source its format, first sequences, tokens, drops; then packs and steps."""
     parts = ["\n".join(_describe_source(source, has_colour=has_colour)) for source in preview.sources]
     return "\n\n".join([*parts, printable("\n".join(_describe_packs(preview)))])
 
 
 def _describe_source(source: SourcePreview, *, has_colour: bool) -> Iterator[str]:
-    """Yield lines; text of rows is made printable where it is drawn, as its colours would be lost here."""
+    """Yield lines; text of rows is made printable when it is drawn, because colours would be lost here."""
     names = ", ".join(source.files[:_SHOWN_FILES]) + (", ..." if len(source.files) > _SHOWN_FILES else "")
     yield printable(f"{source.split}: {names}")
     columns = "; ".join(f"{name}: {kind}" for name, kind in source.columns.items())

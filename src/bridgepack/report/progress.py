@@ -1,4 +1,4 @@
-"""Progress of stages: on a terminal a bar with rate and time left, elsewhere a line every ten seconds."""
+"""Shows the progress of stages: on a terminal a bar with rate and time left, otherwise a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-#: Between two lines where there is no terminal.
+#: Seconds between two lines without a terminal.
 _LINE_S = 10.0
 
 
 class TerminalProgress:
-    """Shows stages on standard error while it is entered: bars on a terminal, elsewhere a line now and then."""
+    """Context manager that shows stages on standard error: bars on a terminal, otherwise lines."""
 
     def __init__(self, *, is_enabled: bool | None = None) -> None:
         is_terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -27,7 +27,7 @@ class TerminalProgress:
         self._lines = _Lines() if is_enabled is None and sys.stderr is not None and not is_terminal else None
 
     def __enter__(self) -> TerminalProgress:
-        """Begin to show."""
+        """Start showing progress."""
         if self._is_enabled:
             self._bars = _bars()
             self._bars.start()
@@ -36,19 +36,19 @@ class TerminalProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End, whatever happened."""
+        """Stop showing progress."""
         if self._bars is not None:
             self._bars.stop()
 
     def start(self, stage: str, total: int | None, unit: str) -> None:
-        """Begin a stage of `total` work, None where that is not known; it makes things called `unit`."""
+        """Start a stage of `total` work (None if unknown) that produces items called `unit`."""
         if self._bars is not None:
             self._task = self._bars.add_task(stage, total=total, unit=unit, num_items=0)
         if self._lines is not None:
             self._lines.start(stage, total, unit)
 
     def advance(self, num_items: int, work: int | None = None) -> None:
-        """Note that `num_items` more things are made and `work` of the total is done; by default as much."""
+        """Add `num_items` items and `work` of the total (default: num_items)."""
         done = num_items if work is None else work
         if self._bars is not None and self._task is not None:
             made = self._bars.tasks[self._task].fields["num_items"] + num_items
@@ -63,7 +63,7 @@ class TerminalProgress:
 
 
 class _Lines:
-    """Progress as lines of a log, none in the first seconds, and at most one every so many seconds."""
+    """Progress as log lines, with a minimum time between two lines."""
 
     def __init__(self) -> None:
         self._told_s = self._began_s = time.monotonic()
@@ -79,7 +79,7 @@ class _Lines:
         self._tell()
 
     def advance(self, num_items: int, done: int) -> None:
-        """Note what is made and done."""
+        """Add progress."""
         self._num_items += num_items
         self._done += done
         self._tell()
@@ -92,7 +92,7 @@ class _Lines:
         percent = f"{100 * self._done / self._total:.0f}%, " if self._total else ""
         rate = self._num_items / max(now_s - self._began_s, 1.0)
         line = f"{self._stage}: {percent}{self._num_items:,} {self._unit}, {rate:,.0f}/s\n"
-        with contextlib.suppress(OSError, ValueError):  # a log that is closed stops no build
+        with contextlib.suppress(OSError, ValueError):  # a closed log must not stop a build
             sys.stderr.write(line)
             sys.stderr.flush()
 
@@ -104,7 +104,7 @@ def _bars() -> Progress:
     from rich.text import Text
 
     class RateColumn(ProgressColumn):
-        """Things made, and how many a second."""
+        """Number of items, and items per second."""
 
         def render(self, task: Task) -> Text:
             """Return e.g. `7,473 rows  1,204/s`."""

@@ -1,4 +1,4 @@
-"""Recipes for people and programs: the catalogue as a table, and a recipe with where each of its values comes from."""
+"""Renders the catalogue of recipes as a table, and a recipe with the origin of each value."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -39,23 +39,23 @@ class FieldValue:
     """One field of a recipe."""
 
     field: str  #: dotted path
-    value: Any  #: plain
-    origin: str  #: `recipe` where its author wrote it, else `default`
+    value: Any  #: plain value
+    origin: str  #: `recipe` if set in the recipe, else `default`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedView:
-    """A recipe with every value and where it comes from."""
+    """A recipe with every value and its origin."""
 
     recipe: SFTRecipe  #: the recipe
     fields: tuple[FieldValue, ...]  #: every field
-    derived: Mapping[str, Mapping[str, Any]]  #: what `resolve` works out, name -> value and because
+    derived: Mapping[str, Mapping[str, Any]]  #: values that `resolve` computes: name -> value and reason
     settings: tuple[Setting, ...]  #: what the recipe sets in Megatron-Bridge
-    packs: str  #: where the number of packs is from
-    num_packs: Mapping[str, int]  #: split -> packs; empty where it is not known
+    packs: str  #: origin of the number of packs
+    num_packs: Mapping[str, int]  #: split -> number of packs; empty if unknown
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values with stable keys."""
+        """Return the view as plain values with stable keys."""
         return {
             "name": self.recipe.name,
             "packs": {"num_packs": dict(self.num_packs), "because": self.packs},
@@ -75,7 +75,7 @@ class ResolvedView:
 
 
 def entry_to_dict(entry: CatalogueEntry) -> dict[str, Any]:
-    """Return a recipe of the catalogue as plain values with stable keys; what is not known is None."""
+    """Return a recipe of the catalogue as plain values with stable keys; unknown values are None."""
     recipe = entry.recipe
     topology = recipe.parallelism if recipe else None
     return {
@@ -94,7 +94,7 @@ def entry_to_dict(entry: CatalogueEntry) -> dict[str, Any]:
 
 
 def catalogue_table(entries: Sequence[CatalogueEntry]) -> str:
-    """Return one line per recipe, what is wrong with those that cannot be loaded, and why some have no numbers."""
+    """Return one line per recipe, the errors of recipes that cannot be loaded, and why some have no numbers."""
     rows = [tuple(_COLUMNS), *[_row(entry) for entry in entries if not entry.error]]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -106,16 +106,16 @@ def catalogue_table(entries: Sequence[CatalogueEntry]) -> str:
 
 
 def shipped_lines(names: Sequence[str]) -> str:
-    """Return the recipes of Megatron-Bridge, one a line, as targets of `check` and names of `model.name`."""
+    """Return the recipes of Megatron-Bridge, one per line; each is a target of `check` and a `model.name`."""
     lines = [f"  bridge:{name}" for name in names]
     return "\n".join(["", "recipes of the installed Megatron-Bridge:", *lines, f"{len(names)} recipes"])
 
 
 def resolved_view(recipe: SFTRecipe, *, artifact: Path | None = None) -> ResolvedView:
-    """Return a recipe with every value, by the packs of an artifact where there is one, else by a forecast.
+    """Return a recipe with every value, based on the packs of an artifact if one exists, else on a forecast.
 
     Raises:
-        ConfigError: the folder is not there, or a pack cannot be a whole number of multiples.
+        ConfigError: the folder does not exist, or packed_sequence_size is not a multiple of pad_seq_to_mult.
         ArtifactError: the manifest cannot be read.
     """
     packs, because = _packs(recipe, artifact)
@@ -164,7 +164,7 @@ def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]
     if recipe.packing.mode != "offline":
         return None, f"none: packing.mode is {recipe.packing.mode}"
     if artifact is not None and not artifact.is_dir():
-        raise ConfigError(f"--artifact is {str(artifact)!r}; there is no such folder. Build it, or name another.")
+        raise ConfigError(f"--artifact is {str(artifact)!r}; there is no such folder. Build it, or give another.")
     folder = artifact or Path(recipe.artifact or f"artifacts/{recipe.name}")
     if folder.is_dir():
         packs = packs_in(folder)
@@ -182,8 +182,8 @@ def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]
 
 
 def _projected(recipe: SFTRecipe) -> dict[str, int] | None:
-    """Return the packs of a sample of rows; None where these cannot be read or tokenised."""
-    from bridgepack.planning.preview import preview_recipe  # loads a tokenizer, which few recipes shown have here
+    """Return the number of packs projected from a sample of rows, or None if they cannot be read or tokenised."""
+    from bridgepack.planning.preview import preview_recipe  # loads a tokenizer, which is rarely installed here
 
     try:
         num_packs = preview_recipe(recipe, num_rows=0).num_packs or {}
@@ -193,7 +193,7 @@ def _projected(recipe: SFTRecipe) -> dict[str, int] | None:
 
 
 def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
-    """Return how the GPUs share a batch; nothing where their number is not known or does not divide."""
+    """Return how the GPUs share a batch; empty if their number is unknown or not divisible."""
     scope = Scope(recipe=recipe, packs=None)
     size = scope.data_parallel_size()
     if size is None:
@@ -210,7 +210,7 @@ def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
 
 
 def _settings(recipe: SFTRecipe, packs: Packs | None, *, is_forecast: bool) -> Iterator[Setting]:
-    """Yield the settings; what follows from guessed packs says so."""
+    """Yield the settings; those derived from a forecast of the packs say so."""
     without = {setting.path: setting for setting in host_settings(recipe)}
     for setting in host_settings(recipe, packs=packs):
         counts = not setting.path.startswith("dataset.") and without.get(setting.path) != setting

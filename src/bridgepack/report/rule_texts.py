@@ -1,4 +1,4 @@
-"""Rules as a table, as an explanation, and as plain values."""
+"""Renders rules as a table, as an explanation, and as plain values."""
 
 import re
 import textwrap
@@ -15,7 +15,7 @@ from bridgepack.rules.groups import group_of
 from bridgepack.rules.registry import ALL_RULES
 
 _WIDTH = 100
-#: Where files of `megatron/bridge` and `megatron/core` are.
+#: Addresses of the files of `megatron/bridge` and `megatron/core`.
 _REPOSITORIES = MappingProxyType(
     {"bridge": "https://github.com/NVIDIA-NeMo/Megatron-Bridge", "core": "https://github.com/NVIDIA/Megatron-LM"}
 )
@@ -24,10 +24,10 @@ _PLACES = re.compile(r"megatron-bridge (\d[\d.]*\d)|(megatron/(bridge|core)/[\w/
 
 
 def named_rule(name: str) -> Rule:
-    """Return the rule of a code or a name.
+    """Return the rule with a code or a name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such rule.
     """
     wanted = name.upper() if name.upper().startswith("BP") else name.lower()
     for rule in ALL_RULES:
@@ -35,21 +35,21 @@ def named_rule(name: str) -> Rule:
             return rule
     nearest = nearest_name(wanted, [known for rule in ALL_RULES for known in (rule.code, rule.name)])
     hint = f" Did you mean {nearest}?" if nearest else ""
-    raise ConfigError(f"rule is {name!r}; there is none of that code or name.{hint} `bridgepack rules` lists them.")
+    raise ConfigError(f"rule is {name!r}; no rule has that code or name.{hint} `bridgepack rules` lists them.")
 
 
 def rules_of_group(code: str) -> list[Rule]:
-    """Return the rules whose codes begin with one that is not whole, e.g. `BP1`; none for a whole code or a name."""
+    """Return the rules whose codes begin with a partial code, e.g. `BP1`; empty for a full code or a name."""
     wanted = code.upper()
     is_beginning = wanted.startswith("BP") and wanted[2:].isdecimal()
     return [rule for rule in ALL_RULES if is_beginning and rule.code.startswith(wanted) and rule.code != wanted]
 
 
 def explained(rule: str) -> dict[str, Any] | list[dict[str, Any]]:
-    """Return a rule as plain values, or the rules whose codes begin with `rule`.
+    """Return a rule as plain values, or all rules whose codes begin with `rule`.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such rule.
     """
     group = list(ALL_RULES) if rule.upper() == "BP" else rules_of_group(rule)
     return [rule_to_dict(one) for one in group] if group else rule_to_dict(named_rule(rule))
@@ -67,7 +67,7 @@ def rules_table(rules: Sequence[Rule]) -> str:
 
 
 def describe_rule(rule: Rule) -> str:
-    """Return everything about a rule, wrapped for a terminal."""
+    """Return the full text of a rule, wrapped for a terminal."""
     parts = {
         "Why": rule.why,
         "Bad": rule.bad,
@@ -87,7 +87,7 @@ def describe_rule(rule: Rule) -> str:
 
 
 def source_links(source: str) -> list[str]:
-    """Return the addresses of the lines of Megatron-Bridge and Megatron-Core that a source names, at their versions."""
+    """Return links to the lines of Megatron-Bridge and Megatron-Core that a source names, at their versions."""
     links = []
     version = TARGET[BRIDGE]
     for named, path, room, line in _PLACES.findall(source):
@@ -99,7 +99,7 @@ def source_links(source: str) -> list[str]:
 
 
 def versions_text(rule: Rule) -> str:
-    """Return the versions that a rule applies to, in words."""
+    """Return the versions that a rule applies to, as text."""
     return ", ".join(f"{name} {specifier}" for name, specifier in rule.versions.items()) or "all"
 
 

@@ -1,4 +1,4 @@
-"""Token stores in words."""
+"""Renders token stores as text."""
 
 import time
 from collections import Counter
@@ -11,7 +11,7 @@ _SPANS = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
 
 
 def describe_store(listing: StoreListing) -> str:
-    """Return what a store holds."""
+    """Return the contents of a store as text."""
     total = sum(entry.num_bytes for entry in listing.tokenizations) + listing.num_row_bytes
     lines = [f"{listing.folder}: {_size(total)}", "", "tokenisations"]
     for entry in listing.tokenizations:
@@ -35,7 +35,7 @@ def describe_store(listing: StoreListing) -> str:
 
 
 def describe_pruned(pruned: Pruned) -> str:
-    """Return what went from a store, or would go."""
+    """Return the number and size of the files that were removed from a store, or would be, as text."""
     verb = "would remove" if pruned.is_dry_run else "removed"
     lines = [
         f"{verb} {len(pruned.removed):,} files, {_size(pruned.num_bytes)}; {_size(pruned.num_bytes_kept)} stay in "
@@ -47,7 +47,7 @@ def describe_pruned(pruned: Pruned) -> str:
 
 
 def describe_verified(verified: Verified) -> str:
-    """Return what a look at every byte of a store found."""
+    """Return the result of verifying every file of a store, as text."""
     lines = [f"{verified.folder}: {verified.num_files:,} files verified, {len(verified.broken):,} broken"]
     lines += [f"  {reason}" for _, reason in verified.broken[:_SHOWN_FILES]]
     if len(verified.broken) > _SHOWN_FILES:

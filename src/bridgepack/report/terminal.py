@@ -1,4 +1,4 @@
-"""Summaries of builds and artifacts, and one pack drawn, as text for a terminal."""
+"""Renders summaries of builds and artifacts, and drawings of packs, as text for a terminal."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _LABEL_WIDTH = 38
 
 
 def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
-    """Return the summary of a build: what came in, what was packed, what was dropped and why, where it is, how it runs.
+    """Return the summary of a build: inputs, packs, drops with reasons, location, and steps of the run.
 
     Args:
-        result: of the build.
-        recipe: of the run; by default that of the manifest, whose batch may be another where nothing was built.
+        result: result of the build.
+        recipe: recipe of the run (default: the manifest's, whose batch size may differ if nothing was built).
     """
     if result.was_built_before:
         head = f"Already built, nothing to do: {result.output}"
@@ -60,7 +60,7 @@ def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
 
 
 def describe_run(run: RunLength) -> Iterator[str]:
-    """Yield how many steps a run takes over its packs, and whether it can begin."""
+    """Yield the number of steps and epochs of a run, and a warning if training cannot start."""
     packs, batch, steps = run.num_packs, run.global_batch_size, run.num_steps
     yield (
         f"run: {packs:,} packs, {batch:,} a step: {packs / batch:,.1f} steps per epoch; {steps:,} steps are "

@@ -1,4 +1,4 @@
-"""Verifications as text for a terminal."""
+"""Renders verifications as text for a terminal."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ _ORIGINS = {"sources": "the sources", "store": "the stored tokens"}
 
 
 def describe_verification(report: VerifyReport) -> str:
-    """Return what was compared, the first difference and its cause."""
+    """Return the text of a verification: what was compared, the first difference and its cause."""
     how = "every pack" if report.mode == "all" else f"a sample of the packs, seed {report.seed}"
     lines = [f"{report.artifact}: {how}, from {_ORIGINS[report.origin]}"]
     lines += [f"  {_MARKS[check.outcome]:<8} {check.name:<16} {check.detail}" for check in report.checks]

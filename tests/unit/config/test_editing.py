@@ -78,7 +78,7 @@ def test_write_refuses_a_changed_file(tmp_path: Path) -> None:
     edit = edit_file(str(path), EDITS)
     path.write_text(YAML + "# later\n")
 
-    with pytest.raises(ConfigError, match="changed since it was read; it is left as it is"):
+    with pytest.raises(ConfigError, match="changed since it was read and was not overwritten"):
         write_edit(edit)
     assert path.read_text() == YAML + "# later\n"
 

@@ -253,7 +253,7 @@ def test_changed_artifact_gets_a_page_that_says_so(artifact: Path, tmp_path: Pat
 
     assert changed.report.has_errors
     assert "Not ready" in text
-    assert "the files are not those that were built" in text
+    assert "the files differ from the build" in text
     assert "unknown_role" in text  # the ledger is in the manifest
 
 
@@ -266,7 +266,7 @@ def test_packs_of_another_tool_say_what_is_not_known(artifact: Path, tmp_path: P
     text = " ".join(Outline(foreign.html()).text.split())
 
     assert text.count("Not known") >= 4
-    assert "nothing says which tokenizer made these packs" in text
+    assert "the tokenizer of these packs is unknown" in text
     assert "packs \ufffd<i>" in text
     assert foreign.splits[0].lengths is not None
     assert ("say the pack size with --given" in text) == (not given)

@@ -1,5 +1,5 @@
-"""A ConfigContainer of a user's own.
+"""Adopts a user's own ConfigContainer.
 
-In: a ConfigContainer. Out: the recipe that it amounts to, or a copy corrected for packed rows, with what was changed.
+In: a ConfigContainer. Out: the equivalent recipe, or a copy corrected for packed rows, with the changes.
 Read first: `adopt`, then `pack_for`.
 """

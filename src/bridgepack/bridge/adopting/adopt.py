@@ -1,4 +1,4 @@
-"""Adopts a ConfigContainer: reads it back as a recipe, or corrects it for packed rows."""
+"""Converts a ConfigContainer into a recipe."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -50,19 +50,19 @@ def from_bridge(
     model: str | Mapping[str, Any] | None = None,
     num_gpus: int | None = None,
 ) -> SFTRecipe:
-    """Return the recipe that a ConfigContainer amounts to; the config is only read.
+    """Return the recipe that is equivalent to a ConfigContainer, which is not changed.
 
-    `to_bridge` of it has the same settings, but for those that packed rows need otherwise.
+    `to_bridge` of the recipe has the same settings, except those that packed rows need to differ.
 
     Args:
         config: a ConfigContainer.
-        name: of the recipe; that of a shipped recipe names the base too. By default after the model.
-        data: the inputs; by default as the config has them.
-        model: the base, a shipped recipe or a model id; by default as `name` or the config has it.
-        num_gpus: GPUs of the run.
+        name: name of the recipe (default: from the model); the name of a shipped recipe also selects the base.
+        data: the inputs (default: from the config).
+        model: the base, a shipped recipe or a model id (default: from `name` or the config).
+        num_gpus: number of GPUs of the run.
 
     Raises:
-        ConfigError: the config holds something that no recipe can say.
+        ConfigError: the config has a setting that a recipe cannot express.
     """
     if not is_container(config):
         raise ConfigError(f"config is a {type(config).__name__}; allowed: a ConfigContainer. Pass one.")
@@ -97,7 +97,7 @@ def _base(config: Any, name: str | None, model: str | Mapping[str, Any] | None) 
 
 
 def _with_the_rest(recipe: SFTRecipe, config: Any) -> SFTRecipe:
-    """Return the recipe with what its sections do not say yet, in the fields for it or among the overrides."""
+    """Return the recipe with the config's remaining settings, in recipe fields or as overrides."""
     host = host_config(recipe)
     fields: dict[str, Any] = {}
     overrides: dict[str, Any] = {}
@@ -118,7 +118,7 @@ def _with_the_rest(recipe: SFTRecipe, config: Any) -> SFTRecipe:
 
 
 def _fits(recipe: SFTRecipe, field: str, value: Any) -> bool:
-    """Say whether a recipe's field takes a value; choices that only the host has are overrides."""
+    """Return whether a recipe's field accepts a value; values that only the host accepts become overrides."""
     try:
         return bool(recipe.override({field: value}))
     except ConfigError:
@@ -126,7 +126,7 @@ def _fits(recipe: SFTRecipe, field: str, value: Any) -> bool:
 
 
 def _undecided(host: HostConfig, config: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield path -> (value of the recipe, value of the config) where a recipe should say the config's."""
+    """Yield (path, (value of the recipe, value of the config)) where the recipe must adopt the config's value."""
     derived = {setting.path for setting in host.settings if setting.origin == "derived"}
     for path, (ours, wanted) in differences(host.config, config).items():
         is_ours = path in derived or path in _SIZES or _ALWAYS_OURS.match(path)
@@ -136,14 +136,14 @@ def _undecided(host: HostConfig, config: Any) -> Iterator[tuple[str, tuple[Any, 
 
 
 def _means_the_same(path: str, wanted: Any, config: Any) -> bool:
-    """Say whether the config's value comes to what the recipe has."""
+    """Return whether the config's value is equivalent to the recipe's."""
     if path in _WORKED_OUT:
         return wanted in (None, config.train.train_iters)
     return wanted is None and path.startswith(_NONE_IS_DEFAULT)
 
 
 def _is_declared(config: Any, path: str) -> bool:
-    """Say whether the host knows a field; what somebody set under a wrong name it ignores."""
+    """Return whether the host declares a field; it ignores attributes with unknown names."""
     section, _, name = path.rpartition(".")
     holder = value_at(config, section) if section else config
     return isinstance(holder, dict) or name in declared_types(type(holder))

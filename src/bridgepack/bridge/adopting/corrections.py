@@ -1,4 +1,4 @@
-"""Corrects a ConfigContainer, live or as plain values, as the rules propose, until they propose nothing more."""
+"""Applies the changes that rules propose to a ConfigContainer, live or plain, until no change is proposed."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,14 +16,14 @@ from bridgepack.rules.engine.rule import RunRule, Severity
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 
-#: Rounds of judging and changing; a change can bring another rule's change with it, never this often.
+#: Maximum rounds of judging and changing; a change can cause another rule's change, but never this often.
 _MAX_ROUNDS = 10
 
 
 def correct(
     config: Any, *, may_change: Callable[[str], bool] = lambda _: True, world_size: int | None = None
 ) -> tuple[Change, ...]:
-    """Make the changes that errors and warnings propose, in a ConfigContainer itself, and return them, each path once.
+    """Apply the changes that errors and warnings propose to a ConfigContainer in place; return them, each path once.
 
     Raises:
         ConfigError: changes contradict each other, or one does not fit.
@@ -46,14 +46,14 @@ def corrected(
     may_change: Callable[[str], bool],
     world_size: int | None,
 ) -> tuple[Change, ...]:
-    """Make the changes that errors and warnings propose, and return them, each path once.
+    """Apply the changes that errors and warnings propose, and return them, each path once.
 
     Args:
-        values: a ConfigContainer or plain values, to be changed.
-        judged: gives them as rules judge them.
-        write: makes a change in them.
-        may_change: says whether a path may be changed.
-        world_size: GPUs of the run, where they are known.
+        values: the ConfigContainer or plain values to change.
+        judged: returns them as rules judge them.
+        write: writes a change into them.
+        may_change: returns whether a path may be changed.
+        world_size: number of GPUs of the run, or None if unknown.
 
     Raises:
         ConfigError: changes contradict each other, or one does not fit.
@@ -68,10 +68,10 @@ def corrected(
 
 
 def rounds_of_changes[T](proposed: Callable[[], Mapping[str, T]]) -> Iterator[Mapping[str, T]]:
-    """Yield what is proposed, path -> change, to be made before the next is asked for, until nothing is.
+    """Yield proposed changes, path -> change, until there are none; the caller applies each before the next.
 
     Raises:
-        ConfigError: it never ends.
+        ConfigError: the changes contradict each other.
     """
     for _ in range(_MAX_ROUNDS):
         changes = proposed()
@@ -83,7 +83,7 @@ def rounds_of_changes[T](proposed: Callable[[], Mapping[str, T]]) -> Iterator[Ma
 
 
 def findings_on(config: Any, *, world_size: int | None = None, codes: Collection[str] = ()) -> tuple[Finding, ...]:
-    """Return the errors and warnings about a ConfigContainer, errors first; of all rules, or of those with `codes`."""
+    """Return the errors and warnings about a ConfigContainer, errors first; of all rules, or those with `codes`."""
     rules = [rule for rule in RUN_RULES if rule.code in codes or not codes]
     return _findings(config_of_container(config, place=type(config).__name__), world_size, rules)
 
@@ -97,7 +97,7 @@ def _findings(config: RunConfig, world_size: int | None, rules: Sequence[RunRule
 def _proposed(
     values: Any, config: RunConfig, world_size: int | None, may_change: Callable[[str], bool]
 ) -> dict[str, Change]:
-    """Return path -> change; of several that of the first finding. Changes of one finding go together."""
+    """Return path -> change; of several changes, that of the first finding. A finding's changes stay together."""
     proposed: dict[str, Change] = {}
     for finding in _findings(config, world_size):
         if all(may_change(change.path) for change in finding.changes):

@@ -1,4 +1,4 @@
-"""Where two ConfigContainers differ, setting by setting."""
+"""Compares two ConfigContainers, setting by setting."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
@@ -7,26 +7,26 @@ from typing import Any
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.shipped import named_precision
 
-#: A value that is not there.
+#: Marks a missing value.
 MISSING = object()
 
 
 def differences(config: Any, other: Any) -> dict[str, tuple[Any, Any]]:
-    """Return dotted path -> (value in the one, value in the other) where they differ; `MISSING` where one has none.
+    """Return dotted path -> (value in the first, value in the second) of differences; `MISSING` for a missing value.
 
-    Values are plain; an enum's member and its name are the same, as are a path and its text, and a registered name of
-    mixed precision and the object that it stands for.
+    Values are plain; an enum's member equals its name, a path its text, and a registered name of mixed precision the
+    object that it names.
     """
     return plain_differences(_comparable(config), _comparable(other))
 
 
 def plain_differences(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the same of plain values."""
+    """Return the differences of plain values, as `differences`."""
     return dict(_differences(values, other, ""))
 
 
 def is_representable(value: Any) -> bool:
-    """Say whether a plain value can stand in a recipe: no function, class or object of the host."""
+    """Return whether a recipe can contain a plain value: not a function, class or object of the host."""
     if isinstance(value, Mapping):
         return all(not name.startswith("_") and is_representable(item) for name, item in value.items())
     if isinstance(value, (list, tuple)):
@@ -35,14 +35,14 @@ def is_representable(value: Any) -> bool:
 
 
 def without_classes(value: Any) -> Any:
-    """Return a plain object as the mapping of its fields that are set, without the names of classes."""
+    """Return a plain object as a mapping of its set fields, without class names."""
     if not isinstance(value, Mapping):
         return value
     return {name: without_classes(item) for name, item in value.items() if name != "_target_" and item is not None}
 
 
 def as_written(value: Any) -> Any:
-    """Return a plain value as a recipe has it: the name of an enum's member, the text of a path."""
+    """Return a plain value as written in a recipe: an enum member as its name, a path as text."""
     if isinstance(value, Mapping):
         if "_name_" in value:
             return value["_name_"]

@@ -1,4 +1,4 @@
-"""Corrects a user's own ConfigContainer for packed rows, and says what was changed and why."""
+"""Corrects a user's own ConfigContainer for packed rows, and returns the changes with reasons."""
 
 import copy
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _HUB_FIELDS = (
     "hf_output_root",
     "hf_validation_proportion",
 )
-#: Rules that say that a model takes no packed rows, or that nobody trains it with them.
+#: Rules on models that do not support packed rows, or are not trained with them upstream.
 _REFUSALS = frozenset({"BP901", "BP902", "BP903", "BP915", "BP917"})
 
 
@@ -35,8 +35,8 @@ class PackedConfig:
     """A config that trains packed rows.
 
     Attributes:
-        changes: what is different, each path once.
-        findings: errors and warnings that are left, which no safe change mends.
+        changes: the changes, each path once.
+        findings: the remaining errors and warnings, which no safe change fixes.
     """
 
     config: Any
@@ -45,9 +45,9 @@ class PackedConfig:
 
 
 def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | None = None) -> PackedConfig:
-    """Return a copy of a ConfigContainer that trains packed rows, and what was changed and why.
+    """Return a copy of a ConfigContainer that trains packed rows, with the changes and their reasons.
 
-    Text is packed before the run, or comes from an artifact; images and sound are packed in the batch.
+    Text is packed before the run, or read from an artifact; images and sound are packed in the batch.
 
     Example: `finetune(pack_for(config, "artifacts/mine").config, forward_step)`.
 
@@ -57,8 +57,8 @@ def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | 
         world_size: number of GPUs.
 
     Raises:
-        ConfigError: the model takes no packed rows, or the data cannot be packed.
-        ArtifactError: the folder is no artifact.
+        ConfigError: the model does not support packed rows, or the data cannot be packed.
+        ArtifactError: the folder is not an artifact.
     """
     if not is_container(config):
         raise ConfigError(f"config is a {type(config).__name__}; allowed: a ConfigContainer. Pass one.")
@@ -81,7 +81,7 @@ def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | 
 
 
 def _write(config: Any, settings: Iterator[Setting]) -> Iterator[Change]:
-    """Write what is different, and yield it."""
+    """Write the settings that differ, and yield them as changes."""
     for setting in settings:
         old = value_at(config, setting.path)
         if old != setting.value or type(old) is not type(setting.value):
@@ -135,7 +135,7 @@ def _in_batch_settings(config: Any, artifact: str | Path | None, world_size: int
 
 
 def _batch_of_two(config: Any, world_size: int | None) -> Iterator[Setting]:
-    """Yield a global batch that micro batches of two rows make up, and the same for evaluation."""
+    """Yield a global batch size that is a multiple of micro batches of two rows, also for evaluation."""
     model = config.model
     ranks = model.tensor_model_parallel_size * model.pipeline_model_parallel_size * model.context_parallel_size
     unit = 2 * max((world_size or ranks) // ranks, 1)

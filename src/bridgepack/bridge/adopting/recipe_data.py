@@ -1,4 +1,4 @@
-"""What a ConfigContainer reads, as sections of a recipe: inputs, tokenizer, preprocessing."""
+"""The data settings of a ConfigContainer as sections of a recipe: inputs, tokenizer, preprocessing."""
 
 import dataclasses
 from typing import Any
@@ -8,7 +8,7 @@ from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.subject import TEXT_DATASETS
 
-#: Columns of rows that the host takes for prompt and completion where nothing is said.
+#: Default columns of the host for prompt and completion.
 #: Source: megatron/bridge/data/builders/gpt_sft.py of 0.6.2, _default_gpt_sft_preprocessing.
 _LEGACY = {"prompt_column": "input", "completion_column": "output", "separator": " "}
 
@@ -16,10 +16,10 @@ _LEGACY = {"prompt_column": "input", "completion_column": "output", "separator":
 def data_section(dataset: Any) -> dict[str, Any]:
     """Return the inputs of a dataset config.
 
-    Rows of a data set that the host has an adapter for look otherwise on the hub: build packs from such with `data=`.
+    The host converts rows of datasets that it has an adapter for: to build packs from such a dataset, pass `data=`.
 
     Raises:
-        ConfigError: the config names no data.
+        ConfigError: the config has no data.
     """
     if getattr(dataset, "dataset_root", None) is not None:
         root = str(dataset.dataset_root)
@@ -48,7 +48,7 @@ def data_section(dataset: Any) -> dict[str, Any]:
 
 
 def _source(source: Any, *, by_host: bool) -> dict[str, Any] | str:
-    """Return a source; one that the host reads keeps the name that the host has for it."""
+    """Return a source; a source that the host reads keeps the host's name."""
     try:
         resolved = import_host("megatron.bridge.data.sources.hf").resolve_hf_dataset_source(source)
     except ValueError as error:
@@ -67,10 +67,10 @@ def _source(source: Any, *, by_host: bool) -> dict[str, Any] | str:
 
 
 def tokenizer_section(config: Any) -> dict[str, Any]:
-    """Return the tokenizer of a config: its own, else that of its processor, else that of its model.
+    """Return the tokenizer of a config: its own, else its processor's, else its model's.
 
     Raises:
-        ConfigError: it names none.
+        ConfigError: the config has no tokenizer name.
     """
     tokenizer = config.tokenizer
     candidates = (
@@ -94,7 +94,7 @@ def tokenizer_section(config: Any) -> dict[str, Any]:
 
 
 def preprocessing_section(dataset: Any) -> dict[str, Any]:
-    """Return the preprocessing of a dataset config; where it has none, what the host takes then."""
+    """Return the preprocessing of a dataset config, or the host's default if it has none."""
     preprocessing = dataset.preprocessing
     if preprocessing is None:
         kwargs = getattr(dataset, "dataset_kwargs", None) or {}

@@ -1,4 +1,4 @@
-"""What a ConfigContainer says, as sections of a recipe; what it reads stands in `recipe_data`."""
+"""The settings of a ConfigContainer as sections of a recipe; for its data see `recipe_data`."""
 
 import math
 from collections.abc import Mapping
@@ -22,15 +22,15 @@ _OPTIMIZER = ("lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")
 
 
 def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the sections that every recipe decides, as `SFTRecipe.from_mapping` takes them.
+    """Return the sections that every recipe sets, for `SFTRecipe.from_mapping`.
 
     Args:
-        config: a ConfigContainer; only read.
-        num_gpus: GPUs of the run, which no config holds.
-        data: the inputs; by default as the config has them.
+        config: a ConfigContainer; not changed.
+        num_gpus: number of GPUs of the run, which a config does not have.
+        data: the inputs (default: from the config).
 
     Raises:
-        ConfigError: the config reads or trains something that no recipe can say.
+        ConfigError: the config has data or a method that a recipe cannot express.
     """
     kind = type(config.dataset).__name__
     if kind not in TEXT_DATASETS and kind != _DIRECT:
@@ -100,7 +100,7 @@ def _batch(config: Any) -> dict[str, Any]:
 
 
 def _artifact(config: Any) -> str | None:
-    """Return the folder of the packs where they lie as bridgepack writes them."""
+    """Return the folder of the packs if they have bridgepack's layout, else None."""
     train, metadata = (value_at(config, f"{SPECS}.packed_{name}_path") for name in ("train_data", "metadata"))
     if train is None or metadata is None or Path(metadata) != Path(train).parent / "bridge_metadata.json":
         return None
@@ -135,13 +135,13 @@ def _schedule(config: Any) -> dict[str, Any]:
 
 
 def _evaluation(config: Any, name: str) -> Any:
-    """Return a setting of evaluation; where it is set in its old place, that one counts."""
+    """Return a setting of evaluation; its old place takes precedence."""
     old = getattr(config.train, name, None)
     return getattr(config.validation, name) if old is None else old
 
 
 def _warmup_fraction(scheduler: Any, iters: int | None) -> float:
-    """Return the fraction whose part of the steps, rounded up, is the warm-up; 0 where none is."""
+    """Return the fraction of the steps that, rounded up, gives the warm-up; 0 without warm-up."""
     if scheduler.lr_warmup_fraction is not None or iters is None:
         return float(scheduler.lr_warmup_fraction or 0.0)
     warmup = scheduler.lr_warmup_iters
@@ -152,7 +152,7 @@ def _warmup_fraction(scheduler: Any, iters: int | None) -> float:
 
 
 def _precision(value: Any) -> str:
-    """Return the registered mixed precision that has the formats of a config's; `bf16_mixed` where none has."""
+    """Return the registered mixed precision with the same number formats, or `bf16_mixed` if there is none."""
     names = get_args(PrecisionConfig.model_fields["recipe"].annotation)
     value = named_precision(value) if isinstance(value, str) else value
     matching = (name for name in names if value is not None and has_formats_of(value, named_precision(name)))

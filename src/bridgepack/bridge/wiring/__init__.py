@@ -1,4 +1,4 @@
-"""What a recipe sets in Megatron-Bridge: every setting under the host's path, with where its value comes from."""
+"""The settings of a recipe in Megatron-Bridge: under the host's paths, each with the origin of its value."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ __all__ = [
     "run_length",
 ]
 
-#: Deeper than any config of the host; a section that holds itself would be endless.
+#: Maximum depth, more than any config of the host; stops cycles.
 _MAX_DEPTH = 12
 _SECTIONS = (
     topology_settings,
@@ -39,24 +39,24 @@ _SECTIONS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLength:
-    """How a run of a recipe goes through its packs."""
+    """Length of a recipe's run."""
 
-    num_packs: int  #: of training
-    global_batch_size: int  #: packs of a step
-    num_steps: int  #: of the whole run
+    num_packs: int  #: training packs
+    global_batch_size: int  #: packs per step
+    num_steps: int  #: steps of the whole run
 
 
 def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Setting, ...]:
-    """Return every setting of a recipe, each path once; later ones win over those of the base recipe.
+    """Return every setting of a recipe, each path once; they override those of the base recipe.
 
     Nothing is judged here: a recipe that breaks a rule has settings that break it.
 
     Args:
         recipe: the recipe.
-        packs: what the run will read; without them what depends on their number is left to the host.
+        packs: the packs of the run; without them, settings that depend on their number are left to the host.
 
     Raises:
-        ConfigError: `bridge_overrides` are nested without end.
+        ConfigError: `bridge_overrides` nest too deep.
     """
     scope = Scope(recipe=recipe, packs=packs)
     found = {setting.path: setting for section in _SECTIONS for setting in section(scope)}
@@ -66,7 +66,7 @@ def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Set
 
 
 def run_length(recipe: SFTRecipe, packs: Packs) -> RunLength:
-    """Return how a run goes through its packs, of which there is one for training at least."""
+    """Return the length of a run; `packs` must have at least one training pack."""
     values = {setting.path: setting.value for setting in host_settings(recipe, packs=packs)}
     return RunLength(
         num_packs=packs.num_packs[TRAIN],

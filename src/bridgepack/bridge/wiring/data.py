@@ -19,7 +19,7 @@ TOPOLOGY = {
         "sequence_parallel",
     )
 }
-#: The same of fields that leave the base as it is where they say nothing.
+#: Path of the host -> field of the recipe; if the field is null, the base's value stays.
 EXCHANGE = {f"model.{name}": f"parallelism.{name}" for name in ("cp_comm_type", "hierarchical_context_parallel_sizes")}
 #: Fields of prompt-completion preprocessing that have the same name and meaning in the host.
 _PROMPT_COMPLETION = (
@@ -46,7 +46,7 @@ LOSS_SETTINGS = (
 
 
 def topology_settings(scope: Scope) -> Iterator[Setting]:
-    """Yield how the model is spread over GPUs, and how the loss counts tokens."""
+    """Yield the parallel sizes and the settings of the loss."""
     yield from scope.said(TOPOLOGY)
     yield from scope.said(EXCHANGE, if_set=True)
     yield scope.of("dist.eval_context_parallel_size", "parallelism.eval_context_parallel_size")
@@ -56,7 +56,7 @@ def topology_settings(scope: Scope) -> Iterator[Setting]:
 
 
 def dataset_settings(scope: Scope) -> Iterator[Setting]:
-    """Yield what is read."""
+    """Yield the settings of the dataset."""
     size = scope.recipe.packing.packed_sequence_size
     yield scope.of("model.seq_length", "packing.packed_sequence_size", size)
     yield scope.of("dataset.seq_length", "packing.packed_sequence_size", size)

@@ -1,4 +1,4 @@
-"""What a setting of the host is, and what settings are made from."""
+"""A setting of the host, and the inputs that settings are derived from."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,10 +11,10 @@ OVERRIDES, SPECS = "bridge_overrides", "dataset.offline_packing_specs"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Packs:
-    """Packs that a run will read, as their manifest has them."""
+    """The packs of a run, from their manifest."""
 
     folder: str
-    num_packs: Mapping[str, int]  #: split -> rows
+    num_packs: Mapping[str, int]  #: split -> number of packs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,28 +23,28 @@ class Setting:
 
     path: str  #: dotted, in the ConfigContainer
     value: Any
-    #: the recipe says so, a default of the recipe's schema, or derived from other values
+    #: set in the recipe, a default of the recipe's schema, or derived from other values
     origin: Literal["recipe", "default", "derived"]
-    field: str = ""  #: field of the recipe that decides it; empty where none does alone
-    because: str = ""  #: how it follows, for derived values
+    field: str = ""  #: field of the recipe that decides it; empty if no single field does
+    because: str = ""  #: derivation, for derived values
 
     @property
     def place(self) -> str:
-        """What the user would write to decide it: a field of the recipe, or an override."""
+        """The field of the recipe, or the override, that sets it."""
         return self.field or f"{OVERRIDES}.{self.path}"
 
 
 def derived(path: str, value: Any, because: str, field: str = "") -> Setting:
-    """Return a setting that follows from others."""
+    """Return a setting that is derived from others."""
     return Setting(path=path, value=value, origin="derived", field=field, because=because)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """What settings are made from."""
+    """The inputs that settings are derived from."""
 
     recipe: SFTRecipe
-    packs: Packs | None  #: what the run will read; None where that is not known
+    packs: Packs | None  #: the packs of the run; None if unknown
 
     @property
     def has_validation(self) -> bool:
@@ -52,11 +52,11 @@ class Scope:
         return self.recipe.data.validation is not None or self.recipe.data.validation_fraction > 0
 
     def num_packs(self, split: str) -> int:
-        """Return the rows of a split; 0 where that is not known."""
+        """Return the number of packs of a split; 0 if unknown."""
         return self.packs.num_packs.get(split, 0) if self.packs else 0
 
     def data_parallel_size(self, *, evaluates: bool = False) -> int | None:
-        """Return the copies of the model; None where the GPUs are not known or do not divide."""
+        """Return the number of model copies, or None if the number of GPUs is unknown or not divisible."""
         topology = self.recipe.parallelism
         context = (topology.eval_context_parallel_size if evaluates else None) or topology.context_parallel_size
         model = topology.tensor_model_parallel_size * topology.pipeline_model_parallel_size * context
@@ -65,12 +65,12 @@ class Scope:
         return topology.num_gpus // model
 
     def of(self, path: str, field: str, value: Any = ...) -> Setting:
-        """Return a setting that one field decides; by default its value is the field's.
+        """Return a setting that one field decides.
 
         Args:
-            path: of the host.
-            field: of the recipe, dotted.
-            value: what the field comes to in the host's terms.
+            path: path of the host.
+            field: dotted field of the recipe.
+            value: value for the host (default: the field's value).
         """
         section: Any = self.recipe
         is_set = True
@@ -83,7 +83,7 @@ class Scope:
         return Setting(path=path, value=found, origin=origin, field=field)
 
     def said(self, fields: Mapping[str, str], *, if_set: bool = False) -> Iterator[Setting]:
-        """Yield the settings that one field each decides, from the host's path -> field; `if_set` leaves null out."""
+        """Yield a setting for each (host path -> recipe field); with `if_set`, null fields are skipped."""
         for path, field in fields.items():
             setting = self.of(path, field)
             if setting.value is not None or not if_set:

@@ -1,5 +1,5 @@
-"""A recipe as a ConfigContainer.
+"""Converts a recipe into a ConfigContainer.
 
-In: a recipe and its packs. Out: the ConfigContainer of the installed Megatron-Bridge, or an error for what it ignores.
+In: a recipe and its packs. Out: the ConfigContainer of the installed Megatron-Bridge, or an error for ignored settings.
 Read first: `write`, then `assign`.
 """

@@ -1,4 +1,4 @@
-"""Writes settings into a live ConfigContainer; what the host would ignore in silence is an error."""
+"""Writes settings into a live ConfigContainer; a setting that the host would ignore silently is an error."""
 
 import copy
 import dataclasses
@@ -21,7 +21,7 @@ def assign(config: Any, settings: Iterable[Setting]) -> None:
     """Write settings into a config, in order.
 
     Raises:
-        ConfigError: a path leads nowhere, a value does not fit, or the host would write over it.
+        ConfigError: a path does not exist, a value has the wrong type, or the host would overwrite it.
     """
     written = list(settings)
     for setting in written:
@@ -35,7 +35,7 @@ def assign(config: Any, settings: Iterable[Setting]) -> None:
 
 
 def _precision(value: Any, field: str) -> Any:
-    """Return a registered name, or an object of the host as it is."""
+    """Return a registered name, or the host's object unchanged."""
     if not isinstance(value, str):
         return value
     if named_precision(value) is None:
@@ -59,9 +59,9 @@ def _write(config: Any, setting: Setting) -> None:
 
 
 def _converted(holder: Any, name: str, setting: Setting) -> Any:
-    """Return a setting's value in the declared type; None is taken where it is the field's value or default.
+    """Return a setting's value in the declared type; None is allowed if it is the field's value or default.
 
-    An empty section changes nothing in one that is there.
+    An empty section does not change an existing one.
     """
     value = copy.deepcopy(setting.value)
     if value == {} and getattr(holder, name) is not None:
@@ -77,7 +77,7 @@ def _converted(holder: Any, name: str, setting: Setting) -> Any:
 
 
 def _section(node: Any, name: str, setting: Setting, above: str) -> Any:
-    """Return the object below; one that is None is made where the host declares what it would be."""
+    """Return the object at a field; if it is None, it is created from the class that the host declares."""
     if isinstance(node, dict):
         return node.setdefault(name, {})
     holder = holder_of(node, name)

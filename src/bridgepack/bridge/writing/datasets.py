@@ -1,4 +1,4 @@
-"""The host's dataset config for a recipe: packs built before the run, or rows read from the hub during it."""
+"""The host's dataset config for a recipe: with packs built before the run, or rows that the host reads itself."""
 
 import dataclasses
 from pathlib import Path
@@ -13,17 +13,17 @@ from bridgepack.errors import ConfigError
 from bridgepack.releases import HostRelease
 
 _BUILDERS = "megatron.bridge.data.builders"
-#: Suffix of a file -> script-free builder of `datasets` that reads it.
+#: File suffix -> script-free builder of `datasets` that reads it.
 _FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv"}
 
 
 def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     """Return a new dataset config of the class that the packing mode needs; settings complete it.
 
-    How the base's dataset config loads rows is kept, and all of it where it reads from the hub too.
+    The loader settings of the base's dataset config are kept; all of it is kept if it also reads from the hub.
 
     Raises:
-        ConfigError: the data cannot be read that way.
+        ConfigError: the host cannot read the data that way.
     """
     size, mode = recipe.packing.packed_sequence_size, recipe.packing.mode
     loader = {name: getattr(base, name) for name in LOADER_FIELDS if hasattr(base, name)}
@@ -94,7 +94,7 @@ def _of_source(source: Source, field: str) -> Any:
 
 
 def _is_preset(kind: Any, name: str) -> bool:
-    """Say whether the host has a data set of its own under a name, e.g. `cord_v2`."""
+    """Return whether the host has its own dataset with a name, e.g. `cord_v2`."""
     if "/" in name or Path(name).exists():
         return False
     try:

@@ -1,4 +1,4 @@
-"""What the host writes over when a run starts: an override of it would be ignored in silence, so it is refused."""
+"""Settings that the host overwrites when a run starts: an override of them would be ignored, so it is refused."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -10,13 +10,13 @@ from bridgepack.bridge.wiring import Setting
 from bridgepack.config.errors import shown
 from bridgepack.errors import ConfigError
 
-#: What decides fields of other sections when a run starts, where it is set -> those sections.
+#: Setting that overwrites fields of other sections when a run starts -> those sections.
 #: Source: megatron/bridge/training/config.py of 0.6.2, runtime_config_update; comm_overlap.py, setup.
 _DECIDERS: Mapping[str, tuple[str, ...]] = {
     "mixed_precision": ("model", "optimizer", "ddp"),
     "comm_overlap": ("model", "optimizer", "ddp"),
 }
-#: What the host works out itself when the run starts -> what it works it out from.
+#: Setting that the host computes when the run starts -> the settings that it computes it from.
 #: Source: megatron/bridge/training/config.py of 0.6.2, _calculate_scheduler_steps; megatron/core/transformer/
 #: transformer_config.py of 0.19.2, which moves cuda_graph_scope to cuda_graph_impl and cuda_graph_modules.
 _WORKED_OUT: Mapping[str, str] = {
@@ -26,7 +26,7 @@ _WORKED_OUT: Mapping[str, str] = {
     "scheduler.wsd_decay_steps": "scheduler.lr_wsd_decay_iters",
     "model.cuda_graph_scope": "model.cuda_graph_impl and model.cuda_graph_modules",
 }
-#: What takes effect beside another setting only -> (that setting, a value without effect).
+#: Setting that depends on another one -> (that setting, its value that disables it).
 _DEPENDENT: Mapping[str, tuple[str, Any]] = {
     "model.sequence_parallel": ("model.tensor_model_parallel_size", 1),
     "model.cuda_graph_modules": ("model.cuda_graph_impl", "none"),
@@ -35,10 +35,10 @@ _DEPENDENT: Mapping[str, tuple[str, Any]] = {
 
 
 def check_is_kept(config: Any, setting: Setting) -> None:
-    """Raise where the host itself writes another value over a setting when the run starts, or looks at it nowhere.
+    """Check that the host neither overwrites a setting when the run starts nor ignores it.
 
     Raises:
-        ConfigError: naming what to set instead.
+        ConfigError: it does; the message names the setting to use instead.
     """
     path, value = setting.path, value_at(config, setting.path)
     found = f"{setting.place} is {shown(setting.value)}"
@@ -55,7 +55,7 @@ def check_is_kept(config: Any, setting: Setting) -> None:
 
 
 def is_ignored(config: Any, path: str) -> bool:
-    """Say whether the host looks at a setting nowhere, as this config is, works it out anew, or writes over it."""
+    """Return whether the host ignores, recomputes or overwrites a setting of this config."""
     is_worked_out = path in _WORKED_OUT and path not in _DEPENDENT
     return is_worked_out or _has_no_effect(config, path) or any(True for _ in _decided(config, path))
 
@@ -66,7 +66,7 @@ def _has_no_effect(config: Any, path: str) -> bool:
 
 
 def _decided(config: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield (path of what decides a setting, value there)."""
+    """Yield (path of a setting that overwrites this one, its value)."""
     section, _, name = path.partition(".")
     for decider, sections in _DECIDERS.items():
         source = getattr(config, decider)
@@ -76,9 +76,9 @@ def _decided(config: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _check_is_not_worked_out_again(config: Any, setting: Setting, found: str) -> None:
-    """Raise where the class of a section works a field out anew when the run starts.
+    """Raise `ConfigError` if the class of a section recomputes a field when the run starts.
 
-    Source: megatron/bridge/training/config.py of 0.6.2, validate(): it runs `__post_init__` again where there is no
+    Source: megatron/bridge/training/config.py of 0.6.2, validate(): it runs `__post_init__` again if there is no
     `finalize`.
     """
     section, _, name = setting.path.partition(".")

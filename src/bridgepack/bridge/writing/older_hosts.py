@@ -1,4 +1,4 @@
-"""A recipe's settings under the names of megatron-bridge 0.3 to 0.5, which `releases` lists; packs have to exist."""
+"""A recipe's settings under the names of megatron-bridge 0.3 to 0.5, which `releases` lists; packs must exist."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.releases import HostRelease, packed_file_name
 
 _PATHS = {TRAIN: f"{SPECS}.packed_train_data_path", VALIDATION: f"{SPECS}.packed_val_data_path"}
-#: What an absent setting falls back to, where that is another setting.
+#: Missing setting -> the setting that it falls back to.
 _FALLBACKS = {
     "validation.eval_global_batch_size": "train.global_batch_size",
     "validation.eval_micro_batch_size": "train.micro_batch_size",
@@ -28,10 +28,10 @@ _MAKE_PACKS = (
 
 
 def older_settings(settings: Iterable[Setting], release: HostRelease) -> tuple[Setting, ...]:
-    """Return a recipe's settings as an older release takes them, for packs in the form that `export` gives them.
+    """Return a recipe's settings for an older release, with packs in the format of `export`.
 
     Raises:
-        ConfigError: packs are not on disk, or the release has no place for a setting that would change the run.
+        ConfigError: packs are not on disk, or the release does not support a setting that would change the run.
     """
     found = {setting.path: setting for setting in settings}
     if f"{SPECS}.packed_sequence_size" not in found:
@@ -49,10 +49,10 @@ def older_settings(settings: Iterable[Setting], release: HostRelease) -> tuple[S
 
 
 def look_up_packs(config: Any, release: HostRelease) -> None:
-    """Let the host's own class look at the specs of packs, which were set one by one.
+    """Let the host's own class validate the packing specs, which were set one by one.
 
     Raises:
-        ConfigError: it refuses them, as where there are no packs.
+        ConfigError: the class refuses them, e.g. because the packs do not exist.
     """
     section, _, name = release.specs_path.rpartition(".")
     try:
@@ -92,7 +92,7 @@ def _fit_offsets(found: dict[str, Setting], release: HostRelease) -> None:
 
 
 def _has_place(setting: Setting, found: dict[str, Setting], release: HostRelease) -> bool:
-    """Say whether a release has a setting; one that it lacks has to be without effect there."""
+    """Return whether a release has a setting; raise `ConfigError` if a missing one would change the run."""
     instead = next((text for known, text in release.absent.items() if _is_below(setting.path, known)), None)
     if instead is None:
         return True

@@ -1,4 +1,4 @@
-"""Plain values as the types that a field of the host's config declares: enums, dtypes, paths, nested objects."""
+"""Converts plain values into the declared types of the host's fields: enums, dtypes, paths, nested objects."""
 
 import dataclasses
 import enum
@@ -18,19 +18,19 @@ _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 class _NoFit(Exception):
-    """A value does not fit; says what is allowed."""
+    """A value has the wrong type; the message is the allowed values."""
 
 
 def host_value(value: Any, annotation: Any, *, field: str) -> Any:
-    """Return a plain value as the declared type has it: `"flash"` for an enum of kernels -> its member `flash`.
+    """Return a plain value in the declared type: `"flash"` for an enum of kernels -> its member `flash`.
 
     Args:
-        value: plain, or already of that type.
-        annotation: as `declared_types` gives it; `Any` takes everything.
-        field: what the user wrote it in, for the message.
+        value: plain value, or a value of that type.
+        annotation: the declared type; `Any` accepts everything.
+        field: field in which the user set it, for the message.
 
     Raises:
-        ConfigError: the value does not fit.
+        ConfigError: the value does not fit the type.
     """
     try:
         return _fitted(value, annotation)
@@ -62,7 +62,7 @@ def _resolved(annotation: Any, namespace: Mapping[str, Any]) -> Any:
 
 
 def dataclass_in(annotation: Any) -> type | None:
-    """Return the one dataclass that an annotation allows, e.g. of `CommOverlapConfig | None`; None for others."""
+    """Return the only dataclass in an annotation, e.g. in `CommOverlapConfig | None`, or None."""
     options = typing.get_args(annotation) or (annotation,)
     kinds = [option for option in options if isinstance(option, type) and dataclasses.is_dataclass(option)]
     return kinds[0] if len(kinds) == 1 else None
@@ -95,7 +95,7 @@ def _of_class(value: Any, kind: type) -> Any:
     if isinstance(value, kind) or (kind is bool and isinstance(value, int)):
         return value
     if value is None and issubclass(kind, enum.Enum):
-        return None  # the host's own recipes leave choices unset, whatever is declared
+        return None  # the host's own recipes set choices to None, whatever is declared
     if issubclass(kind, enum.Enum):
         return _member(value, kind)
     if issubclass(kind, PurePath) and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A recipe as the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`."""
+"""Converts a recipe into a ConfigContainer of the installed Megatron-Bridge for `finetune(config, forward_step)`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,32 +20,32 @@ from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
 from bridgepack.errors import ConfigError
 from bridgepack.releases import RELEASES, release_of
 
-#: What AutoBridge raises where a model cannot be read or is of no family that it knows.
+#: Errors of AutoBridge for a model that cannot be read or has an unknown family.
 _MODEL_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, ImportError, AttributeError)
-#: Rules on topologies that split what the model has not or cannot split, which the host says late or not clearly.
+#: Rules on impossible topologies, which the host reports late or not clearly.
 _REFUSALS = frozenset({"BP820", "BP821", "BP825", "BP827"})
 _ADAPTERS = {"lora": ("megatron.bridge.peft.lora", "LoRA"), "dora": ("megatron.bridge.peft.dora", "DoRA")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostConfig:
-    """A ConfigContainer of the installed host, and everything that was written into its base, each path once."""
+    """A ConfigContainer of the installed host, and all settings that were written into its base, each path once."""
 
     config: Any
     settings: tuple[Setting, ...]
 
 
 def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
-    """Return the ConfigContainer of a recipe; a new object each time.
+    """Return a new ConfigContainer of a recipe.
 
     Args:
         recipe: the recipe.
-        artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`. It need not exist yet, but
-            with megatron-bridge before 0.6, which reads what `bridgepack export` wrote for it.
+        artifact: folder of the packs (default: the recipe's, else `artifacts/NAME`). It need not exist yet, except
+            with megatron-bridge before 0.6, which needs the output of `bridgepack export`.
 
     Raises:
-        ConfigError: the base cannot be loaded here, a setting is nothing that the host has, or the model cannot be
-            spread over GPUs that way.
+        ConfigError: the base cannot be loaded here, the host does not have a setting, or the topology is
+            impossible for the model.
     """
     host = host_config(recipe, artifact=artifact)
     for finding in findings_on(host.config, codes=_REFUSALS):
@@ -57,12 +57,12 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
 def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> HostConfig:
     """Return the ConfigContainer of a recipe, and every setting that was written into the base.
 
-    Values of the base that packed rows cannot take are corrected where a rule names a safe change and the recipe does
-    not decide the setting; others stay as they are, for `check` to report. Rules know the newest release alone, so with
-    an older one the recipe's settings are written and nothing is corrected.
+    Values of the base that do not work with packed rows are corrected if a rule has a safe change and the recipe does
+    not set the value; `check` reports the others. Rules support the newest release only, so with an older release
+    nothing is corrected.
 
     Raises:
-        ConfigError: the base cannot be loaded here, or a setting is nothing that the host has.
+        ConfigError: the base cannot be loaded here, or the host does not have a setting.
     """
     config = _base_config(recipe)
     release = release_of(import_host("megatron.bridge").__version__)
@@ -90,10 +90,10 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
 
 
 def _base_config(recipe: SFTRecipe) -> Any:
-    """Return a new ConfigContainer to write settings into: a shipped recipe's, or the host's common one with a model.
+    """Return a new base ConfigContainer: a shipped recipe's, or the host's common one with a model.
 
     Raises:
-        ConfigError: the recipe names no model, or one that cannot be loaded here.
+        ConfigError: the recipe has no model, or the model cannot be loaded here.
     """
     if recipe.model is None:
         raise ConfigError(
@@ -139,7 +139,7 @@ def _with_packs(recipe: SFTRecipe, artifact: str | Path | None) -> tuple[SFTReci
 
 
 def _adapter(base: Any, recipe: SFTRecipe) -> Any:
-    """Return the adapters of the base where they are of the recipe's kind, else new ones; None for full training."""
+    """Return the base's adapters if they have the recipe's kind, else new ones; None for full training."""
     if not isinstance(recipe.method, AdapterMethod):
         return None
     module, name = _ADAPTERS[recipe.method.kind]

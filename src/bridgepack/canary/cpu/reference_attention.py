@@ -48,7 +48,7 @@ class ReferenceAttention(DotProductAttention):  # type: ignore[misc]
         ).flatten(1)
 
     def _whole_row(self, offsets: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
-        """Return where in the row this rank's queries are, and the keys and values of the whole row."""
+        """Return the positions of this rank's queries in the row, and the keys and values of the whole row."""
         if self._context_group is None:
             return torch.arange(len(key)), key, value
         num_ranks, rank = self._context_group.size(), self._context_group.rank()

@@ -1,4 +1,4 @@
-"""The dataset card of an artifact: Markdown below the YAML that a hub and `datasets` read."""
+"""The dataset card of an artifact: YAML for the hub and `datasets`, then Markdown."""
 
 from pathlib import Path
 from typing import Any
@@ -8,19 +8,19 @@ from bridgepack.errors import ArtifactError
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, TRAIN, Manifest, SplitRecord
 from bridgepack.report.html.render import rendered
 
-#: Bytes of a number of each column; `datasets` counts four more for the offset of each list.
+#: Bytes per number of each column; `datasets` adds four per list for its offset.
 _ITEM_BYTES = {INPUT_IDS: 4, LOSS_MASK: 1, SEQ_START_ID: 4}
 _OFFSET_BYTES = 4
 
 
 def dataset_card(folder: Path, manifest: Manifest | None) -> str:
-    """Return a card: `configs` and `dataset_info` in YAML, then what the artifact is and how to use it.
+    """Return a card: `configs` and `dataset_info` in YAML, then a description of the artifact and its use.
 
     Raises:
-        ArtifactError: the packs have no manifest, which says what is in a card.
+        ArtifactError: the packs have no manifest, which the card needs.
     """
     if manifest is None:
-        raise ArtifactError(f"{str(folder)!r} has no manifest, which a dataset card is made of. Leave out --card.")
+        raise ArtifactError(f"{str(folder)!r} has no manifest, which a dataset card needs. Remove --card.")
     metadata = [line for name, value in _metadata(manifest).items() for line in block_lines(name, value, "  ")]
     return rendered("card.md.jinja", metadata="\n".join(metadata), name=folder.resolve().name, manifest=manifest)
 

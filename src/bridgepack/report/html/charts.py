@@ -1,6 +1,6 @@
-"""Histograms and packs as rectangles, which the templates draw as SVG with a table beside them.
+"""Geometry of histograms and packs, which the templates draw as SVG with a table beside them.
 
-A chart is bars, marks and ticks at percentages of its width, so it fits every screen while its text keeps its size.
+Bars, marks and ticks are at percentages of the chart's width, so it fits every screen and its text keeps its size.
 Bars need no library: altair with vl-convert are 34 MB of wheels, matplotlib with what it needs 24 MB without numpy, and
 both draw text and colours that neither follow the reader's font size and dark mode nor fit a phone.
 """
@@ -15,7 +15,7 @@ from bridgepack.geometry import IntArray
 from bridgepack.report.html.lengths import SplitLengths
 
 _NUM_BARS = 32
-#: Most boxes of one pack; shorter neighbours share one.
+#: Maximum boxes per pack; short neighbours share a box.
 _NUM_BOXES = 120
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
@@ -24,10 +24,10 @@ _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 class Bar:
     """One bar of a histogram."""
 
-    low: float  #: smallest value that it counts
-    high: float  #: largest
+    low: float  #: smallest value in the bar
+    high: float  #: largest value in the bar
     count: int
-    x: float  #: its left edge, percent of the chart's width
+    x: float  #: left edge, percent of the chart's width
     width: float  #: percent
     height: float  #: percent of the tallest bar
 
@@ -46,8 +46,8 @@ class Chart:
     """A histogram."""
 
     bars: tuple[Bar, ...]
-    marks: tuple[Mark, ...]  #: values that are named, in the order of values
-    ticks: tuple[Mark, ...]  #: of the axis
+    marks: tuple[Mark, ...]  #: labelled values, ascending
+    ticks: tuple[Mark, ...]  #: ticks of the axis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +56,12 @@ class PackBar:
 
     index: int  #: row of the split, from 0
     num_sequences: int
-    num_tokens: int  #: runtime, with alignment padding
+    num_tokens: int  #: runtime tokens with alignment padding
     boxes: tuple[tuple[float, float], ...]  #: left edge and width of its sequences, percent of the pack's size
 
 
 def length_chart(lengths: SplitLengths, packed_sequence_size: int | None) -> Chart:
-    """Return the histogram of a split's lengths over a logarithmic axis, with p50, p95, p99, the longest, the pack."""
+    """Return the histogram of a split's lengths over a logarithmic axis, with p50, p95, p99, maximum and pack size."""
     named = {name: float(lengths.quantile(fraction)) for name, fraction in _QUANTILES.items()}
     named["longest"] = float(lengths.lengths[-1])
     named |= {} if packed_sequence_size is None else {"pack size": float(packed_sequence_size)}
@@ -72,7 +72,7 @@ def length_chart(lengths: SplitLengths, packed_sequence_size: int | None) -> Cha
 
 
 def value_chart(values: npt.NDArray[np.floating] | IntArray) -> Chart:
-    """Return the histogram of one value for each pack, with the least, the median and the largest."""
+    """Return the histogram of one value per pack, with minimum, median and maximum."""
     low, high = float(values.min()), float(values.max())
     named = {"least": low, "median": float(np.median(values)), "most": high}
     if values.dtype.kind in "iu":
@@ -120,7 +120,7 @@ def _chart(
 
 
 def pack_bars(lengths: SplitLengths, packed_sequence_size: int | None) -> tuple[PackBar, ...]:
-    """Return packs spread over a split as bars; without a pack size the fullest is as long as the chart."""
+    """Return evenly spaced packs of a split as bars; without a pack size the fullest pack has the full width."""
     width = packed_sequence_size or int(lengths.pack_tokens.max())
     return tuple(
         PackBar(
@@ -134,7 +134,7 @@ def pack_bars(lengths: SplitLengths, packed_sequence_size: int | None) -> tuple[
 
 
 def _boxes(lengths: IntArray, width: int) -> Iterator[tuple[float, float]]:
-    """Yield left edge and width of sequences one after the other; short neighbours share a box."""
+    """Yield (left edge, width) per sequence, in order; short neighbours share a box."""
     start = stop = 0
     for length in lengths.tolist():
         stop += length

@@ -1,4 +1,4 @@
-"""Some packs of an artifact as text for a page: every trained stretch is there, long stretches lose their middle."""
+"""Some packs of an artifact as text for a page: all trained stretches are kept, long stretches are shortened."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,31 +17,31 @@ from bridgepack.errors import ArtifactError
 from bridgepack.records import PackedRow
 from bridgepack.report.text import without_middle
 
-#: Most characters of a stretch, of a pack, and most stretches of a sequence.
+#: Maximum characters of a stretch, of a pack, and maximum stretches of a sequence.
 _SPAN_CHARACTERS, _PACK_CHARACTERS, _NUM_SPANS = 600, 24_000, 40
 _BATCH_TOKENS = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Excerpt:
-    """A pack of which as much is shown as a page has room for."""
+    """A pack, shortened for the page."""
 
-    why: str  #: it is shown
-    view: PackView  #: with the sequences that are shown
-    num_sequences: int  #: of the whole pack
-    num_tokens: int  #: of the whole pack, runtime, with alignment padding
+    why: str  #: why it is shown
+    view: PackView  #: the pack with the sequences that are shown
+    num_sequences: int  #: sequences of the whole pack
+    num_tokens: int  #: runtime tokens of the whole pack, with alignment padding
 
 
 def excerpts(
     artifact: Artifact | ArtifactOnDisk, split: str, chosen: dict[str, int], size: int | None
 ) -> list[Excerpt]:
-    """Return packs as text, each once.
+    """Return excerpts of the chosen packs, each pack once.
 
     Args:
-        artifact: with a manifest, which says what decodes them; else ids are shown.
-        split: of the packs.
-        chosen: why a pack is shown -> the pack.
-        size: runtime tokens that a pack can hold; None where it is not known.
+        artifact: the artifact; its manifest names the tokenizer, without which token ids are shown.
+        split: split of the packs.
+        chosen: reason for showing a pack -> the pack.
+        size: packed_sequence_size in runtime tokens; None if unknown.
 
     Raises:
         ArtifactError: a pack cannot be read.
@@ -51,7 +51,7 @@ def excerpts(
         decoder = tokenizer_of(artifact)
         views = {pack: view_pack(artifact, split, pack, decoder=decoder) for pack in reasons}
         return [_excerpt(why, views[pack]) for pack, why in reasons.items()]
-    note = "text is shown as token ids: nothing says which tokenizer made these packs"
+    note = "text is shown as token ids: the tokenizer of these packs is unknown"
     rows = _rows(artifact, split, set(reasons))
     return [
         _excerpt(
@@ -76,7 +76,7 @@ def _rows(artifact: ArtifactOnDisk, split: str, packs: set[int]) -> dict[int, Pa
             found |= {pack: batch.row(pack - first) for pack in packs if first <= pack < first + batch.num_rows}
             first += batch.num_rows
     if len(found) < len(packs):
-        raise ArtifactError(f"{split} has {first} packs, so there is no pack {max(packs)}. Build the artifact again.")
+        raise ArtifactError(f"{split} has {first} packs, not pack {max(packs)}. Build the artifact again.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Writes the page and the card of an artifact, in their places as wholes, and never over what is read."""
+"""Writes the page and the card of an artifact atomically, and never over files that are read."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ from bridgepack.rules.engine.report import CheckReport
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenReport(Result):
-    """What was written.
+    """The result of writing a report.
 
     Attributes:
-        report: what `check` says of the artifact.
-        files: `output` and `card` -> where the page and the dataset card are; None where none was asked for.
+        report: the report of `check` on the artifact.
+        files: `output` and `card` -> paths of the page and the dataset card; None if not requested.
     """
 
     report: CheckReport
     files: Mapping[str, Path | None]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
+        """Return the result as plain values, for JSON."""
         files = {name: None if path is None else str(path) for name, path in self.files.items()}
         return {**files, "check": self.report.to_dict()}
 
@@ -50,18 +50,18 @@ def report(
     card: str | Path | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> WrittenReport:
-    """Write an artifact as one page of HTML; return where it is, and what the rules say.
+    """Write an artifact as one HTML page; return its path and the report of the rules.
 
     Example: `bridgepack.report("packed").files["output"]`.
 
     Args:
-        artifact: its folder, or its URL in an object store; or packed files of another tool.
-        output: file of the page; by default `report.html` in the artifact, which a URL does not take.
-        card: file of a dataset card; none is written by default.
+        artifact: folder or object-store URL of the artifact; or packed files of another tool.
+        output: file of the page (default: `report.html` in the artifact; required for a URL).
+        card: file of a dataset card (default: none is written).
         given: facts about packs without a manifest, e.g. `{"packed_sequence_size": 4096}`.
 
     Raises:
-        BridgepackError: ConfigError or ArtifactError, each saying what to do; RuleCrashError where a rule raised.
+        BridgepackError: ConfigError or ArtifactError, each saying what to do; RuleCrashError if a rule raised.
     """
     return write_report(
         artifact_place(artifact),
@@ -79,31 +79,29 @@ def write_report(
     card: Path | None = None,
     target: Target | None = None,
 ) -> WrittenReport:
-    """Return what was written of an artifact: its page, and its dataset card.
+    """Write an artifact's page and dataset card; return their paths and the report of the rules.
 
     Args:
-        artifact: its folder; or packed files of another tool: a folder, a file or a pattern.
-        options: how it is judged.
-        output: file of the page; by default `report.html` in the artifact.
-        card: file of the card; none is written by default.
-        target: the recipe to judge it with, where `options` have the artifact; it is judged alone by default.
+        artifact: folder of the artifact; or packed files of another tool: a folder, a file or a pattern.
+        options: options of the check.
+        output: file of the page (default: `report.html` in the artifact).
+        card: file of the card (default: none is written).
+        target: the recipe to judge it with, if `options` have the artifact (default: the artifact alone is judged).
 
     Raises:
-        ConfigError: a file cannot be written there, or the artifact could not be read any more.
-        ArtifactError: it is no artifact.
+        ConfigError: a file cannot be written, or would overwrite the artifact.
+        ArtifactError: the folder is not an artifact.
         RuleCrashError: a rule raised.
     """
     check_place("--output", output, artifact, suffix=".html", own=REPORT_FILE)
     check_place("--card", card, artifact, suffix=".md", own=CARD_FILE)
     if output is None and isinstance(artifact, CloudPath):
-        raise ConfigError(
-            f"--output is not given; nothing is written to {str(artifact)!r}. Give a file of this machine."
-        )
+        raise ConfigError(f"--output is not given; a report cannot be written to {str(artifact)!r}. Give a local file.")
     has_manifest = (artifact / MANIFEST_FILE).exists()
     if output is None and not has_manifest and find_shards(artifact).paths:
-        raise ConfigError("--output is not given; packs without a manifest get no file beside them. Give a file.")
+        raise ConfigError("--output is not given; for packs without a manifest it is required. Give a file.")
     if card is not None and not has_manifest:
-        raise ConfigError(f"--card needs {MANIFEST_FILE}, which {str(artifact)!r} does not have. Leave it out.")
+        raise ConfigError(f"--card needs {MANIFEST_FILE}, which {str(artifact)!r} does not have. Remove --card.")
     output = output or artifact / REPORT_FILE
     page = artifact_page(artifact, options, target)
     text = None if card is None else dataset_card(artifact, page.facts.manifest)
@@ -113,10 +111,10 @@ def write_report(
 
 
 def check_place(option: str, path: Path | None, artifact: Path, *, suffix: str, own: str | None = None) -> None:
-    """Accept a file that cannot be one of those that are read; in an artifact there may be one of the name `own`.
+    """Check that a file to write is not one that is read; inside an artifact only the name `own` is allowed.
 
     Raises:
-        ConfigError: it could be.
+        ConfigError: the file is not allowed.
     """
     if path is None:
         return
@@ -124,5 +122,5 @@ def check_place(option: str, path: Path | None, artifact: Path, *, suffix: str, 
         raise ConfigError(f"{option} is {str(path)!r}; allowed: a name that ends with {suffix}. Choose another.")
     folder, place = artifact.resolve(), path.resolve()
     if folder.is_dir() and place.is_relative_to(folder) and (own is None or place != folder / own):
-        allowed = f"allowed there: {own}" if own else "nothing is written there"
-        raise ConfigError(f"{option} is {str(path)!r}, in what is read; {allowed}. Choose another.")
+        allowed = f"allowed there: {own}" if own else "no file may be written there"
+        raise ConfigError(f"{option} is {str(path)!r}, inside the folder that is read; {allowed}. Choose another.")

@@ -1,6 +1,6 @@
-"""How long sequences are and how full packs: one pass over an artifact's plan, or over its rows where it has none.
+"""Lengths of sequences and fill of packs, from one pass over an artifact's plan, or over its rows without a plan.
 
-What is kept are the distinct lengths, 24 bytes for each pack, and the sequences of the few packs that are drawn.
+Memory holds the distinct lengths, 24 bytes per pack, and the sequences of the few packs that are drawn.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from bridgepack.geometry import IntArray, aligned_runtime_lengths
 
 #: Packs whose sequences are drawn.
 _DRAWN_PACKS = 60
-#: Stored tokens that are read at a time.
+#: Stored tokens read at a time.
 _BATCH_TOKENS = 1 << 22
 
 
@@ -26,13 +26,13 @@ _BATCH_TOKENS = 1 << 22
 class SplitLengths:
     """The lengths of a split, in runtime tokens with alignment padding."""
 
-    lengths: IntArray  #: the distinct lengths of its sequences, ascending; shape [num_lengths], int64
-    counts: IntArray  #: sequences of each of them; shape [num_lengths], int64
-    pack_tokens: IntArray  #: of each pack; shape [num_packs], int64
-    pack_sequences: IntArray  #: in each pack; shape [num_packs], int64
+    lengths: IntArray  #: distinct lengths of its sequences, ascending; shape [num_lengths], int64
+    counts: IntArray  #: number of sequences of each length; shape [num_lengths], int64
+    pack_tokens: IntArray  #: runtime tokens of each pack; shape [num_packs], int64
+    pack_sequences: IntArray  #: number of sequences in each pack; shape [num_packs], int64
     #: attention work of each pack, the sum of its squared lengths; shape [num_packs], float64
     pack_costs: npt.NDArray[np.float64]
-    drawn: dict[int, IntArray]  #: pack -> the lengths of its sequences in row order, of packs spread over the split
+    drawn: dict[int, IntArray]  #: pack -> lengths of its sequences in row order, for evenly spaced packs
 
     @property
     def num_packs(self) -> int:
@@ -41,11 +41,11 @@ class SplitLengths:
 
     @property
     def emptiest(self) -> int:
-        """The first of the packs with the fewest tokens."""
+        """The first pack with the fewest tokens."""
         return int(np.argmin(self.pack_tokens))
 
     def quantile(self, fraction: float) -> int:
-        """Return the shortest length that so large a part of the sequences does not exceed.
+        """Return the smallest length that at least `fraction` (0-1) of the sequences do not exceed.
 
         Example: lengths 1, 2, 3, 4 with 0.5 -> 2.
         """
@@ -65,10 +65,10 @@ def lengths_of_plan(artifact: Artifact, split: str, num_packs: int) -> SplitLeng
 
 
 def lengths_of_rows(artifact: ArtifactOnDisk, split: str, num_packs: int) -> SplitLengths:
-    """Return a split's lengths from its rows, which must be sound.
+    """Return a split's lengths from its rows, which must be valid.
 
     Raises:
-        ArtifactError: they cannot be read.
+        ArtifactError: the rows cannot be read.
     """
     return _summed(_parts_of_rows(artifact, split), num_packs)
 
@@ -84,7 +84,7 @@ def _parts_of_rows(artifact: ArtifactOnDisk, split: str) -> Iterator[tuple[IntAr
 
 
 def _summed(parts: Iterable[tuple[IntArray, IntArray]], num_packs: int) -> SplitLengths:
-    """Return the lengths of parts, each (pack, length) of sequences in pack order."""
+    """Return the combined lengths of parts; each part is (packs, lengths) of its sequences, in pack order."""
     histogram: Counter[int] = Counter()
     pack_tokens, pack_sequences = np.zeros(num_packs, dtype=np.int64), np.zeros(num_packs, dtype=np.int64)
     pack_costs = np.zeros(num_packs)
@@ -94,7 +94,7 @@ def _summed(parts: Iterable[tuple[IntArray, IntArray]], num_packs: int) -> Split
         if not len(packs):
             continue
         if packs.min() < 0 or packs.max() >= num_packs:
-            raise ArtifactError(f"the plan names pack {packs.max()}; there are {num_packs}. Build the artifact again.")
+            raise ArtifactError(f"the plan has pack {packs.max()} of {num_packs} packs. Build the artifact again.")
         values, counts = np.unique(lengths, return_counts=True)
         histogram.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
         for sums, addends in ((pack_tokens, lengths), (pack_sequences, 1), (pack_costs, lengths.astype(float) ** 2)):
@@ -102,7 +102,7 @@ def _summed(parts: Iterable[tuple[IntArray, IntArray]], num_packs: int) -> Split
         for pack in np.intersect1d(packs, wanted).tolist():
             drawn[pack].append(lengths[packs == pack])
     if not histogram:
-        raise ArtifactError("there are no sequences. Build the artifact again.")
+        raise ArtifactError("the split has no sequences. Build the artifact again.")
     found = sorted(histogram)
     return SplitLengths(
         lengths=np.array(found, dtype=np.int64),

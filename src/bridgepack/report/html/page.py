@@ -1,4 +1,4 @@
-"""An artifact as one page: judged as `check` does, then everything that its manifest, plan and rows tell."""
+"""An artifact as one HTML page: the report of `check`, then the contents of its manifest, plan and rows."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -34,46 +34,46 @@ from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.text import rule_page
 from bridgepack.rules.engine.truth import SplitTruth
 
-#: What takes the place of a section that needs what is not there.
-_FOREIGN = "another tool made these packs, and nothing beside them says it"
-_CHANGED = "the files are not those that were built; the findings say what differs"
-_UNSOUND = "not every row could be read and is sound; the findings say what is wrong"
+#: Text in place of a section whose data is missing.
+_FOREIGN = "another tool made these packs, and they have no manifest"
+_CHANGED = "the files differ from the build; see the findings"
+_UNSOUND = "some rows are unreadable or invalid; see the findings"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitPage:
-    """What the page shows of one split."""
+    """The data of one split on the page."""
 
     name: str
-    record: SplitRecord | None  #: of the manifest; None where there is none
-    truth: SplitTruth  #: what its rows hold
-    lengths: SplitLengths | None  #: None where they are not known
-    unknown: str  #: why they are not known
+    record: SplitRecord | None  #: its record in the manifest, or None
+    truth: SplitTruth  #: totals over its rows
+    lengths: SplitLengths | None  #: None if unknown
+    unknown: str  #: why the lengths are unknown
     packed_sequence_size: int | None
     charts: Mapping[str, Chart]  #: its histograms, of `lengths`, `fill`, `sequences` and `costs`; empty without lengths
-    pack_bars: tuple[PackBar, ...]  #: some of its packs; none without lengths
+    pack_bars: tuple[PackBar, ...]  #: some of its packs; empty without lengths
     excerpts: tuple[Excerpt, ...]
 
     @property
     def capacity(self) -> int | None:
-        """Runtime tokens that its packs can hold."""
+        """Runtime tokens that its packs can hold, or None if unknown."""
         return None if self.packed_sequence_size is None else self.packed_sequence_size * self.truth.num_rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactPage:
-    """What the page shows."""
+    """The data of the page."""
 
-    folder: Path  #: or file, or pattern
+    folder: Path  #: folder, file or pattern
     report: CheckReport
     facts: ArtifactFacts
     splits: tuple[SplitPage, ...]
-    waiting: Waiting | str  #: a text says why it is not known
-    plan: Plan | str  #: pack sizes that its sequences could have in this run; a text as above
-    has_recipe: bool  #: whether it was judged with one
+    waiting: Waiting | str  #: or a text with the reason if unknown
+    plan: Plan | str  #: possible pack sizes for its sequences in this run, or a text with the reason if unknown
+    has_recipe: bool  #: whether it was judged with a recipe
 
     def html(self) -> str:
-        """Return the page."""
+        """Return the page as HTML."""
         manifest = self.facts.manifest
         return rendered(
             "artifact.html.jinja",
@@ -90,15 +90,15 @@ class ArtifactPage:
 
 
 def artifact_page(folder: Path, options: CheckOptions, target: Target | None = None) -> ArtifactPage:
-    """Return the page of an artifact, of a packed file, or of those that a pattern names.
+    """Return the page of an artifact, of a packed file, or of the files that match a pattern.
 
     Args:
-        folder: which.
-        options: how it is judged; `given` says what packs without a manifest do not.
-        target: the recipe to judge it with, where `options` have the artifact; it is judged alone by default.
+        folder: folder, file or pattern.
+        options: options of the check; `given` has the facts that packs without a manifest lack.
+        target: the recipe to judge it with, if `options` have the artifact (default: the artifact alone is judged).
 
     Raises:
-        ArtifactError: it is no artifact.
+        ArtifactError: the folder is not an artifact.
         RuleCrashError: a rule raised.
     """
     loaded = target or Target(kind="artifact", place=str(folder), artifact=folder)
@@ -127,7 +127,7 @@ def _waiting(artifact: Artifact, loaded: Target, options: CheckOptions) -> Waiti
 
 
 def _plan(artifact: Artifact, loaded: Target) -> Plan | str:
-    """Return the pack sizes that the artifact's sequences could have, or why that is not known."""
+    """Return a plan with possible pack sizes for the artifact's sequences, or why it is unknown."""
     try:
         recipe = loaded.recipe or recorded_recipe(artifact, {})
         num_gpus = recipe.parallelism.num_gpus
@@ -141,7 +141,7 @@ def _plan(artifact: Artifact, loaded: Target) -> Plan | str:
 
 
 def _opened(target: Path, packs: CheckedArtifact, options: CheckOptions) -> Artifact | ArtifactOnDisk | None:
-    """Return what its packs are read from; None where files are not those of the manifest."""
+    """Return the opened packs, or None if files differ from the manifest."""
     if packs.facts.manifest is None:
         return ArtifactOnDisk(target, may_lack_manifest=bool(options.given))
     try:
@@ -193,7 +193,7 @@ def _charts(lengths: SplitLengths, size: int | None) -> dict[str, Chart]:
 
 
 def _chosen(lengths: SplitLengths) -> dict[str, int]:
-    """Return why a pack is shown -> the pack, which may be the same for several reasons."""
+    """Return reason for showing a pack -> the pack; several reasons may have the same pack."""
     drawn = int(np.random.default_rng(0).integers(lengths.num_packs))
     return {"The first pack": 0, "A pack drawn at random": drawn, "The emptiest pack": lengths.emptiest}
 
@@ -202,11 +202,11 @@ def _recipe_text(manifest: Manifest) -> str:
     recipe = manifest.recipe
     try:
         return recipe_to_yaml(SFTRecipe.from_mapping(recipe))
-    except ConfigError:  # of another version of bridgepack; JSON is YAML, too
+    except ConfigError:  # recipe of another version of bridgepack; JSON is valid YAML
         return json.dumps(recipe, indent=2)
 
 
 def _origin(record: SplitRecord, example: Drop | LostContent) -> str:
-    """Return where a row is that is given as an example."""
+    """Return the input file and row of an example, as text."""
     named = dict(enumerate(record.inputs)).get(example.file_index)
     return f"{named.path if named else 'an input that the manifest does not list'} row {example.row}"

@@ -1,4 +1,4 @@
-"""Templates filled with values that nobody vouches for: escaped, without control characters, and never markup."""
+"""Renders templates with untrusted values: escaped, without control characters, never as markup."""
 
 import re
 import shlex
@@ -10,12 +10,12 @@ from markupsafe import Markup
 
 from bridgepack.report.text import printable
 
-#: Most characters of a text that comes from data, but for packs.
+#: Maximum characters of a text from the data, except packs.
 _LONGEST_TEXT = 400
 
 
 def rendered(template: str, **values: Any) -> str:
-    """Return a template of this room filled with values, in HTML all of them escaped."""
+    """Return a rendered template of this room; in HTML all values are escaped."""
     return _environment().get_template(template).render(values)
 
 
@@ -41,7 +41,7 @@ def _environment() -> Environment:
 
 
 def _safe(value: Any) -> Any:
-    """Return a value without the characters that could take over a page or turn its text around."""
+    """Return a value without control characters and characters that reverse the text direction."""
     return value if isinstance(value, (Markup, int, float)) else printable(str(value))
 
 
@@ -59,7 +59,7 @@ def _percent(part: float, whole: float = 1) -> str:
 
 
 def _code(text: Any) -> str:
-    """Return a text as inline code of Markdown, in a table as well."""
+    """Return a text as inline code in Markdown, also valid inside a table."""
     plain = " ".join(str(text).split()).replace("|", "\\|")
     fence = "`" * (max(map(len, re.findall("`+", plain)), default=0) + 1)
     return f"{fence} {plain} {fence}" if "`" in plain else f"`{plain}`"
