@@ -58,7 +58,7 @@ def test_trace_of_a_pack_and_of_a_source_row(artifact: Path, command: Command) -
     assert "dropped from training: over_long: 39 runtime tokens; at most 16" in ran.output
     ran = command("trace", artifact, "--source", "rows.jsonl:9")
     assert ran.code == 0
-    assert "not in the artifact: it is a blank line, which is no row" in ran.output
+    assert "not in the artifact: it is a blank line, not a row" in ran.output
 
 
 def test_trace_of_a_recipe_and_of_a_config(artifact: Path, tmp_path: Path, command: Command) -> None:
@@ -87,7 +87,7 @@ def test_verify_says_what_differs_and_why(artifact: Path, tmp_path: Path, comman
     printed = ran.output
     assert "first difference: training pack 4 (training/shard-00000-of-00001.idx.parquet row 4), sequence 1" in printed
     assert "  column   input_ids, token 1 of the sequence\n  artifact 17\n  sources  5\n" in printed
-    assert "  cause    artifact changed: training/shard-00000-of-00001.idx.parquet is not the file" in printed
+    assert "  cause    artifact changed: training/shard-00000-of-00001.idx.parquet was changed" in printed
 
     ran = command("verify", tmp_path / "copy", "--all", "--json", "--workers", 1)
     assert ran.code == 1

@@ -9,11 +9,11 @@ from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstr
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the files the arguments ask for and return the exit code."""
+    """Return the exit code, after writing the files that the arguments ask for."""
     parser = argparse.ArgumentParser(prog="python -m bridgepack.examples", description=__doc__)
-    parser.add_argument("directory", type=Path, help="gets training.jsonl, validation.jsonl and tokenizer/")
-    parser.add_argument("--limit", type=int, default=None, help="stop after this many conversations")
-    parser.add_argument("--vocab-size", type=int, default=8192, help="of the tokenizer (default: 8192)")
+    parser.add_argument("directory", type=Path, help="output folder: training.jsonl, validation.jsonl, tokenizer/")
+    parser.add_argument("--limit", type=int, default=None, help="maximum number of conversations (default: all)")
+    parser.add_argument("--vocab-size", type=int, default=8192, help="vocabulary size of the tokenizer (default: 8192)")
     options = parser.parse_args(arguments)
     try:
         sys.stdout.write(write_examples(options.directory, limit=options.limit, vocab_size=options.vocab_size))
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def write_examples(directory: Path, *, limit: int | None, vocab_size: int) -> str:
-    """Write data and tokenizer into the directory and return one line per thing written."""
+    """Return one line per thing written, after writing data and tokenizer into the directory."""
     training, validation = directory / "training.jsonl", directory / "validation.jsonl"
     num_conversations = write_docstring_conversations(training, validation_path=validation, limit=limit)
     tokenizer = train_chatml_tokenizer(directory / "tokenizer", iter_texts(training), vocab_size=vocab_size)

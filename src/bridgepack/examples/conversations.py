@@ -15,12 +15,12 @@ Conversation = dict[str, Any]
 Message = dict[str, Any]
 
 SEED = 1234
-#: One documented module in this many goes to validation, with everything said about it.
+#: One in this many documented modules goes to validation, with all its conversations.
 MODULES_PER_VALIDATION_MODULE = 16
 SYSTEM_FRACTION = 0.25
 SIGNATURE_FRACTION = 0.35
 LOOKUP_FRACTION = 0.1
-#: A module with at least this many documented objects also gets a reference page: the long conversations.
+#: A module with at least this many documented objects also gets a reference page, as a long conversation.
 MIN_OBJECTS_FOR_REFERENCE = 12
 MAX_FOLLOW_UPS = 12
 
@@ -51,13 +51,13 @@ LOOKUP_TOOL: Mapping[str, Any] = {
 
 
 def write_docstring_conversations(path: Path, *, validation_path: Path | None = None, limit: int | None = None) -> int:
-    """Write question-and-answer conversations as JSON Lines and return how many, both files together.
+    """Return the number of question-and-answer conversations written as JSON Lines, in both files together.
 
     The same Python installation gives the same bytes: single questions, follow-ups over the methods of a class, system
     messages, tool calls, and reference pages of whole modules, of up to tens of thousands of tokens.
 
     Args:
-        path: UTF-8; it appears when it is complete.
+        path: UTF-8; written atomically.
         validation_path: file for every 16th module instead; None puts all in `path`.
         limit: stop after this many conversations; None writes all.
 
@@ -65,7 +65,7 @@ def write_docstring_conversations(path: Path, *, validation_path: Path | None = 
         DataError: `limit` is not positive, or the installation has no library source files.
     """
     if limit is not None and limit < 1:
-        raise DataError(f"limit is {limit}; it must be 1 or more. Leave it out to write all conversations.")
+        raise DataError(f"limit is {limit}; it must be 1 or more. Omit it to write all conversations.")
     num_written = 0
     with ExitStack() as stack:
         training = stack.enter_context(open_replacing(path))
@@ -81,7 +81,7 @@ def write_docstring_conversations(path: Path, *, validation_path: Path | None = 
 
 
 def iter_texts(path: Path) -> Iterator[str]:
-    """Yield every text of a file of conversations, tools and calls included, to train a tokenizer on."""
+    """Yield every text in a file of conversations, with tools and calls, to train a tokenizer on."""
     with path.open(encoding="utf-8") as file:
         for line in file:
             conversation = json.loads(line)
@@ -93,7 +93,7 @@ def iter_texts(path: Path) -> Iterator[str]:
 
 
 def iter_module_conversations(objects: Sequence[DocumentedObject]) -> Iterator[Conversation]:
-    """Yield the conversations about one module; its name alone seeds the choices."""
+    """Yield the conversations about one module; only its name seeds the choices."""
     rng = random.Random(f"{SEED}:{objects[0].name}")
     for entry in objects:
         if rng.random() < LOOKUP_FRACTION:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from bridgepack.errors import DataError
 
-#: Folders of the library that are not it: installed packages, tests, and what some distributions leave out.
+#: Folders to skip: installed packages, tests, and parts that some distributions omit.
 SKIPPED_FOLDERS = frozenset(
     {"__pycache__", "dist-packages", "idlelib", "lib2to3", "site-packages", "test", "tests", "turtledemo"}
 )
@@ -24,9 +24,9 @@ _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 class DocumentedObject:
     """A module, class, function or method and its docstring."""
 
-    kind: Kind  #: what it is
+    kind: Kind  #: kind of object
     name: str  #: full dotted name, e.g. `json.JSONEncoder.encode`.
-    owner: str  #: dotted name of what it is defined in; empty for a module
+    owner: str  #: dotted name of the module or class that defines it; empty for a module
     signature: str  #: as a caller writes it, e.g. `json.JSONEncoder.encode(self, o)`; the name alone for a module.
     text: str  #: the docstring, indentation cleaned; never empty
 
@@ -42,7 +42,7 @@ class DocumentedObject:
 
 
 def iter_documented_modules(seed: int, root: Path | None = None) -> Iterator[tuple[DocumentedObject, ...]]:
-    """Yield the documented objects of each standard-library module that has some, in a seeded order.
+    """Yield the documented objects of each standard-library module that has any, in a seeded order.
 
     Raises:
         DataError: the folder holds no Python source files.
@@ -64,8 +64,8 @@ def iter_documented_modules(seed: int, root: Path | None = None) -> Iterator[tup
 def documented_objects(source: bytes, module_name: str) -> tuple[DocumentedObject, ...]:
     """Return the module, its classes, functions and methods that have a docstring, in source order.
 
-    A name defined twice counts once; functions inside functions do not count; source that does not parse
-    gives nothing.
+    A name defined twice counts once; ignores functions inside functions; returns nothing for source that does
+    not parse.
     """
     try:
         with warnings.catch_warnings():

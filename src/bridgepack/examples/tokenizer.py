@@ -13,21 +13,21 @@ END_OF_TEXT = "<|endoftext|>"
 TURN_START = "<|im_start|>"
 TURN_END = "<|im_end|>"
 SPECIAL_TOKENS = (END_OF_TEXT, TURN_START, TURN_END)
-#: 256 bytes and the special tokens: below it BPE has nothing to learn with.
+#: 256 bytes and the special tokens; with fewer ids, BPE cannot learn merges.
 MIN_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
 
 
 def train_chatml_tokenizer(
     directory: Path, texts: Iterable[str], *, vocab_size: int = 8192, with_generation_blocks: bool = False
 ) -> Path:
-    """Train on the texts, write a tokenizer directory that `AutoTokenizer.from_pretrained` loads, return it.
+    """Return the folder of a tokenizer trained on texts, which `AutoTokenizer.from_pretrained` loads.
 
     The same texts give the same bytes. The end-of-sequence token is `<|im_end|>`, padding is `<|endoftext|>`.
 
     Args:
-        directory: to write `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` into.
-        texts: to learn merges from.
-        vocab_size: ids at most, special tokens included; few texts give fewer.
+        directory: folder for `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja`.
+        texts: texts to learn merges from.
+        vocab_size: maximum number of ids, with special tokens; few texts give fewer.
         with_generation_blocks: mark the assistant's tokens in the template with `{% generation %}`.
 
     Raises:
@@ -62,7 +62,7 @@ def _train_bpe(texts: Iterable[str], vocab_size: int) -> str:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    # A newline is always a token of its own: `<|im_start|>assistant\n` then has the same ids whatever follows it.
+    # A newline is always a separate token, so `<|im_start|>assistant\n` has the same ids whatever follows.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex("\n"), behavior="isolated"),

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic file writes."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import TextIO
 
 @contextmanager
 def open_replacing(path: Path) -> Iterator[TextIO]:
-    """Give a UTF-8 text file under a temporary name that takes the name `path` when the block ends well."""
+    """Yield a UTF-8 text file with a temporary name; rename it to `path` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

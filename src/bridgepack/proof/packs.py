@@ -1,4 +1,4 @@
-"""Draws and reads some packs of an artifact, and its shards only as far as that needs."""
+"""Draws and reads some packs of an artifact, reading only the necessary parts of its shards."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
@@ -19,10 +19,10 @@ from bridgepack.replay.rows import ShardIndex
 
 
 def opened_artifact(folder: Path, *, may_be_changed: bool = False) -> Artifact:
-    """Return an artifact whose manifest says what proofs need of it; with `may_be_changed`, whatever its files are.
+    """Return an artifact whose manifest has what proofs need; `may_be_changed` also accepts changed files.
 
     Raises:
-        ArtifactError: it has no manifest, as packs of other tools, or one that lacks its tokenizer, or was changed.
+        ArtifactError: it has no manifest, like packs of other tools; the manifest lacks the tokenizer; or it changed.
     """
     artifact = Artifact(folder, may_be_changed=may_be_changed)
     known = artifact.manifest.tokenizer
@@ -37,7 +37,7 @@ def split_record(artifact: Artifact, split: str) -> SplitRecord:
     """Return the record of a split.
 
     Raises:
-        ArtifactError: there is no such split.
+        ArtifactError: the split does not exist.
     """
     record = artifact.manifest.split(split)
     if record is None:
@@ -47,20 +47,20 @@ def split_record(artifact: Artifact, split: str) -> SplitRecord:
 
 
 def shard_index(artifact: Artifact, split: str) -> ShardIndex:
-    """Return where each pack of a split lies.
+    """Return the index of a split's packs over its shards.
 
     Raises:
-        ArtifactError: there is no such split.
+        ArtifactError: the split does not exist.
     """
     return ShardIndex({shard.path: shard.num_rows for shard in split_record(artifact, split).shards})
 
 
 def read_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int, PackedRow]:
-    """Return some packs of a split; of each shard only the row groups with one of them are read.
+    """Return some packs of a split; reads only the row groups that contain them.
 
     Raises:
-        ArtifactError: there is no such split, or a shard cannot be read.
-        ConfigError: there is no such pack.
+        ArtifactError: the split does not exist, or a shard cannot be read.
+        ConfigError: the pack does not exist.
     """
     index = shard_index(artifact, split)
     places = sorted((index.place_of(pack), pack) for pack in set(packs))
@@ -71,7 +71,7 @@ def read_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int
 
 
 def _rows_of_shard(artifact: Artifact, name: str, packs: Mapping[int, int]) -> dict[int, PackedRow]:
-    """Return pack -> its row of a shard, from row -> pack."""
+    """Return pack -> its row in a shard, given row -> pack."""
     shards = (shard for split in artifact.manifest.splits for shard in split.shards)
     path = artifact.path_of(next(shard for shard in shards if shard.path == name))
     found: dict[int, PackedRow] = {}
@@ -88,12 +88,12 @@ def _rows_of_shard(artifact: Artifact, name: str, packs: Mapping[int, int]) -> d
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{name} cannot be read: {one_line(error)}. Build the artifact again.") from None
     if max(packs) >= first:
-        raise ArtifactError(f"{name} has {first} rows, so there is no row {max(packs)}. Build the artifact again.")
+        raise ArtifactError(f"{name} has {first} rows, so row {max(packs)} does not exist. Build the artifact again.")
     return found
 
 
 def drawn_of_each(sizes: Sequence[int], num_drawn: int, seed: int) -> Iterator[list[int]]:
-    """Yield what a sample over several lists takes of each: ascending indices, counted from the list's first.
+    """Yield the part of a sample over several lists that falls into each, as ascending indices in the list.
 
     Example: sizes [2, 3], 5 drawn -> [0, 1], [0, 1, 2].
     """
@@ -104,6 +104,6 @@ def drawn_of_each(sizes: Sequence[int], num_drawn: int, seed: int) -> Iterator[l
 
 
 def trained_of(row: PackedRow, start: int, stop: int, eos_token_id: int) -> int:
-    """Return the tokens that the host trains of the sequence at `start:stop`: labels whose input is not EOS."""
+    """Return how many tokens the host trains in the sequence at `start:stop`: labels whose input is not EOS."""
     is_input = row.input_ids[start : stop - 1] != eos_token_id
     return int(((row.loss_mask[start : stop - 1] != 0) & is_input).sum())

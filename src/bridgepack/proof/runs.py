@@ -1,4 +1,4 @@
-"""The recipe of an artifact, and the run that a trace asks about: its settings, and the order of packs that follows."""
+"""The recipe of an artifact, and the traced run: its settings and its order of packs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
 
-#: Settings that say where sources are, not what is made of them.
+#: Settings for the location of sources, which do not affect rows.
 _PLACES = (
     "data.train",
     "data.validation",
@@ -28,13 +28,13 @@ _PLACES = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Which run is meant."""
+    """Options that choose a run."""
 
-    #: a recipe or a config of Megatron-Bridge, or where one is; None for the recipe that the artifact was built with
+    #: a recipe or a config of Megatron-Bridge, or its location; None for the artifact's own recipe
     recipe: Any = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> value, changes to it
-    world_size: int | None = None  #: processes of the run; None for what the recipe says
-    context: int | None = None  #: context-parallel ranks; None for what the recipe says
+    overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> new value
+    world_size: int | None = None  #: processes of the run; None for the recipe's
+    context: int | None = None  #: context-parallel ranks; None for the recipe's
     bridge_version: str = TARGET[BRIDGE]
     resume_step: int = 0  #: steps that the loaded checkpoint had done
 
@@ -46,7 +46,7 @@ class TracedRun:
         """Load the settings.
 
         Raises:
-            ConfigError: the recipe cannot be loaded, or a change to it is impossible.
+            ConfigError: the recipe cannot be loaded, or a change to it is invalid.
         """
         self.artifact = artifact
         self.options = options
@@ -55,28 +55,28 @@ class TracedRun:
 
     @property
     def has_world_size(self) -> bool:
-        """Whether something says how many processes the run has."""
+        """Whether the number of the run's processes is known."""
         return self.options.world_size is not None or stated_world_size(self.source) is not None
 
     def order(self, split: str) -> PackOrder:
         """Return the order of a split's packs.
 
         Raises:
-            ConfigError: a setting is missing, or the host does not run with it.
+            ConfigError: a setting is missing, or the host cannot run with it.
         """
         return PackOrder(self._settings(split))
 
     @cached_property
     def schedule(self) -> EvaluationSchedule:
-        """When the run evaluates."""
+        """Schedule of the run's evaluations."""
         version = self.options.bridge_version
         return evaluation_schedule(self.source, num_packs=self._num_packs, version=version)
 
     def context_parallel_size(self, split: str) -> int:
-        """Return the ranks that share each sequence of a split.
+        """Return the number of ranks that share each sequence of a split.
 
         Raises:
-            ConfigError: as `order`, where the number of processes matters.
+            ConfigError: see `order`, if the number of processes matters.
         """
         if self.options.context is not None:
             return self.options.context
@@ -105,7 +105,7 @@ class TracedRun:
         return replace(settings, topology=replace(settings.topology, context_parallel_size=context))
 
     def _with_context(self) -> SFTRecipe | RunConfig:
-        """Return the settings with `--context`, so that sizes that follow from it follow."""
+        """Return the settings with `--context` and the sizes that depend on it."""
         if self.options.context is None or not isinstance(self.source, SFTRecipe):
             return self.source
         return self.source.override({"parallelism.context_parallel_size": self.options.context})
@@ -120,21 +120,21 @@ def _source(artifact: Artifact, options: RunOptions) -> SFTRecipe | RunConfig:
     if target.config is None:
         raise ConfigError(
             f"--recipe is {str(options.recipe)!r}, an artifact; allowed: a recipe, or a config of Megatron-Bridge. "
-            "Without --recipe the one that the artifact was built with is taken."
+            "Without --recipe, the artifact's own recipe is used."
         )
     return target.config
 
 
 def recorded_recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTRecipe:
-    """Return the manifest's recipe with sources where they are now.
+    """Return the manifest's recipe with the present location of its sources.
 
     Raises:
-        ConfigError: an override says something else.
+        ConfigError: an override changes anything else.
     """
     for path in overrides:
         if path not in _PLACES:
             raise ConfigError(
                 f"--set {path}; allowed: {', '.join(_PLACES)}. An artifact is verified with the recipe that it was "
-                "built with; only where its sources are may be another."
+                "built with; only the location of its sources may change."
             )
     return load_recipe(artifact.manifest.recipe, overrides)

@@ -1,4 +1,4 @@
-"""The only door to the stages of a build: finds sources, derives single rows anew, and builds a whole artifact anew."""
+"""The only interface to the build's stages: finds sources, derives single rows again, rebuilds whole artifacts."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -29,21 +29,21 @@ from bridgepack.records.token_batches import token_counts
 
 #: Rows that are tokenised together.
 _BATCH_ROWS = 64
-#: One to read, one to predict.
+#: One token to read, one to predict.
 _FEWEST_TOKENS = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundSources:
-    """The files that a recipe names, as they are now."""
+    """The files of a recipe, as they are now."""
 
-    files: Mapping[str, tuple[InputFile, ...]]  #: split -> its files, in order; without those of a source that is gone
-    gone: tuple[str, ...]  #: what is not there any more, as messages
+    files: Mapping[str, tuple[InputFile, ...]]  #: split -> its files, in order; without those of missing sources
+    gone: tuple[str, ...]  #: messages about missing sources
 
 
 @contextmanager
 def found_sources(recipe: SFTRecipe) -> Iterator[FoundSources]:
-    """Give the files of every split; data sets of the hub are written to a folder that goes afterwards."""
+    """Yield the files of every split; writes data sets of the hub to a folder that is removed afterwards."""
     data = recipe.data
     named = {TRAIN: ("data.train", as_sources(data.train))}
     if data.validation is not None:
@@ -66,7 +66,7 @@ def found_sources(recipe: SFTRecipe) -> Iterator[FoundSources]:
 
 
 def tokenizer_identity(recipe: SFTRecipe) -> dict[str, Any]:
-    """Return what rows depend on of the tokenizer that a recipe names, as it is now.
+    """Return the identity of a recipe's tokenizer as it is now: everything in it that rows depend on.
 
     Raises:
         TokenizerError: it cannot be loaded.
@@ -75,23 +75,23 @@ def tokenizer_identity(recipe: SFTRecipe) -> dict[str, Any]:
     return load_tokenizer(recipe.tokenizer).identity()
 
 
-#: Number of a row, from 1; its sequence, or why there is none; and what its text lacks.
+#: (row number, from 1; its sequence or why there is none; content that its text lacks)
 GivenRow = tuple[int, Sequence | RowError, tuple[Loss, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceRows:
-    """Gives the rows of a split from its input files."""
+    """Derives the rows of a split from its input files."""
 
     recipe: SFTRecipe
-    names: tuple[str, ...]  #: of the inputs, as the manifest has them
-    files: tuple[InputFile | None, ...]  #: the inputs as they are now; None where one is gone
+    names: tuple[str, ...]  #: names of the inputs in the manifest
+    files: tuple[InputFile | None, ...]  #: the inputs as they are now; None for a missing one
 
     def rows(self, file_index: int, rows: set[int]) -> Iterator[GivenRow]:
-        """Yield some rows of an input, one after the other; a row that is not there gives nothing.
+        """Yield some rows of an input, in order; skips rows that do not exist.
 
         Raises:
-            DataError: the input is gone, or cannot be read.
+            DataError: the input is missing or cannot be read.
             TokenizerError: the tokenizer cannot be loaded.
         """
         file = self.files[file_index]
@@ -108,23 +108,23 @@ class SourceRows:
                     yield row, item, made.losses
 
     def label(self, file_index: int) -> str:
-        """Return what the input is called now."""
+        """Return the input's present name."""
         file = self.files[file_index]
         return self.names[file_index] if file is None else file.label
 
 
-#: Number of a row, from 1; its columns, empty where they could not be read; and its ids and mask, nothing cut off, or
-#: why there are none.
+#: (row number, from 1; its columns, empty if unreadable; its ids and mask, uncut, or why there are
+#: none)
 EncodedRow = tuple[int, Mapping[str, Any], Encoded | RowError]
 
 
 def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None) -> Iterator[EncodedRow]:
-    """Yield rows of a file with what the stage that tokenises makes of them, in row order; blank lines are no rows.
+    """Yield rows of a file with their tokens from the build's tokenisation, in row order; skips blank lines.
 
     Args:
-        recipe: how.
+        recipe: the recipe that tokenises them.
         file: the file.
-        rows: their numbers, from 1; by default all.
+        rows: row numbers, from 1; by default all.
 
     Raises:
         DataError: the file cannot be read.
@@ -141,7 +141,7 @@ def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = Non
 
 
 def num_rows_of(file: InputFile, max_row_bytes: int) -> int:
-    """Return how many rows a file has, blank lines among them.
+    """Return the number of rows of a file, blank lines included.
 
     Raises:
         DataError: the file cannot be read.
@@ -150,7 +150,7 @@ def num_rows_of(file: InputFile, max_row_bytes: int) -> int:
 
 
 def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
-    """Return the tokenizer of a recipe, as the stage that tokenises has it, read anew.
+    """Return a recipe's tokenizer as the build uses it, read again.
 
     Raises:
         TokenizerError: it cannot be loaded, or cannot do what the recipe asks.
@@ -162,17 +162,17 @@ def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
 def built_anew(
     recipe: SFTRecipe, output: Path, *, balance: BalanceRecord | None, num_workers: int, progress: Progress
 ) -> Path:
-    """Build a recipe's artifact from its sources, with a token store of its own, and return its folder.
+    """Return the folder of a recipe's artifact, rebuilt from its sources with a separate token store.
 
     Args:
-        recipe: of the artifact.
-        output: its folder.
-        balance: what the order of its packs is balanced for, as its manifest has it.
-        num_workers: most processes.
-        progress: told how far it is.
+        recipe: recipe of the artifact.
+        output: folder to build in.
+        balance: what the order of its packs is balanced for, from its manifest.
+        num_workers: maximum processes.
+        progress: is told about progress.
 
     Raises:
-        BridgepackError: as `build_artifact`.
+        BridgepackError: see `build_artifact`.
     """
     options = BuildOptions(num_workers=num_workers, store=output.with_name("tokens"))
     return build_artifact(recipe, output=output, options=options, progress=progress, balance=balance).output
@@ -181,7 +181,7 @@ def built_anew(
 def finished_sequences(
     policy: OverLongPolicy, ids: TokenArray, mask: MaskArray, num_context: int
 ) -> list[Sequence] | list[RowError]:
-    """Return what a recipe's sizes make of a whole sequence: one, its pieces, or only why there is none."""
+    """Return an uncut sequence after applying the recipe's sizes: one, its pieces, or why there is none."""
     if len(ids) < _FEWEST_TOKENS:
         detail = f"{len(ids)} tokens; next-token loss needs at least {_FEWEST_TOKENS}"
         return [RowError(DropReason.TOO_SHORT, detail)]
@@ -204,7 +204,7 @@ def finished_sequences(
 def _rows_read(
     file: InputFile, rows: set[int] | None, max_row_bytes: int
 ) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
-    """Yield wanted rows, all where none are named; ranges without one are passed over, as is what follows the last."""
+    """Yield wanted rows, by default all; skips ranges without one and stops after the last."""
     last = max(rows, default=0) if rows is not None else None
     for part in iter_ranges(file, sha256="", max_row_bytes=max_row_bytes):
         if last is not None and part.first_row > last:

@@ -1,6 +1,6 @@
 """Frozen values passed between rooms, column names and dtypes.
 
-In: nothing; no room is known here. Out: what one room hands another.
+In: nothing; imports no other room. Out: the values that rooms pass to each other.
 Read first: `sequences`.
 """
 

@@ -1,4 +1,4 @@
-"""What an order of packs was balanced for, and how long ranks wait for the slowest in it."""
+"""What an order of packs is balanced for, and how long ranks wait for the slowest rank."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -8,24 +8,24 @@ from bridgepack.releases import release_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BalanceRecord:
-    """What an order of packs was balanced for; as `resolved.balance` of the manifest has it."""
+    """What an order of packs is balanced for; `resolved.balance` in the manifest."""
 
     kind: str  #: `within_batch` or `across_batches`
     window_batches: int  #: steps that exchange packs; 1 within a batch
-    seed: int  #: of the order of steps within a window
-    token_cost: int  #: of a token, where a pair of tokens that attend to each other costs 1
-    #: (window in tokens, share of that pair's cost, 0-1, of layers that attend no further)
+    seed: int  #: seed for the order of steps within a window
+    token_cost: int  #: cost of a token, in units of a pair of tokens that attend to each other
+    #: (window in tokens, share of a pair's cost, 0-1, in layers with that attention window)
     windows: tuple[tuple[int, float], ...]
-    matches_micro_batches: bool  #: ranks wait for each other in every micro batch, not only at the end of a step
-    version: str  #: of Megatron-Bridge, whose loader reads the packs
+    matches_micro_batches: bool  #: ranks wait for each other after every micro batch, not only at the end of a step
+    version: str  #: version of Megatron-Bridge whose loader reads the packs
     loader: str  #: `dataset.dataloader_type`
     loader_seed: int  #: `dataset.seed`
     data_sharding: bool  #: `dataset.data_sharding`
     data_parallel_size: int
-    global_batch_size: int  #: packs of a step
+    global_batch_size: int  #: packs per step
 
     def described(self) -> str:
-        """Return it as text."""
+        """Return the record as text."""
         window = f" over {self.window_batches} steps" if self.window_batches > 1 else ""
         seed = f", seed {self.loader_seed}" if self.loader == "batch" else ""
         return (
@@ -34,7 +34,7 @@ class BalanceRecord:
         )
 
     def differences(self, run: Self) -> dict[str, tuple[Any, Any]]:
-        """Return name -> (value here, value there) of what makes ranks of another run read other packs."""
+        """Return name -> (value here, value in `run`) of differences that change which packs a rank reads."""
         names = ["loader", "loader_seed", "data_parallel_size", "global_batch_size"]
         if self.loader == "single":
             names.remove("loader_seed")
@@ -48,12 +48,12 @@ class BalanceRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepRatios:
-    """How much longer steps take than if all ranks cost the same, by the slowest rank; from 1.
+    """Step time / step time with perfectly even ranks, at least 1.
 
     Attributes:
-        mean: of all steps.
-        p95: exceeded by one step in twenty.
-        worst: of any step.
+        mean: mean of all steps.
+        p95: 95th percentile of steps.
+        worst: maximum of all steps.
     """
 
     mean: float
@@ -63,17 +63,17 @@ class StepRatios:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
-    """How long ranks wait for the slowest one, in the first epoch of a run over an artifact.
+    """How long ranks wait for the slowest rank, in the first epoch of a run over an artifact.
 
     Attributes:
-        run: what an order would be balanced for in this run.
-        built: what the packs were balanced for; None where they were not.
+        run: what an order for this run would be balanced for.
+        built: what the packs were balanced for; None if they were not.
         num_steps: whole steps of the epoch.
-        share_of_run: part of the run's steps (0-1) that they are.
-        as_built: with the packs where they are.
-        shuffled: with the packs in random order.
-        within_batch: balanced within each step.
-        across_batches: balanced across the steps of a window.
+        share_of_run: fraction of the run's steps (0-1) in that epoch.
+        as_built: ratios with the packs in their present order.
+        shuffled: ratios with the packs in random order.
+        within_batch: ratios if balanced within each step.
+        across_batches: ratios if balanced across the steps of a window.
     """
 
     run: BalanceRecord
@@ -87,11 +87,11 @@ class Waiting:
 
     @property
     def gain(self) -> float:
-        """Part of the run's compute time (0-1) that the better of both kinds would save."""
+        """Fraction of the run's compute time (0-1) that the better kind would save."""
         best = min(self.within_batch.mean, self.across_batches.mean)
         return (1 - best / self.as_built.mean) * self.share_of_run
 
     @property
     def gain_of_one_pass(self) -> float:
-        """Part of the run's compute time (0-1) that a balance of all epochs would save beside that of the first."""
+        """Fraction of the run's compute time (0-1) that balancing all epochs would save beyond balancing the first."""
         return (1 - self.as_built.mean / self.shuffled.mean) * (1 - self.share_of_run)

@@ -1,4 +1,4 @@
-"""The fingerprint: a sha256 over everything that can change a row."""
+"""The fingerprint: a sha256 of everything that can change a row."""
 
 import hashlib
 import json
@@ -7,13 +7,13 @@ from typing import Any
 
 from bridgepack.records.manifests import InputRecord, Manifest
 
-#: What a tokenizer is called does not change a row; what is in its files does.
+#: A tokenizer's name does not change rows; the contents of its files do.
 TOKENIZER_NAMES = frozenset({"name_or_path", "revision"})
-#: Settings of the host's loader, which change no row, and what `resolved` has with all that it depends on.
+#: Settings of the host's loader, which do not change rows, and values that `resolved` has with their inputs.
 _NOT_IN_ROWS = frozenset({"mode", "pad_cu_seqlens", "balance"})
-#: Fields of preprocessing that are not as old as fingerprints, with what was done before them.
+#: Newer fields of preprocessing, with the values that equal the behaviour before they existed.
 YOUNGER_DEFAULTS = (("reasoning_loss", "keep"),)
-#: What a source's section says of its rows, and of how often they are used.
+#: A source's fields about its rows and how often they are used.
 _USES = ("columns", "kind", "max_rows", "weight", "epochs")
 
 
@@ -29,11 +29,11 @@ def fingerprint_of(
     """Return the fingerprint, hexadecimal; the same on every machine.
 
     Args:
-        format_version: of the artifact's layout.
-        versions: of bridgepack and the libraries that can change a row.
-        inputs: split -> its input files, in order; their paths do not count, their bytes do.
+        format_version: version of the artifact's layout.
+        versions: versions of bridgepack and the libraries that can change a row.
+        inputs: split -> its input files, in order; only their bytes count, not their paths.
         tokenizer: `ChatTokenizer.identity()`, as in `Manifest.tokenizer`.
-        recipe: every field, as in `Manifest.recipe`; its name, batch and topology count only through the multiple.
+        recipe: every field, as in `Manifest.recipe`; of name, batch and topology, only the resulting multiple counts.
         resolved: derived values, as in `Manifest.resolved`.
     """
     data = _part(recipe, "data")
@@ -63,7 +63,7 @@ def fingerprint_of(
 
 
 def _use(source: Any) -> dict[str, Any]:
-    """Return what a recipe says of a source beside where it is: nothing of a path."""
+    """Return the fields of a recipe's source without its location."""
     section = source if isinstance(source, Mapping) else {}
     parts = [_use(part) for part in section.get("sources") or ()]
     own = {name: section[name] for name in _USES if section.get(name)}
@@ -75,7 +75,7 @@ def _listed(sources: Any) -> Sequence[Any]:
 
 
 def fingerprint_of_manifest(manifest: Manifest) -> str:
-    """Return the fingerprint of what a manifest says; that which it has, unless it was changed."""
+    """Return the fingerprint computed from a manifest's content; differs from its own if it was changed."""
     splits = manifest.splits
     if _part(manifest.recipe, "data").get("validation_fraction"):
         splits = splits[:1]  # both splits come from the same files

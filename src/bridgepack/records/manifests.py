@@ -1,4 +1,4 @@
-"""What an artifact's manifest says: shards, splits, statistics, drops."""
+"""The contents of an artifact's manifest: shards, splits, statistics, drops."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,43 +10,43 @@ from bridgepack.records.sequences import Drop, DropReason, LostContent
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardRecord:
-    """One Parquet file of an artifact, as its manifest has it."""
+    """Record of one Parquet file in an artifact's manifest."""
 
     path: str  #: relative to the artifact, e.g. `training/shard-00000-of-00008.idx.parquet`.
     num_rows: int
     num_bytes: int
-    sha256: str  #: of the file's bytes, hexadecimal
+    sha256: str  #: sha256 of the file's bytes, hexadecimal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileRecord:
-    """Another file of an artifact, as its manifest has it."""
+    """Record of another file in an artifact's manifest."""
 
     path: str  #: relative to the artifact, e.g. `plan/training.parquet`
     num_bytes: int
-    sha256: str  #: of the file's bytes, hexadecimal
+    sha256: str  #: sha256 of the file's bytes, hexadecimal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitStatistics:
-    """What a split holds. Token counts are runtime tokens unless a name says otherwise.
+    """Statistics of a split. Token counts are runtime tokens unless a name says otherwise.
 
     Attributes:
         num_rows_in: input rows read (blank lines are not rows).
         num_blank_lines: empty lines skipped in JSON Lines files.
-        num_sequences: sequences packed, repeated ones as often as they are.
-        num_truncated: sequences among them that were cut, and lost tokens.
-        num_repeated: sequences among them that are there already: the mixture uses their rows more than once.
-        num_tokens: logical runtime tokens, alignment padding not counted.
+        num_sequences: sequences packed; repeated ones count each time.
+        num_truncated: sequences among them that were cut and lost tokens.
+        num_repeated: sequences among them that repeat earlier ones, because the mixture uses rows more than once.
+        num_tokens: logical runtime tokens, without alignment padding.
         num_alignment_tokens: padding inside sequences, to the multiple.
-        num_trained_tokens: ones of the stored loss mask.
-        max_runtime_length: longest sequence, alignment padding included.
-        max_sequences_per_pack: most sequences in one pack.
-        min_pack_tokens: runtime tokens of the emptiest pack, alignment padding included.
+        num_trained_tokens: tokens with stored loss mask 1.
+        max_runtime_length: longest sequence, with alignment padding.
+        max_sequences_per_pack: maximum sequences in one pack.
+        min_pack_tokens: runtime tokens of the emptiest pack, with alignment padding.
         length_histogram: (upper bound of the bucket in runtime tokens, number of sequences), ascending.
-        num_split: rows that were split into pieces, none of whose trained tokens is lost.
+        num_split: rows that were split into pieces without losing trained tokens.
         num_pieces: sequences that are such pieces.
-        num_untrained_pieces: pieces that are no sequence, because nothing in them is trained.
+        num_untrained_pieces: pieces that were left out because they have no trained tokens.
     """
 
     num_rows_in: int
@@ -68,7 +68,7 @@ class SplitStatistics:
 
     @property
     def num_rows_packed(self) -> int:
-        """Rows that became a sequence, or several."""
+        """Number of rows that became one or more sequences."""
         return self.num_sequences - self.num_repeated - self.num_pieces + self.num_split
 
     @property
@@ -79,28 +79,28 @@ class SplitStatistics:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputRecord:
-    """One input file, as the manifest has it."""
+    """Record of one input file in the manifest."""
 
     path: str  #: as the recipe names it; for files found in a directory or by a glob, the file's own path
     num_bytes: int
-    sha256: str  #: of the file's bytes, hexadecimal
+    sha256: str  #: sha256 of the file's bytes, hexadecimal
     num_rows: int
-    num_duplicates: int = 0  #: rows dropped from the split because an earlier one has their tokens and mask
-    source: int = 0  #: position of its source in `SplitRecord.sources`
+    num_duplicates: int = 0  #: rows dropped from the split because an earlier row has the same tokens and mask
+    source: int = 0  #: index of its source in `SplitRecord.sources`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceRecord:
-    """What a split has of one source."""
+    """Totals of a split for one source."""
 
-    name: tuple[str, ...]  #: what reports call it, below the mixtures that it is part of
+    name: tuple[str, ...]  #: its name in reports, after those of the mixtures around it
     num_rows_in: int
-    num_sequences: int  #: packed, repeated ones as often as they are
+    num_sequences: int  #: packed sequences; repeated ones count each time
     num_repeated: int
-    num_tokens: int  #: runtime, of what is packed
+    num_tokens: int  #: packed runtime tokens
     num_trained_tokens: int
-    share_asked: float | None  #: of the split (0-1), in the unit of the mixture; None where no weight says it
-    share_got: float  #: of the split (0-1), in the unit of the mixture
+    share_asked: float | None  #: requested share of the split (0-1), in the unit of the mixture; None without a weight
+    share_got: float  #: actual share of the split (0-1), in the unit of the mixture
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,12 +109,12 @@ class SplitRecord:
 
     Attributes:
         name: `training` or `validation`.
-        inputs: files read, in order; `file_index` elsewhere counts into this.
-        drops: number of dropped rows per reason, all reasons that occurred.
+        inputs: files read, in order; `file_index` elsewhere is an index into it.
+        drops: number of dropped rows per reason that occurred.
         drop_examples: the first few drops of each reason.
-        lost_content: number of sequences whose text lacks or garbles something of the row, per kind.
-        lost_examples: the first few of each kind.
-        sources: what the recipe names, in its order.
+        lost_content: number of sequences whose text lacks or garbles content of the row, per kind.
+        lost_examples: the first few losses of each kind.
+        sources: the recipe's sources, in its order.
     """
 
     name: str
@@ -129,23 +129,23 @@ class SplitRecord:
 
     @property
     def is_mixture(self) -> bool:
-        """Whether it has several sources, or some of their sequences more than once or not at all."""
+        """Whether it has several sources, or uses sequences of them repeatedly or not at all."""
         return len(self.sources) > 1 or self.statistics.num_repeated > 0 or DropReason.NOT_SAMPLED in self.drops
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """What an artifact is; written last, so a folder without one is no artifact.
+    """Description of an artifact; written last, so a folder without one is not an artifact.
 
     Attributes:
         fingerprint: sha256, hexadecimal, of everything that can change a row.
-        packed_sequence_size: runtime tokens a pack can hold.
+        packed_sequence_size: runtime tokens that a pack can hold.
         pad_seq_to_mult: multiple of every sequence's physical runtime length.
         tokenizer: what rows depend on: `name_or_path`, `vocab_size`, `eos_token_id`, `files` (name -> sha256), ...
         recipe: the recipe as written, every field.
         versions: bridgepack and the libraries whose version can change a row.
-        files: every file beside shards and manifest; those of format version 3 and older list none.
-        sha256: of the manifest without this field, hexadecimal; empty until it is written, and in older versions.
+        files: every file except shards and manifest; empty in format version 3 and older.
+        sha256: sha256 of the manifest without this field, hexadecimal; empty until written, and in older versions.
     """
 
     format_version: int
@@ -162,7 +162,7 @@ class Manifest:
 
     @property
     def balance(self) -> BalanceRecord | None:
-        """What the order of the training packs was balanced for; None where it was not."""
+        """What the order of the training packs was balanced for; None if it was not."""
         if (found := self.resolved.get("balance")) is None:
             return None
         return BalanceRecord(**{**found["value"], "windows": tuple(map(tuple, found["value"]["windows"]))})
@@ -172,6 +172,6 @@ class Manifest:
         return next((split for split in self.splits if split.name == name), None)
 
     def fill_fraction(self, split: SplitRecord) -> float:
-        """Return runtime tokens used / capacity of the split, 0-1, alignment padding not counted as use."""
+        """Return runtime tokens used / capacity of the split, 0-1; alignment padding does not count as used."""
         capacity = split.statistics.num_packs * self.packed_sequence_size
         return split.statistics.num_tokens / capacity if capacity else 0.0

@@ -1,4 +1,4 @@
-"""What results that users get have in common: as plain values, and as a table."""
+"""Base of the results that users get: conversion to plain values and to a table."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """What a command found or did; the base of frozen dataclasses."""
+    """Result of a command; the base of frozen dataclasses."""
 
     __slots__ = ()
-    #: Properties that `to_dict` has besides the fields.
+    #: Properties that `to_dict` includes besides the fields.
     DERIVED: ClassVar[tuple[str, ...]] = ()
     #: Field whose entries are the rows of `to_pandas`.
     TABLE: ClassVar[str] = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values that JSON can hold, with stable keys; what the command prints with `--json`."""
+        """Return the result as JSON values with stable keys, as the command prints it with `--json`."""
         assert is_dataclass(self)
         plain: dict[str, Any] = _plain({**{name: getattr(self, name) for name in self.DERIVED}, **asdict(self)})
         return plain
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return its table, a row an entry, with dots in the names of columns that lie deeper.
+        """Return the table as a DataFrame, one row per entry; nested columns have dotted names.
 
         Raises:
             ConfigError: pandas is not installed.
@@ -49,12 +49,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
     if hasattr(value, "tolist"):
-        return value.tolist()  # a number or an array of numpy
+        return value.tolist()  # a numpy number or array
     return str(value) if isinstance(value, Path) else value
 
 
 def leaves(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Yield (dotted path, value); an empty mapping is a value, and so is one with other keys than texts."""
+    """Yield (dotted path, value); an empty mapping, or one with keys that are not strings, is a value."""
     for name, value in section.items():
         if isinstance(value, Mapping) and value and all(isinstance(key, str) for key in value):
             yield from leaves(value, f"{prefix}{name}.")

@@ -27,7 +27,7 @@ SPLITS = (TRAIN, VALIDATION)
 
 
 class DropReason(StrEnum):
-    """Why an input row gave no sequence; the value is what the ledger and the manifest say."""
+    """Why an input row gave no sequence; the values are written to the ledger and the manifest."""
 
     INVALID_JSON = "invalid_json"
     NOT_AN_OBJECT = "not_an_object"
@@ -53,7 +53,7 @@ class DropReason(StrEnum):
 
 
 class LostKind(StrEnum):
-    """What the text of a row lacks or garbles of the row; the value is what the ledger and the manifest say."""
+    """Kind of content that a row's text lacks or garbles; the values are written to the ledger and the manifest."""
 
     TEXT = "text"
     TOOL_CALL = "tool_call"
@@ -70,7 +70,7 @@ class LostKind(StrEnum):
     NO_REASONING = "no_reasoning"
 
 
-#: What opens and closes thoughts in the texts of chat templates, and whether the closing text closes nothing else:
+#: (opening text, closing text of thoughts in chat templates, whether the closing text closes nothing else):
 #: Qwen3, DeepSeek and most others; Magistral; Seed-OSS; Command A; Gemma 4; gpt-oss.
 THOUGHT_MARKERS = (
     ("<think>", "</think>", True),
@@ -80,12 +80,12 @@ THOUGHT_MARKERS = (
     ("<|channel>thought\n", "<channel|>", False),
     ("<|channel|>analysis<|message|>", "<|end|>", False),
 )
-#: Kinds that are reported and never dropped: templates may leave thoughts out, and the others lack no text.
+#: Kinds that are reported but never drop a row: templates may omit thoughts, and the others lose no text.
 TOLERATED_LOSSES = frozenset(
     {LostKind.REASONING, LostKind.INJECTED_TURN, LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_REASONING}
 )
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
-#: What mends each kind of loss.
+#: How to fix each kind of loss.
 LOSS_CURES: Mapping[str, str] = {
     LostKind.TEXT: f"{_OTHER_TEMPLATE} every turn, or correct the rows",
     LostKind.TOOL_CALL: f"set preprocessing.null_content to empty, or {_OTHER_TEMPLATE} calls",
@@ -99,7 +99,7 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.INJECTED_TURN: "set preprocessing.control_tokens to drop, or clean the text",
     LostKind.WEIGHT: "set preprocessing.message_weights to mask",
     LostKind.TEMPLATE_KWARGS: "set preprocessing.chat_template_kwargs_column to chat_template_kwargs",
-    LostKind.NO_REASONING: "give thoughts between markers that the template writes, or set reasoning_loss to keep",
+    LostKind.NO_REASONING: "put thoughts between markers that the template writes, or set reasoning_loss to keep",
 }
 
 
@@ -110,8 +110,8 @@ class Sequence:
     Attributes:
         input_ids: shape [stored_length], int32.
         loss_mask: shape [stored_length], int8, token-aligned: 1 where this token is trained as a target.
-        is_truncated: it was cut to the longest length the recipe allows.
-        first_token: where it begins in a row that was split into several, stored; 0 where none was.
+        is_truncated: it was cut to the maximum length that the recipe allows.
+        first_token: start in its row if the row was split, stored coordinates; otherwise 0.
     """
 
     input_ids: TokenArray
@@ -134,7 +134,7 @@ class Sequence:
 class Drop:
     """One input row that gave no sequence."""
 
-    file_index: int  #: position of its file in the split's list of inputs
+    file_index: int  #: index of its file in the split's list of inputs
     #: 1-based; the line in a JSON Lines file, the row in a Parquet or Arrow file, the element of a JSON array
     row: int
     reason: DropReason
@@ -143,17 +143,17 @@ class Drop:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LostContent:
-    """What a sequence lacks or garbles of its row."""
+    """Content of a row that its sequence lacks or garbles."""
 
-    file_index: int  #: position of its file in the split's list of inputs
-    row: int  #: 1-based, as in `Drop`
+    file_index: int  #: index of its file in the split's list of inputs
+    row: int  #: 1-based, see `Drop`
     kind: LostKind
     detail: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackPlan:
-    """Which sequence lies in which pack: a list of lists in two arrays.
+    """Which sequences are in which pack: a list of lists, as two arrays.
 
     Attributes:
         sequence_order: shape [num_sequences], int64: sequence indices, pack after pack, in row order.
@@ -177,7 +177,7 @@ class PackPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowBatch:
-    """Consecutive rows of one shard, as flat arrays; nothing in it is checked.
+    """Consecutive rows of one shard, as flat, unchecked arrays.
 
     Attributes:
         shard: file name of the shard, relative to the artifact.

@@ -1,4 +1,4 @@
-"""Whole tokenised sequences of consecutive rows, as flat arrays."""
+"""Uncut tokenised sequences of consecutive rows, as flat arrays."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class RowDrop(NamedTuple):
 
 
 class RowLoss(NamedTuple):
-    """What the text of a row lacks or garbles of the row."""
+    """Content of a row that its text lacks or garbles."""
 
     row_offset: int  #: 0-based row within its range
     kind: str  #: value of a `LostKind`
@@ -27,18 +27,18 @@ class RowLoss(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenBatch:
-    """Sequences of consecutive rows of a range, un-truncated, in row order."""
+    """Uncut sequences of consecutive rows of a range, in row order."""
 
     input_ids: TokenArray  #: shape [num_tokens], int32, stored
     loss_mask: MaskArray  #: shape [num_tokens], int8, token-aligned: 1 where this token is trained as a target
     offsets: IntArray  #: shape [num_sequences + 1], int64: sequence `i` is `input_ids[offsets[i]:offsets[i + 1]]`
     row_offsets: IntArray  #: shape [num_sequences], int64, 0-based row within the range
-    #: shape [num_sequences], int32, leading tokens before the completion; -1 where that has no meaning
+    #: shape [num_sequences], int32, leading tokens before the completion; -1 if not applicable
     num_context: IntArray
-    drops: tuple[RowDrop, ...]  #: rows that gave no sequence, whatever the sizes of the recipe
-    losses: tuple[RowLoss, ...]  #: what texts lack, in row order, one of a kind for a row; of rows that are drops, too
+    drops: tuple[RowDrop, ...]  #: rows that gave no sequence, independent of the recipe's sizes
+    losses: tuple[RowLoss, ...]  #: losses in row order, one per kind and row; also of dropped rows
     num_rows: int  #: rows read, drops included
-    num_blank_lines: int  #: lines without anything on them
+    num_blank_lines: int  #: blank lines
 
     @property
     def num_sequences(self) -> int:
@@ -49,7 +49,7 @@ class TokenBatch:
 def token_counts(
     input_ids: TokenArray, loss_mask: MaskArray, offsets: IntArray, eos_token_id: int
 ) -> tuple[IntArray, IntArray]:
-    """Return per sequence its trained labels, and those of them that are trained at run time.
+    """Return (trained labels per sequence, those of them that are trained at run time).
 
     The first token of a sequence is never a label; at run time the host skips labels whose input is EOS.
 

@@ -1,4 +1,4 @@
-"""Prediction of the batch that the host's collate makes of packed rows, in numpy.
+"""Predicts in numpy the batch that the host's collate function makes of packed rows.
 
 Source: megatron-bridge 0.6.2, `data/packing/gpt_sft.py` (GPTSFTPackedDataset.collate_fn), with the host's
 defaults answer_only_loss true, return_cu_seqlen true, ceil_to_power_2 false.
@@ -26,9 +26,9 @@ DEFAULT_PAD_SEQ_LENGTH_TO_MULT = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollateMetadata:
-    """What the host takes from `bridge_metadata.json` when `pad_cu_seqlens` is on."""
+    """The values that the host reads from `bridge_metadata.json` if `pad_cu_seqlens` is true."""
 
-    max_samples_per_bin: int  #: most sequences in one pack, over all entries of the file
+    max_samples_per_bin: int  #: maximum sequences in one pack, over all entries of the file
     dataset_max_seqlen: int  #: longest sequence, runtime tokens, over all entries
     min_packed_seqlen: int  #: runtime tokens of the emptiest pack, over all entries
 
@@ -45,7 +45,7 @@ class CollateMetadata:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollateSettings:
-    """What the host's packed dataset is constructed with.
+    """Settings of the host's packed dataset.
 
     Raises:
         ConfigError: pad_cu_seqlens without metadata or without pad_to_max_length.
@@ -55,33 +55,33 @@ class CollateSettings:
     pad_seq_to_mult: int  #: multiple of physical runtime lengths; above 1 the host returns two offset arrays
     eos_token_id: int  #: the host tokenizer's `eos_id`: fills tails, is never trained as an input
     pad_to_max_length: bool  #: every batch is packed_sequence_size wide
-    #: otherwise the widest row is rounded up to this multiple
+    #: otherwise a batch is as wide as its widest row, rounded up to this multiple
     pad_seq_length_to_mult: int = DEFAULT_PAD_SEQ_LENGTH_TO_MULT
     pad_cu_seqlens: bool = False  #: offset arrays have the static shape that `metadata` gives
     metadata: CollateMetadata | None = None  #: of the artifact; None unless pad_cu_seqlens
 
     def __post_init__(self) -> None:
-        """Reject what the host's constructor rejects."""
+        """Reject settings that the host's constructor rejects."""
         if self.pad_cu_seqlens and self.metadata is None:
             raise ConfigError(
-                "metadata is None with pad_cu_seqlens true; the host takes the static shape from it. "
+                "metadata is None with pad_cu_seqlens true; Megatron-Bridge takes the static shape from it. "
                 "Give the entries of the artifact's bridge_metadata.json."
             )
         if self.pad_cu_seqlens and not self.pad_to_max_length:
             raise ConfigError(
-                "pad_to_max_length is false with pad_cu_seqlens true; the host needs both. "
+                "pad_to_max_length is false with pad_cu_seqlens true; Megatron-Bridge needs both. "
                 "Set pad_to_max_length to true or pad_cu_seqlens to false."
             )
 
     @property
     def static_metadata(self) -> CollateMetadata | None:
-        """The metadata if offset arrays take their static shape from it, else None."""
+        """The metadata that gives offset arrays their static shape, or None if shapes are dynamic."""
         return self.metadata if self.pad_cu_seqlens else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostBatch:
-    """A batch as the host's collate returns it, attention_mask (always None) and the _kv twins left out."""
+    """A batch as the host's collate returns it, without attention_mask (always None) and the _kv twins."""
 
     tokens: IntArray  #: shape [num_rows, width], int64, runtime
     labels: IntArray  #: shape [num_rows, width], int64, runtime: the token after each of `tokens` in its sequence
@@ -94,7 +94,7 @@ class HostBatch:
     #: int32; shape [num_rows, 1], longest physical segment with the tail counted as one, or shape [num_rows], one
     #: constant from the metadata, with pad_cu_seqlens
     max_seqlen: npt.NDArray[np.int32]
-    token_count: IntArray  #: shape [num_rows], int64: runtime tokens stored in each row, tail not counted
+    token_count: IntArray  #: shape [num_rows], int64: runtime tokens stored in each row, without the tail
 
     @property
     def physical_offsets(self) -> OffsetTable:
@@ -115,12 +115,12 @@ class _RuntimeRow:
 
 
 def padding_row(row: PackedRow) -> PackedRow:
-    """Return the row with an all-zero loss mask: of a split's last row, what the host reads at index -1."""
+    """Return the row with an all-zero loss mask, which the host reads at index -1 for a split's last row."""
     return replace(row, loss_mask=np.zeros_like(row.loss_mask))
 
 
 def predict_batch(rows: Sequence[PackedRow], settings: CollateSettings) -> HostBatch:
-    """Return the batch that the host's collate makes of `rows`, value for value.
+    """Return exactly the batch that the host's collate makes of `rows`.
 
     Example: inputs 5 6 7 8 | 5 6 9 with EOS 2 and packed_sequence_size 10, multiple 1 -> tokens
     [5 6 7 8 5 6 9 2 2 2], cu_seqlens [0 4 7 10], max_seqlen 4.
@@ -191,13 +191,13 @@ def _check_row(row: PackedRow, index: int, packed_sequence_size: int) -> None:
     if runtime_tokens > packed_sequence_size:
         raise ArtifactError(
             f"row {index} of the batch: {runtime_tokens} runtime tokens; packed_sequence_size is "
-            f"{packed_sequence_size} and the host's collate stops on a wider row. Set packed_sequence_size to "
-            "the one the artifact was built with, or rebuild it."
+            f"{packed_sequence_size} and Megatron-Bridge stops at a wider row. Set packed_sequence_size to "
+            "the artifact's, or rebuild it."
         )
 
 
 def _content_lengths(tokens: IntArray, offsets: IntArray, eos_token_id: int) -> IntArray:
-    """Return each sequence's length up to its last input other than EOS; shape [num_sequences], int64, runtime.
+    """Return each sequence's length up to its last non-EOS input; shape [num_sequences], int64, runtime.
 
     The host cannot tell alignment padding from content that is EOS, so it strips both:
     [5 6 2 2 | 2 2] with EOS 2 -> [2, 0].
@@ -212,8 +212,8 @@ def _offset_tables(
 ) -> tuple[OffsetTable, OffsetTable]:
     """Return physical and logical offsets; shape [num_rows, num_boundaries] each, int32, runtime.
 
-    A row that does not fill the width gets a tail segment up to it, of no logical length; rows with fewer
-    boundaries repeat their last one: physical offsets go on with the width, logical ones with their sum.
+    A row that does not fill the width gets a tail segment of logical length 0 up to it. Rows with fewer
+    boundaries repeat the last one: the width for physical offsets, the sum for logical ones.
     """
     num_boundaries = max(len(row.physical_offsets) + (row.physical_offsets[-1] != width) for row in rows)
     if settings.static_metadata is not None:

@@ -1,7 +1,7 @@
-"""The packs that every data-parallel rank is given at every step, as the host's loader gives them.
+"""Predicts the packs that the host's loader gives each data-parallel rank at each step.
 
-Steps count as the host logs them: the first is 1, and the checkpoint of step 100 is followed by step 101. Batches of
-evaluation count in the same way over the run.
+Steps count as the host logs them: the first is 1, and step 101 follows the checkpoint of step 100. Evaluation batches
+count in the same way over the run.
 """
 
 from collections.abc import Iterator
@@ -20,25 +20,25 @@ __all__ = ["FILLER", "PackOrder", "Sighting", "replay_order"]
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Sighting:
-    """Where a run reads a pack."""
+    """One time at which a run reads a pack."""
 
     step: int  #: as the host logs it, from 1
     data_parallel_rank: int  #: which copy of the model
     micro_batch: int  #: of the step, from 0
     position: int  #: in the micro batch, from 0
-    is_filler: bool  #: the pack only fills a batch up, with a loss mask of zeros
+    is_filler: bool  #: only fills up a batch, with a loss mask of zeros
 
 
 class PackOrder:
-    """The packs of every step of a run, from `settings.resume_step` on.
+    """The packs of every step of a run, starting after `settings.resume_step`.
 
-    What is kept in memory are the orders of a few epochs, 8 bytes for each pack, and a few numbers per epoch.
+    Keeps the orders of a few epochs in memory, 8 bytes per pack, and a few numbers per epoch.
 
     Example: 5 packs, a global batch of 2, two ranks, no shuffling (0.5) -> step 1 [0] and [1], step 2 [2] and [3],
     step 3 [0] and [1] again: the fifth is never read.
 
     Raises:
-        ConfigError: the host stops, or waits forever, before the first step.
+        ConfigError: training cannot start: the host stops or hangs before the first step.
     """
 
     def __init__(self, settings: ReplaySettings) -> None:
@@ -62,32 +62,32 @@ class PackOrder:
 
     @property
     def first_step(self) -> int:
-        """The first step that is replayed: the one after the checkpoint."""
+        """The first replayed step, right after the checkpoint."""
         return self.settings.resume_step + 1
 
     @property
     def filler_pack(self) -> int:
-        """The pack that the host reads, with a loss mask of zeros, where `packs_at` has FILLER: its last."""
+        """The pack that the host reads for FILLER, with a loss mask of zeros: the last one."""
         return self.settings.num_packs - 1 if self._rows is None else int(self._rows[-1])
 
     def packs_at(self, step: int, data_parallel_rank: int) -> IntArray:
-        """Return the packs of a rank at a step; shape [packs], int64, micro batch after micro batch, FILLER among them.
+        """Return the packs of a rank at a step; shape [num_packs], int64, in micro batch order, may contain FILLER.
 
-        Packs count over the split's shards in the order of their names, from 0.
+        Packs are numbered from 0 over the split's shards in the order of their names.
 
         Raises:
-            ConfigError: there is no such step or rank, or the host does not get there.
+            ConfigError: the step or rank does not exist, or the host stops before it.
         """
         return np.concatenate(self.micro_batches_at(step, data_parallel_rank))
 
     def micro_batches_at(self, step: int, data_parallel_rank: int) -> tuple[IntArray, ...]:
-        """Return the same, one array of packs for each micro batch.
+        """Return the packs of a rank at a step, one array per micro batch.
 
         Source: megatron-bridge 0.6.2, data/batch_utils.py (split_batch_into_microbatches), training/train.py;
         megatron-core 0.19.2, core/num_microbatches_calculator.py (ConstantNumMicroBatchesCalculator).
 
         Raises:
-            ConfigError: as `packs_at`.
+            ConfigError: see `packs_at`.
         """
         self._require_step(step)
         if not 0 <= data_parallel_rank < self.topology.data_parallel_size:
@@ -101,17 +101,17 @@ class PackOrder:
         if not all(map(len, draws)):
             raise ConfigError(
                 f"dataset.drop_last is false with dataloader_type single; the last packs give data-parallel rank "
-                f"{data_parallel_rank} nothing at step {step}, and the host stops. Set drop_last to true."
+                f"{data_parallel_rank} nothing at step {step}, and Megatron-Bridge stops. Set drop_last to true."
             )
         return tuple(self._packs_of(draw) for draw in draws)
 
     def first_pass(self) -> IntArray:
-        """Return the packs of every whole step until a loader begins anew; [steps, ranks, packs], int64.
+        """Return the packs of all whole steps until a loader restarts; shape [num_steps, num_ranks, num_packs], int64.
 
-        The packs of a rank stand micro batch after micro batch. A last step that fillers fill up is left out.
+        A rank's packs are in micro batch order. Omits a last step with fillers.
 
         Raises:
-            ConfigError: as `packs_at`.
+            ConfigError: see `packs_at`.
         """
         num_packs, tables = self._packs_per_step, []
         for rank in range(self.topology.data_parallel_size):
@@ -121,20 +121,20 @@ class PackOrder:
         return self._packs_of(samples[(samples >= 0).all(axis=(1, 2))])
 
     def steps_of(self, pack: int, *, last_step: int | None = None) -> Iterator[Sighting]:
-        """Yield where the run reads a pack, in the order of steps; the inverse of `packs_at`.
+        """Yield the times at which the run reads a pack, in step order; the inverse of `packs_at`.
 
         Args:
-            pack: which.
-            last_step: where to stop; by default the run's last.
+            pack: number of the pack.
+            last_step: last step to search; by default the run's last.
 
         Raises:
-            ConfigError: there is no such pack or step, or nothing says where the run ends.
+            ConfigError: the pack or step does not exist, or the run's end is unknown.
         """
         if not 0 <= pack < self.settings.num_packs:
             raise ConfigError(f"pack is {pack}; allowed: 0 to {self.settings.num_packs - 1}.")
         last = self.settings.num_steps if last_step is None else last_step
         if last is None:
-            raise ConfigError("last_step is not given, and the run has no number of steps. Give one.")
+            raise ConfigError("last_step is not given and the run's number of steps is unknown. Give last_step.")
         if last < self.first_step:
             return
         self._require_step(last)
@@ -144,7 +144,7 @@ class PackOrder:
         yield from sorted(self._sightings(wanted, last))
 
     def _sightings(self, samples: IntArray, last_step: int) -> Iterator[Sighting]:
-        """Yield sightings pass after pass, so that all ranks look at an epoch's order while it is in memory."""
+        """Yield sightings pass by pass, so that all ranks use an epoch's order while it is in memory."""
         end = self._draws_of(last_step)[-1] + 1
         next_draws = dict.fromkeys(range(self.topology.data_parallel_size), 0)
         while next_draws:
@@ -153,7 +153,7 @@ class PackOrder:
                 table = self._sampler.samples_in(rank, found)[: end - found.first_draw]
                 for draw, place in np.argwhere(np.isin(table, samples)).tolist():
                     step, draw_of_step = divmod(found.first_draw + draw, self._draws_per_step)
-                    # a draw is a micro batch, or with the loader `batch` all of a step
+                    # a draw is a micro batch, or with the loader `batch` a whole step
                     micro_batch, position = divmod(place, self.settings.micro_batch_size)
                     yield Sighting(
                         step=self.first_step + step,
@@ -184,9 +184,9 @@ class PackOrder:
 
 
 def replay_order(settings: ReplaySettings) -> PackOrder:
-    """Return the order of a run's packs; the name that docs/trace.md promises to scripts.
+    """Return the order of a run's packs; public name, documented in docs/trace.md.
 
     Raises:
-        ConfigError: as `PackOrder`.
+        ConfigError: see `PackOrder`.
     """
     return PackOrder(settings)

@@ -1,7 +1,7 @@
-"""What the host's samplers yield on each data-parallel rank, pass over the data by pass.
+"""Predicts what the host's samplers yield on each data-parallel rank, pass by pass over the data.
 
-A *pass* is what a sampler yields from one `iter()` to its end; the host's `cyclic_iter` then calls `iter()` again. A
-*draw* is what it yields at a time: a rank's share of a global batch for `batch`, a micro batch for the others.
+A *pass* is everything that a sampler yields from one `iter()`; the host's `cyclic_iter` then calls `iter()` again. A
+*draw* is one item that it yields: a rank's share of a global batch for `batch`, a micro batch for the others.
 A *sample* is an index into the host's dataset, which `max_train_samples` maps to packs.
 """
 
@@ -17,10 +17,10 @@ from bridgepack.geometry import IntArray
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.torch_random import torch_permutation
 
-#: Sample that fills a batch up: the host reads its last sample with a loss mask of zeros.
+#: Sample that fills up a batch: the host reads its last sample with a loss mask of zeros.
 #: Source: megatron-bridge 0.6.2, data/packing/parquet.py (__getitem__, negative indices).
 FILLER = -1
-#: No sample at all: a micro batch with fewer rows than micro_batch_size.
+#: No sample: the micro batch has fewer rows than micro_batch_size.
 ABSENT = -2
 _NUM_CACHED_EPOCHS = 4
 
@@ -29,13 +29,13 @@ _NUM_CACHED_EPOCHS = 4
 class Pass:
     """One pass of one rank's sampler."""
 
-    consumed: int  #: samples that the sampler had counted when it began
-    first_draw: int  #: number of draws before it, since the loader was made
+    consumed: int  #: the sampler's count of samples when the pass began
+    first_draw: int  #: number of draws before it since the loader was created
     num_draws: int
 
     @property
     def next_draw(self) -> int:
-        """The first draw after it."""
+        """The first draw after the pass."""
         return self.first_draw + self.num_draws
 
 
@@ -43,11 +43,11 @@ class Sampler(ABC):
     """Draws of one loader on every data-parallel rank."""
 
     def __init__(self, settings: ReplaySettings, *, consumed: int) -> None:
-        """Prepare to replay a loader made with `consumed` samples behind it."""
+        """Take the settings of a loader that is created after `consumed` samples."""
         self._settings = settings
         self._data_parallel_size = settings.topology.data_parallel_size
         self._permutation = lru_cache(maxsize=_NUM_CACHED_EPOCHS)(torch_permutation)
-        # without what other ranks draw beside it in memory
+        # does not keep other ranks' draws in memory
         self._samples = lru_cache(maxsize=2 * self._data_parallel_size)(
             lambda rank, found: np.ascontiguousarray(self._samples_of(rank, found))
         )
@@ -55,10 +55,10 @@ class Sampler(ABC):
         self._passes: list[list[Pass]] = [[] for _ in range(self._data_parallel_size)]
 
     def draw(self, rank: int, index: int) -> IntArray:
-        """Return the samples of a rank's draw; shape [samples], int64, FILLER among them.
+        """Return the samples of a rank's draw; shape [num_samples], int64, may contain FILLER.
 
         Raises:
-            ConfigError: the host stops, or waits forever, before it gets there.
+            ConfigError: the host stops or hangs before this draw.
         """
         found = self.pass_at(rank, index)
         samples: IntArray = self.samples_in(rank, found)[index - found.first_draw]
@@ -66,15 +66,15 @@ class Sampler(ABC):
         return present
 
     def samples_in(self, rank: int, found: Pass) -> IntArray:
-        """Return every draw of a pass; shape [draws, samples per draw], int64, FILLER and ABSENT among them."""
+        """Return every draw of a pass; shape [num_draws, samples per draw], int64, may contain FILLER and ABSENT."""
         samples: IntArray = self._samples(rank, found)
         return samples
 
     def pass_at(self, rank: int, index: int) -> Pass:
-        """Return the pass that a draw is in.
+        """Return the pass that contains a draw.
 
         Raises:
-            ConfigError: as `draw`.
+            ConfigError: see `draw`.
         """
         passes = self._passes[rank]
         if not passes:
@@ -89,27 +89,27 @@ class Sampler(ABC):
         if num_draws == 0:
             raise ConfigError(
                 f"train.global_batch_size is {self._settings.global_batch_size}; megatron-bridge "
-                f"{self._settings.version} waits forever with {consumed} of {self._settings.num_samples} packs "
-                "consumed: its sampler gives no batch and is asked again. Resume from another checkpoint, or with the "
+                f"{self._settings.version} hangs with {consumed} of {self._settings.num_samples} packs consumed: "
+                "its sampler has no batch left and is asked forever. Resume from another checkpoint, or with the "
                 "batch size of this one."
             )
         return Pass(consumed=consumed, first_draw=first_draw, num_draws=num_draws)
 
     @abstractmethod
     def _num_draws(self, rank: int, consumed: int) -> int:
-        """Return how many draws a pass has that begins after `consumed` samples."""
+        """Return the number of draws in a pass that begins after `consumed` samples."""
 
     @abstractmethod
     def _consumed_after(self, last: Pass) -> int:
-        """Return what the sampler has counted after a pass."""
+        """Return the sampler's count of samples after a pass."""
 
     @abstractmethod
     def _samples_of(self, rank: int, found: Pass) -> IntArray:
-        """Return every draw of a pass, as `samples_in`."""
+        """Return every draw of a pass, see `samples_in`."""
 
 
 class ShuffledBatchSampler(Sampler):
-    """`batch` since 0.6: every epoch in another order, cut into global batches, dealt out to the ranks in turn.
+    """`batch` since 0.6: shuffles every epoch, cuts it into global batches, deals each out to the ranks in turn.
 
     Source: megatron-bridge 0.6.2, data/samplers.py (MegatronPretrainingBatchSampler).
     """
@@ -141,7 +141,7 @@ class ShuffledBatchSampler(Sampler):
         return filled.reshape(found.num_draws, size)
 
     def _position(self, consumed: int) -> tuple[int, int]:
-        """Return the epoch, and the samples left in it."""
+        """Return (epoch, samples left in it)."""
         size, total = self._settings.global_batch_size, self._settings.num_samples
         per_epoch = (total // size if self._settings.drop_last else -(-total // size)) * size
         epoch, offset = divmod(consumed, per_epoch)
@@ -149,10 +149,10 @@ class ShuffledBatchSampler(Sampler):
 
 
 class OrderedBatchSampler(Sampler):
-    """`batch` before 0.6: in file order; after a resumption every epoch begins where the run resumed.
+    """`batch` before 0.6: in file order; after resuming, every epoch begins where the run resumed.
 
     Source: megatron-bridge 0.3.1 to 0.5.1, data/samplers.py (MegatronPretrainingBatchSampler) and data/loaders.py,
-    which never hands `drop_last` on.
+    which never passes `drop_last` on.
     """
 
     def _num_draws(self, rank: int, consumed: int) -> int:
@@ -181,8 +181,8 @@ class SequentialSampler(Sampler):
         left = self._settings.num_samples - consumed
         if left <= 0:
             raise ConfigError(
-                f"{consumed} packs are consumed and the run has {self._settings.num_samples}; the host stops, as "
-                "dataloader_type single goes through them once. Set it to batch."
+                f"{consumed} packs are consumed and the run has {self._settings.num_samples}; Megatron-Bridge stops: "
+                "dataloader_type single reads them only once. Set it to batch."
             )
         unit = self._settings.packs_per_pass
         return left // unit if self._settings.drop_last else -(-left // unit)
@@ -192,8 +192,8 @@ class SequentialSampler(Sampler):
 
     def _consumed_after(self, last: Pass) -> int:
         raise ConfigError(
-            f"dataset.dataloader_type is single; the host stops after {last.next_draw} micro batches on each rank, "
-            "when it has gone through the packs once. Set it to batch, or ask for fewer steps."
+            f"dataset.dataloader_type is single; Megatron-Bridge stops after {last.next_draw} micro batches per rank, "
+            "having read the packs once. Set it to batch, or ask for fewer steps."
         )
 
     def _samples_of(self, rank: int, found: Pass) -> IntArray:
@@ -204,7 +204,7 @@ class SequentialSampler(Sampler):
 
 
 class CyclicSampler(Sampler):
-    """`cyclic`: every epoch in another order, whatever the seed; without sharding ranks can leave an epoch apart.
+    """`cyclic`: shuffles every epoch, ignoring the seed; without sharding, ranks can end an epoch at different steps.
 
     Source: megatron-bridge 0.3.0 to 0.6.2, data/samplers.py (MegatronPretrainingRandomSampler).
     """
@@ -226,25 +226,25 @@ class CyclicSampler(Sampler):
         return order[: found.num_draws * size].reshape(found.num_draws, size)
 
     def _left_of(self, rank: int, offset: int) -> int:
-        """Return the samples that a rank has left in the epoch."""
+        """Return the number of samples that a rank has left in the epoch."""
         if self._settings.data_sharding:
             return self._bucket_size() - offset // self._data_parallel_size
         return max(-(-(self._whole_micro_batches() - offset - rank) // self._data_parallel_size), 0)
 
     def _position(self, consumed: int) -> tuple[int, int]:
-        """Return the epoch, and the samples of all ranks behind it."""
+        """Return (epoch, samples that all ranks have consumed in it)."""
         unit, total = self._settings.packs_per_pass, self._settings.num_samples
         if total < unit:
             raise ConfigError(
                 f"train.micro_batch_size is {self._settings.micro_batch_size} on {self._data_parallel_size} "
-                f"data-parallel ranks, {unit} packs at a time; allowed: at most the number of packs, {total}. The host "
-                "stops."
+                f"data-parallel ranks, {unit} packs at a time; allowed: at most the number of packs, {total}. "
+                "Training cannot start: lower it, or give more packs."
             )
         epoch, offset = divmod(consumed, total // unit * unit)
         if offset % unit:
             raise ConfigError(
                 f"{consumed} packs are consumed; allowed with dataloader_type cyclic: a multiple of micro_batch_size x "
-                f"data-parallel size, {unit}, in the epoch. The host stops. Resume with the sizes of the checkpoint."
+                f"data-parallel size, {unit}, in the epoch. Resume with the checkpoint's sizes."
             )
         return epoch, offset
 
@@ -257,10 +257,10 @@ class CyclicSampler(Sampler):
 
 
 def make_sampler(settings: ReplaySettings, *, consumed: int) -> Sampler:
-    """Return what draws for a loader that is made with `consumed` samples behind it.
+    """Return the sampler of a loader that is created after `consumed` samples.
 
     Raises:
-        ConfigError: the host does not get to its first batch.
+        ConfigError: the host cannot make its first batch.
     """
     _check_supply(settings)
     if settings.loader == "single":
@@ -273,10 +273,10 @@ def make_sampler(settings: ReplaySettings, *, consumed: int) -> Sampler:
 
 
 def _check_supply(settings: ReplaySettings) -> None:
-    """Raise where there are fewer packs than the host wants before it begins.
+    """Refuse fewer packs than the host needs to start.
 
     Source: megatron-bridge 0.5.0 to 0.6.2, data/loaders.py ("Not enough train samples"), data/samplers.py
-    (_active_total_samples); before, the `batch` loader is asked for a batch for ever.
+    (_active_total_samples); before 0.5.0, the host asks the `batch` loader for a batch forever.
     """
     is_looked_at = settings.loader == "batch" or (settings.host.checks_supply and not settings.is_evaluation)
     if is_looked_at and settings.drop_last and settings.num_samples < settings.global_batch_size:

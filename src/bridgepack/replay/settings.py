@@ -1,4 +1,4 @@
-"""What the order of packs depends on, and when a run evaluates."""
+"""Settings that determine the order of packs, and the schedule of evaluations."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ _MAX_NUMPY_SEED = 2**32 - 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplaySettings:
-    """What one split's loader is built from. The order of packs depends on nothing else.
+    """Settings of one split's loader. The order of packs depends on nothing else.
 
     Raises:
         ConfigError: values with which the host does not get to its first step.
@@ -51,8 +51,8 @@ class ReplaySettings:
                 raise ConfigError(f"{name} is {value!r}; allowed: whole numbers from 0.")
         if self.loader not in LOADERS:
             raise ConfigError(
-                f"dataset.dataloader_type is {self.loader!r}; allowed: {', '.join(LOADERS)}. An external loader brings "
-                "its own order, which nothing here knows."
+                f"dataset.dataloader_type is {self.loader!r}; allowed: {', '.join(LOADERS)}. An external loader has "
+                "its own order, which bridgepack does not know."
             )
         if not 0 <= self.seed <= _MAX_NUMPY_SEED:
             raise ConfigError(f"dataset.seed is {self.seed}; allowed: 0 to {_MAX_NUMPY_SEED}, NumPy's seeds.")
@@ -65,12 +65,12 @@ class ReplaySettings:
 
     @property
     def num_samples(self) -> int:
-        """Length of the host's dataset: every pack once, or as many as `max_samples` says."""
+        """Length of the host's dataset: the number of packs, or `max_samples`."""
         return self.num_packs if self.max_samples is None else self.max_samples
 
     @property
     def packs_per_pass(self) -> int:
-        """Packs that all data-parallel ranks take at a time."""
+        """Packs that all data-parallel ranks take together at a time."""
         return self.micro_batch_size * self.topology.data_parallel_size
 
     def _check_batches(self) -> None:
@@ -81,14 +81,14 @@ class ReplaySettings:
             )
         if self.max_samples is not None and self.num_packs == 1 and self.max_samples == 1:
             raise ConfigError(
-                "dataset.max_train_samples is 1 with one pack; the host stops (IndexError, a sample mapping of no "
-                "dimension). Set it to null."
+                "dataset.max_train_samples is 1 with one pack; Megatron-Bridge stops (IndexError, a sample mapping "
+                "without dimensions). Set it to null."
             )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationSchedule:
-    """Evaluations of a run; their batches count over the whole run, from 1, on one loader that goes on.
+    """Evaluations of a run; batches count over the whole run, from 1, because the loader does not restart.
 
     Source: megatron-bridge 0.6.2, training/train.py (after consumed_train_samples), training/eval.py
     (consumed_valid_samples), training/pretrain.py (evaluation after training).
@@ -96,19 +96,19 @@ class EvaluationSchedule:
 
     eval_interval: int | None  #: steps between evaluations; None for none during training
     eval_iters: int
-    start_eval_at_iter: int | None = None  #: first step after which there may be one; None for any
-    num_steps: int | None = None  #: steps of the run; None where that is not known
+    start_eval_at_iter: int | None = None  #: first step after which evaluation may happen; None for any
+    num_steps: int | None = None  #: steps of the run; None if unknown
     skips_training: bool = False
 
     def batches_after(self, step: int) -> range:
-        """Return the batches of the evaluation right after a step; none where there is none.
+        """Return the batches of the evaluation right after a step; empty if there is none.
 
         Example: every 10 steps 4 batches -> after step 20: 5, 6, 7, 8.
         """
         return range(self.batches_until(step - 1) + 1, self.batches_until(step) + 1)
 
     def batches_until(self, step: int) -> int:
-        """Return how many batches the evaluations up to a step took, the one right after it included."""
+        """Return the number of batches of all evaluations up to a step, including the one right after it."""
         if self.skips_training or not self.eval_interval or self.eval_iters < 1:
             return 0
         first = max(self.start_eval_at_iter or 1, 1)
@@ -116,7 +116,7 @@ class EvaluationSchedule:
         return max(step // self.eval_interval - num_before_first, 0) * self.eval_iters
 
     def final_batches(self) -> range:
-        """Return the batches of the evaluation after training; none where the end is not known."""
+        """Return the batches of the evaluation after training; empty if the end is unknown."""
         if self.num_steps is None or self.eval_iters < 1:
             return range(1, 1)
         done = self.batches_until(self.num_steps)

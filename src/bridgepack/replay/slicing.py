@@ -1,8 +1,8 @@
-"""Which token of a packed row goes to which context-parallel rank, and what each rank has to do with it.
+"""Predicts which tokens of a packed row go to which context-parallel rank.
 
-A row of `cu_seqlens` is cut sequence by sequence: each into `2 * context_parallel_size` chunks, of which rank `r` gets
-chunk `r` from the front and chunk `r` from the back. That is so for every `cp_comm_type`; these only differ in what
-ranks exchange for the attention.
+Each sequence of a row is cut into `2 * context_parallel_size` chunks; rank `r` gets chunk `r` from the front and chunk
+`r` from the back. This holds for every `cp_comm_type`; these differ only in what ranks exchange for the
+attention.
 
 Source: megatron-bridge 0.6.2, training/gpt_step.py (_partition_packed_batch_for_cp); megatron-core 0.19.2,
 core/utils.py (get_batch_on_this_cp_rank).
@@ -20,26 +20,26 @@ from bridgepack.replay.collate import HostBatch
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSlices:
-    """What each context-parallel rank gets of one row, in its own order."""
+    """Each context-parallel rank's tokens of one row, in the rank's own order."""
 
-    positions: IntArray  #: shape [ranks, tokens per rank], int64, runtime: where in the row
-    tokens: IntArray  #: the same shape, int64; so `labels`, `loss_mask` and `position_ids`
+    positions: IntArray  #: shape [num_ranks, tokens per rank], int64, runtime: positions in the row
+    tokens: IntArray  #: same shape, int64, like `labels`, `loss_mask` and `position_ids`
     labels: IntArray  #: the token after each of `tokens` in its sequence
     loss_mask: IntArray  #: 1 where the label is trained
     position_ids: IntArray
 
     @property
     def trained_tokens(self) -> IntArray:
-        """Trained tokens of each rank; shape [ranks], int64."""
+        """Number of trained tokens per rank; shape [num_ranks], int64."""
         counts: IntArray = self.loss_mask.sum(axis=1)
         return counts
 
 
 def thd_positions(cu_seqlens: npt.ArrayLike, num_tokens: int, context_parallel_size: int) -> IntArray:
-    """Return the tokens of each rank; shape [ranks, num_tokens // ranks], int64: what TransformerEngine computes.
+    """Return each rank's token positions, as TransformerEngine computes them; [num_ranks, tokens per rank], int64.
 
-    It divides the offsets by the number of ranks and looks for each token's sequence by bisection, whatever the offsets
-    are: where they are no multiples of twice the ranks, or filled up with -1, tokens come twice or never, as there.
+    It divides the offsets by the number of ranks and finds each token's sequence by bisection, without checks: offsets
+    that are not multiples of twice the ranks, or are padded with -1, give tokens twice or never, as in the original.
 
     Example: offsets [0, 4, 12] on 2 ranks -> [[0, 3, 4, 5, 10, 11], [1, 2, 6, 7, 8, 9]].
 
@@ -47,14 +47,14 @@ def thd_positions(cu_seqlens: npt.ArrayLike, num_tokens: int, context_parallel_s
     binary_search).
 
     Raises:
-        ConfigError: no rank, or not two offsets.
+        ConfigError: `context_parallel_size` is below 1, or there are fewer than two offsets.
     """
     offsets = np.asarray(cu_seqlens, dtype=np.int64).reshape(-1)
     if context_parallel_size < 1:
         raise ConfigError(f"context_parallel_size is {context_parallel_size}; allowed: whole numbers from 1.")
     if len(offsets) < 2:
         raise ConfigError(f"cu_seqlens has {len(offsets)} entries; allowed: at least 2, the ends of one sequence.")
-    # C++ divides towards 0; // would take -1 to -1.
+    # C++ rounds towards 0; // would map -1 to -1.
     shares = np.sign(offsets) * (np.abs(offsets) // context_parallel_size)
     tokens = np.arange(num_tokens // context_parallel_size)
     sequences = _bisected(tokens, shares)
@@ -68,10 +68,10 @@ def thd_positions(cu_seqlens: npt.ArrayLike, num_tokens: int, context_parallel_s
 
 
 def slice_row(batch: HostBatch, row: int, context_parallel_size: int) -> RankSlices:
-    """Return what each context-parallel rank gets of one row of a batch, as the host's forward step cuts it.
+    """Return each context-parallel rank's tokens of one row of a batch, as the host's forward step slices it.
 
     Raises:
-        ConfigError: no rank.
+        ConfigError: `context_parallel_size` is below 1.
     """
     width = batch.tokens.shape[1]
     positions = np.arange(width, dtype=np.int64)[None]
@@ -87,13 +87,13 @@ def slice_row(batch: HostBatch, row: int, context_parallel_size: int) -> RankSli
 
 
 def misplaced_tokens(positions: IntArray, num_tokens: int) -> IntArray:
-    """Return the tokens that ranks get twice or not at all; shape [tokens], int64, ascending; none if all is well."""
+    """Return the tokens that ranks get twice or not at all; shape [num_misplaced], int64, ascending; ideally empty."""
     inside = positions[(positions >= 0) & (positions < num_tokens)]
     return np.flatnonzero(np.bincount(inside.reshape(-1), minlength=num_tokens) != 1)
 
 
 def _bisected(tokens: IntArray, shares: IntArray) -> IntArray:
-    """Return each token's sequence as TransformerEngine's bisection finds it, ascending offsets or not."""
+    """Return each token's sequence from TransformerEngine's bisection, even for offsets that do not ascend."""
     left, right = np.ones_like(tokens), np.full_like(tokens, len(shares) - 1)
     while (is_open := left < right).any():
         middle = (left + right) // 2

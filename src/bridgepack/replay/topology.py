@@ -1,4 +1,4 @@
-"""Which global rank has which data-parallel rank, as the host lays a run out over its GPUs."""
+"""Maps global ranks to data-parallel ranks, as the host arranges a run on its GPUs."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,16 @@ from bridgepack.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Topology:
-    """How the ranks of a run are laid out.
+    """Arrangement of a run's ranks.
 
-    From the innermost: tensor, context, data, pipeline; with `pipeline_before_data` data is the outermost. Expert
-    parallelism only regroups ranks; no pack depends on it.
+    From the innermost: tensor, context, data, pipeline; with `pipeline_before_data`, data is the outermost. Expert
+    parallelism only regroups ranks and does not affect packs.
 
     Source: megatron-bridge 0.3.0 to 0.6.2, training/initialize.py (`order` of initialize_model_parallel, and
     _create_pg_collection); megatron-core 0.19.2, core/parallel_state.py (RankGenerator).
 
     Raises:
-        ConfigError: a size below 1, or a world that is not a whole number of models.
+        ConfigError: a size is below 1, or the world size is not a multiple of the model-parallel size.
     """
 
     world_size: int
@@ -27,7 +27,7 @@ class Topology:
     pipeline_before_data: bool = False  #: `dist.use_tp_pp_dp_mapping`; without effect with `dist.use_decentralized_pg`
 
     def __post_init__(self) -> None:
-        """Reject sizes that the host cannot lay out."""
+        """Reject sizes that the host cannot arrange."""
         for name in ("world_size", "tensor_model_parallel_size", "pipeline_model_parallel_size"):
             require_positive(name, getattr(self, name))
         require_positive("context_parallel_size", self.context_parallel_size)
@@ -54,12 +54,12 @@ class Topology:
         )
 
     def data_parallel_rank_of(self, global_rank: int) -> int:
-        """Return which copy of the model a global rank is of, so which packs it is given.
+        """Return the data-parallel rank of a global rank, which decides which packs it gets.
 
         Example: world 16, TP 2, PP 2, CP 2 -> rank 13 is tensor 1, context 0, data 1, pipeline 1, so 1.
 
         Raises:
-            ConfigError: there is no such rank.
+            ConfigError: the rank does not exist.
         """
         if not 0 <= global_rank < self.world_size:
             raise ConfigError(f"rank is {global_rank}; allowed: 0 to {self.world_size - 1}, the run's ranks.")
@@ -70,10 +70,10 @@ class Topology:
 
 
 def require_positive(name: str, value: int) -> None:
-    """Accept a whole number above 0.
+    """Refuse anything but an integer above 0.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the value is not one.
     """
     if type(value) is not int or value < 1:
         raise ConfigError(f"{name} is {value!r}; allowed: whole numbers from 1.")

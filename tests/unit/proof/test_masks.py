@@ -89,19 +89,19 @@ def _with_a_user(judged: Judged) -> Mask:
 
 
 MUTATIONS: tuple[tuple[str, Callable[[Judged], Mask], str, str], ...] = (
-    ("shifted right", lambda judged: [0, *_own(judged)[:-1]], "mask-shifted", "one token from where it belongs"),
-    ("shifted left", lambda judged: [*_own(judged)[1:], 0], "mask-shifted", "one token from where it belongs"),
+    ("shifted right", lambda judged: [0, *_own(judged)[:-1]], "mask-shifted", "shifted by one token"),
+    ("shifted left", lambda judged: [*_own(judged)[1:], 0], "mask-shifted", "shifted by one token"),
     (
         "a user's turn",
         _with_a_user,
         "other-turn-trained",
-        "that the assistant does not write; the first is of the user",
+        "that the assistant did not write; the first is in the user",
     ),
     ("the end of turns", _without_ends, "end-of-turn-not-trained", "what ends 2 assistant turns is not trained"),
     ("a whole turn", _without_second_turn, "turn-not-trained", "nothing of an assistant turn is trained"),
     ("a word", _without_a_word, "answer-not-trained", "1 token not trained that the assistant writes"),
-    ("a short mask", lambda judged: _own(judged)[:-1], "mask-malformed", "a mask of"),
-    ("a mask of twos", lambda judged: [2 * bit for bit in _own(judged)], "mask-malformed", "each must be 0 or 1"),
+    ("a short mask", lambda judged: _own(judged)[:-1], "mask-malformed", "mask entries"),
+    ("a mask of twos", lambda judged: [2 * bit for bit in _own(judged)], "mask-malformed", "each entry must be 0 or 1"),
 )
 
 
@@ -241,7 +241,7 @@ def test_markers_of_a_recipe_that_are_wrong(tmp_path: Path) -> None:
     (finding,) = judged.verdict(row).findings
 
     assert finding.kind == "other-turn-trained"
-    assert finding.detail.endswith("of the user turn")
+    assert finding.detail.endswith("in the user turn")
     assert "assistant_markers" in finding.advice
 
 

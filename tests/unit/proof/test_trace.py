@@ -162,7 +162,7 @@ def test_dropped_and_blank_rows_say_why(artifact: Path) -> None:
     assert dropped.placements == ()
     assert [(drop.reason, drop.detail) for drop in dropped.drops] == [("over_long", "39 runtime tokens; at most 16")]
     assert (blank.placements, blank.drops) == ((), ())
-    assert blank.note == "it is a blank line, which is no row"
+    assert blank.note == "it is a blank line, not a row"
 
 
 def test_source_is_known_by_the_end_of_its_path(artifact: Path) -> None:
@@ -170,7 +170,7 @@ def test_source_is_known_by_the_end_of_its_path(artifact: Path) -> None:
 
     assert trace_source(run, f"{folder}/rows.jsonl", 1, limit=1).file == str(artifact.parent / "rows.jsonl")
     for file, row, message in (
-        ("row.jsonl", 1, "the artifact was not made of it"),
+        ("row.jsonl", 1, "the artifact was not built from it"),
         ("rows.jsonl", NUM_LINES + 9, r"the file has 13 rows\. Choose a row from 1"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -196,7 +196,7 @@ def test_artifact_without_a_plan_still_shows_packs(artifact: Path, tmp_path: Pat
 
     assert [(sequence.file, sequence.row) for sequence in pack.sequences] == [(None, None)] * 2
     note = trace_source(run, "rows.jsonl", 1, limit=1).note
-    assert note == "the artifact has no plan of its training split, so nothing says where its rows are"
+    assert note == "the artifact has no plan of its training split, so its rows cannot be located"
 
 
 def test_source_without_a_world_size_says_where_and_not_when(artifact: Path) -> None:

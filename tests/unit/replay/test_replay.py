@@ -77,7 +77,7 @@ def test_unknown_ranks_are_refused() -> None:
 
 
 def test_before_0_6_a_run_resumed_near_the_end_of_an_epoch_waits_forever() -> None:
-    with pytest.raises(ConfigError, match=r"0\.5\.1 waits forever with 4 of 5 packs consumed"):
+    with pytest.raises(ConfigError, match=r"0\.5\.1 hangs with 4 of 5 packs consumed"):
         PackOrder(_settings(version="0.5.1", resume_step=2))
 
 
@@ -85,7 +85,7 @@ def test_single_goes_through_the_packs_once() -> None:
     order = PackOrder(_settings(loader="single", num_packs=9, global_batch_size=4, num_steps=3))
 
     assert _packs(order, 1, 2) == [[[0, 2], [1, 3]], [[4, 6], [5, 7]]]
-    with pytest.raises(ConfigError, match="dataloader_type is single; the host stops after 4 micro batches"):
+    with pytest.raises(ConfigError, match="dataloader_type is single; Megatron-Bridge stops after 4 micro batches"):
         order.packs_at(3, 0)
 
 

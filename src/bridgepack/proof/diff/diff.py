@@ -25,18 +25,18 @@ _SECTIONS = ("format_version", "packed_sequence_size", "pad_seq_to_mult", "token
 def diff_artifacts(
     first: Path, second: Path, *, limit: int = DEFAULT_LIMIT, progress: Progress | None = None
 ) -> DiffReport:
-    """Return how two artifacts differ.
+    """Return the differences between two artifacts.
 
-    Every shard of both is read once; what is kept of a sequence are 48 bytes.
+    Reads every shard once; keeps 48 bytes per sequence.
 
     Args:
-        first: folder of the one.
-        second: folder of the other.
-        limit: most sequences of each fate that are shown.
-        progress: told how far it is.
+        first: folder of the first artifact.
+        second: folder of the second artifact.
+        limit: maximum sequences to show for each kind of difference.
+        progress: is told about progress.
 
     Raises:
-        ArtifactError: a folder is no artifact, was changed, or cannot be read.
+        ArtifactError: a folder is not an artifact, was changed, or cannot be read.
     """
     return diff_opened(opened_artifact(first), opened_artifact(second), limit=limit, progress=progress)
 
@@ -44,10 +44,10 @@ def diff_artifacts(
 def diff_opened(
     ours: Artifact, theirs: Artifact, *, limit: int = DEFAULT_LIMIT, progress: Progress | None = None
 ) -> DiffReport:
-    """Return the same of artifacts that are open.
+    """Return the differences between two open artifacts.
 
     Raises:
-        ArtifactError: one cannot be read.
+        ArtifactError: an artifact cannot be read.
     """
     shown = progress or SilentProgress()
     names = dict.fromkeys(split.name for artifact in (ours, theirs) for split in artifact.manifest.splits)
@@ -103,7 +103,7 @@ def matched_files(
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Return a number for each file of two lists of inputs; equal numbers are the same file.
 
-    The same file has the same path; or the same bytes; or the same name; or it is the one left on both sides.
+    Files are the same if they have the same path, the same bytes, the same name, or are the only ones left.
     """
     partners: dict[int, int] = {}
     left = [dict(enumerate(first)), dict(enumerate(second))]
@@ -139,7 +139,7 @@ def _settings(artifact: Artifact) -> dict[str, Any]:
 
 
 def _inputs(ours: Artifact, theirs: Artifact, names: Iterable[str]) -> Iterator[ValueDifference]:
-    """Yield input files whose bytes differ, or that only one artifact was made of."""
+    """Yield input files whose bytes differ, or that only one artifact was made from."""
     for name in names:
         records = _inputs_of(ours, name), _inputs_of(theirs, name)
         first, second = (

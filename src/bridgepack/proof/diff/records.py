@@ -1,4 +1,4 @@
-"""What the comparison of two artifacts says."""
+"""Results of comparing two artifacts."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from bridgepack.records.results import Result
 
-#: What can become of a sequence, in the order in which it is told.
+#: Kinds of difference of a sequence, in the order of the report.
 Fate = Literal["lost", "gained", "retokenized", "mask_moved", "moved"]
 
 
@@ -15,7 +15,7 @@ class SequencePlace:
     """Where a sequence lies in one artifact."""
 
     file: str
-    row: int  #: of that file, from 1
+    row: int  #: row of that file, from 1
     pack: int  #: row of the split, from 0
     position: int
     runtime_length: int  #: without alignment padding
@@ -25,24 +25,24 @@ class SequencePlace:
 class MovedTokens:
     """Neighbouring tokens that only one of two masks trains."""
 
-    start: int  #: first token, stored, counted from the sequence's first
+    start: int  #: first token, stored, relative to the sequence's start
     stop: int  #: one past the last
-    is_trained_now: bool  #: the second artifact trains them
+    is_trained_now: bool  #: True if the second artifact trains them
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceDifference:
-    """One sequence that is not the same in both."""
+    """One sequence that differs between the artifacts."""
 
     fate: Fate
-    first: SequencePlace | None  #: in the first artifact; None where it was gained
-    second: SequencePlace | None  #: in the second artifact; None where it was lost
+    first: SequencePlace | None  #: in the first artifact; None if it was gained
+    second: SequencePlace | None  #: in the second artifact; None if it was lost
     is_same_input: bool  #: its file has the same bytes in both
-    #: first token that differs, stored, counted from the sequence's first; None where ids are the same
+    #: first token that differs, stored, relative to the sequence's start; None if the ids are equal
     token: int | None = None
-    text: tuple[str, ...] = ()  #: its first tokens; of a re-tokenised one, those around the first that differs, in both
-    masks: tuple[MovedTokens, ...] = ()  #: what moved of the loss mask
+    text: tuple[str, ...] = ()  #: its first tokens; if re-tokenised, those around the first difference, in both
+    masks: tuple[MovedTokens, ...] = ()  #: moved parts of the loss mask
     num_mask_tokens: int = 0  #: tokens that only one of the masks trains
 
 
@@ -51,7 +51,7 @@ class ValueDifference:
     """A setting or a statistic in both artifacts."""
 
     name: str  #: dotted
-    first: Any  #: in the first artifact; None where it has none
+    first: Any  #: in the first artifact; None if absent there
     second: Any
 
 
@@ -60,19 +60,19 @@ class SplitDiff:
     """One split in both artifacts."""
 
     name: str  #: `training` or `validation`
-    num_unchanged: int  #: sequences of the same source row with the same content
-    num_moved: int  #: sequences with the same content under another source row
-    num_masks_moved: int  #: sequences with the same tokens and another mask
-    num_retokenized: int  #: sequences of the same source row with other tokens
+    num_unchanged: int  #: sequences of the same input row with the same content
+    num_moved: int  #: sequences with the same content from a different input row
+    num_masks_moved: int  #: sequences with the same tokens but a different mask
+    num_retokenized: int  #: sequences of the same input row with different tokens
     num_lost: int  #: sequences that only the first has
     num_gained: int  #: sequences that only the second has
-    num_repacked: int  #: unchanged ones that lie elsewhere: in another pack, or at another place in it
+    num_repacked: int  #: unchanged sequences in a different pack, or at a different position in it
     statistics: tuple[ValueDifference, ...]
-    differences: tuple[SequenceDifference, ...]  #: the first few of each fate
+    differences: tuple[SequenceDifference, ...]  #: the first few of each kind
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Sequences of each fate but the unchanged."""
+        """Number of sequences per kind of difference."""
         return {
             "lost": self.num_lost,
             "gained": self.num_gained,
@@ -83,7 +83,7 @@ class SplitDiff:
 
     @property
     def is_same(self) -> bool:
-        """A run reads the same packs of both."""
+        """Whether a run reads the same packs from both."""
         return not any(self.counts.values()) and not self.num_repacked
 
 
@@ -106,9 +106,9 @@ class DiffReport(Result):
 
     @property
     def is_same(self) -> bool:
-        """A run reads the same packs of both."""
+        """Whether a run reads the same packs from both."""
         return all(split.is_same for split in self.splits)
 
     def table(self) -> list[dict[str, Any]]:
-        """Return the sequences that are shown, with the name of their split."""
+        """Return the shown sequences, with the name of their split."""
         return [{"split": split.name, **asdict(one)} for split in self.splits for one in split.differences]

@@ -16,19 +16,19 @@ from bridgepack.proof.diff.tables import Matched, SequenceTable, earliest
 from bridgepack.proof.packs import read_packs
 from bridgepack.proof.verify.derive import first_difference
 
-#: Tokens of a text that shows what a sequence is.
+#: Number of tokens to show of a sequence.
 _TOKENS_SHOWN = 24
 _TOKENS_BEFORE = 8
 _RANGES_KEPT = 20
 
 
 class DifferenceReader:
-    """Reads sequences that differ from the packs in which they lie."""
+    """Reads differing sequences from their packs."""
 
     def __init__(
         self, artifacts: tuple[Artifact, Artifact], split: str, tables: tuple[SequenceTable, SequenceTable]
     ) -> None:
-        """Prepare; nothing is read yet."""
+        """Take the artifacts; reads nothing yet."""
         self._artifacts, self._split, self._tables = artifacts, split, tables
         self._tokenizers: dict[int, ChatTokenizer | None] = {}
         self._inputs = [
@@ -37,7 +37,7 @@ class DifferenceReader:
         ]
 
     def differences(self, matched: Matched, limit: int) -> Iterator[SequenceDifference]:
-        """Yield the first few of each fate, in the order of source rows.
+        """Yield the first few differences of each kind, in the order of input rows.
 
         Raises:
             ArtifactError: a shard cannot be read.
@@ -91,7 +91,7 @@ class DifferenceReader:
         )
 
     def _moved(self, ids: npt.NDArray[Any], mask: npt.NDArray[Any], labels: IntArray) -> Iterator[MovedTokens]:
-        """Yield runs of labels whose mask moved and went the same way; label `i` is token `i + 1`."""
+        """Yield runs of labels whose mask changed in the same direction; label `i` is token `i + 1`."""
         if not len(labels):
             return
         trained = mask[labels] != 0
@@ -102,7 +102,7 @@ class DifferenceReader:
             yield MovedTokens(start=start, stop=end, is_trained_now=bool(trained[first]), text=text)
 
     def _tokens(self, side: int, index: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return ids and label-aligned mask of one sequence, without alignment padding."""
+        """Return (ids, label-aligned mask) of one sequence, without alignment padding."""
         table = self._tables[side]
         pack, position, length = int(table.packs[index]), int(table.positions[index]), int(table.lengths[index])
         row = read_packs(self._artifacts[side], self._split, [pack])[pack]

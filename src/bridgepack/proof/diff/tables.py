@@ -1,4 +1,4 @@
-"""Every sequence of a split as a row of numbers: where it came from, where it lies, and hashes of its content."""
+"""Tables of a split's sequences: origin, position and content hashes of each."""
 
 import hashlib
 from dataclasses import dataclass
@@ -17,39 +17,39 @@ from bridgepack.records import RowBatch
 
 _COLUMNS = ("pack", "position", "file_index", "row", "runtime_length")
 _HASH_BYTES = 8
-#: Spreads the places of pieces over 64 bits.
+#: Spreads the positions of pieces over 64 bits.
 _ODD = 0x1E3779B97F4A7C15
 HashArray = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceTable:
-    """The sequences of a split in pack order; every array has shape [num_sequences]. About 48 bytes a sequence."""
+    """The sequences of a split in pack order; arrays of shape [num_sequences], about 48 bytes per sequence."""
 
     packs: IntArray  #: int64, row of the split
-    positions: npt.NDArray[np.int32]  #: int32, in the pack
-    files: npt.NDArray[np.int32]  #: int32, position in the split's list of inputs
-    rows: IntArray  #: int64, of that file, from 1
+    positions: npt.NDArray[np.int32]  #: int32, position in the pack
+    files: npt.NDArray[np.int32]  #: int32, index into the split's list of inputs
+    rows: IntArray  #: int64, row of that file, from 1
     lengths: npt.NDArray[np.int32]  #: int32, runtime, without alignment padding
     token_hashes: HashArray  #: uint64, of the ids without alignment padding
     content_hashes: HashArray  #: uint64, of ids and loss mask
-    first_tokens: IntArray | None = None  #: int64, where it begins in its row, stored; None where no row was split
+    first_tokens: IntArray | None = None  #: int64, start in its row, stored coordinates; None if no row was split
 
     def __len__(self) -> int:
         """Return the number of sequences."""
         return len(self.packs)
 
     def keys(self, file_ids: npt.NDArray[np.int32]) -> IntArray:
-        """Return a number for each source row, or piece of one; `file_ids` says which files of two are the same."""
+        """Return a key for each input row or piece; equal `file_ids` mark the same file in two artifacts."""
         keys: IntArray = (file_ids[self.files].astype(np.int64) << 44) + self.rows
         return keys if self.first_tokens is None else keys ^ (self.first_tokens * _ODD)
 
 
 def read_sequence_table(artifact: Artifact, split: str, progress: Progress) -> SequenceTable:
-    """Return the table of a split; every shard is read once, a batch at a time.
+    """Return the table of a split; reads every shard once, in batches.
 
     Raises:
-        ArtifactError: there is no such split, or shards and plan cannot be read or do not fit together.
+        ArtifactError: the split does not exist, or shards and plan cannot be read or are inconsistent.
     """
     record = split_record(artifact, split)
     plan = {name: _plan_column(artifact, split, name) for name in _COLUMNS}
@@ -87,7 +87,7 @@ def _plan_column(artifact: Artifact, split: str, name: str) -> IntArray:
 
 
 def _check_fit(artifact: Artifact, split: str, batch: RowBatch, packs: IntArray, lengths: IntArray) -> None:
-    """Accept a batch whose rows have the sequences of the plan, with room for them."""
+    """Refuse a batch whose rows do not match the plan's sequences and their lengths."""
     kinds = ((batch.input_ids, "iu"), (batch.loss_mask, "iufb"), (batch.seq_start_id, "iu"))
     if any(column.dtype.kind not in allowed for column, allowed in kinds):
         raise _misfit(artifact, split)
@@ -109,7 +109,7 @@ def _starts(batch: RowBatch) -> IntArray:
 
 
 def _hash_batch(batch: RowBatch, lengths: IntArray, tokens: HashArray, contents: HashArray) -> None:
-    """Hash each sequence of a batch, without alignment padding, into the two arrays."""
+    """Write hashes of each sequence in a batch, without alignment padding, into the two arrays."""
     starts = _starts(batch).tolist()
     ids = np.ascontiguousarray(batch.input_ids, dtype=np.int32)
     mask = np.ascontiguousarray(batch.loss_mask, dtype=np.int8)
@@ -125,19 +125,19 @@ def _hash_batch(batch: RowBatch, lengths: IntArray, tokens: HashArray, contents:
 
 def _misfit(artifact: Artifact, split: str) -> ArtifactError:
     return ArtifactError(
-        f"{plan_path(artifact, split)} does not fit the rows of the shards, so nothing says where sequences came from. "
-        "The artifact was changed; `bridgepack verify` says where. Build it again."
+        f"{plan_path(artifact, split)} does not match the shards' rows, so it cannot tell where sequences came from. "
+        "The artifact was changed; `bridgepack verify` shows where. Build it again."
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matched:
-    """Sequences of two tables that belong together, as pairs of indices; arrays of shape [pairs], int64."""
+    """Matching sequences of two tables, as pairs of indices; arrays of shape [num_pairs], int64."""
 
-    unchanged: tuple[IntArray, IntArray]  #: same source row, same content
-    moved: tuple[IntArray, IntArray]  #: same content under another source row
-    masks: tuple[IntArray, IntArray]  #: same tokens, another mask
-    retokenized: tuple[IntArray, IntArray]  #: same source row, other tokens
+    unchanged: tuple[IntArray, IntArray]  #: same input row, same content
+    moved: tuple[IntArray, IntArray]  #: same content, different input row
+    masks: tuple[IntArray, IntArray]  #: same tokens, different mask
+    retokenized: tuple[IntArray, IntArray]  #: same input row, different tokens
     lost: IntArray  #: indices of the first table without a partner
     gained: IntArray  #: indices of the second table without a partner
 
@@ -149,7 +149,7 @@ class _Left:
         self.first, self.second = np.arange(num_first), np.arange(num_second)
 
     def take(self, first: npt.NDArray[Any], second: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:
-        """Pair what has equal keys, one to one in order; keys are of all sequences of the tables."""
+        """Return index pairs of sequences with equal keys, one to one in order; keys are per table sequence."""
         ours, theirs = _ranked(first[self.first], second[self.second])
         _, at, to = np.intersect1d(ours, theirs, assume_unique=True, return_indices=True)
         order = np.argsort(at)
@@ -161,12 +161,12 @@ class _Left:
 def match_sequences(
     first: SequenceTable, second: SequenceTable, file_ids: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 ) -> Matched:
-    """Return which sequences of two tables belong together: by source row and content, then content, tokens, row.
+    """Return the matching sequences of two tables: by input row and content, then content, tokens, row.
 
     Args:
-        first: one table.
-        second: the other.
-        file_ids: of the files of each; equal numbers are the same file.
+        first: table of the first artifact.
+        second: table of the second artifact.
+        file_ids: ids of each table's files; equal ids are the same file.
     """
     left = _Left(len(first), len(second))
     ours, theirs = first.keys(file_ids[0]), second.keys(file_ids[1])
@@ -186,7 +186,7 @@ def match_sequences(
 
 
 def _joint(keys: IntArray, hashes: HashArray) -> HashArray:
-    """Return one hash of a source row and a content, well mixed."""
+    """Return one well-mixed hash of input row and content."""
     with np.errstate(over="ignore"):
         mixed: HashArray = (keys.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(32)
@@ -194,7 +194,7 @@ def _joint(keys: IntArray, hashes: HashArray) -> HashArray:
 
 
 def _ranked(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """Return keys as unique numbers: equal keys of a side are told apart by their order.
+    """Return keys as unique numbers: equal keys on one side are numbered in order.
 
     Example: [7 7 9] and [7 9 9] -> the first 7 and the first 9 of each side are equal, the others are not.
     """
@@ -205,7 +205,7 @@ def _ranked(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> tuple[IntArray
 
 
 def _ranks(codes: IntArray) -> IntArray:
-    """Return how many equal ones stand before each: [5 3 5] -> [0 0 1]."""
+    """Return how many equal codes precede each: [5 3 5] -> [0 0 1]."""
     _, counts = np.unique(codes, return_counts=True)
     ranks = np.empty(len(codes), dtype=np.int64)
     ranks[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -213,6 +213,6 @@ def _ranks(codes: IntArray) -> IntArray:
 
 
 def earliest(table: SequenceTable, indices: IntArray, limit: int) -> IntArray:
-    """Return where the first few of some sequences stand among `indices`, in the order of source rows."""
+    """Return positions in `indices` of the first `limit` sequences, in the order of input rows."""
     order: IntArray = np.lexsort((table.rows[indices], table.files[indices]))[:limit]
     return order

@@ -1,4 +1,4 @@
-"""Judges masks of conversations: by generation blocks, by renders of their beginnings, by marks around turns."""
+"""Judges masks of conversations, by generation blocks, renders of their prefixes, and marks around turns."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from bridgepack.proof.masks.votes import (
 from bridgepack.records import MaskArray, TokenArray
 
 BLOCKS, PREFIXES, MARKS, EVERYTHING = "generation blocks", "incremental rendering", "boundary markers", "everything"
-#: A template with this tag says itself what the assistant wrote.
+#: A template with this tag marks what the assistant wrote.
 #: Source: transformers 5.12, utils/chat_template_utils.py, render_jinja_template.
 _BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _REFUSED = "transformers cannot render the conversation"
-_NO_PLACES = "the tokenizer is written in Python and does not say which characters a token is of"
+_NO_PLACES = "the tokenizer is written in Python and does not report tokens' positions"
 _LOST_SHOWN = 3
 _CORRECT_CALLS = (
     "Give the calls in the form that the template takes, or set tokenizer.chat_template to one that writes them."
@@ -52,7 +52,7 @@ class ChatJudge:
     """Judges conversations of one recipe."""
 
     def __init__(self, recipe: SFTRecipe, settings: ChatPreprocessing, tokenizer: ChatTokenizer) -> None:
-        """Learn what the template writes around turns."""
+        """Learn the marks that the template writes around turns."""
         self._settings, self._tokenizer = settings, tokenizer
         self._read = ConversationReader(settings, recipe.data.role_aliases).read
         self._rendering = Rendering(tokenizer)
@@ -65,7 +65,7 @@ class ChatJudge:
             self.names = (*((BLOCKS,) if self._has_blocks else ()), PREFIXES, MARKS)
 
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
-        """Return what the derivations say of a row's tokens and mask."""
+        """Return the derivations' verdict on a row's tokens and mask."""
         conversation = self._read(columns)
         render = partial(self._rendering.text, tools=conversation.tools, kwargs=conversation.template_kwargs)
         blocks: list[Span] = []
@@ -98,7 +98,7 @@ class ChatJudge:
         )
 
     def _derivations(self, chat: _Chat, blocks: Sequence[Span]) -> dict[str, Derivation]:
-        """Return what each derivation says; none where everything is trained."""
+        """Return name -> derivation; empty if everything is trained."""
         if self._settings.loss_mode == "full":
             return {}
         found = {
@@ -145,7 +145,7 @@ class ChatJudge:
     def _trained_turns(
         self, chat: _Chat, ids: TokenArray, turns: Sequence[Span | None], thoughts: IntArray
     ) -> Iterator[TrainedTurn]:
-        """Yield the tokens of the turns that the recipe trains, but for thoughts, where it is known which they are."""
+        """Yield the tokens of trained turns without thoughts, for turns whose position is known."""
         messages = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
         known = list(zip(messages, turns, strict=True))
         for message, turn in known[-1:] if self._settings.loss_mode == "last_turn" else known:
@@ -162,7 +162,7 @@ class ChatJudge:
             )
 
     def _thoughts(self, chat: _Chat, derivations: Iterable[Derivation]) -> IntArray:
-        """Return the tokens of thoughts that the recipe does not train, of every turn that a derivation knows."""
+        """Return the tokens of untrained thoughts, in every turn that a derivation knows."""
         if self._settings.reasoning_loss == "keep":
             return np.empty(0, dtype=np.int64)
         tokens = [
@@ -179,7 +179,7 @@ class ChatJudge:
         return any(mask[tokens_within(span, chat.bounds)].any() for spans in found for span in spans)
 
     def _end_of(self, text: str, start: int, stop: int) -> int:
-        """Return the first character of what ends a turn: a known mark, or an added token; `stop` where none does."""
+        """Return the first character of a turn's end: of a known mark or an added token; `stop` if there is none."""
         turn = text[start:stop]
         marks = self._marks.closings if isinstance(self._marks, LearnedMarks) else ()
         ends = [mark.strip() for mark in marks] or list(self._tokenizer.added_tokens)
@@ -190,25 +190,25 @@ class ChatJudge:
             return "Report it: bridgepack made this mask."
         if self._has_blocks:
             return (
-                "Compare the texts. Where the others are right, correct the template's generation blocks and give it "
+                "Compare the texts. If the others are right, correct the template's generation blocks and give it "
                 "as tokenizer.chat_template."
             )
         if self._settings.assistant_markers is not None:
-            return "Compare the texts. Where the derivations are right, correct preprocessing.assistant_markers."
+            return "Compare the texts. If the derivations are right, correct preprocessing.assistant_markers."
         return (
-            "Compare the texts. Where the derivations are right, set preprocessing.assistant_markers, or "
-            "tokenizer.chat_template to a template with generation blocks; this mask is Megatron-Bridge's, too."
+            "Compare the texts. If the derivations are right, set preprocessing.assistant_markers, or set "
+            "tokenizer.chat_template to a template with generation blocks; Megatron-Bridge makes the same mask."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Chat:
-    """A conversation with its text."""
+    """A conversation with its rendered text."""
 
     conversation: Conversation
     text: str
     renders: Renders
-    bounds: IntArray  #: first and one past the last character of each token, shape [num_tokens, 2], int64
+    bounds: IntArray  #: (start, stop) of each token in characters, shape [num_tokens, 2], int64
 
     @property
     def roles(self) -> list[str]:
@@ -222,18 +222,18 @@ class _Chat:
 
     @property
     def untrained_turns(self) -> list[int]:
-        """The assistant's turns, counted from 0, that the row says not to train."""
+        """Assistant turns, from 0, that the row excludes from training."""
         turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
         return [turn for turn, index in enumerate(turns) if index in self.conversation.untrained]
 
     def words(self) -> Iterator[str]:
-        """Yield every text that it brings itself: of messages, calls and tool schemas."""
+        """Yield every text of its messages, calls and tool schemas."""
         turns = [{key: value for key, value in item.items() if key != "role"} for item in self.conversation.messages]
         leaves = leaves_of([turns, self.conversation.tools, self.conversation.template_kwargs])
         return (leaf for leaf in leaves if isinstance(leaf, str))
 
     def message_of(self, token: int) -> tuple[int, str] | None:
-        """Return the message that a token is of, from 1, and its role, where renders of beginnings tell."""
+        """Return (message of a token, from 1; its role), or None if the renders of prefixes do not tell."""
         place, begin = int(self.bounds[token, 0]), 0
         for index, role in enumerate(self.roles):
             through = self.renders.before(index + 1)
@@ -247,7 +247,7 @@ class _Chat:
 
 
 def _known_turns(roles: Sequence[str], derivations: Mapping[str, Derivation]) -> list[Span | None]:
-    """Return each assistant turn's characters, as the first derivation has them that knows."""
+    """Return each assistant turn's characters, from the first derivation that knows them."""
     num_turns = sum(role == ASSISTANT for role in roles)
     turns: list[Span | None] = [None] * num_turns
     for name in (PREFIXES, MARKS):
@@ -258,7 +258,7 @@ def _known_turns(roles: Sequence[str], derivations: Mapping[str, Derivation]) ->
 
 
 def _lost_calls(chat: _Chat, turns: Sequence[Span | None]) -> Iterator[RowFinding]:
-    """Yield a finding for the first tool call that the text lacks."""
+    """Yield a finding for the first tool call that is missing in the text."""
     assistant = iter(turns)
     for index, message in enumerate(chat.conversation.messages):
         turn = next(assistant) if message["role"] == ASSISTANT else None

@@ -1,4 +1,4 @@
-"""Judges masks of every kind of preprocessing: chats, prompts with completions, and rows that hold tokens."""
+"""Judges masks of all kinds of preprocessing: chats, prompts with completions, and tokenised rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,12 +21,12 @@ from bridgepack.proof.masks.tokens import TokenCase, tokens_differ
 from bridgepack.proof.masks.votes import NOT_TRAINED, TRAINED, VoteArray, no_votes, without_tokens
 
 PARTS, DECODED, COLUMNS = "separate parts", "decoded text", "source columns"
-_LOSSY = "the completion's text does not survive the tokenizer"
+_LOSSY = "the tokenizer does not preserve the completion's text"
 _OURS = "Report it: bridgepack made this mask."
 
 
 class PairJudge:
-    """Judges prompts with completions: by encoding both apart, and by decoding what is trained."""
+    """Judges prompts with completions: encodes both separately, and decodes the trained tokens."""
 
     def __init__(self, settings: PromptCompletionPreprocessing, tokenizer: ChatTokenizer) -> None:
         self._settings, self._tokenizer = settings, tokenizer
@@ -34,7 +34,7 @@ class PairJudge:
         self.names: tuple[str, ...] = (EVERYTHING,) if settings.loss_mode == "full" else (PARTS, DECODED)
 
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
-        """Return what the derivations say of a row's tokens and mask."""
+        """Return the derivations' verdict on a row's tokens and mask."""
         prompt, completion = self._texts(columns)
         before = [*self._special("bos"), *self._tokenizer.encode(prompt), *self._special("sep")]
         end = self._special("eos")
@@ -63,7 +63,7 @@ class PairJudge:
         return RowVerdict(reasons=reasons, silent=silent, findings=tuple(case.findings()))
 
     def _texts(self, columns: Mapping[str, Any]) -> tuple[str, str]:
-        """Return a row's prompt and completion as they are encoded."""
+        """Return a row's (prompt, completion) in the form that gets encoded."""
         settings = self._settings
         names = (settings.prompt_column, settings.completion_column)
         if not all(name in columns for name in names) and all(name in columns for name in STANDARD_COLUMNS):
@@ -81,7 +81,7 @@ class PairJudge:
         return [index] if getattr(self._settings, f"add_{name}") and index is not None else []
 
     def _decoded(self, ids: list[int], completion: str, num_end: int) -> int | None:
-        """Return the token from which on the text is the completion's; None where the tokenizer does not keep it."""
+        """Return the first token of the completion's text; None if the tokenizer does not preserve the text."""
         low, high = 0, len(ids) - num_end
         while low < high:
             middle = (low + high) // 2
@@ -94,7 +94,7 @@ class PairJudge:
 
 
 class TokenizedJudge:
-    """Judges rows that hold tokens and a mask or labels: by reading the columns again."""
+    """Judges rows that hold tokens and a mask or labels, by reading the columns independently."""
 
     names: tuple[str, ...] = (COLUMNS,)
 
@@ -102,7 +102,7 @@ class TokenizedJudge:
         self._settings, self._tokenizer = settings, tokenizer
 
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
-        """Return what the columns say of a row's tokens and mask."""
+        """Return the columns' verdict on a row's tokens and mask."""
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
         wanted = np.asarray(columns[self._settings.input_ids_column], dtype=np.int64)
         if not np.array_equal(ids, wanted):
@@ -112,7 +112,7 @@ class TokenizedJudge:
         return RowVerdict(reasons={COLUMNS: ()}, findings=tuple(case.findings()))
 
     def _is_trained(self, columns: Mapping[str, Any]) -> Any:
-        """Return for each token whether its column says that it is trained; shape [num_tokens]."""
+        """Return whether each token is trained according to its column; shape [num_tokens]."""
         labels, mask = self._settings.labels_column, self._settings.loss_mask_column
         if labels is None and mask is None:
             labels, mask = (None, "loss_mask") if columns.get("loss_mask") is not None else ("labels", None)
@@ -121,12 +121,12 @@ class TokenizedJudge:
         return np.asarray(columns[mask or ""]) != 0
 
 
-#: Judges rows of one recipe; its `names` are those of its derivations.
+#: Judges rows of one recipe; `names` are its derivations' names.
 Judge = ChatJudge | PairJudge | TokenizedJudge
 
 
 def judge_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Judge:
-    """Return what judges the rows of a recipe."""
+    """Return the judge for a recipe's rows."""
     settings = recipe.preprocessing
     if isinstance(settings, ChatPreprocessing):
         return ChatJudge(recipe, settings, tokenizer)
@@ -136,7 +136,7 @@ def judge_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Judge:
 
 
 def _trained_from(num_tokens: int, first: int) -> VoteArray:
-    """Return votes for every token from one on: (4, 3) -> [0, 0, 0, 1]."""
+    """Return votes that train every token from `first`: (4, 3) -> [0, 0, 0, 1]."""
     votes = np.full(num_tokens, NOT_TRAINED, dtype=np.int8)
     votes[first:] = TRAINED
     return votes

@@ -1,9 +1,9 @@
-"""Derives what the assistant wrote from the text alone: learns what a template writes around turns, and looks for it.
+"""Derives from the text alone what the assistant wrote: learns a template's marks around turns, and finds them.
 
-The marks are learned from renders of conversations whose words are known, whatever the template is called. They are
-then looked for in the rendered text. No render of the conversation's parts is needed, so a template that writes a turn
-in several ways is judged as well. A conversation whose own words hold such a mark is not: nothing in its text tells
-the words from the template's.
+The marks are learned from renders of conversations with known words, for any template, and then searched for in the
+rendered text. This needs no renders of the conversation's parts, so it also judges templates that write a turn in
+several ways. It does not judge a conversation whose own words contain a mark, because the text then does not show
+which marks are the template's.
 """
 
 import re
@@ -27,9 +27,9 @@ from bridgepack.proof.masks.votes import (
     without_open_tag,
 )
 
-#: Words of the conversations that marks are learned from; no template has them.
+#: Words of the conversations that marks are learned from; no template contains them.
 _WORDS = ("Qzeroq", "Qoneq", "Qtwoq", "Qthreeq")
-#: Answers with calls, in the forms that templates take.
+#: Answers with calls, in the forms that templates accept.
 _CALLS: tuple[Mapping[str, Any], ...] = tuple(
     {
         "content": content,
@@ -37,7 +37,7 @@ _CALLS: tuple[Mapping[str, Any], ...] = tuple(
     }
     for content, arguments in product(("", None), ({}, "{}"))
 )
-#: Answers with more than words: how they begin belongs to them, and not to the mark.
+#: Answers with more than words: their beginning belongs to them, not to the mark.
 _ANSWERS: tuple[Mapping[str, Any], ...] = ({"reasoning_content": _WORDS[3]}, {"thinking": _WORDS[3]}, *_CALLS)
 USER = "user"
 _OTHER_ROLES = (USER, "system", "tool")
@@ -54,28 +54,28 @@ END_NOT_FOUND = "an assistant turn has no known end"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LearnedMarks:
-    """What a template writes around an assistant's turn."""
+    """The marks that a template writes around an assistant turn."""
 
     opening: str  #: right before the turn's own text
-    closings: tuple[str, ...]  #: one of them ends the turn; they are the assistant's to write
-    doubt: str = ""  #: why `opening` may be more than the header of a turn; empty where it is the generation prompt
-    others: tuple[str, ...] = ()  #: right before the text of turns of others, as far as they are known
+    closings: tuple[str, ...]  #: one of them ends the turn; the assistant writes them
+    doubt: str = ""  #: why `opening` may be more than a turn's header; empty if it equals the generation prompt
+    others: tuple[str, ...] = ()  #: right before the text of other roles' turns, if known
     ends_calls: bool = True  #: a closing ends turns with tool calls, too
 
     def closing_at(self, text: str, position: int) -> int:
-        """Return where a closing at a character and white space after it end; the position itself where none is."""
+        """Return the end of a closing at `position` with the white space after it; `position` if there is none."""
         cores = [mark.rstrip() for mark in self.closings]
         stop = max((position + len(core) for core in cores if text.startswith(core, position)), default=position)
         return stop if stop == position else len(text) - len(text[stop:].lstrip())
 
     def are_in(self, words: Iterable[str]) -> bool:
-        """Say whether some words hold a mark."""
+        """Return whether any of the words contains a mark."""
         cores = {mark.strip() for mark in (self.opening, *self.closings, *self.others)}
         return any(core in text for text in words for core in cores)
 
 
 def learn_marks(render: Render) -> LearnedMarks | str:
-    """Return what a template writes around an assistant's turn, or why that cannot be told."""
+    """Return a template's marks around assistant turns, or the reason why they cannot be learned."""
     first, second, third, fourth = _WORDS
     asked = [_message(USER, first)]
     chat = render([*asked, _message(ASSISTANT, second), _message(USER, third), _message(ASSISTANT, fourth)])
@@ -110,7 +110,7 @@ def learn_marks(render: Render) -> LearnedMarks | str:
 def derive_from_marks(
     text: str, messages: Sequence[Mapping[str, Any]], words: Iterable[str], marks: LearnedMarks | str
 ) -> Derivation:
-    """Return what the assistant wrote of a rendered conversation with messages, which brings words of its own."""
+    """Return the derivation of a rendered conversation by marks; `words` are the conversation's own texts."""
     if isinstance(marks, str):
         return silent(text, marks)
     if marks.are_in(words):
@@ -139,10 +139,10 @@ def derive_from_marks(
 def derive_from_blocks(
     text: str, blocks: Sequence[Span], turns: Sequence[Span | None], marks: LearnedMarks | str
 ) -> Derivation:
-    """Return what a template's own generation blocks say that the assistant wrote.
+    """Return the derivation of a conversation by the template's own generation blocks.
 
-    What ends a turn behind its block is not judged: some templates put it inside, some outside. The turns are those
-    that another derivation knows, to tell the last.
+    Does not judge a turn's end after its block: some templates put it inside, some outside. The turns come from
+    another derivation, to find the last one.
     """
     votes = no_votes(len(text))
     votes[:] = NOT_TRAINED
@@ -154,14 +154,14 @@ def derive_from_blocks(
 
 
 def _closed(text: str, stop: int, turns: Sequence[Span | None], marks: LearnedMarks | str) -> int:
-    """Return where what ends the turn of a block ends: of the closing that follows it, else of the turn."""
+    """Return the end of a block's turn: the end of the closing after it, else of the turn."""
     if not isinstance(marks, str):
         return marks.closing_at(text, stop)
     return next((turn[1] for turn in turns if turn is not None and turn[0] <= stop <= turn[1]), stop)
 
 
 def _end(text: str, marks: LearnedMarks, first: int, limit: int) -> int | None:
-    """Return where a turn's first closing ends, before another turn of the assistant begins."""
+    """Return the end of a turn's first closing before the next assistant turn, or None."""
     found = [(text.find(mark.rstrip(), first, limit), mark) for mark in marks.closings]
     places = [place for place, _ in found if place >= 0]
     if not places:
@@ -171,7 +171,7 @@ def _end(text: str, marks: LearnedMarks, first: int, limit: int) -> int | None:
 
 
 def _closings(render: Render, *, middle: str, tail: str) -> tuple[str, ...]:
-    """Return what ends the last turn, and what ends one that a user follows."""
+    """Return the closings of the last turn and of a turn before a user turn."""
     if not tail.strip():
         return ()
     if middle.startswith(tail.rstrip()):
@@ -189,7 +189,7 @@ def _closings(render: Render, *, middle: str, tail: str) -> tuple[str, ...]:
 
 
 def _other_openings(render: Render, closings: Sequence[str]) -> Iterator[str]:
-    """Yield what stands before the words of turns that follow an answer."""
+    """Yield the marks before the words of turns that follow an answer."""
     answered = [_message(USER, _WORDS[0]), _message(ASSISTANT, _WORDS[1])]
     for role in _OTHER_ROLES:
         gaps = _between(render([*answered, _message(role, _WORDS[2])]) or "", _WORDS[:3])
@@ -199,7 +199,7 @@ def _other_openings(render: Render, closings: Sequence[str]) -> Iterator[str]:
 
 
 def _ends_calls(render: Render, closings: Sequence[str], others: Sequence[str]) -> bool:
-    """Say whether turns with tool calls end as others do, at the end of a conversation and before a user's turn."""
+    """Return whether turns with tool calls end like others, at the conversation's end and before a user turn."""
     ends = []
     for call in _CALLS:
         called = [_message(USER, _WORDS[0]), {**_message(ASSISTANT, ""), **call}]
@@ -216,7 +216,7 @@ def _message(role: str, words: str) -> dict[str, Any]:
 
 
 def _between(text: str, words: Sequence[str]) -> list[str] | None:
-    """Return what stands before, between and after some words; None where they do not stand there once, in order."""
+    """Return the texts before, between and after words; None unless each word occurs once, in order."""
     gaps = []
     rest = text
     for word in words:
@@ -232,7 +232,7 @@ def _after(text: str | None, word: str) -> str | None:
 
 
 def _without_beginning(text: str, beginning: str | None) -> str:
-    """Return a text without a beginning that is not all of it: what ends the user's turn is no mark of the next."""
+    """Return a text without a given beginning, if more follows: the user turn's end is not a mark of the next turn."""
     if beginning is None or not text.startswith(beginning) or not text[len(beginning) :].strip():
         return text
     return text[len(beginning) :]

@@ -1,4 +1,4 @@
-"""Compares the masks of a recipe's rows, or an artifact's, with independent derivations of them."""
+"""Compares the masks of a recipe's or an artifact's rows with independent derivations of them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _EMPTY_THOUGHTS = (
     "preprocessing.reasoning_loss to mask_empty"
 )
 DEFAULT_SAMPLE, DEFAULT_SEED, DEFAULT_LIMIT = 1000, 0, 10
-_MADE_ANEW = "masks were made anew from the sources; `bridgepack verify` compares them with what the artifact stores"
+_MADE_ANEW = "masks were computed again from the sources; `bridgepack verify` compares them with those in the artifact"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,24 +33,24 @@ class MaskOptions:
     num_rows: int | None = DEFAULT_SAMPLE  #: size of the sample over all files; None for every row
     seed: int = DEFAULT_SEED
     split: str | None = None  #: `training` or `validation`; None for both
-    #: of the recipe; of an artifact's recipe only where its sources are
+    #: overrides of the recipe; for an artifact's recipe, only the locations of its sources
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    #: most findings that are kept, besides the first of each kind; all are counted. 0 keeps none.
+    #: maximum findings to keep, besides the first of each kind; all are counted. 0 keeps none.
     limit: int = DEFAULT_LIMIT
-    progress: Progress = field(default_factory=SilentProgress)  #: told how far it is
+    progress: Progress = field(default_factory=SilentProgress)  #: is told about progress
 
 
 def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = None) -> MaskReport:
-    """Return whether the masks that a recipe's rows get are those of independent derivations.
+    """Return whether the masks of a recipe's rows equal those of independent derivations.
 
     Args:
-        target: a recipe or where one is, or the folder of an artifact, whose own recipe is taken.
-        options: which rows, and where they are.
+        target: a recipe, its location, or the folder of an artifact, whose own recipe is used.
+        options: which rows to compare, and where they are.
 
     Raises:
-        ConfigError: there is no such recipe, or an override that it cannot have.
-        ArtifactError: the folder is no artifact.
-        DataError: a source is gone or cannot be read.
+        ConfigError: the recipe does not exist, or an override is invalid.
+        ArtifactError: the folder is not an artifact.
+        DataError: a source is missing or cannot be read.
         TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
     """
     options = options or MaskOptions()
@@ -72,16 +72,16 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
 def _inputs(
     recipe: SFTRecipe, files: Mapping[str, tuple[InputFile, ...]], split: str | None
 ) -> list[tuple[str, InputFile]]:
-    """Return split and file of every input."""
+    """Return (split, file) of every input."""
     names = [TRAIN, *([VALIDATION] if recipe.data.validation is not None else [])]
     if split is not None and split not in names:
         hint = "its rows are among those of training" if recipe.data.validation_fraction else "it is not set"
-        raise ConfigError(f"--split is {split!r}; data.validation has no files: {hint}. Leave --split out.")
+        raise ConfigError(f"--split is {split!r}; data.validation has no files: {hint}. Omit --split.")
     return [(name, file) for name in names if split in (None, name) for file in files[name]]
 
 
 class _Comparison:
-    """One comparison; what it found so far."""
+    """One comparison and its findings so far."""
 
     def __init__(self, recipe: SFTRecipe, judge: Judge, options: MaskOptions) -> None:
         self._recipe, self._judge, self._options = recipe, judge, options
@@ -99,7 +99,7 @@ class _Comparison:
         self._empty_thoughts: list[str] = []
 
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
-        """Judge every row, or those of the sample."""
+        """Judge every row, or the rows of the sample."""
         progress = self._options.progress
         most = self._recipe.data.max_row_bytes
         chosen: list[set[int] | None] = [None] * len(inputs)
@@ -130,7 +130,7 @@ class _Comparison:
                 self._note(split, file.label, row, verdict)
 
     def _note(self, split: str, file: str, row: int, verdict: RowVerdict) -> None:
-        """Count a verdict; keep its findings while there is room, one of each kind in any case."""
+        """Count a verdict; keep its findings while there is room, and always one of each kind."""
         self._sequences["all"] += 1
         self._judged_by[verdict.num_judges] += 1
         self._sequences["found" if verdict.findings else "agreed" if verdict.num_judges else "unjudged"] += 1
@@ -144,7 +144,7 @@ class _Comparison:
             self._kinds[finding.kind] += 1
 
     def report(self, target: str, notes: tuple[str, ...]) -> MaskReport:
-        """Return what was found."""
+        """Return the findings."""
         num_sequences = self._sequences["all"]
         is_sample = self._options.num_rows is not None
         return MaskReport(
@@ -173,7 +173,7 @@ class _Comparison:
             findings=tuple(self._findings),
             notes=(
                 *notes,
-                # What the chat template loses is no matter of masks.
+                # Content that the chat template loses does not affect masks.
                 *(
                     f"lost content, {kind} of {count:,} sequences, e.g. {self._first_lost[kind]}"
                     for kind, count in self._lost.most_common()

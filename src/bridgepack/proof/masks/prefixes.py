@@ -1,9 +1,8 @@
-"""Derives what the assistant wrote from renders of a conversation's beginnings: what each turn adds to them.
+"""Derives what the assistant wrote from renders of a conversation's prefixes: the text that each turn adds.
 
-The text that a generation prompt gives is not the assistant's; what its turn adds after that is. Templates need not be
-stable: Qwen3's writes the thoughts of the last answer alone, so that a conversation does not begin with the render of
-its beginning. Where the difference is understood (a turn lost its beginning) it is allowed for; elsewhere the turn is
-not judged.
+The generation prompt is not the assistant's text; what its turn adds after it is. Templates can be unstable: Qwen3's
+writes the thoughts of only the last answer, so that a conversation does not start with the render of its prefix. If
+the difference is understood (a turn lost its beginning), it is taken into account; otherwise the turn is not judged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,15 +20,14 @@ from bridgepack.proof.masks.votes import (
 )
 
 Messages = Sequence[Mapping[str, Any]]
-#: Returns the text of messages, with a generation prompt behind them where it `has_prompt`; None where the template
-#: refuses them.
+#: Returns the text of messages, followed by a generation prompt if `has_prompt`; None if the template rejects them.
 Render = Callable[..., str | None]
 ASSISTANT = "assistant"
-#: Words put in place of a message's own; they have no character in common.
+#: Words that replace a message's own; they have no character in common.
 _OTHER_WORDS = ("Qzeroq", "8888")
 
 REFUSED = "the template refuses a part of the conversation"
-UNSTABLE = "the template renders a turn in another way once the conversation goes on"
+UNSTABLE = "the template renders a turn differently once the conversation continues"
 NO_PROMPT = "the template has no generation prompt before a turn, so the turn's header is not judged"
 OTHER_PROMPT = "the template's generation prompt is not how it begins a turn, so the turn's header is not judged"
 PROMPT_GOES_ON = "the template's generation prompt begins the answer, too, so the turn's header is not judged"
@@ -38,29 +36,29 @@ NOTHING_WRITTEN = "the template writes nothing of an assistant turn"
 
 
 class Renders:
-    """Renders of one conversation's beginnings; None where the template refuses."""
+    """Renders of one conversation's prefixes; None if the template rejects them."""
 
     def __init__(self, render: Render, messages: Messages, text: str, *, prompt_goes_on: bool) -> None:
-        """Take a conversation with its text.
+        """Take a conversation with its rendered text.
 
         Args:
-            render: the template.
-            messages: of the conversation.
-            text: of it.
-            prompt_goes_on: the generation prompt is more than the header of a turn: it begins the answer, too.
+            render: renders with the template.
+            messages: messages of the conversation.
+            text: rendered text of the conversation.
+            prompt_goes_on: the generation prompt also begins the answer, after the turn's header.
         """
         self.prompt_goes_on = prompt_goes_on
         self._render, self._messages = render, messages
         self._before: dict[int, str | None] = {len(messages): text}
 
     def before(self, index: int) -> str | None:
-        """Return the text of the messages before one; of all where there is none of that index."""
+        """Return the text of the messages before `index`; of all messages if `index` is past the last."""
         if index not in self._before:
             self._before[index] = self._render(self._messages[:index])
         return self._before[index]
 
     def prompted(self, index: int) -> str | None:
-        """Return the text of the messages before one, with the generation prompt."""
+        """Return the text of the messages before `index`, with the generation prompt."""
         return self._render(self._messages[:index], has_prompt=True)
 
     def opened(self, index: int) -> str | None:
@@ -68,7 +66,7 @@ class Renders:
         return opening_of(self._render, self._messages[: index + 1], index)
 
     def num_closing(self, index: int) -> int:
-        """Return how many characters follow a message's own words, where it is the last; 0 where that is not known."""
+        """Return how many characters follow a message's own words if it is the last; 0 if unknown."""
         found = _with_other_words(self._render, self._messages[: index + 1], index)
         return 0 if found is None else common_prefix(found[0][::-1], found[1][::-1])
 
@@ -87,32 +85,32 @@ class Renders:
 
 
 def opening_of(render: Render, messages: Messages, index: int) -> str | None:
-    """Return the text up to a message's own words: what renders with other words there have in common."""
+    """Return the text up to a message's own words: the common prefix of renders with other words there."""
     found = _with_other_words(render, messages, index)
     return None if found is None else found[0][: common_prefix(*found)]
 
 
 def _with_other_words(render: Render, messages: Messages, index: int) -> tuple[str, str] | None:
-    """Return two renders of other words in one message; None where they are refused, or the words are not written."""
+    """Return two renders with other words in one message; None if they are rejected or lack the words."""
     before, message, behind = messages[:index], messages[index], messages[index + 1 :]
     first, second = (render([*before, {**message, "content": words}, *behind]) for words in _OTHER_WORDS)
     return None if first is None or second is None or first == second else (first, second)
 
 
 class _Start(NamedTuple):
-    """Where a turn begins."""
+    """Start of a turn."""
 
-    floor: int | None  #: what comes before is not of this turn; None where not even that is known
-    first: int | None  #: first character of the assistant; what lies between is not judged. None where it is not known.
+    floor: int | None  #: text before it is not part of this turn; None if unknown
+    first: int | None  #: first character of the assistant; the text between is not judged. None if unknown.
 
 
 def derive_from_prefixes(text: str, roles: Sequence[str], renders: Renders) -> Derivation:
-    """Return what the assistant wrote of a rendered conversation."""
+    """Return the derivation of a rendered conversation by prefixes."""
     return _Walk(text, roles, renders).derivation()
 
 
 class _Walk:
-    """One walk through the assistant's turns, in order; everything before `_known_to` is decided or given up."""
+    """One walk through the assistant's turns, in order; text before `_known_to` is decided or not judged."""
 
     def __init__(self, text: str, roles: Sequence[str], renders: Renders) -> None:
         self._text, self._roles, self._renders = text, roles, renders
@@ -171,26 +169,26 @@ class _Walk:
         return _Start(floor, len(opened))
 
     def _length(self, index: int) -> int | None:
-        """Return the length of the text of the messages before one, where the whole begins with that text."""
+        """Return the length of the text of the messages before one, or None if the whole does not begin with it."""
         before = self._renders.before(index)
         return len(before) if before is not None and self._text.startswith(before) else None
 
     def _stop(self, index: int, first: int) -> int | None:
-        """Return where a turn ends: where the conversation up to it does, or what that has lost since does."""
+        """Return a turn's end: that of the conversation up to it, allowing for a beginning that it lost since."""
         through = self._renders.before(index + 1)
         if through is None or not through.startswith(self._text[:first]):
             return None
         if self._text.startswith(through):
             return None if self._renders.num_moved(index) else len(through)
         added = through[first:]
-        # What is left holds all that follows the words: of "><|return|>", ">" is no turn that lost its beginning.
+        # The rest must contain all that follows the words: of "><|return|>", ">" is not a turn without its beginning.
         for lost in range(1, len(added) - max(self._renders.num_closing(index), 1) + 1):
             if self._text.startswith(added[lost:], first):
                 return first + len(added) - lost if added[lost:].strip() else None
         return None
 
     def _open_ended(self, index: int, first: int) -> None:
-        """Judge what can be judged of a turn whose end is not known: its words, and from the next message's on."""
+        """Judge parts of a turn whose end is unknown: its own words, and the text from the next message's words."""
         through = self._renders.before(index + 1)
         num_moved = 0 if through is None else self._renders.num_moved(index)
         self._reasons[REFUSED if through is None else MOVED if num_moved else UNSTABLE] = None

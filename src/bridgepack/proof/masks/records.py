@@ -1,4 +1,4 @@
-"""What a comparison of loss masks with independent derivations says."""
+"""Results of comparing loss masks with independent derivations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from bridgepack.records.results import Result
 
-#: What can be wrong with a row's tokens and mask.
+#: Kinds of problems with a row's tokens and mask.
 Kind = Literal[
     "tokens-differ",
     "mask-malformed",
@@ -25,24 +25,24 @@ Outcome = Literal["agree", "disagree", "could not run"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowFinding:
-    """One thing that is wrong with a row."""
+    """One problem of a row."""
 
     kind: Kind
     detail: str  #: what was found, in words
     advice: str
-    derivations: tuple[str, ...] = ()  #: that disagree with the mask; empty where it is no matter of one
-    message: int | None = None  #: it is in, from 1; None where that is not known
-    token: int | None = None  #: first token it is about, from 0; None where it is about none
+    derivations: tuple[str, ...] = ()  #: derivations that disagree with the mask; empty if not about a derivation
+    message: int | None = None  #: its message, from 1; None if unknown
+    token: int | None = None  #: first affected token, from 0; None if none is
     num_tokens: int = 0
-    #: `mask` or a derivation -> the text around it, with what is trained between ⟦ and ⟧
+    #: `mask` or a derivation -> the text around it, with trained text between ⟦ and ⟧
     texts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowVerdict:
-    """What derivations say of a row."""
+    """The derivations' verdict on a row."""
 
-    #: derivation -> why it could not judge all of the row; nothing where it judged every turn
+    #: derivation -> why it could not judge all of the row; empty if it judged every turn
     reasons: Mapping[str, tuple[str, ...]]
     silent: frozenset[str] = frozenset()  #: derivations that judged nothing of it
     findings: tuple[RowFinding, ...] = ()
@@ -50,23 +50,23 @@ class RowVerdict:
 
     @classmethod
     def unjudged(cls, names: Iterable[str], reason: str, *findings: RowFinding) -> RowVerdict:
-        """Return a verdict of derivations that could judge nothing."""
+        """Return the verdict of derivations that could judge nothing."""
         silent = frozenset(names)
         return cls(reasons=dict.fromkeys(silent, (reason,)), silent=silent, findings=findings)
 
     @property
     def num_judges(self) -> int:
-        """Derivations that judged something."""
+        """Number of derivations that judged something."""
         return len(self.reasons) - len(self.silent)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskFinding:
-    """A finding and where it is."""
+    """A finding and its location."""
 
     split: str
     file: str
-    row: int  #: of that file, from 1
+    row: int  #: row of that file, from 1
     finding: RowFinding
 
 
@@ -76,25 +76,25 @@ class DerivationCount:
 
     name: str
     num_judged: int
-    num_in_part: int  #: some turns, or all but their headers
+    num_in_part: int  #: sequences of which it judged some turns, or all but their headers
     num_not_judged: int
     reasons: Mapping[str, int]  #: why not -> sequences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskReport(Result):
-    """What a comparison found.
+    """Result of a comparison.
 
     Attributes:
         mode: `all` rows, or a `sample`.
-        seed: of the sample; None for all.
-        num_agreed: sequences whose mask is what every derivation that could judge it says.
+        seed: seed of the sample; None for all rows.
+        num_agreed: sequences whose mask every judging derivation confirms.
         num_with_findings: sequences with one or more findings.
         num_not_judged: sequences that no derivation could judge.
-        judged_by: number of derivations -> sequences that so many judged.
+        judged_by: number of derivations -> sequences that this many judged.
         drops: reason -> rows that gave no sequence.
         kinds: kind of finding -> sequences.
-        notes: what else there is to know.
+        notes: further remarks.
     """
 
     DERIVED: ClassVar = ("outcome",)
@@ -118,7 +118,7 @@ class MaskReport(Result):
 
     @property
     def outcome(self) -> Outcome:
-        """Whether masks agree; it could not run where no sequence could be judged."""
+        """Whether masks agree; `could not run` if no sequence could be judged."""
         if self.num_with_findings:
             return "disagree"
         return "agree" if self.num_agreed else "could not run"

@@ -1,6 +1,6 @@
-"""Renders conversations with transformers itself, and encodes their text with the tokenizer's own backend.
+"""Renders conversations with transformers and encodes their text with the tokenizer's own backend.
 
-Nothing here shares code with the stage that builds: neither the compiled template, nor its engines.
+Shares no code with the build's tokenisation: neither the compiled template nor its engines.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,12 +19,12 @@ from bridgepack.records import TokenArray
 
 Kwargs = Mapping[str, Any]
 _BLANKS = "a b\nc"
-#: What a template raises for a conversation that it refuses.
+#: Errors that a template raises for a conversation that it rejects.
 _REFUSALS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
 
 
 class Rendering:
-    """A tokenizer and its chat template, through transformers and `tokenizers` alone."""
+    """A tokenizer and its chat template, used only through transformers and `tokenizers`."""
 
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         from transformers.utils.chat_template_utils import render_jinja_template
@@ -33,15 +33,15 @@ class Rendering:
         self._template = tokenizer.chat_template
         self._variables = tokenizer.template_variables
         self._backend = tokenizer.backend
-        #: The tokenizer says which characters a token is of.
+        #: The tokenizer reports tokens' character positions.
         self.knows_places = self._backend is not None
         self._keeps_blanks = tokenizer.decode(tokenizer.encode(_BLANKS)) == _BLANKS
 
     @cached_property
     def prompt_goes_on(self) -> bool:
-        """The template's generation prompt is more than the header of a turn: it begins the answer, too.
+        """Whether the template's generation prompt also begins the answer, after the turn's header.
 
-        Then some answer begins otherwise: the last, or one that a user's turn follows.
+        Then some answer begins differently: the last, or one before a user turn.
         """
         asked = [{"role": "user", "content": "Qoneq"}]
         prompted = self.text(asked, has_prompt=True)
@@ -52,10 +52,10 @@ class Rendering:
         return any(text is not None and not text.startswith(prompted) for text in opened)
 
     def tokens(self, text: str) -> tuple[TokenArray, IntArray]:
-        """Return a text's tokens, without any that the tokenizer would add by itself.
+        """Return a text's tokens, without adding special tokens.
 
         Returns:
-            Ids, shape [num_tokens], int32; first and one past the last character, shape [num_tokens, 2], int64.
+            Ids, shape [num_tokens], int32; (start, stop) in characters, shape [num_tokens, 2], int64.
         """
         encoding = self._backend.encode(text, add_special_tokens=False)
         bounds = token_bounds(encoding.offsets, closes_gaps=self._keeps_blanks)
@@ -64,12 +64,12 @@ class Rendering:
     def text(
         self, messages: Messages, *, tools: Any = None, has_prompt: bool = False, kwargs: Kwargs = MappingProxyType({})
     ) -> str | None:
-        """Return the text of a conversation with its own variables, or None where the template refuses it."""
+        """Return the text of a conversation with its own variables, or None if the template rejects it."""
         found = self._rendered(messages, tools, kwargs, add_generation_prompt=has_prompt)
         return None if found is None else found[0]
 
     def marked(self, messages: Messages, tools: Any, kwargs: Kwargs) -> tuple[str, list[Span]] | None:
-        """Return a conversation's text and the places of the template's generation blocks, as transformers has them."""
+        """Return (text of a conversation, positions of the template's generation blocks), both from transformers."""
         return self._rendered(messages, tools, kwargs, return_assistant_tokens_mask=True)
 
     def _rendered(

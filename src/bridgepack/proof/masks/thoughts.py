@@ -1,7 +1,7 @@
-"""Derives which of the assistant's characters are thoughts that a recipe does not train, and takes votes off them.
+"""Derives which of the assistant's characters are untrained thoughts, and changes the votes on them.
 
-Markers are met one after the other, as a reader meets them; what a row gives as thoughts in a field of its own is
-looked for besides, whatever the template writes around it.
+Reads markers in order; also searches for thoughts that a row has in a separate field, whatever the template writes
+around them.
 """
 
 import re
@@ -19,15 +19,15 @@ from bridgepack.records import THOUGHT_MARKERS
 def without_thoughts(
     derivation: Derivation, text: str, answers: Sequence[Mapping[str, Any]], *, only_empty: bool
 ) -> Derivation:
-    """Return a derivation whose votes are against training thoughts in the turns that it knows.
+    """Return the derivation with votes against training thoughts in the turns that it knows.
 
-    A turn whose place is not known is not judged where the text has thoughts at all.
+    If the text has thoughts, a turn whose position is unknown is not judged.
 
     Args:
-        derivation: of the text.
-        text: of the conversation.
+        derivation: derivation of the text.
+        text: text of the conversation.
         answers: the assistant's messages, in order.
-        only_empty: only blocks without a thought are not trained.
+        only_empty: only empty blocks are untrained.
     """
     spans = thoughts_of(derivation.turns, text, answers, only_empty=only_empty)
     if (not derivation.turns or None in derivation.turns) and any(marks[0] in text for marks in THOUGHT_MARKERS):
@@ -41,7 +41,7 @@ def without_thoughts(
 def thoughts_of(
     turns: Sequence[Span | None], text: str, answers: Sequence[Mapping[str, Any]], *, only_empty: bool
 ) -> list[Span]:
-    """Return the characters of turns that are thoughts, opening markers among them."""
+    """Return the character spans of thoughts in turns, with their opening markers."""
     found: list[Span] = []
     for span, message in zip(turns, answers, strict=False):
         if span is not None:
@@ -70,7 +70,7 @@ def _marked(turn: str, *, only_empty: bool) -> Iterator[Span]:
 
 
 def _given(turn: str, message: Mapping[str, Any]) -> Iterator[Span]:
-    """Yield where a field of thoughts stands before the answer's own words."""
+    """Yield the spans of a field's thoughts before the answer's own words."""
     words = message.get("content")
     limit = turn.rfind(words.strip()) if isinstance(words, str) and words.strip() else len(turn)
     for name in REASONING:

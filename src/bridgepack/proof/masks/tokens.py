@@ -1,4 +1,4 @@
-"""Compares a row's tokens and mask with votes on its tokens, and words what differs."""
+"""Compares a row's tokens and mask with votes on its tokens, and describes the differences."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,42 +11,42 @@ from bridgepack.proof.masks.records import Kind, RowFinding, RowVerdict
 from bridgepack.proof.masks.votes import TRAINED, Differences, VoteArray, differences
 from bridgepack.records import MaskArray, TokenArray
 
-#: Tokens shown around a difference, and most tokens of it that are shown.
+#: Tokens to show around a difference, and maximum tokens of it to show.
 _MARGIN, _MOST_SHOWN = 12, 40
-#: Whose text the mask's own is called in a finding.
+#: Name of the mask's own text in a finding.
 MASK = "mask"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainedTurn:
-    """The tokens of an assistant turn that is to be trained; those that are never trained are left out."""
+    """The tokens of an assistant turn that should be trained, without tokens that are never trained."""
 
     message: int  #: from 1
     tokens: IntArray
-    end: IntArray  #: those of them that end the turn
+    end: IntArray  #: tokens that end the turn
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenCase:
-    """A row's tokens and mask, and what derivations say of them."""
+    """A row's tokens and mask, and the derivations' votes on them."""
 
     input_ids: TokenArray  #: shape [num_tokens], int32
     mask: MaskArray  #: shape [num_tokens], int8, token-aligned
     votes: Mapping[str, VoteArray]  #: derivation -> shape [num_tokens], int8
     decode: Callable[[Sequence[int]], str]  #: ids -> text
-    advice: str  #: what to do about a mask that is wrong
-    turns: Sequence[TrainedTurn] = ()  #: of the assistant, that are to be trained
-    #: token -> the message it is of, from 1, and its role; None where that is not known
+    advice: str  #: what to do if the mask is wrong
+    turns: Sequence[TrainedTurn] = ()  #: assistant turns that should be trained
+    #: token -> (its message, from 1; the message's role); None if unknown
     message_of: Callable[[int], tuple[int, str] | None] = lambda _: None
-    #: tokens of thoughts that are not to be trained, int64
+    #: tokens of thoughts that should not be trained, int64
     thoughts: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def findings(self) -> Iterator[RowFinding]:
-        """Yield what is wrong with the mask, one finding per kind."""
+        """Yield the mask's problems, one finding per kind."""
         if len(self.mask) != len(self.input_ids) or not np.isin(self.mask, (0, 1)).all():
             yield RowFinding(
                 kind="mask-malformed",
-                detail=f"{len(self.input_ids)} tokens, a mask of {len(self.mask)}; each must be 0 or 1",
+                detail=f"{len(self.input_ids)} tokens but {len(self.mask)} mask entries; each entry must be 0 or 1",
                 advice="Report it: bridgepack made this mask.",
             )
             return
@@ -54,7 +54,7 @@ class TokenCase:
         shifted = next((item for item in found.values() if item.is_shifted), None)
         if shifted is not None:
             places = sorted({*shifted.trained, *shifted.untrained})
-            yield self._finding("mask-shifted", "the mask is one token from where it belongs", places)
+            yield self._finding("mask-shifted", "the mask is shifted by one token", places)
             return
         yield from self._trained_elsewhere(found)
         yield from self._not_trained({token for item in found.values() for token in item.untrained})
@@ -63,17 +63,17 @@ class TokenCase:
         trained = {token for item in found.values() for token in item.trained}
         thought = sorted(trained.intersection(self.thoughts.tolist()))
         if thought:
-            detail = f"{_tokens(thought)} of thoughts trained, which preprocessing.reasoning_loss is to prevent"
+            detail = f"{_tokens(thought)} of thoughts trained, although preprocessing.reasoning_loss excludes them"
             yield self._finding("reasoning-trained", detail, thought)
         places = sorted(trained.difference(thought))
         if places:
             place = self.message_of(places[0])
-            whose = "" if place is None else f"; the first is of the {place[1]} turn"
-            detail = f"{_tokens(places)} trained that the assistant does not write{whose}"
+            whose = "" if place is None else f"; the first is in the {place[1]} turn"
+            detail = f"{_tokens(places)} trained that the assistant did not write{whose}"
             yield self._finding("other-turn-trained", detail, places)
 
     def _not_trained(self, missing: set[int]) -> Iterator[RowFinding]:
-        """Yield turns without a trained token, turns without their end, and what else is missing."""
+        """Yield turns without trained tokens, turns with an untrained end, and other untrained tokens."""
         silent = [turn for turn in self.turns if len(turn.tokens) and not self.mask[turn.tokens].any()]
         endless = [turn for turn in self.turns if turn not in silent and (self.mask[turn.end] == 0).any()]
         if silent:
@@ -90,7 +90,7 @@ class TokenCase:
             yield self._finding("answer-not-trained", detail, sorted(missing))
 
     def _finding(self, kind: Kind, detail: str, places: Sequence[int], message: int | None = None) -> RowFinding:
-        """Return a finding in a message, by default that of its first token."""
+        """Return a finding in a message, by default the message of its first token."""
         against = [name for name, votes in self.votes.items() if _disagrees(self.mask, votes, places)]
         place = self.message_of(places[0])
         first = max(places[0] - _MARGIN, 0)
@@ -108,7 +108,7 @@ class TokenCase:
         )
 
     def _text(self, mask: np.ndarray[tuple[int], np.dtype[np.generic]], first: int, stop: int) -> str:
-        """Return tokens as text, the trained ones between ⟦ and ⟧."""
+        """Return tokens as text, with trained text between ⟦ and ⟧."""
         parts = []
         for is_trained, tokens in groupby(range(first, stop), key=lambda token: bool(mask[token])):
             text = self.decode([int(self.input_ids[token]) for token in tokens])
@@ -119,12 +119,12 @@ class TokenCase:
 def tokens_differ(
     names: Iterable[str], made: TokenArray, wanted: TokenArray, decode: Callable[[Sequence[int]], str]
 ) -> RowVerdict:
-    """Return the verdict on a row whose tokens are not those of its text: no mask of theirs can be judged.
+    """Return the verdict on a row whose tokens do not match its text, so that its mask cannot be judged.
 
     Args:
-        names: of the derivations.
+        names: names of the derivations.
         made: the row's tokens, int32.
-        wanted: what the text gives, int32.
+        wanted: the text's tokens, int32.
         decode: ids -> text.
     """
     most = min(len(made), len(wanted))
@@ -139,7 +139,7 @@ def tokens_differ(
         num_tokens=len(unequal) + abs(len(made) - len(wanted)),
         texts={"tokens": decode(made[around].tolist()), "wanted": decode(wanted[around].tolist())},
     )
-    return RowVerdict.unjudged(names, "the row's tokens are not those of its text", finding)
+    return RowVerdict.unjudged(names, "the row's tokens do not match its text", finding)
 
 
 def _disagrees(mask: MaskArray, votes: VoteArray, places: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""Whether what a tool call says can be found in the text that a chat template makes of it."""
+"""Searches a rendered text for the names and arguments of its tool calls."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -6,20 +6,20 @@ from typing import Any
 
 
 def lost_parts(text: str, calls: Any) -> list[str]:
-    """Return what a turn's tool calls say that its text does not have: names, and values of arguments.
+    """Return the names and argument values of a turn's tool calls that its text lacks.
 
-    A value may stand there as it is, or as JSON writes it, in a JSON text within JSON too; a number or a truth value as
-    JSON or Python writes it. Example: text 'lookup {"query": "x"}', a call of `lookup` with query "y" -> ['"y"'].
+    A value may occur unchanged, as JSON, or as JSON within JSON; a number or boolean as JSON or Python. Example: text
+    'lookup {"query": "x"}', a call of `lookup` with query "y" -> ['"y"'].
 
     Args:
-        text: of the turn.
+        text: rendered text of the turn.
         calls: the message's `tool_calls`.
     """
     return [shown for shown, forms in _parts(calls) if not any(form in text for form in forms)]
 
 
 def _parts(calls: Any) -> Iterator[tuple[str, set[str]]]:
-    """Yield each name and value of calls, and the forms that it may have."""
+    """Yield (shown text, possible forms) of each name and value in calls."""
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function", call) if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
@@ -50,7 +50,7 @@ def _arguments(arguments: Any) -> Iterator[tuple[str, set[str]]]:
 
 
 def leaves_of(value: Any) -> Iterator[Any]:
-    """Yield the values inside nested lists and objects, and the names of an object's fields, in no order."""
+    """Yield the values and field names inside nested lists and objects, in any order."""
     stack = [value]
     while stack:
         item = stack.pop()
@@ -63,7 +63,7 @@ def leaves_of(value: Any) -> Iterator[Any]:
 
 
 def _forms_of_text(text: str) -> set[str]:
-    """Return a text without white space around it as it is, and as JSON within JSON writes it."""
+    """Return the forms of a stripped text: unchanged, as JSON, and as JSON within JSON."""
     forms = {text.strip()}
     for is_ascii in (False, True):
         once = json.dumps(text.strip(), ensure_ascii=is_ascii)[1:-1]

@@ -1,7 +1,7 @@
-"""Votes on which tokens of a text the assistant wrote, and how a loss mask differs from them.
+"""Votes on which tokens of a text the assistant wrote, and their comparison with a loss mask.
 
-A vote says of each character, then of each token, that it is trained, that it is not, or that it cannot be judged.
-Derivations of a mask, made independently of one another, become votes; a mask that a vote contradicts is a finding.
+A vote says whether a character or token is trained, untrained, or cannot be judged. Independent derivations of a mask
+become votes; a mask that contradicts a vote is a finding.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,33 +17,33 @@ TRAINED, NOT_TRAINED, NOT_JUDGED = 1, 0, -1
 
 #: One vote per character or per token; int8: TRAINED, NOT_TRAINED or NOT_JUDGED.
 VoteArray = npt.NDArray[np.int8]
-#: (first, one past the last) characters or tokens.
+#: (start, stop) in characters or tokens.
 Span = tuple[int, int]
-#: Characters behind a turn among which white space is looked for.
+#: Characters after a turn in which to search for white space.
 _MOST_BLANKS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derivation:
-    """What one derivation says of a rendered conversation."""
+    """One derivation's votes on a rendered conversation."""
 
     votes: VoteArray  #: shape [num_characters], int8
-    #: (first, one past the last) characters that each assistant turn writes, its end included, in order; None where
-    #: that is not known
+    #: (start, stop) in characters of each assistant turn's own text, its end included, in order; None if
+    #: unknown
     turns: tuple[Span | None, ...] = ()
-    reasons: tuple[str, ...] = ()  #: why some of it, or all, cannot be judged
+    reasons: tuple[str, ...] = ()  #: why parts or all of it cannot be judged
 
     @property
     def is_silent(self) -> bool:
-        """It judges nothing."""
+        """Whether it judges nothing."""
         return not bool((self.votes != NOT_JUDGED).any())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Differences:
-    """Where a mask is not what a derivation says, as token indices, ascending."""
+    """Differences between a mask and a derivation, as ascending token indices."""
 
-    is_shifted: bool = False  #: the mask moved by one token is what the derivation says
+    is_shifted: bool = False  #: the mask equals the derivation when shifted by one token
     trained: tuple[int, ...] = ()  #: the mask trains these, the derivation does not
     untrained: tuple[int, ...] = ()  #: the derivation trains these, the mask does not
 
@@ -54,14 +54,14 @@ def no_votes(num_characters: int) -> VoteArray:
 
 
 def silent(text: str, reason: str) -> Derivation:
-    """Return a derivation that judges nothing of a text, and why."""
+    """Return a derivation that judges nothing, with the reason."""
     return Derivation(votes=no_votes(len(text)), reasons=(reason,))
 
 
 def leave_blanks(votes: VoteArray, text: str, turns: Iterable[Span | None]) -> None:
-    """Take back the votes on white space where a turn ends, within it and behind it: templates write it between turns.
+    """Reset, in place, the votes on white space at turns' ends, inside and after: templates write it between turns.
 
-    Megatron-Bridge trains the line end after `<|im_end|>`, and none after `<end_of_turn>`. Neither is wrong.
+    Megatron-Bridge trains the line end after `<|im_end|>` but not after `<end_of_turn>`. Both are valid.
     """
     for start, stop in (turn for turn in turns if turn is not None):
         behind = text[stop : stop + _MOST_BLANKS]
@@ -70,10 +70,9 @@ def leave_blanks(votes: VoteArray, text: str, turns: Iterable[Span | None]) -> N
 
 
 def untrained(derivation: Derivation, spans: Sequence[Span | None], reason: str = "") -> Derivation:
-    """Return a derivation whose votes are against training some spans of characters.
+    """Return the derivation with votes against training some character spans.
 
-    Where one of them is not known, which None says, what is not trained in any mode is all that is judged; `reason`
-    says why.
+    If a span is unknown (None), only text that no mode trains is judged; `reason` says why.
     """
     votes, reasons = derivation.votes.copy(), derivation.reasons
     if None in spans:
@@ -86,7 +85,7 @@ def untrained(derivation: Derivation, spans: Sequence[Span | None], reason: str 
 
 
 def only_last_turn(derivation: Derivation) -> Derivation:
-    """Return a derivation whose votes for the last turn alone are for training."""
+    """Return the derivation with votes for training only in the last turn."""
     if not (derivation.votes == TRAINED).any():
         return derivation
     last = derivation.turns[-1] if derivation.turns else None
@@ -95,12 +94,12 @@ def only_last_turn(derivation: Derivation) -> Derivation:
 
 
 def token_bounds(offsets: Sequence[Span], *, closes_gaps: bool) -> IntArray:
-    """Return the first and one past the last character of each token; shape [num_tokens, 2], int64.
+    """Return (start, stop) of each token in characters; shape [num_tokens, 2], int64.
 
     Args:
-        offsets: as the tokenizer gives them.
-        closes_gaps: what lies between two tokens is of the later: the tokenizer keeps every character, and leaves the
-            space that a token begins with out of the token's offsets.
+        offsets: from the tokenizer.
+        closes_gaps: text between two tokens belongs to the later one: the tokenizer keeps every character, but omits a
+            token's leading space from its offsets.
 
     Example: [(0, 2), (3, 5)], closing gaps -> [[0, 2], [2, 5]].
     """
@@ -114,11 +113,11 @@ def token_bounds(offsets: Sequence[Span], *, closes_gaps: bool) -> IntArray:
 def token_votes(votes: VoteArray, bounds: IntArray) -> VoteArray:
     """Return the vote on each token; shape [num_tokens], int8.
 
-    A token is judged where all of its characters have one vote. One without characters is not judged.
+    A token is judged if all its characters have the same vote. A token without characters is not judged.
 
     Args:
-        votes: on characters.
-        bounds: of each token, as `token_bounds` gives them.
+        votes: votes on characters.
+        bounds: (start, stop) of each token, from `token_bounds`.
 
     Example: votes [0, 0, 1, 1], bounds [[0, 2], [2, 4]] -> [0, 1]; bounds [[0, 1], [1, 3], [3, 4]] -> [0, -1, 1].
     """
@@ -138,14 +137,14 @@ def tokens_within(span: Span, bounds: IntArray) -> IntArray:
 
 
 def without_tokens(votes: VoteArray, input_ids: TokenArray, never_trained: Iterable[int]) -> VoteArray:
-    """Return votes on tokens that are against training some ids, wherever they stand."""
+    """Return votes on tokens with votes against training some ids, in any position."""
     is_never = np.isin(input_ids, list(never_trained))
     found: VoteArray = np.where(is_never, np.int8(NOT_TRAINED), votes)
     return found
 
 
 def differences(mask: MaskArray, votes: VoteArray) -> Differences:
-    """Return where a token-aligned mask is not what votes on its tokens say; both of shape [num_tokens]."""
+    """Return the differences between a token-aligned mask and votes on tokens; both of shape [num_tokens]."""
     trained = np.flatnonzero((votes == NOT_TRAINED) & (mask != 0))
     untrained = np.flatnonzero((votes == TRAINED) & (mask == 0))
     return Differences(
@@ -157,13 +156,13 @@ def differences(mask: MaskArray, votes: VoteArray) -> Differences:
 
 
 def _is_shifted(mask: MaskArray, votes: VoteArray, *, has_both: bool) -> bool:
-    """Say whether every judged token has the mask of its left neighbour, or every one that of its right.
+    """Return whether all judged tokens have the mask of their left neighbour, or all that of their right one.
 
     Args:
         mask: shape [num_tokens], token-aligned.
-        votes: on the tokens, of the same shape.
-        has_both: the mask trains too much in one place and too little in another, as a shift does; where what it would
-            train too little is white space that is not judged, a shift to the left leaves that untrained.
+        votes: votes on the tokens, of the same shape.
+        has_both: the mask has extra and missing trained tokens, as after a shift; after a shift to the left, the
+            missing ones can be white space that is not judged.
     """
     judged = votes != NOT_JUDGED
     is_right = bool((votes[:-1] == mask[1:])[judged[:-1]].all())
@@ -185,6 +184,6 @@ def common_prefix(first: str, second: str) -> int:
 
 
 def without_open_tag(text: str) -> str:
-    """Return a text without a tag that it ends in the middle of: "<|bot|><th" -> "<|bot|>"."""
+    """Return a text without an incomplete tag at its end: "<|bot|><th" -> "<|bot|>"."""
     place = text.rfind("<")
     return text if place < 0 or ">" in text[place:] else text[:place]

@@ -1,5 +1,5 @@
-"""From a step to ranks, packs, sequences and source rows, and back.
+"""Traces a step to its ranks, packs, sequences and input rows, and back.
 
-In: an artifact and a run. Out: what each rank reads, and where a source row went.
+In: an artifact and a run. Out: what each rank reads, and where an input row went.
 Read first: `trace`.
 """

@@ -1,4 +1,4 @@
-"""Packs as a trace shows them: sequences with their sources, and what each context-parallel rank gets."""
+"""Packs for a trace: sequences with their sources, and the tokens of each context-parallel rank."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ from bridgepack.replay.slicing import slice_row
 
 
 class PackTracer:
-    """Some packs of a split: read once, then looked up."""
+    """Some packs of a split, read once and then looked up."""
 
     def __init__(self, artifact: Artifact, split: str, packs: Iterable[int]) -> None:
         """Read the packs.
 
         Raises:
             ArtifactError: the split, a shard or the plan cannot be read.
-            ConfigError: there is no such pack.
+            ConfigError: the pack does not exist.
         """
         wanted = set(packs)
         self._artifact = artifact
@@ -55,7 +55,7 @@ class PackTracer:
         )
 
     def sources_of(self, packs: Iterable[int]) -> tuple[TracedSource, ...]:
-        """Return sums of packs for each source that is in them; nothing where the artifact does not say."""
+        """Return the packs' totals per source; empty if the artifact does not record sources."""
         rows: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
         tokens: Counter[int] = Counter()
         trained: Counter[int] = Counter()
@@ -78,11 +78,11 @@ class PackTracer:
         )
 
     def context_slices(self, pack: int, context_parallel_size: int) -> tuple[ContextSlice, ...]:
-        """Return what each context-parallel rank gets of a pack, as the host's forward step cuts it.
+        """Return each context-parallel rank's tokens of a pack, as the host's forward step slices it.
 
         Raises:
             ArtifactError: the row is malformed.
-            ConfigError: no rank.
+            ConfigError: `context_parallel_size` is below 1.
         """
         manifest = self._artifact.manifest
         settings = CollateSettings(
@@ -126,14 +126,14 @@ class PackTracer:
 
 
 def token_ranges(positions: IntArray, offsets: IntArray, num_sequences: int) -> tuple[TokenRange, ...]:
-    """Return runs of neighbouring positions, each inside one sequence.
+    """Return runs of consecutive positions, each inside one sequence.
 
     Example: positions [0, 1, 6, 7] of offsets [0, 4, 8] -> sequence 0 tokens 0 to 2, sequence 1 tokens 2 to 4.
 
     Args:
-        positions: shape [tokens], runtime, in a rank's order.
-        offsets: shape [num_segments + 1], runtime: where sequences and the tail begin.
-        num_sequences: segments that are sequences; what lies behind is the tail.
+        positions: shape [num_tokens], runtime, in a rank's order.
+        offsets: shape [num_segments + 1], runtime: starts of the sequences and the tail.
+        num_sequences: number of segments that are sequences; the rest is the tail.
     """
     segments = np.searchsorted(offsets, positions, side="right") - 1
     is_new = (np.diff(positions) != 1) | (np.diff(segments) != 0)

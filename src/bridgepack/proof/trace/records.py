@@ -1,4 +1,4 @@
-"""What a trace says: steps, ranks, packs, sequences, and where a source row went."""
+"""Results of a trace: steps, ranks, packs, sequences, and where an input row went."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,30 +14,30 @@ from bridgepack.records.results import Result
 class TracedSequence:
     """One sequence of a pack."""
 
-    position: int  #: in the pack, from 0
-    file: str | None  #: it came from; None where the artifact does not say
-    row: int | None  #: of that file, from 1
-    runtime_length: int  #: tokens that the model sees, alignment padding not counted
+    position: int  #: position in the pack, from 0
+    file: str | None  #: input file; None if the artifact does not say
+    row: int | None  #: row of that file, from 1
+    runtime_length: int  #: tokens that the model sees, without alignment padding
     num_trained_tokens: int  #: tokens that the host trains
     is_truncated: bool
-    first_token: int  #: where it begins in a row that was split into several, stored; 0 where none was
+    first_token: int  #: start in its row if the row was split, stored coordinates; otherwise 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenRange:
-    """Tokens of one sequence of a pack, or of the tail behind the last."""
+    """Tokens of one sequence of a pack, or of the tail after the last sequence."""
 
     sequence: int | None  #: its position in the pack; None for the tail
-    start: int  #: first token, runtime, counted from the sequence's first
+    start: int  #: first token, runtime, relative to the sequence's start
     stop: int  #: one past the last
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContextSlice:
-    """What one context-parallel rank gets of a pack."""
+    """One context-parallel rank's tokens of a pack."""
 
-    context_rank: int  #: among those that share the pack
-    num_tokens: int  #: tail and padding counted
+    context_rank: int  #: rank among those that share the pack
+    num_tokens: int  #: with tail and padding
     num_trained_tokens: int
     ranges: tuple[TokenRange, ...]  #: in the rank's own order
 
@@ -49,22 +49,22 @@ class TracedPack:
     pack: int  #: row of the split, from 0
     shard: str
     shard_row: int  #: of that shard, from 0
-    is_filler: bool  #: it only fills the batch up: the host reads it with a loss mask of zeros
+    is_filler: bool  #: only fills up the batch: the host reads it with a loss mask of zeros
     num_sequences: int
-    num_tokens: int  #: runtime tokens of its sequences, alignment padding not counted
+    num_tokens: int  #: runtime tokens of its sequences, without alignment padding
     num_trained_tokens: int  #: tokens that the host trains; 0 for a filler
-    sequences: tuple[TracedSequence, ...] = ()  #: in row order; empty where no rank or pack was asked for
-    #: what each context-parallel rank gets of it; empty where ranks share no sequences, or no pack was asked for
+    sequences: tuple[TracedSequence, ...] = ()  #: in row order; empty if no rank or pack was requested
+    #: tokens of each context-parallel rank; empty without context parallelism, or if no pack was requested
     context: tuple[ContextSlice, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedSource:
-    """What some packs have of one source; packs that only fill up do not count."""
+    """Totals of some packs for one source, without filler packs."""
 
-    name: tuple[str, ...]  #: what reports call it, below the mixtures that it is part of
-    num_rows: int  #: each counted once, however often it is read or in how many pieces
-    num_tokens: int  #: runtime, alignment padding not counted
+    name: tuple[str, ...]  #: its name in reports, after those of the mixtures around it
+    num_rows: int  #: each counted once, even if it is repeated or split
+    num_tokens: int  #: runtime tokens, without alignment padding
     num_trained_tokens: int  #: tokens that the host trains
 
 
@@ -73,24 +73,24 @@ class TracedRank:
     """What one data-parallel rank reads at a step."""
 
     data_parallel_rank: int  #: which copy of the model
-    global_ranks: tuple[int, ...]  #: the processes of that copy, all of which are given these packs
+    global_ranks: tuple[int, ...]  #: processes of that copy, which all get these packs
     micro_batches: tuple[tuple[TracedPack, ...], ...]  #: the packs of each, in order
-    sources: tuple[TracedSource, ...]  #: sums of its packs, of sources that are there, in the recipe's order
+    sources: tuple[TracedSource, ...]  #: totals of its packs per source, in the recipe's order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedBatch:
     """One global batch."""
 
-    batch: int  #: the step, or for validation the batch of evaluation, counted over the run from 1
-    epoch: int | None  #: from 1; None where that has no meaning
+    batch: int  #: the step, or for validation the evaluation batch, counted over the run from 1
+    epoch: int | None  #: from 1; None if not applicable
     ranks: tuple[TracedRank, ...]
-    sources: tuple[TracedSource, ...]  #: sums of the packs of these ranks
+    sources: tuple[TracedSource, ...]  #: totals of these ranks' packs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepTrace(Result):
-    """What ranks read at a step."""
+    """The packs that ranks read at a step."""
 
     artifact: str
     split: str  #: `training` or `validation`
@@ -98,13 +98,13 @@ class StepTrace(Result):
     num_steps: int | None  #: of the run; None where nothing says it
     data_parallel_size: int
     world_size: int
-    rank: int | None  #: global rank that was asked for; None for all
-    batches: tuple[TracedBatch, ...]  #: one for training; those of the evaluation after the step for validation
-    view: PackView | None = None  #: the pack that was asked for, with its text; None where none was
-    balance: str | None = None  #: what the packs were balanced for, and whether that holds here; None where not
+    rank: int | None  #: requested global rank; None for all
+    batches: tuple[TracedBatch, ...]  #: one for training; for validation, those of the evaluation after the step
+    view: PackView | None = None  #: the requested pack, with its text; None if none was requested
+    balance: str | None = None  #: what the packs were balanced for, and whether that applies here; None if not balanced
 
     def table(self) -> list[dict[str, Any]]:
-        """Return the packs, with the batch, the rank and the micro batch that reads them."""
+        """Return the packs, each with the batch, rank and micro batch that reads it."""
         return [
             {"batch": batch.batch, "data_parallel_rank": rank.data_parallel_rank, "micro_batch": number, **asdict(pack)}
             for batch in self.batches
@@ -116,10 +116,10 @@ class StepTrace(Result):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenAt:
-    """Where a run reads a pack."""
+    """One time at which a run reads a pack."""
 
-    step: int  #: as the host logs it; for validation the batch of evaluation
-    epoch: int | None  #: from 1; None where that has no meaning
+    step: int  #: as the host logs it; for validation, the evaluation batch
+    epoch: int | None  #: from 1; None if not applicable
     after_step: int | None  #: for validation, the step after which that evaluation runs; None for training
     data_parallel_rank: int  #: which copy of the model
     global_ranks: tuple[int, ...]  #: the processes of that copy
@@ -128,12 +128,12 @@ class SeenAt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedule:
-    """When a run reads a pack."""
+    """The times at which a run reads a pack."""
 
     num_times: int
     num_steps: int | None  #: of the run; None where nothing says it
     seen: tuple[SeenAt, ...]  #: the first of them, in order
-    note: str | None = None  #: why there are none, where that is known
+    note: str | None = None  #: why there are none, if known
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,7 +153,7 @@ class PackTrace(Result):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """Where a source row lies in the artifact."""
+    """Location of an input row in the artifact."""
 
     split: str
     pack: int  #: row of the split, from 0
@@ -161,20 +161,20 @@ class Placement:
     shard_row: int  #: of that shard, from 0
     is_truncated: bool
     sequence: SequenceView
-    context: tuple[ContextSlice, ...]  #: what each context-parallel rank gets of the sequence
+    context: tuple[ContextSlice, ...]  #: each context-parallel rank's tokens of the sequence
     schedule: Schedule  #: when the pack is read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceTrace(Result):
-    """Where a source row went."""
+    """Result of tracing an input row."""
 
     TABLE: ClassVar = "placements"
 
     artifact: str
-    file: str  #: as the manifest has it
+    file: str  #: name in the manifest
     row: int  #: of that file, from 1
-    placements: tuple[Placement, ...]  #: where it lies; a row that was split, or a file named twice, gives several
-    drops: tuple[DroppedRow, ...]  #: what the ledger says of it
-    sources: Mapping[str, SourceRecord]  #: split that is a mixture -> what it has of the file's source
-    note: str | None = None  #: why there is neither, and what cannot be said
+    placements: tuple[Placement, ...]  #: its locations; several for a split row, or for a file named twice
+    drops: tuple[DroppedRow, ...]  #: its entries in the ledger
+    sources: Mapping[str, SourceRecord]  #: split that is a mixture -> its record of the file's source
+    note: str | None = None  #: why there is neither, or what is unknown

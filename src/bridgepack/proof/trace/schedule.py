@@ -1,4 +1,4 @@
-"""When a run reads a pack: epochs, steps, ranks."""
+"""Computes when a run reads a pack: epochs, steps, ranks."""
 
 from itertools import islice
 
@@ -11,27 +11,27 @@ from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
 from bridgepack.replay.topology import Topology
 
 _NO_WORLD_SIZE = (
-    "steps and ranks are not known: the recipe has no parallelism.num_gpus. Give --world-size, the GPUs of the run"
+    "steps and ranks are unknown: the recipe has no parallelism.num_gpus. Give --world-size, the run's GPUs"
 )
 
 
 def schedule_of_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> Schedule:
-    """Return when a run reads a pack, fillers left out.
+    """Return the times at which a run reads a pack, without fillers.
 
     Args:
         run: the run.
-        split: of the pack.
+        split: split of the pack.
         pack: row of the split.
-        limit: most times that are listed; all are counted.
+        limit: maximum times to list; all are counted.
 
     Raises:
-        ConfigError: the host does not run with the settings.
+        ConfigError: the host cannot run with the settings.
     """
     if not run.has_world_size:
         return Schedule(num_times=0, num_steps=None, seen=(), note=_NO_WORLD_SIZE)
     num_steps, evaluation = run.schedule.num_steps, None if split == TRAIN else run.schedule
     if num_steps is None:
-        note = "nothing says how many steps the run has. Set schedule.num_epochs or train_iters"
+        note = "the number of the run's steps is unknown. Set schedule.num_epochs or train_iters"
         return Schedule(num_times=0, num_steps=None, seen=(), note=note)
     last = num_steps if evaluation is None else max(evaluation.final_batches(), default=0)
     if last == 0:
@@ -64,7 +64,7 @@ def ranks_by_copy(topology: Topology) -> tuple[tuple[int, ...], ...]:
 
 
 def epoch_of(settings: ReplaySettings, step: int, micro_batch: int = 0) -> int | None:
-    """Return the epoch, from 1, that a step's packs belong to; None where epochs have no meaning.
+    """Return the epoch of a step's packs, from 1; None if epochs do not apply.
 
     Example: 5 packs, 2 a step, no rest taken -> steps 1 and 2 are epoch 1, step 3 is epoch 2.
     """
@@ -85,7 +85,7 @@ def epoch_of(settings: ReplaySettings, step: int, micro_batch: int = 0) -> int |
 
 
 def evaluated_after(evaluation: EvaluationSchedule, batch: int) -> int | None:
-    """Return the step after which a batch of evaluation is read; None where that is not known.
+    """Return the step after which an evaluation batch is read; None if unknown.
 
     Example: every 10 steps 4 batches -> batches 1 to 4 after step 10, batch 5 after step 20.
     """
@@ -100,18 +100,18 @@ def evaluated_after(evaluation: EvaluationSchedule, batch: int) -> int | None:
 def _why_never(order: PackOrder) -> str | None:
     settings = order.settings
     if settings.is_evaluation:
-        return "the evaluations of the run end before it, or leave it out as they fill no batch with it"
+        return "the run's evaluations end before it, or skip it because it does not fill a batch"
     if settings.loader == "batch" and settings.num_samples % settings.global_batch_size and settings.drop_last:
         num_left_out = settings.num_samples % settings.global_batch_size
-        return f"{num_left_out} of {settings.num_samples} packs fill no global batch and are left out of every epoch"
+        return f"{num_left_out} of {settings.num_samples} packs do not fill a global batch; every epoch skips them"
     return "the run ends before it"
 
 
 def require_step(run: TracedRun, step: int) -> None:
-    """Accept a step of the run's training.
+    """Refuse a step that is not in the run's training.
 
     Raises:
-        ConfigError: there is none such.
+        ConfigError: the step does not exist.
     """
     last, first = run.schedule.num_steps, run.options.resume_step + 1
     if step < first or (last is not None and step > last):

@@ -1,4 +1,4 @@
-"""From a source row to where it lies in the artifact and when it is read, or why it was dropped."""
+"""Traces an input row to its location in the artifact and the steps that read it, or to why it was dropped."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +19,10 @@ _FILES_NAMED = 5
 
 
 def parse_source(text: str) -> tuple[str, int]:
-    """Return file and row of `FILE:ROW`; rows count from 1.
+    """Return (file, row) of `FILE:ROW`; rows count from 1.
 
     Raises:
-        ConfigError: it is not of that form.
+        ConfigError: it does not have that form.
     """
     file, separator, number = text.rpartition(":")
     if not separator or not file or not number.isascii() or not number.isdecimal() or int(number) < 1:
@@ -31,16 +31,16 @@ def parse_source(text: str) -> tuple[str, int]:
 
 
 def trace_source(run: TracedRun, file: str, row: int, *, limit: int) -> SourceTrace:
-    """Return where a source row went.
+    """Return the locations of an input row in the artifact.
 
     Args:
         run: the run.
-        file: as the manifest has it, the same path written otherwise, or its end.
-        row: from 1: the line, the Parquet or Arrow row, the element of the array.
-        limit: most times of reading that are listed.
+        file: its name in the manifest, the same path in another form, or the path's end.
+        row: from 1: line, Parquet or Arrow row, or array element.
+        limit: maximum times of reading to list.
 
     Raises:
-        ConfigError: the artifact was not made of that file, or it has no such row.
+        ConfigError: the artifact was not built from that file, or the row does not exist.
         ArtifactError: the artifact cannot be read.
     """
     artifact = run.artifact
@@ -73,10 +73,10 @@ def _placement(run: TracedRun, split: str, entry: PlanEntry, limit: int) -> Plac
     if entry.position >= len(view.sequences):
         raise ArtifactError(
             f"{plan_path(run.artifact, split)} has sequence {entry.position} of pack {entry.pack}; the pack has "
-            f"{len(view.sequences)}. The artifact was changed; `bridgepack verify` says where."
+            f"{len(view.sequences)}. The artifact was changed; `bridgepack verify` shows where."
         )
     context = run.context_parallel_size(split)
-    # ranges are those of the sequence, counts those of the pack
+    # ranges are the sequence's, counts the pack's
     slices = PackTracer(run.artifact, split, [entry.pack]).context_slices(entry.pack, context) if context > 1 else ()
     return Placement(
         split=split,
@@ -110,24 +110,24 @@ def _known_file(artifact: Artifact, file: str) -> str:
     if len(ends) == 1:
         return ends[0]
     if ends:
-        raise ConfigError(f"--source is {file!r}, the end of {len(ends)} inputs: {_listed(ends)}. Write more of it.")
+        raise ConfigError(f"--source is {file!r}, the end of {len(ends)} inputs: {_listed(ends)}. Give more of it.")
     nearest = nearest_name(file, names)
     hint = f"Did you mean {nearest!r}?" if nearest else f"Its inputs: {_listed(names)}."
-    raise ConfigError(f"--source is {file!r}; the artifact was not made of it. {hint}")
+    raise ConfigError(f"--source is {file!r}; the artifact was not built from it. {hint}")
 
 
 def _why_nowhere(artifact: Artifact, file: str, row: int) -> str:
-    """Return why a row is in neither plan nor ledger."""
+    """Return the reason why a row is in neither plan nor ledger."""
     missing = [split.name for split in artifact.manifest.splits if not plan_path(artifact, split.name).is_file()]
     if missing:
-        return f"the artifact has no plan of its {' and '.join(missing)} split, so nothing says where its rows are"
+        return f"the artifact has no plan of its {' and '.join(missing)} split, so its rows cannot be located"
     num_rows = max(item.num_rows for split in artifact.manifest.splits for item in split.inputs if item.path == file)
     num_blank = sum(split.statistics.num_blank_lines for split in artifact.manifest.splits)
     if row > num_rows + num_blank:
         raise ConfigError(f"--source is {file}:{row}; the file has {num_rows} rows. Choose a row from 1.")
     if any(DropReason.NOT_SAMPLED in split.drops for split in artifact.manifest.splits):
-        return f"{DropReason.NOT_SAMPLED}: what the recipe says of its source leaves it out, by the seed"
-    return "it is a blank line, which is no row" if num_blank else "it is in neither plan nor ledger"
+        return f"{DropReason.NOT_SAMPLED}: its source's settings and the seed leave it out"
+    return "it is a blank line, not a row" if num_blank else "it is in neither plan nor ledger"
 
 
 def _listed(names: list[str]) -> str:

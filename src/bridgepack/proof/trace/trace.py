@@ -1,4 +1,4 @@
-"""From a step to ranks, packs, sequences, source rows and text; and when a pack is read."""
+"""Traces a step to ranks, packs, sequences, input rows and text, and a pack to the steps that read it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -16,24 +16,24 @@ from bridgepack.records import TRAIN, BalanceRecord
 from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.settings import ReplaySettings
 
-#: Packs that a message names.
+#: Maximum packs that a message names.
 _PACKS_NAMED = 12
-#: Data-parallel rank -> its micro batches, each the packs in order.
+#: Data-parallel rank -> packs of each of its micro batches, in order.
 _Drawn = dict[int, list[list[int]]]
 
 
 def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None, pack: int | None = None) -> StepTrace:
-    """Return what ranks read at a step.
+    """Return the packs that ranks read at a step.
 
     Args:
         run: the run.
         split: `training`, or `validation` for the evaluation after the step.
         step: as the host logs it, from 1.
-        rank: global rank to look at; its packs come with their sequences.
-        pack: pack to look at; it comes with its text, and with what context-parallel ranks get of it.
+        rank: global rank to show; its packs include their sequences.
+        pack: pack to show; includes its text and each context-parallel rank's tokens.
 
     Raises:
-        ConfigError: there is no such step, rank or pack, or the host does not get there.
+        ConfigError: the step, rank or pack does not exist, or the run ends before it.
         ArtifactError: the artifact cannot be read.
     """
     split_record(run.artifact, split)
@@ -84,7 +84,7 @@ def _batch(
 
 
 def _balance_at(built: BalanceRecord | None, run: ReplaySettings, batch: TracedBatch) -> str | None:
-    """Return what the packs were balanced for, and whether that holds for this batch of this run."""
+    """Return what the packs were balanced for, and whether that applies to this batch of this run."""
     if built is None:
         return None
     here = replace(
@@ -101,10 +101,10 @@ def _balance_at(built: BalanceRecord | None, run: ReplaySettings, batch: TracedB
 
 
 def trace_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> PackTrace:
-    """Return a pack with its sequences and text, and when it is read.
+    """Return a pack with its sequences, its text, and the times at which it is read.
 
     Raises:
-        ConfigError: there is no such pack, or the host does not run with the settings.
+        ConfigError: the pack does not exist, or the host cannot run with the settings.
         ArtifactError: the artifact cannot be read.
     """
     context = run.context_parallel_size(split)
@@ -128,12 +128,12 @@ def _traced(tracer: PackTracer, order: PackOrder, item: int, *, is_detailed: boo
 
 
 def _real(item: int, order: PackOrder) -> int:
-    """Return the pack that is read, also where it only fills up."""
+    """Return the pack that is read, also for a filler."""
     return order.filler_pack if item == FILLER else item
 
 
 def _batches(run: TracedRun, split: str, step: int) -> Sequence[int]:
-    """Return the batches that belong to a step: itself, or those of the evaluation after it."""
+    """Return the batches of a step: itself, or those of the evaluation after it."""
     if split == TRAIN:
         require_step(run, step)
         return [step]
@@ -152,7 +152,7 @@ def _batches(run: TracedRun, split: str, step: int) -> Sequence[int]:
 
 
 def _real_packs(batches: Iterable[_Drawn]) -> list[int]:
-    """Return the packs that are read for their tokens, as often as they are."""
+    """Return the packs that are read for training, once per reading."""
     return [item for item in _flat(batches) if item != FILLER]
 
 
@@ -161,7 +161,7 @@ def _flat(batches: Iterable[_Drawn]) -> list[int]:
 
 
 def _require_pack(artifact: Artifact, split: str, drawn: dict[int, _Drawn], step: int, pack: int | None) -> None:
-    """Accept a pack that is read at the step."""
+    """Refuse a pack that is not read at the step."""
     there = sorted(set(_real_packs(drawn.values())))
     if pack is None or pack in there:
         return
@@ -170,6 +170,6 @@ def _require_pack(artifact: Artifact, split: str, drawn: dict[int, _Drawn], step
         raise ConfigError(f"--pack is {pack}; allowed: 0 to {num_packs - 1}, the packs of the {split} split.")
     named = ", ".join(map(str, there[:_PACKS_NAMED])) + (", ..." if len(there) > _PACKS_NAMED else "")
     raise ConfigError(
-        f"--pack is {pack}; step {step} reads, of these ranks: {named}. Choose one of them, or leave --step out to see "
+        f"--pack is {pack}; step {step} reads, of these ranks: {named}. Choose one of them, or omit --step to see "
         f"when pack {pack} is read."
     )

@@ -1,4 +1,4 @@
-"""Derives some packs of an artifact anew, of its sources or of stored tokens, and compares them number for number."""
+"""Derives packs of an artifact again, from its sources or stored tokens, and compares every number."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
 from bridgepack.records import Sequence as TokenSequence
 
 _PLAN = "plan"
-#: Stored tokens of the packs that are held at a time, 5 bytes each.
+#: Stored tokens of packs in memory at a time, 5 bytes each.
 _CHUNK_TOKENS = 1 << 26
 
 
 @dataclass(kw_only=True, slots=True)
 class DerivedPacks:
-    """What came of it."""
+    """Result of deriving packs."""
 
-    num_packs: int = 0  #: compared, with all of their sequences
+    num_packs: int = 0  #: packs compared, with all their sequences
     num_sequences: int = 0
-    num_packs_different: int = 0  #: of all packs that were compared
-    #: of sequences and packs, in the order of packs; maybe not all
+    num_packs_different: int = 0  #: different packs among all that were compared
+    #: differences of sequences and packs, in pack order; may be incomplete
     differences: list[RowDifference] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)  #: inputs that could not be read, as messages
+    unread: list[str] = field(default_factory=list)  #: messages about unreadable inputs
     num_unread_sequences: int = 0
-    #: split, file as the ledger calls it, row -> kind and detail of what its text lacks
+    #: (split, file's name in the ledger, row) -> kind and detail of the content that its text lacks
     losses: dict[tuple[str, str, int], frozenset[Loss]] = field(default_factory=dict)
 
     def add(self, other: DerivedPacks) -> None:
-        """Add what came of other packs."""
+        """Add the result for other packs."""
         self.num_packs += other.num_packs
         self.num_sequences += other.num_sequences
         self.num_packs_different += other.num_packs_different
@@ -53,20 +53,20 @@ class DerivedPacks:
         self.losses |= other.losses
 
 
-#: Position of an input, its row, and where the sequence begins in it.
+#: (index of an input, row, first token of the sequence in that row)
 _Place = tuple[int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Expected:
-    """A sequence as the artifact has it."""
+    """A sequence as stored in the artifact."""
 
     entry: PlanEntry
     ids: npt.NDArray[Any]
     mask: npt.NDArray[Any]
 
 
-#: What gives the rows of a split anew.
+#: Derives the rows of a split again.
 RowGiver = SourceRows | StoredRows
 
 
@@ -74,7 +74,7 @@ class PackDeriver:
     """Derives packs of one split."""
 
     def __init__(self, artifact: Artifact, split: str, giver: RowGiver, progress: Progress) -> None:
-        """Prepare to compare packs of a split with what a giver of rows gives."""
+        """Take a split and the giver that derives its rows."""
         self._artifact, self._split, self._giver, self._progress = artifact, split, giver, progress
         record = split_record(artifact, split)
         self._inputs, self._has_repeats = record.inputs, record.statistics.num_repeated > 0
@@ -84,7 +84,7 @@ class PackDeriver:
         self._seen: set[_Place] = set()
 
     def compare(self, packs: Iterable[int]) -> DerivedPacks:
-        """Return how packs differ from what the sources give.
+        """Return the differences between packs and their sources.
 
         Raises:
             TokenizerError: the tokenizer cannot be loaded.
@@ -102,7 +102,7 @@ class PackDeriver:
         return self._found
 
     def _expected(self, packs: Sequence[int]) -> dict[_Place, _Expected]:
-        """Return place -> sequence as stored; a pack that is not as its plan says is a difference by itself."""
+        """Return place -> stored sequence; a pack that does not match its plan is also a difference."""
         entries = entries_of_packs(self._artifact, self._split, packs)
         found: dict[_Place, _Expected] = {}
         for pack, row in self._stored(packs).items():
@@ -123,7 +123,7 @@ class PackDeriver:
         return found
 
     def _compare_structure(self, pack: int, row: PackedRow, bounds: npt.NDArray[np.int64]) -> None:
-        """Add a difference where a row's boundaries or lengths are not those of its plan."""
+        """Add a difference if a row's boundaries or lengths do not match its plan."""
         starts = row.seq_start_id.astype(np.int64)
         token = first_difference(starts, bounds[:-1])
         if token is not None:
@@ -136,7 +136,7 @@ class PackDeriver:
                 return
 
     def _stored(self, packs: Sequence[int]) -> dict[int, PackedRow]:
-        """Return the packs that can be read; each of the others is a difference."""
+        """Return the readable packs; each unreadable one is a difference."""
         try:
             return read_packs(self._artifact, self._split, packs)
         except ArtifactError:
@@ -157,7 +157,7 @@ class PackDeriver:
         try:
             for row, derived, losses in self._giver.rows(file_index, {row for _, row, _ in left}):
                 place = (file_index, row, 0 if isinstance(derived, RowError) else derived.first_token)
-                if place in left:  # its other pieces may lie in packs that are not looked at
+                if place in left:  # its other pieces may be in packs that are not compared
                     left.discard(place)
                     self._found.num_sequences += 1
                     self._compare_row(expected[place], derived)
@@ -195,16 +195,16 @@ class PackDeriver:
 def difference_at(
     artifact: Artifact, split: str, pack: int, entry: PlanEntry | None, column: str, token: int | None, *values: Any
 ) -> RowDifference:
-    """Return a difference with where its pack lies and where its sequence came from.
+    """Return a difference with the location of its pack and the origin of its sequence.
 
     Args:
-        artifact: that differs.
-        split: of the pack.
-        pack: row of the split, from 0; one behind the last counts as the last.
-        entry: of the sequence in the plan; None where the pack as a whole differs.
-        column: as of a `RowDifference`; so is `token`.
-        token: the first that differs.
-        values: what the artifact has there, and what its source gives.
+        artifact: the verified artifact.
+        split: split of the pack.
+        pack: row of the split, from 0; one past the last counts as the last.
+        entry: the sequence's entry in the plan; None if the pack as a whole differs.
+        column: column that differs, see `RowDifference`.
+        token: first token that differs.
+        values: (value in the artifact, value from its source).
     """
     index, inputs = shard_index(artifact, split), split_record(artifact, split).inputs
     place = index.place_of(min(pack, index.num_packs - 1))
@@ -224,7 +224,7 @@ def difference_at(
 
 
 def first_difference(stored: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> int | None:
-    """Return the first place at which two rows of numbers differ: [1 2 3] and [1 5] -> 1; None for equal ones."""
+    """Return the first index at which two rows of numbers differ: [1 2 3] and [1 5] -> 1; None if equal."""
     shared = min(len(stored), len(wanted))
     places = np.flatnonzero(stored[:shared] != wanted[:shared])
     if len(places):
@@ -233,14 +233,14 @@ def first_difference(stored: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> int 
 
 
 def value_at(values: npt.NDArray[Any], index: int) -> int | str:
-    """Return a number of a row, or that the row ends before it."""
+    """Return a number of a row, or a text that the row ends before it."""
     return int(values[index]) if index < len(values) else "the end"
 
 
 def _as_stored(
     sequence: TokenSequence, multiple: int, eos_token_id: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8]]:
-    """Return ids and mask as they lie in a row: padded to the multiple, the mask moved left by one.
+    """Return (ids, mask) as stored in a row: padded to the multiple, the mask shifted left by one.
 
     Example: ids [5 6 7], mask [0 1 1], multiple 4, EOS 2 -> [5 6 7 2 2] and [1 1 0 0 0].
     """

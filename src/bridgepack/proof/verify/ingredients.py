@@ -1,4 +1,4 @@
-"""Whether inputs, tokenizer, chat template and libraries are those that an artifact was made of."""
+"""Compares inputs, tokenizer, chat template and libraries with those in an artifact's manifest."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ from bridgepack.proof.verify.records import Check, Ingredient
 from bridgepack.records import VALIDATION, InputRecord
 from bridgepack.records.fingerprints import TOKENIZER_NAMES
 
-#: Of the tokenizer's identity: what makes the template.
+#: Parts of the tokenizer's identity that make the template.
 _TEMPLATE = ("chat_template_sha256", "template_date", "chat_template_kwargs")
-#: What follows from the template.
+#: Parts that follow from the template.
 _FROM_TEMPLATE = ("end_of_turn_ids", "drops_tool_names")
-#: Files of a tokenizer that hold its template; where that changed, they did.
+#: Files of a tokenizer that contain its template, and so change with it.
 _TEMPLATE_FILES = ("chat_template", "tokenizer_config.json")
 _NAMED = 3
 _SHORT = 12
@@ -28,12 +28,12 @@ _SHORT = 12
 def compare_inputs(
     artifact: Artifact, sources: FoundSources, progress: Progress
 ) -> tuple[Check, tuple[Ingredient, ...]]:
-    """Return whether the input files have the hashes of the manifest; every one is read."""
+    """Return whether the input files match the hashes in the manifest, after reading all of them."""
     changed: list[Ingredient] = []
     num_files = 0
     for split in artifact.manifest.splits:
         if split.name == VALIDATION and (artifact.manifest.recipe.get("data") or {}).get("validation_fraction"):
-            continue  # its rows are among those of training
+            continue  # its rows are part of training
         files, extra = aligned_files(split.inputs, sources, split.name)
         there = [file for file in files if file is not None]
         progress.start(f"Hashing {split.name} inputs", sum(file.num_bytes for file in there), "files")
@@ -48,7 +48,7 @@ def compare_inputs(
 
 
 def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Check, ...], tuple[Ingredient, ...], bool]:
-    """Return whether tokenizer and chat template are those of the manifest, and whether they could be loaded."""
+    """Return whether tokenizer and chat template match the manifest, and whether they could be loaded."""
     then = artifact.manifest.tokenizer
     try:
         now = tokenizer_identity(recipe)
@@ -68,7 +68,7 @@ def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Chec
 
 
 def compare_versions(artifact: Artifact) -> tuple[Ingredient, ...]:
-    """Return the libraries whose version is another than at the build."""
+    """Return the libraries whose version has changed since the build."""
     then, now = artifact.manifest.versions, library_versions()
     return tuple(
         Ingredient(cause="library version changed", name=name, then=then.get(name), now=now.get(name))
@@ -80,9 +80,9 @@ def compare_versions(artifact: Artifact) -> tuple[Ingredient, ...]:
 def aligned_files(
     records: Sequence[InputRecord], sources: FoundSources, split: str
 ) -> tuple[list[InputFile | None], list[InputFile]]:
-    """Return the file of each of a split's inputs as it is now, None where it is gone; and files that are new.
+    """Return (present file of each of a split's inputs, None if missing; new files).
 
-    By name; where names are others, as after a move, by place in the list.
+    Matches by name; if names have changed, as after a move, by position in the list.
     """
     files = list(sources.files.get(split, ()))
     names = [file.label for file in files]
@@ -145,7 +145,7 @@ def describe_ingredient(item: Ingredient) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as text that equal values share, whether their lists are lists or a manifest's tuples."""
+    """Return a value as text, equal for equal values, whether they have lists or a manifest's tuples."""
     return json.dumps(value, sort_keys=True, default=str)
 
 

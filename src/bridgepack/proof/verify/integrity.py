@@ -1,4 +1,4 @@
-"""Whether an artifact's files are those that its manifest lists; needs no source."""
+"""Checks that an artifact's files match its manifest; needs no sources."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -32,16 +32,16 @@ _PLAN_COLUMNS = ("pack", "position", "file_index", "row")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Integrity:
-    """What an artifact's files say of it."""
+    """Result of checking an artifact's files."""
 
     checks: tuple[Check, ...]
-    changed_shards: tuple[str, ...]  #: names of shards that are not what the manifest says, in order
-    changed_plans: tuple[str, ...]  #: names of files of the plan that are not, either; nothing can be read from them
-    is_manifest_changed: bool  #: the manifest is not the one that the build wrote
+    changed_shards: tuple[str, ...]  #: names of shards that do not match the manifest, in order
+    changed_plans: tuple[str, ...]  #: names of plan files that do not match; they cannot be used
+    is_manifest_changed: bool  #: the manifest was changed after the build
 
 
 def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
-    """Return whether the files of an artifact are those of its manifest; every shard is read."""
+    """Return whether the files of an artifact match its manifest, after reading every shard."""
     manifest = artifact.manifest
     changed = _changed_shards(artifact, progress)
     found = list(changed.values())
@@ -85,7 +85,7 @@ def _manifest(artifact: Artifact) -> str | None:
 
 
 def _changed_shards(artifact: Artifact, progress: Progress) -> dict[str, str]:
-    """Return name -> what is wrong of every shard that is not what the manifest says."""
+    """Return name -> problem of every shard that does not match the manifest."""
     shards = [shard for split in artifact.manifest.splits for shard in split.shards]
     progress.start("Hashing shards", sum(shard.num_bytes for shard in shards), "shards")
     found: dict[str, str] = {}
@@ -128,7 +128,7 @@ def _plan(artifact: Artifact) -> str | None:
 
 
 def _plan_problem(artifact: Artifact, split: SplitRecord) -> str | None:
-    """Return what is wrong with the numbers of a split's plan; None where nothing is.
+    """Return what is wrong with the numbers of a split's plan; None if nothing is.
 
     Example: packs [0 0 1], positions [0 1 0] of 2 packs -> None; positions [0 0 0] -> "... line 2 ...".
     """
@@ -154,7 +154,7 @@ def _is_out_of_order(packs: IntArray, positions: IntArray, pack: int, position: 
     packs, positions = np.append(pack, packs), np.append(position, positions)
     is_next = (packs[1:] == packs[:-1]) & (positions[1:] == positions[:-1] + 1)
     is_first = (packs[1:] == packs[:-1] + 1) & (positions[1:] == 0)
-    is_next &= packs[1:] >= 0  # before the first sequence there is no pack -1 to go on with
+    is_next &= packs[1:] >= 0  # before the first sequence there is no pack -1 to continue
     is_wrong: npt.NDArray[np.bool_] = ~(is_next | is_first)
     return is_wrong
 
@@ -171,7 +171,7 @@ def _ledger(artifact: Artifact) -> str | None:
             (split.name, reason): count
             for split in artifact.manifest.splits
             for reason, count in split.drops.items()
-            if reason != DropReason.NOT_SAMPLED  # the choice is the plan's, which lists those that were chosen
+            if reason != DropReason.NOT_SAMPLED  # the plan lists the chosen ones
         }
     )
     for split, reason in sorted({*found, *listed}):

@@ -1,4 +1,4 @@
-"""What an artifact is derived from anew: its sources, or stored tokens."""
+"""The two origins for deriving an artifact again: its sources, or stored tokens."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,30 +18,30 @@ from bridgepack.proof.verify.ingredients import aligned_files, compare_inputs, c
 from bridgepack.proof.verify.records import Check, Ingredient
 from bridgepack.proof.verify.stored_rows import packed_anew, record_of, stored_rows, token_files, tokenizer_problem
 
-_CHANGED_TOGETHER = "shard and manifest were changed together, or the build that made them was another"
+_CHANGED_TOGETHER = "shard and manifest were changed together, or another build made them"
 _SAMPLE = "--sample compares what can be derived without them"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What packs are derived from."""
+    """Where packs are derived from."""
 
     name: Literal["sources", "store"]  #: `sources` or `store`
-    gives: str  #: what it does, for messages: `the sources give`
-    giver: Callable[[str], RowGiver]  #: split -> what gives its rows
-    #: folder, most processes, progress -> the folder of the whole artifact, made anew
+    gives: str  #: phrase for messages: `the sources give`
+    giver: Callable[[str], RowGiver]  #: split -> giver of its rows
+    #: (folder, maximum processes, progress) -> folder of the whole artifact, made again
     whole: Callable[[Path, int, Progress], Path]
     checks: tuple[Check, ...]
-    changed: tuple[Ingredient, ...] = ()  #: what of it is not what it was
-    why_nothing: str | None = None  #: why nothing can be derived; None where something can
-    why_not_whole: str | None = None  #: why the whole artifact cannot be; None where it can
-    no_other_cause: str  #: what is left where nothing else explains a difference
-    space_factor: int  #: space that deriving everything takes, as a multiple of the artifact
+    changed: tuple[Ingredient, ...] = ()  #: ingredients that have changed
+    why_nothing: str | None = None  #: why nothing can be derived; None if some packs can
+    why_not_whole: str | None = None  #: why the whole artifact cannot be derived; None if it can
+    no_other_cause: str  #: remaining cause if nothing else explains a difference
+    space_factor: int  #: disk space for deriving everything, as a multiple of the artifact
 
 
 @contextmanager
 def source_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> Iterator[Origin]:
-    """Give the input files and the tokenizer of a recipe, compared with the manifest."""
+    """Yield the input files and tokenizer of a recipe as an origin, compared with the manifest."""
     with found_sources(recipe) as sources:
         inputs, changed_inputs = compare_inputs(artifact, sources, progress)
         checks, changed, is_loaded = compare_tokenizer(artifact, recipe)
@@ -62,14 +62,14 @@ def source_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> 
             checks=(inputs, *checks),
             changed=(*changed_inputs, *changed, *compare_versions(artifact)),
             why_nothing=None if is_loaded else "the tokenizer cannot be loaded",
-            why_not_whole=f"sources are gone; {_SAMPLE}" if is_gone else None,
+            why_not_whole=f"sources are missing; {_SAMPLE}" if is_gone else None,
             no_other_cause=f"inputs, tokenizer, template and libraries are those of the manifest: {_CHANGED_TOGETHER}",
-            space_factor=5,  # tokens are stored once more meanwhile
+            space_factor=5,  # tokens are stored a second time meanwhile
         )
 
 
 def store_origin(artifact: Artifact, recipe: SFTRecipe, store: TokenStore) -> Origin:
-    """Return the stored tokens that an artifact was made of."""
+    """Return the stored tokens that an artifact was made from, as an origin."""
     check, is_whole = _checked_tokens(artifact, store)
     return Origin(
         name="store",
@@ -78,14 +78,14 @@ def store_origin(artifact: Artifact, recipe: SFTRecipe, store: TokenStore) -> Or
         whole=lambda output, workers, shown: packed_anew(artifact, store, output, num_workers=workers, progress=shown),
         checks=(check,),
         why_nothing="the token store cannot give them" if is_whole is None else None,
-        why_not_whole=f"tokens are gone from the store; {_SAMPLE}" if is_whole is False else None,
+        why_not_whole=f"tokens are missing from the store; {_SAMPLE}" if is_whole is False else None,
         no_other_cause=f"the stored tokens have their checksums: {_CHANGED_TOGETHER}",
         space_factor=3,
     )
 
 
 def _checked_tokens(artifact: Artifact, store: TokenStore) -> tuple[Check, bool | None]:
-    """Return what the store has of an artifact's tokens, and whether that is all; None where nothing can be used."""
+    """Return (check of an artifact's tokens in the store, whether all are there; None if none can be used)."""
     try:
         files = token_files(store, record_of(artifact, store))
         problem = tokenizer_problem(artifact, files)
@@ -95,7 +95,7 @@ def _checked_tokens(artifact: Artifact, store: TokenStore) -> tuple[Check, bool 
     if problem is not None:
         return Check(name="token store", outcome="differs", detail=problem), True
     if num_gone:
-        detail = f"{num_gone} of {len(files)} token files are gone from {str(store.folder)!r}"
+        detail = f"{num_gone} of {len(files)} token files are missing from {str(store.folder)!r}"
         return Check(name="token store", outcome="could not run", detail=detail), False
     detail = f"{len(files)} token files are there, made by the tokenizer of the manifest"
     return Check(name="token store", outcome="same", detail=detail), True

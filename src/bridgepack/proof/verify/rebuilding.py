@@ -1,4 +1,4 @@
-"""Builds an artifact anew beside it and compares every file, byte for byte."""
+"""Rebuilds an artifact in another folder and compares every file, byte for byte."""
 
 import shutil
 import tempfile
@@ -24,10 +24,10 @@ from bridgepack.records import ROW_COLUMNS, PackedRow
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rebuilt:
-    """What an artifact that was built anew says of the one that is verified."""
+    """Result of comparing an artifact with its rebuild."""
 
     checks: list[Check] = field(default_factory=list)
-    #: split -> the packs that differ; those that cannot be read, or that only one of both has, among them
+    #: split -> packs that differ, are unreadable, or exist in only one of both
     packs: dict[str, list[int]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -35,11 +35,11 @@ class Rebuilt:
 def compare_rebuilt(
     artifact: Artifact, origin: Origin, *, scratch: Path | None, num_workers: int, progress: Progress
 ) -> Rebuilt:
-    """Return what differs between an artifact and one that is built anew of the same recipe.
+    """Return the differences between an artifact and a rebuild of the same recipe.
 
     Raises:
-        ConfigError: there is too little space for it, or no such folder.
-        BridgepackError: it cannot be built.
+        ConfigError: there is too little space, or the folder does not exist.
+        BridgepackError: the artifact cannot be built.
     """
     _check_space(artifact, scratch, origin.space_factor)
     with tempfile.TemporaryDirectory(prefix="bridgepack-verify-", dir=scratch) as folder:
@@ -54,7 +54,7 @@ def compare_rebuilt(
 
 
 def _fates(artifact: Artifact, rebuilt: Artifact, gives: str) -> Iterator[str]:
-    """Yield what became of sequences, where the artifact's rows still fit its plan."""
+    """Yield the differences of sequences, if the artifact's rows still match its plan."""
     if any(path.startswith(PLAN_FOLDER) for path in changed_files(artifact.folder, artifact.manifest)):
         return
     try:
@@ -93,7 +93,7 @@ def _differing_packs(artifact: Artifact, rebuilt: Artifact, split: str) -> Itera
 
 
 def _rows(artifact: Artifact, split: str) -> Iterator[PackedRow]:
-    """Yield a split's packs in order, as far as they can be read."""
+    """Yield a split's readable packs in order."""
     try:
         for batch in artifact.iter_batches(split):
             yield from map(batch.row, range(batch.num_rows))
@@ -102,7 +102,7 @@ def _rows(artifact: Artifact, split: str) -> Iterator[PackedRow]:
 
 
 def _compare_others(artifact: Artifact, rebuilt: Artifact, gives: str) -> Check:
-    """Compare plan, both ledgers and metadata; the bytes of a plan are those of pyarrow's version."""
+    """Return the comparison of plan, ledgers and metadata; a plan's bytes depend on pyarrow's version."""
     names = [BRIDGE_METADATA_FILE, *(f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, LOST_CONTENT_FILE))]
     if artifact.manifest.versions == rebuilt.manifest.versions:
         names += [f"{PLAN_FOLDER}/{split.name}.parquet" for split in rebuilt.manifest.splits]
@@ -125,6 +125,6 @@ def _check_space(artifact: Artifact, scratch: Path | None, factor: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ConfigError(
-            f"{str(folder)!r} has {free / 1e9:.1f} GB free; building the artifact anew takes about {needed / 1e9:.1f} "
+            f"{str(folder)!r} has {free / 1e9:.1f} GB free; rebuilding the artifact takes about {needed / 1e9:.1f} "
             "GB. Choose another --scratch, or compare a --sample, which needs no space."
         )

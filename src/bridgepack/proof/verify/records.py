@@ -1,4 +1,4 @@
-"""What a verification says: what was compared, what differs, and why."""
+"""Results of a verification: what was compared, what differs, and why."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from bridgepack.records.results import Result
 
 Outcome = Literal["same", "differs", "could not run"]
-#: What can make an artifact differ from its sources, in the order in which it is named.
+#: Possible causes of a difference between an artifact and its sources, in the order of the report.
 Cause = Literal[
     "artifact changed", "input changed", "tokenizer changed", "chat template changed", "library version changed"
 ]
@@ -14,7 +14,7 @@ Cause = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One thing that was compared."""
+    """Result of one comparison."""
 
     name: str
     outcome: Outcome  #: `same`, `differs`, or `could not run`
@@ -23,45 +23,45 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowDifference:
-    """A sequence that the sources do not give as the artifact has it."""
+    """A sequence that differs between the artifact and its sources."""
 
     split: str
     pack: int  #: row of the split, from 0
     shard: str
     shard_row: int  #: of that shard, from 0
-    sequence: int | None  #: position in the pack; None where the pack as a whole differs
-    file: str | None  #: the sequence came from; None where that is not known
-    row: int | None  #: of that file, from 1
-    column: str  #: of the shard that differs; `plan` where the plan does
-    token: int | None  #: first stored token that differs, counted from the sequence's first; None where there is none
-    in_artifact: Any  #: what the artifact has there
+    sequence: int | None  #: position in the pack; None if the pack as a whole differs
+    file: str | None  #: input file of the sequence; None if unknown
+    row: int | None  #: row of that file, from 1
+    column: str  #: column of the shard that differs; `plan` if the plan differs
+    token: int | None  #: first stored token that differs, relative to the sequence's start; None if there is none
+    in_artifact: Any  #: value in the artifact
     from_source: Any
-    causes: tuple[Cause, ...] = ()  #: what can be the reason, most likely first
+    causes: tuple[Cause, ...] = ()  #: possible causes, most likely first
     cause: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ingredient:
-    """Something that rows depend on and that is not what it was."""
+    """A dependency of the rows that has changed since the build."""
 
     cause: Cause
-    name: str  #: of the file, the library, or the setting
-    then: str | None  #: as the manifest has it
+    name: str  #: name of the file, library or setting
+    then: str | None  #: value in the manifest
     now: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyReport(Result):
-    """What a verification found.
+    """Result of a verification.
 
     Attributes:
         mode: `all` or `sample`.
-        origin: what packs were derived from, `sources` or `store`.
-        seed: of the sample; None for all.
-        checks: what was compared, in order.
-        changed: ingredients that are not what they were.
-        differences: the first few rows that differ, in the order of packs.
-        notes: what else is worth knowing.
+        origin: where packs were derived from, `sources` or `store`.
+        seed: seed of the sample; None for all.
+        checks: the comparisons, in order.
+        changed: ingredients that have changed since the build.
+        differences: the first few rows that differ, in pack order.
+        notes: further remarks.
     """
 
     DERIVED: ClassVar = ("outcome",)
@@ -82,7 +82,7 @@ class VerifyReport(Result):
 
     @property
     def outcome(self) -> Outcome:
-        """`differs` where anything does, else `could not run` where something could not, else `same`."""
+        """`differs` if any check differs, else `could not run` if any could not run, else `same`."""
         found = {check.outcome for check in self.checks}
         worst: tuple[Outcome, ...] = ("differs", "could not run")
         return next((outcome for outcome in worst if outcome in found), "same")

@@ -1,4 +1,4 @@
-"""The door to stored tokens: derives rows, or a whole artifact, from the token store, without sources or tokenizer."""
+"""Derives rows or a whole artifact from the token store, without sources or tokenizer."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -32,18 +32,18 @@ _NO_END = 1 << 62
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredRows:
-    """Gives the rows of a split from the token store."""
+    """Derives the rows of a split from the token store."""
 
     store: TokenStore
     names: tuple[str, ...]
     ranges: tuple[RangeRecord, ...]
-    policy: OverLongPolicy  #: what becomes of sequences in the light of the recipe's sizes
+    policy: OverLongPolicy  #: the recipe's settings for over-long sequences
 
     def rows(self, file_index: int, rows: set[int]) -> Iterator[GivenRow]:
-        """Yield some rows of an input; every token file that is needed is first compared with its checksums.
+        """Yield some rows of an input, after checking the needed token files against their checksums.
 
         Raises:
-            StoreError: a token file is gone or broken.
+            StoreError: a token file is missing or broken.
         """
         wanted = np.array(sorted(rows), dtype=np.int64)
         parts = sorted((part.first_row, part.token_file) for part in self.ranges if part.file_index == file_index)
@@ -53,7 +53,7 @@ class StoredRows:
                 yield from self._rows_of_range(self.store.path_of(name), first_row, wanted[start:end].tolist())
 
     def label(self, file_index: int) -> str:
-        """Return what the input is called."""
+        """Return the input's name for messages."""
         return f"the stored tokens of {self.names[file_index]}"
 
     def _rows_of_range(self, path: Path, first_row: int, rows: Sequence[int]) -> Iterator[GivenRow]:
@@ -77,14 +77,14 @@ class StoredRows:
 def stored_rows(
     artifact: Artifact, recipe: SFTRecipe, store: TokenStore, record: BuildRecord, split: str
 ) -> StoredRows:
-    """Return what gives the rows of a split; rows that were set aside for validation are among those of training.
+    """Return the giver of a split's rows; rows that were set aside for validation are in those of training.
 
     Raises:
-        StoreError: the record does not know the split.
+        StoreError: the build's record lacks the split.
     """
     source = TRAIN if recipe.data.validation_fraction > 0 else split
     if source not in record.ranges:
-        raise StoreError(f"the record of the build in the token store knows no {source} rows.")
+        raise StoreError(f"the build's record in the token store has no {source} rows.")
     return StoredRows(
         store=store,
         names=tuple(item.path for item in split_record(artifact, split).inputs),
@@ -94,38 +94,38 @@ def stored_rows(
 
 
 def record_of(artifact: Artifact, store: TokenStore) -> BuildRecord:
-    """Return which tokens an artifact was made of.
+    """Return the record of an artifact's token files.
 
     Raises:
-        StoreError: the store knows nothing of the artifact.
+        StoreError: the store has no record of the artifact.
     """
     record = find_build_record(store, artifact.manifest.fingerprint)
     if record is None:
         raise StoreError(
-            f"the token store {str(store.folder)!r} knows nothing of this artifact: it was built with another --store, "
+            f"the token store {str(store.folder)!r} has no record of this artifact: it was built with another --store, "
             "on another machine, or the store was emptied"
         )
     return record
 
 
 def token_files(store: TokenStore, record: BuildRecord) -> list[Path]:
-    """Return the files of the tokens that an artifact was made of, each once; some may be gone."""
+    """Return the token files that an artifact was made from, each once; some may be missing."""
     names = dict.fromkeys(item.token_file for ranges in record.ranges.values() for item in ranges)
     return [store.path_of(name) for name in names]
 
 
 def tokenizer_problem(artifact: Artifact, files: Sequence[Path]) -> str | None:
-    """Return how the tokenizer that made token files is not the one of the manifest; None where it is.
+    """Return how the tokenizer of the token files differs from the manifest's; None if it does not.
 
     Raises:
-        StoreError: the store does not say what made them.
+        StoreError: the store does not record it.
     """
     then = {name: value for name, value in artifact.manifest.tokenizer.items() if name not in TOKENIZER_NAMES}
     for folder in sorted({path.parents[1] for path in files}):
         known = _identity(folder)["tokenizer"]
         names = [name for name in sorted({*then, *known}) if as_text(then.get(name)) != as_text(known.get(name))]
         if names:
-            return f"another tokenizer than the manifest's made the tokens; others are: {', '.join(names)}"
+            return f"the tokens were made by a tokenizer that differs from the manifest's in: {', '.join(names)}"
     return None
 
 
@@ -133,13 +133,13 @@ def store_of(artifact: Artifact, folder: Path | None) -> TokenStore:
     """Return the store in a folder, by default that of the artifact.
 
     Raises:
-        StoreError: there is none.
+        StoreError: it does not exist.
     """
     return existing_store(folder or default_store(artifact.folder))
 
 
 def has_tokens(artifact: Artifact) -> bool:
-    """Say whether the artifact's own store has all of its tokens."""
+    """Return whether the artifact's own store has all its tokens."""
     try:
         store = store_of(artifact, None)
         return all(path.is_file() for path in token_files(store, record_of(artifact, store)))
@@ -148,10 +148,10 @@ def has_tokens(artifact: Artifact) -> bool:
 
 
 def packed_anew(artifact: Artifact, store: TokenStore, output: Path, *, num_workers: int, progress: Progress) -> Path:
-    """Pack an artifact's sequences anew from the store, leave no trace of that in it, and return the folder.
+    """Return the folder of an artifact packed again from the store, without adding a record to the store.
 
     Raises:
-        BridgepackError: as `repack_artifact`.
+        BridgepackError: see `repack_artifact`.
     """
     options = BuildOptions(num_workers=num_workers, store=store.folder)
     try:
@@ -165,7 +165,7 @@ def packed_anew(artifact: Artifact, store: TokenStore, output: Path, *, num_work
 
 
 def _identity(folder: Path) -> dict[str, Any]:
-    """Return what a tokenisation depends on; the folder's name is a digest of that."""
+    """Return a tokenisation's identity, after checking it against the folder's name, its digest."""
     try:
         identity = json.loads((folder / IDENTITY_FILE).read_text(encoding="utf-8"))["depends_on"]
         if tokenization_key(identity) == folder.name and isinstance(identity["tokenizer"], dict):
@@ -173,5 +173,5 @@ def _identity(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise StoreError(
-        f"{str(folder / IDENTITY_FILE)!r} is not what the build wrote, so nothing says what made the tokens"
+        f"{str(folder / IDENTITY_FILE)!r} was changed after the build, so the origin of the tokens is unknown"
     )

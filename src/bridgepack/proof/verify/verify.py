@@ -1,4 +1,4 @@
-"""Verifies an artifact: its files against the manifest, its ingredients, its packs against sources or stored tokens."""
+"""Verifies an artifact: files against the manifest, ingredients, and packs against sources or stored tokens."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,28 +31,28 @@ _DIFFERENCES_KEPT = 10
 class VerifyOptions:
     """How an artifact is verified."""
 
-    origin: Literal["sources", "store"] = "sources"  #: what packs are derived from, `sources` or `store`
-    store: Path | None = None  #: folder of the token store; by default that of the artifact
-    num_packs: int | None = DEFAULT_SAMPLE  #: size of the sample; None for everything, by building it anew
+    origin: Literal["sources", "store"] = "sources"  #: where packs are derived from, `sources` or `store`
+    store: Path | None = None  #: folder of the token store; by default the artifact's
+    num_packs: int | None = DEFAULT_SAMPLE  #: size of the sample; None for everything, by rebuilding it
     seed: int = DEFAULT_SEED
-    #: where sources are now: `data.train`, `data.validation`, `tokenizer.name_or_path`, `tokenizer.revision`,
+    #: present location of sources: `data.train`, `data.validation`, `tokenizer.name_or_path`, `tokenizer.revision`,
     #: `tokenizer.chat_template`
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    num_workers: int = 1  #: most processes of the build
-    scratch: Path | None = None  #: folder for the build; by default the system's own
-    progress: Progress = field(default_factory=SilentProgress)  #: told how far it is
+    num_workers: int = 1  #: maximum processes of the build
+    scratch: Path | None = None  #: folder for the build; by default the system's temporary folder
+    progress: Progress = field(default_factory=SilentProgress)  #: is told about progress
 
 
 def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
-    """Return whether an artifact is what its sources give.
+    """Return whether an artifact matches its sources.
 
-    Its files are compared with the manifest, inputs and tokenizer with the recorded hashes; then packs are derived
-    anew: a sample and every pack of the first shard that is not the manifest's, or all by building the artifact anew.
+    Compares its files with the manifest, and inputs and tokenizer with the recorded hashes. Then derives packs again:
+    a sample and every pack of the first shard that does not match the manifest, or all by rebuilding the artifact.
 
     Raises:
-        ArtifactError: the folder is no artifact, or an export of `.npy` files.
-        ConfigError: an override says something else than where sources are.
-        StoreError: there is no such token store.
+        ArtifactError: the folder is not an artifact, or is an export of `.npy` files.
+        ConfigError: an override changes anything but the location of sources.
+        StoreError: the token store does not exist.
     """
     artifact = opened_artifact(folder, may_be_changed=True)
     for split in artifact.manifest.splits:
@@ -69,7 +69,7 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
 
 
 class _Verification:
-    """One verification; what it found so far."""
+    """One verification and its findings so far."""
 
     def __init__(self, artifact: Artifact, integrity: Integrity, origin: Origin, options: VerifyOptions) -> None:
         self._artifact, self._integrity, self._origin, self._options = artifact, integrity, origin, options
@@ -104,14 +104,14 @@ class _Verification:
         )
 
     def _advice(self) -> Iterator[str]:
-        """Yield what else can be done, and what this way leaves out."""
+        """Yield advice on other ways to verify, and on what this way leaves out."""
         if self._origin.name == "store":
-            yield "inputs and tokenizer were not read; --from sources compares these, too"
+            yield "inputs and tokenizer were not read; --from sources also compares them"
         elif any(check.outcome == "could not run" for check in self.checks) and has_tokens(self._artifact):
             yield "the token store has the tokens of this artifact: --from store needs no sources and no tokenizer"
 
     def _derived(self) -> DerivedPacks:
-        """Derive a sample, and the packs of the first shard that is not the manifest's."""
+        """Return the comparison of a sample, and of the packs of the first shard that does not match the manifest."""
         total = DerivedPacks()
         try:
             for split, packs in self._chosen().items():
@@ -128,7 +128,7 @@ class _Verification:
 
     def _compared(self, split: str, packs: Iterable[int]) -> DerivedPacks:
         if self._integrity.changed_plans:
-            raise ArtifactError(f"{', '.join(self._integrity.changed_plans)}: not what the build wrote")
+            raise ArtifactError(f"{', '.join(self._integrity.changed_plans)}: changed after the build")
         packs = set(packs) & set(range(split_record(self._artifact, split).statistics.num_packs))
         return PackDeriver(self._artifact, split, self._origin.giver(split), self._options.progress).compare(packs)
 
@@ -148,7 +148,7 @@ class _Verification:
         except ConfigError:
             raise
         except BridgepackError as error:
-            self.checks.append(self._not_derived(f"the artifact cannot be built anew: {error}"))
+            self.checks.append(self._not_derived(f"the artifact cannot be rebuilt: {error}"))
             return DerivedPacks()
         self.checks += rebuilt.checks
         self.notes += rebuilt.notes
@@ -161,13 +161,13 @@ class _Verification:
             shown = packs[:_DIFFERENCES_KEPT]
             try:
                 total.differences += self._compared(record.name, shown).differences if shown else []
-            except BridgepackError as error:  # e.g. the plan cannot be read, so nothing tells of sequences
+            except BridgepackError as error:  # e.g. the plan is unreadable, so sequences cannot be located
                 self.checks.append(self._not_derived(str(error)))
             known = {(item.split, item.pack) for item in total.differences}
             total.differences += [
                 difference_at(self._artifact, record.name, pack, None, "", None, "a pack", "another pack, or none")
                 for pack in shown
-                if (record.name, pack) not in known  # its sequences are what they should be, each by itself
+                if (record.name, pack) not in known  # each of its sequences is correct
             ]
         return total
 
@@ -177,11 +177,11 @@ class _Verification:
         return replace(item, causes=causes, cause="; or ".join(texts))
 
     def _reasons(self, item: RowDifference) -> Iterator[tuple[Cause, str]]:
-        """Yield what can be the cause; where all was built anew, any input can move any sequence to another pack."""
+        """Yield possible causes; after a full rebuild, any input can move any sequence to another pack."""
         if item.shard in self._integrity.changed_shards:
-            yield "artifact changed", f"{item.shard} is not the file that the build wrote"
+            yield "artifact changed", f"{item.shard} was changed after the build"
         if self._integrity.is_manifest_changed:
-            yield "artifact changed", "manifest.json is not the one that the build wrote"
+            yield "artifact changed", "manifest.json was changed after the build"
         for one in self._origin.changed:
             is_of_all = one.cause != "input changed" or self._options.num_packs is None or item.file is None
             if is_of_all or one.name == item.file:
@@ -221,7 +221,7 @@ def _packs_check(found: DerivedPacks, gives: str) -> Check:
 
 
 def _losses_checks(artifact: Artifact, found: DerivedPacks, gives: str) -> Iterator[Check]:
-    """Yield whether the ledger says of the rows that were derived what their texts lack, where there is a ledger."""
+    """Yield whether the lost-content ledger matches the derived rows, if the artifact has one."""
     if not (artifact.folder / PLAN_FOLDER / LOST_CONTENT_FILE).is_file():
         return
     paths = Counter((split.name, item.path) for split in artifact.manifest.splits for item in split.inputs)
