@@ -224,7 +224,7 @@ def test_an_override_of_a_model_that_is_not_known_is_not_judged(folder: Path, co
 
     ran = command("check", "mine.yaml", "--select", "BP044")
 
-    assert (ran.code, "BP044: override-leads-nowhere could not judge: model is missing" in ran.errors) == (2, True)
+    assert (ran.code, "BP044: override-leads-nowhere could not run: model is missing" in ran.errors) == (2, True)
 
 
 def test_packs_are_judged_under_the_geometry_that_fixing_leaves(packs: Path, command: Command) -> None:

@@ -97,8 +97,6 @@ def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] |
     Raises:
         BridgepackError: ConfigError, TokenizerError or DataError, each saying what to do.
     """
-    if num_rows < 0:
-        raise ConfigError(f"num_rows is {num_rows}; allowed: 0 or more. Raise it.")
     return preview_recipe(load_recipe(recipe, overrides), num_rows=num_rows)
 
 

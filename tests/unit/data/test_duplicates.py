@@ -46,7 +46,7 @@ def test_a_file_that_is_given_twice_is_said_to_be(tmp_path: Path, chatml_tokeniz
     manifest = build(tokenized_recipe([file, file], chatml_tokenizer, **EXACT), tmp_path / "out").manifest
 
     details = {drop.detail for drop in manifest.splits[0].drop_examples}
-    assert details == {"data names its file more than once; training has the row already"}
+    assert details == {"data names its file more than once; training already has the row"}
 
 
 def test_first_row_stays_and_validation_comes_before_training(tmp_path: Path, chatml_tokenizer: Path) -> None:

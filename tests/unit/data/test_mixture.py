@@ -168,7 +168,7 @@ def test_left_out_row_is_explained(tmp_path: Path, chatml_tokenizer: Path, two: 
         ([{"path": "a", "dataset": "b"}], "path and dataset are set; exactly one"),
         ([{"name": "a"}], "none of path, dataset and sources is set"),
         ([{"sources": [{"path": "a", "weight": 1}, "b"]}], "sources.1 has no weight"),
-        ([{"sources": ["a"], "kind": "chat"}], "kind is 'chat'; a section with sources has none"),
+        ([{"sources": ["a"], "kind": "chat"}], "kind is 'chat'; a section with sources cannot have it"),
         ([{"path": "a", "columns": {"promt": "b"}}], "Did you mean prompt?"),
         ([{"path": "a", "columns": {"messages": "b"}}], "preprocessing.kind tokenized reads: input_ids"),
         ([{"path": "a", "kind": "chat"}], "preprocessing.kind tokenized reads no others"),

@@ -154,7 +154,9 @@ def test_a_launch_compares_first(tmp_path: Path, chatml_tokenizer: Path, monkeyp
     from nemo_run.run.torchx_backend.schedulers.api import EXECUTOR_MAPPING
 
     recipe = launch_recipe(tmp_path, chatml_tokenizer)
-    with pytest.raises(ConfigError, match=r"executor.class is PoolExecutor; experiments start only DGXCloud"):
+    with pytest.raises(
+        ConfigError, match=r"executor.class is PoolExecutor; nemo-run's experiments start only DGXCloud"
+    ):
         refuse_unlaunchable(recipe, _cluster(), ("build",))
     monkeypatch.setitem(EXECUTOR_MAPPING, PoolExecutor, "pool")
     refuse_unlaunchable(recipe, _cluster(), ("build",))

@@ -133,7 +133,7 @@ def test_lengths_of_a_store_are_those_of_its_artifact(tmp_path: Path, chatml_tok
         file.write(rows.read_text())
     with pytest.raises(DataError, match=r"lacks the tokens of 1,200 of the 1,200 rows of data.train; allowed: a store"):
         lengths_of(recipe, store=store)
-    with pytest.raises(StoreError, match="is no token store"):
+    with pytest.raises(StoreError, match="is not a token store"):
         lengths_of(recipe, store=tmp_path)
 
 
@@ -357,7 +357,7 @@ def test_json_has_every_candidate(tmp_path: Path, chatml_tokenizer: Path, comman
         (["--gpus", "2", "--model", "acme/Qwen3-8B-chat"], "whose sizes are not known.* Did you mean Qwen/Qwen3-8B?"),
         (["--gpus", "2", "--set", "packing.mode=none"], "packing.mode is none; allowed: offline"),
         (["--gpus", "2", "--artifact", "nowhere"], "nowhere"),
-        (["--gpus", "2", "--artifact", "a", "--store", "b"], "artifact is 'a' and store is 'b'; allowed: one of them"),
+        (["--gpus", "2", "--artifact", "a", "--store", "b"], "artifact is 'a' and store is 'b'; allowed: only one"),
         (["--gpus", "2", "--store", "nowhere"], "'nowhere' does not exist. Name the folder with --store"),
         (["--gpus", "2", "--calibrate", "nowhere"], "--calibrate is 'nowhere'; it cannot be read"),
         (["--gpus", "2", "--write", "plan.txt"], "--write is 'plan.txt'; allowed: a file whose name ends in .yaml"),

@@ -179,7 +179,7 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path, chatml_tokenizer: Path)
     (tmp_path / "none.jsonl").write_text("\n \n")
     with pytest.raises(DataError, match="has no rows"):
         bridgepack.preview(recipe)
-    with pytest.raises(ConfigError, match="num_rows is -1; allowed: 0 or more"):
+    with pytest.raises(ConfigError, match="num_rows is -1; allowed: a whole number from 0"):
         bridgepack.preview(recipe, num_rows=-1)
 
 
