@@ -50,7 +50,7 @@ class HostRelease:
     has_drop_last: bool = False  #: `dataset.drop_last` counts; without it the last partial batch is dropped
 
     def __contains__(self, text: str) -> bool:
-        """Say whether a version is of this release; 0.6.2rc1 and 0.6.2+abc count as 0.6.2."""
+        """Return whether a version is of this release; 0.6.2rc1 and 0.6.2+abc count as 0.6.2."""
         return SpecifierSet(self.versions).contains(Version(text).base_version, prereleases=True)
 
 

@@ -170,7 +170,7 @@ def test_experts_agree(host: HostProcess, work: Path, artifact: Path) -> None:
 
     assert report.outcome == "same", _failures(report)
     assert report.model["num_moe_experts"] == 4
-    assert any("experts are chosen by at least" in note for note in report.notes)
+    assert any("experts are chosen by margins of at least" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("fault", faults.FAULTS)

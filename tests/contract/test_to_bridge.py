@@ -33,7 +33,7 @@ UNEVEN = {
     "glm45_air_106b_sft_32gpu_h100_bf16_config",
     "step37_sft_64gpu_h100_bf16_flickr8k_config",
 }
-REFUSED = ("makes images or video", "layers spread evenly")
+REFUSED = ("makes images or video", "sizes that split the layers evenly")
 #: Findings that no setting mends -> family; a check reports them.
 NOT_FOR_PACKS = {
     "BP901": "deepseek_v4|glm45|qwen3_next",

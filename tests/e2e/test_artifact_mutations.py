@@ -182,7 +182,7 @@ def test_sound_artifact_has_no_finding(variant: Variant, tmp_path: Path, inputs:
 def test_unbroken_base_has_no_finding_with_any_option(base: Variant, artifacts: Path, tmp_path: Path) -> None:
     manifest = read_manifest(artifacts / base.name)
     padded = {"padded_vocab_size": 512}
-    options: list[dict[str, Any]] = [{}, {"max_examples": 1}, {"given": padded}, {"bridge_version": "0.4.2"}]
+    options: list[dict[str, Any]] = [{}, {"max_examples": 1}, {"given": padded}]
     folder = shutil.copytree(artifacts / base.name, tmp_path / "without-manifest")
     (folder / "manifest.json").unlink()
     facts = {"eos_token_id": 2, "vocab_size": 400, "loss_mode": "assistant"}

@@ -24,7 +24,7 @@ def test_repack(folder: Path, command: Command) -> None:
     size = "packing.packed_sequence_size=64"
     before = file_bytes(folder)
     code, output, _ = command("repack", "artifacts/out", "--set", size, "--dry-run")
-    assert (code, output.splitlines()[0]) == (0, "would do: pack the sequences of artifacts/out anew")
+    assert (code, output.splitlines()[0]) == (0, "would do: pack the sequences of artifacts/out again")
     assert json.loads(command("repack", "artifacts/out", "--set", size, "--dry-run", "--json")[1])["is_built"] is False
     assert file_bytes(folder) == before
 

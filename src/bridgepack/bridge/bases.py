@@ -113,7 +113,7 @@ def precision_named(name: str) -> dict[str, Any]:
 
 
 def is_left_out(path: str) -> bool:
-    """Say whether the host may have a field that the file does not name: a model's own config, or an alias."""
+    """Return whether the host may have a field that the file does not name: a model's own config, or an alias."""
     section, _, name = path.partition(".")
     return path == "dist.lazy_init" or (section == "model" and name in {*_file()["left_out"], "mamba_stack_spec"})
 

@@ -46,7 +46,7 @@ _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
 _LENGTH = ("train.num_epochs", "train.train_iters")
 #: Likeness of two names, from 0 to 1, from which one is the other misspelt.
 _BEYOND_DOUBT = 0.9
-_FROM_FILES = "Megatron-Bridge works it out from the data; check the ConfigContainer"
+_FROM_FILES = "Megatron-Bridge computes it from the data; check the ConfigContainer"
 _NOT_SAID = dict.fromkeys(("dataset.source", "dataset.validation_source", "dataset.test_source"), _FROM_FILES)
 
 

@@ -113,7 +113,7 @@ class _Values:
     def integer(self, path: str, default: int | None = None) -> int:
         value = self.integer_or_none(path, default)
         if value is None:
-            raise ConfigError(f"{self._place} does not state {path}, which the order of packs depends on. Set it.")
+            raise ConfigError(f"{path} is not set in {self._place}; the order of packs depends on it. Set it.")
         return value
 
     def integer_or_none(self, path: str, default: int | None = None) -> int | None:
@@ -186,7 +186,9 @@ def _seed(values: _Values, max_samples: int | None) -> int:
     """
     if values.flat.get("dataset.seed", _SEED) is None:
         if max_samples is not None:
-            raise ConfigError("dataset.seed is null with a limit of packs, so each rank draws others. Set a seed.")
+            raise ConfigError(
+                "dataset.seed is null with a limit of packs, so each rank draws different ones. Set a seed."
+            )
         return values.integer("rng.seed", _SEED)
     return values.integer("dataset.seed", _SEED)
 

@@ -145,7 +145,7 @@ class Comparison:
                 f"the unpacked step in {precision} does not run here: {outcome.reason}. Its last lines:\n{outcome.tail}"
             )
         reference = unpacked_step(outcome, [len(pack.sequences) for pack in self.chosen.packs])
-        assert reference.num_trained == self._packs_record().num_trained, "the unpacked step trains other tokens"
+        assert reference.num_trained == self._packs_record().num_trained, "the unpacked step trains different tokens"
         return reference
 
     def _run(self, packs: PackedInput | None, precision: Precision, seed: int) -> RunOutcome:
@@ -237,11 +237,13 @@ class Comparison:
         if margin <= _CLEAR_MARGIN:
             left = ", ".join(self.precisions[1:])
             notes.append(
-                f"experts are chosen by as little as {margin:.1e}, which rounding may turn: {left} is left out; fewer "
-                "packs or --max-tokens make it clearer"
+                f"experts are chosen by margins as small as {margin:.1e}, which rounding can flip: {left} is left out; "
+                "fewer packs or --max-tokens make it clearer"
             )
         elif self.facts.is_moe:
-            notes.append(f"experts are chosen by at least {margin:.1e}, so that rounding sends no token elsewhere")
+            notes.append(
+                f"experts are chosen by margins of at least {margin:.1e}, so that rounding sends no token elsewhere"
+            )
         return notes
 
 

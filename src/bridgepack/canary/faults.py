@@ -17,7 +17,7 @@ SEQUENCE_LEAKS = "sequence-leaks"
 FAULTS: Mapping[str, tuple[str, Layout]] = {
     BOUNDARIES_DROPPED: ("a middle pipeline stage gets no boundaries", Layout(pipeline=3)),
     MASK_SHIFTED: ("the loss mask is rolled right by one", Layout()),
-    POSITIONS_NOT_RESET: ("positions go on over the whole pack", Layout()),
+    POSITIONS_NOT_RESET: ("positions are not reset where a sequence begins", Layout()),
     WRONG_MULTIPLE: ("sequences are laid out for one context-parallel rank", Layout(context=2)),
     LOSS_PER_RANK: ("calculate_per_token_loss is off", Layout(data=2)),
     MAX_SEQLEN_TOO_SMALL: ("the packs' metadata says half of the longest sequence", Layout()),

@@ -76,7 +76,7 @@ def open_target(text: str, options: CanaryOptions) -> CanaryTarget:
     target = load_target(text, options.overrides)
     if target.recipe is None:
         raise ConfigError(
-            f"target {text!r} is no recipe of bridgepack and no artifact's folder; the canary needs one of them. "
+            f"target {text!r} is neither a bridgepack recipe nor an artifact's folder; the canary needs one of them. "
             "Give the recipe that the packs are built with, or the folder of the artifact."
         )
     recipe = target.recipe
@@ -141,8 +141,8 @@ def _refuse_malformed(folder: Path, number: int, row: PackedRow) -> None:
     else:
         return
     raise ArtifactError(
-        f"{str(folder)!r}: training pack {number} {problem}, so it is no pack. `bridgepack check` lists every such "
-        "row; build the artifact again."
+        f"{str(folder)!r}: training pack {number} {problem}, so it is not a valid pack. `bridgepack check` lists all "
+        "such rows; build the artifact again."
     )
 
 

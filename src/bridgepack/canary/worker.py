@@ -126,8 +126,8 @@ def _reason(tail: list[str], failed: int | None, codes: Sequence[int | None]) ->
     code = codes[failed]
     if code is not None and code < 0:
         name = signal.Signals(-code).name
-        hint = ", most often for want of memory" if -code == signal.SIGKILL else ""
-        return f"rank {failed} was ended by {name}{hint}"
+        hint = ", most often because memory ran out" if -code == signal.SIGKILL else ""
+        return f"rank {failed} was killed by {name}{hint}"
     error = next((line for line in reversed(tail) if not line.startswith((" ", "["))), "no message")
     return f"rank {failed}: {error}"
 

@@ -159,7 +159,7 @@ class Search:
             )
         return (
             f"--gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB of "
-            f"each {self.gpu.name} by estimate, in the best layout at packs of {smallest:,} tokens; allowed: at most "
+            f"each {self.gpu.name} by estimate, in the best layout with packs of {smallest:,} tokens; allowed: at most "
             f"{self.gpu.budget_gb:.0f} GB. Use more GPUs, larger ones, or method.kind lora."
         )
 

@@ -88,7 +88,7 @@ def _numbers(measured: Measured) -> str:
 def _aside(layout: LayoutRecord) -> str:
     parts = ["sequence parallel"] if layout.sequence_parallel else []
     if layout.is_laid_out_anew:
-        parts.append(f"laid out anew, multiple {layout.pad_seq_to_mult}")
+        parts.append(f"padded again to multiples of {layout.pad_seq_to_mult}")
     return f"  ({'; '.join(parts)})" if parts else ""
 
 

@@ -215,7 +215,7 @@ def describe_histogram(split: SplitRecord) -> Iterator[str]:
 
 def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
     """Return what a build would do, or a re-pack of the artifact in a folder `source`."""
-    action = "build" if source is None else f"pack the sequences of {source} anew"
+    action = "build" if source is None else f"pack the sequences of {source} again"
     if plan.existing is not None:
         needs = " (needs --replace)" if plan.existing.fingerprint != plan.spec.fingerprint else ""
         action += f", and replace the artifact {plan.existing.fingerprint[:12]}{needs}"

@@ -18,8 +18,8 @@ def test_the_last_error_is_the_reason() -> None:
 
 
 def test_a_rank_that_was_killed_most_often_wanted_memory() -> None:
-    assert _reason([], 1, [None, -9]) == "rank 1 was ended by SIGKILL, most often for want of memory"
-    assert _reason([], 1, [None, -11]) == "rank 1 was ended by SIGSEGV"
+    assert _reason([], 1, [None, -9]) == "rank 1 was killed by SIGKILL, most often because memory ran out"
+    assert _reason([], 1, [None, -11]) == "rank 1 was killed by SIGSEGV"
 
 
 def test_a_host_process_that_ends_is_told_with_its_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

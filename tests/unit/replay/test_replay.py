@@ -219,7 +219,7 @@ def test_a_limit_in_dataset_kwargs_is_one_of_both_splits() -> None:
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [
-        ({"train": {"global_batch_size": None}}, {}, "run.yaml does not state train.global_batch_size"),
+        ({"train": {"global_batch_size": None}}, {}, "train.global_batch_size is not set in run.yaml"),
         ({"train": {"micro_batch_size": "1"}}, {}, "train.micro_batch_size is '1'; allowed: a whole number"),
         ({"dataset": {"drop_last": 1}}, {}, "dataset.drop_last is 1; allowed: true or false"),
         ({"dataset": {"seed": None, "max_train_samples": 4}}, {}, "dataset.seed is null with a limit of packs"),

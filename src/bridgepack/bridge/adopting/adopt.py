@@ -68,7 +68,7 @@ def from_bridge(
         raise ConfigError(f"config is a {type(config).__name__}; allowed: a ConfigContainer. Pass one.")
     if getattr(config, "data_parallel_size", None) is not None:
         raise ConfigError(
-            "config has been through runtime_config_update or validate, which filled in what the host works out; "
+            "config has been through runtime_config_update or validate, which filled in derived values; "
             "allowed: a ConfigContainer before that. Adopt it where it is made."
         )
     base = _base(config, name, model)
@@ -154,6 +154,6 @@ def _unsayable(left: Mapping[str, tuple[Any, Any]]) -> str:
     base, found = ("missing" if value is MISSING else repr(as_written(value))[:80] for value in values)
     others = f" (and {len(left) - 1} more: {', '.join(list(left)[1:6])})" if len(left) > 1 else ""
     return (
-        f"{path} is {found}, the base has {base}, and no recipe can say that{others}. Name a base that has it with "
-        "model=, or keep the ConfigContainer and call pack_for on it."
+        f"{path} is {found}, the base has {base}, and a recipe cannot express that{others}. Name a base that has it "
+        "with model=, or keep the ConfigContainer and call pack_for on it."
     )

@@ -35,7 +35,7 @@ def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | 
     kind = type(config.dataset).__name__
     if kind not in TEXT_DATASETS and kind != _DIRECT:
         raise ConfigError(
-            f"dataset is a {kind}, which no recipe can say; allowed: GPTSFTDatasetConfig and {_DIRECT}. "
+            f"dataset is a {kind}, which a recipe cannot express; allowed: GPTSFTDatasetConfig and {_DIRECT}. "
             "Use the ConfigContainer as it is."
         )
     return {
@@ -113,7 +113,7 @@ def _method(peft: Any) -> dict[str, Any]:
     name = type(peft).__name__
     if name not in _ADAPTERS:
         raise ConfigError(
-            f"peft is a {name}, which no recipe can say; allowed: LoRA and DoRA. Use the ConfigContainer as it is."
+            f"peft is a {name}, which a recipe cannot express; allowed: LoRA and DoRA. Keep the ConfigContainer."
         )
     values = {field: getattr(peft, field) for field in ("dim", "alpha", "dropout")}
     return {"kind": _ADAPTERS[name], "target_modules": list(peft.target_modules), **values}

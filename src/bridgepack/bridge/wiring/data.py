@@ -39,7 +39,7 @@ LOSS_SETTINGS = (
     derived(
         "model.calculate_per_token_loss",
         True,
-        "every trained token counts the same, whichever pack and rank it lies on",
+        "every trained token has the same weight, on every pack and rank",
     ),
     derived("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once"),
 )
@@ -72,7 +72,7 @@ def dataset_settings(scope: Scope) -> Iterator[Setting]:
 def _tokenizer(scope: Scope) -> Iterator[Setting]:
     tokenizer = scope.recipe.tokenizer
     yield scope.of("tokenizer.tokenizer_model", "tokenizer.name_or_path")
-    yield derived("tokenizer.tokenizer_type", "HuggingFaceTokenizer", "packs are made with such a one")
+    yield derived("tokenizer.tokenizer_type", "HuggingFaceTokenizer", "packs are made with a Hugging Face tokenizer")
     if tokenizer.chat_template is not None:
         yield scope.of("tokenizer.chat_template_path", "tokenizer.chat_template")
     for name in ("revision", "trust_remote_code"):

@@ -36,7 +36,7 @@ def schedule_settings(scope: Scope) -> Iterator[Setting]:
     iters = _train_iters(scope)
     yield iters
     if iters.path == "train.num_epochs":
-        yield derived("train.train_iters", None, "the host works it out from num_epochs and the number of packs")
+        yield derived("train.train_iters", None, "Megatron-Bridge computes it from num_epochs and the number of packs")
     else:
         yield derived("train.num_epochs", None, "train_iters is set")
     num_iters = iters.value if iters.path == "train.train_iters" else None

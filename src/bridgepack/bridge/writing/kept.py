@@ -43,7 +43,7 @@ def check_is_kept(config: Any, setting: Setting) -> None:
     path, value = setting.path, value_at(config, setting.path)
     found = f"{setting.place} is {shown(setting.value)}"
     if path in _WORKED_OUT:
-        raise ConfigError(f"{found}; the host works it out. Set {_WORKED_OUT[path]} instead.")
+        raise ConfigError(f"{found}; Megatron-Bridge computes it. Set {_WORKED_OUT[path]} instead.")
     if value and _has_no_effect(config, path):
         other, without_effect = _DEPENDENT[path]
         raise ConfigError(f"{found}; it has no effect while {other} is {without_effect}. Remove it, or change {other}.")
@@ -92,6 +92,6 @@ def _check_is_not_worked_out_again(config: Any, setting: Setting, found: str) ->
         raise ConfigError(f"{found}; {kind} refuses it: {error} Set what it asks for, or remove it.") from error
     if getattr(again, name) != getattr(node, name):
         raise ConfigError(
-            f"{found}; {kind} sets it to {shown(getattr(again, name))} by itself. Remove it, and set what {kind} takes "
-            "it from."
+            f"{found}; {kind} sets it to {shown(getattr(again, name))} by itself. Remove it, and set what {kind} "
+            "takes it from."
         )
