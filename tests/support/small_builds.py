@@ -145,7 +145,7 @@ def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.Complet
         capture_output=True,
         encoding="utf-8",
         errors="backslashreplace",
-        timeout=120,
+        timeout=600,
         check=False,
     )
     ran.stderr = without_progress(ran.stderr)

@@ -199,5 +199,5 @@ def test_rows_that_are_no_packs_are_refused(
     code, _, errors = command("canary", artifact)
 
     assert code == 2
-    assert "so it is not a valid pack. `bridgepack check` lists every such row" in errors
+    assert "so it is not a valid pack. `bridgepack check` lists all such rows" in errors
     assert problem in errors
