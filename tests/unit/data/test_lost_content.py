@@ -302,6 +302,26 @@ def test_columns_that_do_not_fit_are_named(
         build(small_recipe(rows, chatml_tokenizer, preprocessing={"kind": kind}), tmp_path / "out")
 
 
+def test_columns_that_fit_are_not_named_for_a_turn_or_tools_that_do_not(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    turns = [{"role": "user", "content": {"a": 1}}, {"role": "assistant", "content": "I."}]
+    rows = [{"chat": turns}, {"question": "Who?", "answer": "I.", "tools": "no JSON"}]
+    rows.append({"chat": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "I."}]})
+    columns = {"conversation_column": "chat", "prompt_column": "question", "completion_column": "answer"}
+    recipe = small_recipe(
+        write_json_lines(tmp_path / "a.jsonl", rows),
+        chatml_tokenizer,
+        preprocessing={"kind": "chat", **columns},
+        packing={"packed_sequence_size": 256},
+    )
+
+    examples = build(recipe, tmp_path / "out").manifest.splits[0].drop_examples
+
+    assert [example.detail for example in examples] == [
+        "turn 1: content is a dict; it must be text",
+        "tools is not JSON: Expecting value: line 1 column 1 (char 0)",
+    ]
+
+
 def test_dropping_a_quarter_of_the_rows_is_an_error(tmp_path: Path, chatml_tokenizer: Path) -> None:
     rows = [{"prompt": "a", "completion": "b"}] * 3 + [{"question": "a", "answer": "b"}]
     recipe = small_recipe(

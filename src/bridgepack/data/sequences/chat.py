@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, ChatPreprocessing
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import (
     TEMPLATE_KWARGS_COLUMN,
     Conversation,
     ConversationReader,
     template_kwargs,
 )
-from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, columns_hint, mask_out
+from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
@@ -52,11 +52,7 @@ class ChatEncoder:
         Raises:
             RowError: there is no conversation, the template rejects it, or loses content that the recipe wants kept.
         """
-        try:
-            conversation = self._read(columns)
-        except RowError as error:
-            has_turns = any(columns.get(name) is not None for name in CONVERSATION_COLUMNS)
-            raise RowError(error.reason, error.detail + ("" if has_turns else columns_hint(columns))) from None
+        conversation = self._read(columns)
         if self._settings.control_tokens == "drop":
             self._refuse_control_tokens(conversation)
         try:

@@ -8,6 +8,7 @@ from typing import Any
 from bridgepack.config.recipe.data import OWN_TEMPLATE_VARIABLES
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, ChatPreprocessing
 from bridgepack.data.reading.json_rows import names_of
+from bridgepack.data.sequences.encoding import columns_hint
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
@@ -112,7 +113,8 @@ def _turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> Sequence[
         if has_pair:
             return _pair_as_turns(columns, settings)
         pair = f"{settings.prompt_column} with {settings.completion_column}"
-        raise RowError(DropReason.MISSING_FIELD, f"none of {', '.join(names)}, nor {pair}; it has: {names_of(columns)}")
+        detail = f"none of {', '.join(names)}, nor {pair}; it has: {names_of(columns)}{columns_hint(columns)}"
+        raise RowError(DropReason.MISSING_FIELD, detail)
     turns = columns[name]
     if not isinstance(turns, Sequence) or isinstance(turns, (str, bytes)):
         raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(turns).__name__}; it must be a list of turns")
