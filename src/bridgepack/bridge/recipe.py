@@ -24,6 +24,7 @@ from bridgepack.bridge.container import check_section
 from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put, value_at
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_settings
+from bridgepack.bridge.wiring.data import EXCHANGE
 from bridgepack.bridge.wiring.training import BOOKKEEPING
 from bridgepack.config.errors import did_you_mean, nearest_name, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -146,7 +147,7 @@ def _write_settings(
     Returns:
         path -> field of the recipe, and the overrides of fields that the host does not have.
     """
-    user_paths = dict(BOOKKEEPING)
+    user_paths = {**BOOKKEEPING, **EXCHANGE}
     lost: list[LostOverride] = []
     for setting in settings.values():
         if setting.path in _PACK_PATHS and not _is_override(setting):

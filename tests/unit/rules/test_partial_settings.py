@@ -88,6 +88,15 @@ def test_fields_that_a_recipe_leaves_out_are_named_as_its_own() -> None:
     assert (finding.where, finding.fix) == ("checkpoint.pretrained", "Set checkpoint.pretrained.")
 
 
+def test_sizes_that_a_recipe_leaves_out_are_named_as_its_own() -> None:
+    model, parallelism = {"name": "qwen3_8b_sft_4gpu_h100_bf16_config"}, {"context_parallel_size": 4}
+    recipe = SFTRecipe.from_mapping(
+        RECIPE | {"model": model, "parallelism": {**parallelism, "cp_comm_type": "a2a+p2p"}}
+    )
+    [finding] = check_target(recipe, CheckOptions(select=("BP707",), looks_at_files=False)).findings
+    assert finding.where == "parallelism.hierarchical_context_parallel_sizes"
+
+
 def test_settings_of_the_base_without_a_field_are_named_as_overrides() -> None:
     overrides = {"model": {"recompute_granularity": "full"}}
     recipe = SFTRecipe.from_mapping(RECIPE | {"model": {"name": "Qwen/Qwen3-8B"}, "bridge_overrides": overrides})

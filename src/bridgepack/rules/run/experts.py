@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.kernels.kernel_facts import graph_capture
-from bridgepack.rules.run.reading import HAS_EXPERTS
+from bridgepack.rules.run.reading import HAS_EXPERTS, acting
 
 _EXPERTS = "model.num_moe_experts"
 _EXPERT_SIZE = "model.expert_model_parallel_size"
@@ -97,16 +97,8 @@ def experts_without_sequence_parallelism(run: Run) -> Found:
 _OVERLAP, _DELAYED = "overlap_moe_expert_parallel_comm", "delay_wgrad_compute"
 
 
-def _acting(run: Run, name: str) -> str:
-    """Return the path of the setting that takes effect: if `comm_overlap` is set, it overrides the model's.
-
-    Source: megatron/bridge/training/comm_overlap.py, _get_model_comm_overlap_cfgs.
-    """
-    return f"{'model' if run.stated('comm_overlap') is None else 'comm_overlap'}.{name}"
-
-
 def _acts(run: Run, name: str) -> bool:
-    return run.stated(_acting(run, name)) is True
+    return run.stated(acting(run, name)) is True
 
 
 @rule("BP830", ERROR, noticed=VALIDATE, evidence=EXECUTED)
@@ -119,7 +111,7 @@ def expert_overlap_without_what_it_needs(run: Run) -> Found:
     """
     if _acts(run, _OVERLAP):
         for found, allowed in _lacking(run):
-            yield wrong(_acting(run, _OVERLAP), f"true with {found}", allowed)
+            yield wrong(acting(run, _OVERLAP), f"true with {found}", allowed)
 
 
 def _lacking(run: Run) -> Iterator[tuple[str, str]]:
@@ -155,7 +147,7 @@ def part_of_expert_overlap_without_it(run: Run) -> Found:
         overlap_dispatch_backward_with_experts_wgrad with it.
     Source: core/transformer/transformer_config.py:2749-2776; bridge/training/comm_overlap.py
     """
-    overlaps, delayed = _acts(run, _OVERLAP), _acting(run, _DELAYED)
+    overlaps, delayed = _acts(run, _OVERLAP), acting(run, _DELAYED)
     for path in (delayed, "model.ep_overlap_early_attn_memory_release"):
         if run.is_on(path) and not overlaps:
             yield wrong(path, f"true without {_OVERLAP}", "false", to=False, because="it works only with that overlap")

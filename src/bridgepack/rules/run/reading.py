@@ -48,6 +48,14 @@ def switches_on(run: Run, *paths: str) -> list[str]:
     return [path for path in paths if run.stated(path) is True]
 
 
+def acting(run: Run, name: str) -> str:
+    """Return the path of the overlap setting that takes effect: if `comm_overlap` is set, it overrides the model's.
+
+    Source: megatron/bridge/training/comm_overlap.py, _get_model_comm_overlap_cfgs.
+    """
+    return f"{'model' if run.stated('comm_overlap') is None else 'comm_overlap'}.{name}"
+
+
 def truths(run: Run) -> tuple[SplitTruth, ...]:
     """Return the facts about the artifact's splits; raises `CannotJudgeError` without an artifact."""
     return run.require_artifact().require_truths()

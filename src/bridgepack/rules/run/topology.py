@@ -7,7 +7,7 @@ from typing import Any
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.run.reading import switches_on
+from bridgepack.rules.run.reading import acting, switches_on
 
 _TENSOR = "model.tensor_model_parallel_size"
 _PIPELINE = "model.pipeline_model_parallel_size"
@@ -211,6 +211,24 @@ def recomputation_half_described(run: Run) -> Found:
         yield wrong("model.recompute_num_layers", f"{layers} with {granularity}", allowed)
     if run.is_on("model.distribute_saved_activations") and run.splits_sequence:
         yield wrong("model.distribute_saved_activations", "true with sequence_parallel true", "false", to=False)
+
+
+@rule("BP835", ERROR, "core/model_parallel_config.py:545-558", noticed=VALIDATE, evidence=EXECUTED)
+def embedding_gradient_deferred_without_pipeline(run: Run) -> Found:
+    """The gradient of the output embedding is deferred to the pipeline's end, but there is no pipeline or no limit.
+
+    Bad: defer_embedding_wgrad_compute true, pipeline_model_parallel_size 1, as in a Llama 3.1 405B recipe scaled down.
+    Good: defer_embedding_wgrad_compute false.
+    Fix: Set defer_embedding_wgrad_compute to false; with a pipeline, set wgrad_deferral_limit to 0 or more.
+    """
+    deferred, limit = acting(run, "defer_embedding_wgrad_compute"), acting(run, "wgrad_deferral_limit")
+    if run.stated(deferred) is not True:
+        return
+    if run.pipeline_model_parallel_size == 1:
+        yield wrong(deferred, "true with one pipeline stage", "false", to=False)
+    stated = run.stated_integer(limit)
+    if (stated is None and limit.startswith("comm_overlap.")) or (stated is not None and stated < 0):
+        yield wrong(limit, f"{'not set' if stated is None else stated}, with {deferred} true", "0 or more")
 
 
 _FORMAT = "checkpoint.ckpt_format"

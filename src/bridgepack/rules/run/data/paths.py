@@ -170,7 +170,8 @@ def npy_without_metadata(run: Run) -> Found:
         return
     metadata, files = run.text_or_none(METADATA_SETTING), run.files
     if metadata is None:
-        if files is None or not cached_metadata(run, files):
+        has_root = run.is_set("dataset.dataset_root") or run.is_set("dataset.hf_output_root")
+        if files is None or not has_root or not cached_metadata(run, files):
             yield wrong(METADATA_SETTING, "null, with .npy packs", "the packs' metadata file")
     elif files is not None and "://" not in metadata and not files.exists(metadata):
         yield wrong(METADATA_SETTING, f"{metadata}, no such file", "a file that exists")
