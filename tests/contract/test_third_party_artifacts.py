@@ -1,6 +1,7 @@
 """Packed files that megatron-bridge wrote, or that users write by hand, are judged as the host takes them."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 import torch
 
 from bridgepack.data.artifact.checking import ArtifactOnDisk
-from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+from bridgepack.records import SPLITS
 from bridgepack.replay.collate import CollateSettings
 from bridgepack.rules import CheckContext, CheckReport, check_artifact
-from tests.support.host_datasets import assert_same_batches, build_host_datasets, load_host_tokenizer
+from tests.support.host_datasets import assert_same_batches, build_host_datasets, load_host_tokenizer, open_host_dataset
+from tests.support.small_builds import write_conversations
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -23,13 +25,7 @@ CHAT_OPTIONS = {"chat": True, "use_hf_tokenizer_chat_template": True}
 @pytest.fixture(scope="module")
 def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with training.jsonl, validation.jsonl and tokenizer."""
-    folder = tmp_path_factory.mktemp("conversations")
-    write_docstring_conversations(folder / "all.jsonl", limit=160)
-    train_chatml_tokenizer(folder / "tokenizer", iter_texts(folder / "all.jsonl"), vocab_size=600)
-    lines = (folder / "all.jsonl").read_text().splitlines(keepends=True)
-    (folder / "training.jsonl").write_text("".join(lines[:120]))
-    (folder / "validation.jsonl").write_text("".join(lines[120:]))
-    return folder
+    return write_conversations(tmp_path_factory.mktemp("conversations"), limit=400)
 
 
 def _packed_by_the_builder(dataset_root: Path, tokenizer: Any, pad_seq_to_mult: int) -> Path:
@@ -62,7 +58,7 @@ def _packed_as_npy(dataset_root: Path, tokenizer: Any, pad_seq_to_mult: int) -> 
 
     folder = dataset_root / "packed" / f"tokenizer_pad_seq_to_mult{pad_seq_to_mult}"
     folder.mkdir(parents=True)
-    for split in ("training", "validation"):
+    for split in SPLITS:
         prepare_gpt_sft_packed_data(
             input_path=dataset_root / f"{split}.jsonl",
             output_path=folder / f"{split}_{PACKED_SEQUENCE_SIZE}.npy",
@@ -80,8 +76,8 @@ def _packed_as_npy(dataset_root: Path, tokenizer: Any, pad_seq_to_mult: int) -> 
 
 
 def _dataset_root(conversations: Path, folder: Path) -> Path:
-    for split in ("training", "validation"):
-        (folder / f"{split}.jsonl").write_bytes((conversations / f"{split}.jsonl").read_bytes())
+    for split in SPLITS:
+        shutil.copy(conversations / f"{split}.jsonl", folder)
     return folder
 
 
@@ -114,22 +110,6 @@ def test_folder_of_the_host_is_clean(tmp_path: Path, conversations: Path, pack: 
     assert {"BP330", "BP331", "BP405", "BP407", "BP412"} <= set(report.rules_run)
 
 
-def _npy_dataset(path: Path, metadata: Path, tokenizer: Any, settings: CollateSettings) -> Any:
-    from megatron.bridge.data.packing.gpt_sft import GPTSFTPackedDataset
-
-    return GPTSFTPackedDataset(
-        str(path),
-        tokenizer,
-        max_seq_length=settings.packed_sequence_size,
-        pad_seq_to_mult=settings.pad_seq_to_mult,
-        pad_to_max_length=settings.pad_to_max_length,
-        pack_metadata_file_path=metadata,
-        prompt_template="{input} {output}",
-        label_key="output",
-        truncation_field="input",
-    )
-
-
 @pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
 def test_npy_rows_are_those_that_the_host_trains(tmp_path: Path, conversations: Path, pad_seq_to_mult: int) -> None:
     tokenizer = load_host_tokenizer(conversations / "tokenizer")
@@ -143,7 +123,8 @@ def test_npy_rows_are_those_that_the_host_trains(tmp_path: Path, conversations: 
     name = f"training_{PACKED_SEQUENCE_SIZE}.npy"
 
     batches = list(ArtifactOnDisk(folder).iter_shard_batches(name, max_tokens=4000))
-    host = _npy_dataset(folder / name, folder / f"{PACKED_SEQUENCE_SIZE}_metadata.jsonl", tokenizer, settings)
+    metadata = folder / f"{PACKED_SEQUENCE_SIZE}_metadata.jsonl"
+    host = open_host_dataset(folder / name, tokenizer, settings, metadata_path=metadata)
 
     assert len(batches) > 1
     rows = [batch.row(index) for batch in batches for index in range(batch.num_rows)]
@@ -176,9 +157,9 @@ def test_values_that_are_no_lists(tmp_path: Path, conversations: Path, kind: str
     assert {finding.code for finding in report.findings} == codes
     if host_outcome == "refused":
         with pytest.raises(SystemExit):
-            _npy_dataset(path, metadata, tokenizer, settings)
+            open_host_dataset(path, tokenizer, settings, metadata_path=metadata)
     else:
-        host = _npy_dataset(path, metadata, tokenizer, settings)
+        host = open_host_dataset(path, tokenizer, settings, metadata_path=metadata)
         if kind == "lists":
             assert host[0]["seq_boundaries"] == [0, 4, 7]
         elif kind == "arrays":

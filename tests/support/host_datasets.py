@@ -48,11 +48,14 @@ def build_word_tokenizer(directory: Path) -> Any:
 
 
 def open_host_dataset(
-    spec: str | Path, tokenizer: Any, settings: CollateSettings, *, metadata_path: Path | None = None
+    spec: str | Path, tokenizer: Any, settings: CollateSettings, *, metadata_path: Path | None = None, **options: Any
 ) -> Any:
+    """Return the host's dataset over a folder, a pattern or a file; `options` are further ones of its own."""
+    from megatron.bridge.data.packing.gpt_sft import GPTSFTPackedDataset
     from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
 
-    return GPTSFTPackedParquetDataset(
+    kind = GPTSFTPackedDataset if str(spec).endswith(".npy") else GPTSFTPackedParquetDataset
+    return kind(
         str(spec),
         tokenizer,
         max_seq_length=settings.packed_sequence_size,
@@ -64,6 +67,7 @@ def open_host_dataset(
         prompt_template="{input} {output}",
         label_key="output",
         truncation_field="input",
+        **options,
     )
 
 
