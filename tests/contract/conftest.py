@@ -10,6 +10,7 @@ import pytest
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.shipped import import_host
+from tests.support.gpu_host import pretend_gpu_host
 from tests.support.host_datasets import build_word_tokenizer
 from tests.support.upstream_preprocessing import ChatPair
 from tests.support.upstream_recipes import (
@@ -37,6 +38,13 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
 def host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Give the configs of all models without a network."""
     with recipes_offline(tmp_path_factory.mktemp("hub")):
+        yield
+
+
+@pytest.fixture(scope="module")
+def h100_host(host: None) -> Iterator[None]:
+    """Answer as a host with H100s, too."""
+    with pretend_gpu_host("h100"):
         yield
 
 
