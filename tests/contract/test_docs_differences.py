@@ -21,7 +21,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.tokenizers.tokenizer import NEVER_TRAINED_TOKENS
 from bridgepack.errors import DataError, TokenizerError
-from tests.support.host_datasets import build_host_datasets, load_host_tokenizer
+from tests.support.host_datasets import build_host_datasets, conversations_config, load_host_tokenizer
 from tests.support.small_builds import write_conversations, write_json_lines
 from tests.support.tokenizers import GPT_OSS_FAMILY, GPT_OSS_MARKERS, write_tokenizer
 
@@ -59,24 +59,16 @@ class Both:
 
     def host(self, rows: Rows, **preprocessing: Any) -> PackedRows:
         """Return the rows that Megatron-Bridge's dataset builder packs."""
-        from megatron.bridge.data import builders
-        from megatron.bridge.data.packing import PackedSequenceSpecs
-        from megatron.bridge.data.sft_processing import PromptCompletionSFTPreprocessingConfig
+        from megatron.bridge.data import sft_processing
 
         kinds = {
-            "chat": builders.ChatSFTPreprocessingConfig,
-            "prompt_completion": PromptCompletionSFTPreprocessingConfig,
+            "chat": sft_processing.ChatSFTPreprocessingConfig,
+            "prompt_completion": sft_processing.PromptCompletionSFTPreprocessingConfig,
         }
         root = self._folder_with(rows)
-        config = builders.GPTSFTDatasetConfig(
-            dataset_root=str(root),
-            seq_length=self.size,
-            preprocessing=kinds[self.kind](**preprocessing),
-            enable_offline_packing=True,
-            offline_packing_specs=PackedSequenceSpecs(packed_sequence_size=self.size, pad_seq_to_mult=self.multiple),
-            do_validation=False,
-            do_test=False,
-            num_workers=0,
+        preprocessing_config = kinds[self.kind](**preprocessing)
+        config = conversations_config(
+            root, preprocessing_config, size=self.size, multiple=self.multiple, do_validation=False
         )
         build_host_datasets(config, load_host_tokenizer(self.tokenizer))
         table = pq.read_table(next((root / "packed").rglob("*.idx.parquet"))).to_pylist()

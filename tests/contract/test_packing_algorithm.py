@@ -20,6 +20,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import bridgepack
@@ -71,13 +72,18 @@ def _dropped(folder: Path, data: Path, tokenizer: Path, preprocessing: dict[str,
         **options,
     }
     host_max_sequence_length = packing.pop("host_max_sequence_length", packing["max_sequence_length"])
-    host_rows = prepare_host_packs(
+    prepare_host_packs(
         data,
-        folder,
+        folder / "packed.idx.parquet",
+        folder / "metadata.json",
         load_host_tokenizer(tokenizer),
-        **{**packing, "max_sequence_length": host_max_sequence_length},
-        dataset_options=dataset_options,
+        packed_sequence_size=SIZE,
+        max_seq_length=host_max_sequence_length,
+        pad_seq_to_mult=packing["pad_seq_to_mult"],
+        seed=packing["seed"],
+        dataset_kwargs=dataset_options,
     )
+    host_rows = pq.read_table(folder / "packed.idx.parquet", columns=list(ROW_COLUMNS)).to_pylist()
     recipe = {
         "name": "contract",
         "data": {"train": str(data)},

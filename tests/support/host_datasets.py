@@ -107,6 +107,23 @@ def host_dataset_config(
     )
 
 
+def conversations_config(dataset_root: Path, preprocessing: Any, *, size: int, multiple: int, **options: Any) -> Any:
+    """Return the host's config over a folder of conversations, which its builder packs to `size` by `multiple`."""
+    from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetConfig
+    from megatron.bridge.data.packing import PackedSequenceSpecs
+
+    return GPTSFTDatasetConfig(
+        dataset_root=str(dataset_root),
+        seq_length=size,
+        preprocessing=preprocessing,
+        enable_offline_packing=True,
+        offline_packing_specs=PackedSequenceSpecs(packed_sequence_size=size, pad_seq_to_mult=multiple),
+        do_test=False,
+        num_workers=0,
+        **options,
+    )
+
+
 def build_host_datasets(config: Any, tokenizer: Any) -> Any:
     """Return what the host's builder makes of a config: training, validation and test, None where there is none."""
     from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetBuilder
