@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.shipped import import_host
+from tests.support.gpu_host import pretend_gpu_host
+from tests.support.host_datasets import build_word_tokenizer
+from tests.support.upstream_preprocessing import ChatPair
 from tests.support.upstream_recipes import (
     NOT_LOADED,
     RecipeFunction,
@@ -28,6 +32,32 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
         module: ModuleType = import_host("megatron.bridge")
         gc.freeze()
         yield module
+
+
+@pytest.fixture(scope="module")
+def host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give the configs of all models without a network."""
+    with recipes_offline(tmp_path_factory.mktemp("hub")):
+        yield
+
+
+@pytest.fixture(scope="module")
+def h100_host(host: None) -> Iterator[None]:
+    """Answer as a host with H100s, too."""
+    with pretend_gpu_host("h100"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def host_tokenizer(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the host's tokenizer over the token ids of tests/support/packed_rows.py."""
+    return build_word_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="session")
+def chatml_pair(bridge: ModuleType, chatml_tokenizer: Path) -> ChatPair:
+    """Return both sides' preprocessing of chats over a tokenizer with a ChatML template."""
+    return ChatPair(chatml_tokenizer, loss_mode="assistant")
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Artifacts that `bridgepack.build` makes of conversations: the real host takes them and collates as predicted."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import bridgepack
-from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
 from bridgepack.data.stages import split as splits
-from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
 from bridgepack.records import SPLITS
 from bridgepack.replay.collate import CollateMetadata, CollateSettings
@@ -23,6 +22,7 @@ from tests.support.host_datasets import (
     load_host_tokenizer,
     snapshot,
 )
+from tests.support.small_builds import small_recipe, write_conversations
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -43,11 +43,7 @@ REFERENCE = {
 @pytest.fixture(scope="module")
 def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with training.jsonl, validation.jsonl and tokenizer."""
-    folder = tmp_path_factory.mktemp("conversations")
-    training = folder / "training.jsonl"
-    write_docstring_conversations(training, validation_path=folder / "validation.jsonl", limit=800)
-    train_chatml_tokenizer(folder / "tokenizer", iter_texts(training), vocab_size=600)
-    return folder
+    return write_conversations(tmp_path_factory.mktemp("conversations"), limit=800)
 
 
 @pytest.fixture(scope="module", params=[1, 4, 8, 64], ids="multiple-{}".format)
@@ -66,15 +62,8 @@ def artifact(request: pytest.FixtureRequest, conversations: Path, tmp_path_facto
 def _built(
     output: Path, *, data: Mapping[str, Any], tokenizer: Path, preprocessing: Mapping[str, Any], pad_seq_to_mult: int
 ) -> Artifact:
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": "contract",
-            "data": data,
-            "tokenizer": {"name_or_path": str(tokenizer)},
-            "preprocessing": preprocessing,
-            "packing": {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "pad_seq_to_mult": pad_seq_to_mult},
-        }
-    )
+    packing = {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "pad_seq_to_mult": pad_seq_to_mult}
+    recipe = small_recipe("", tokenizer, data=data, preprocessing=preprocessing, packing=packing)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(splits, "_SHARD_TOKENS", 1 << 16)
         return Artifact(bridgepack.build(recipe, output=output).output)
@@ -126,7 +115,7 @@ def test_every_row_and_batches_of_rows(
     )
 
 
-@pytest.mark.parametrize("shards", ["", "/shard-*.idx.parquet"], ids=["directory", "glob"])
+@pytest.mark.parametrize("shards", ["", "/", "/shard-*.idx.parquet"], ids=["directory", "slash", "glob"])
 def test_builder_loads_the_artifact_and_writes_nothing(tmp_path: Path, artifact: Artifact, shards: str) -> None:
     from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
 
@@ -144,6 +133,26 @@ def test_builder_loads_the_artifact_and_writes_nothing(tmp_path: Path, artifact:
     assert all(pq.read_metadata(path).num_row_groups > 1 for path in shard_paths)
     assert snapshot(artifact.folder) == before
     assert list(tmp_path.iterdir()) == []
+
+
+def test_builder_does_not_touch_raw_data_beside(tmp_path: Path, artifact: Artifact, conversations: Path) -> None:
+    for split in SPLITS:
+        shutil.copy(conversations / f"{split}.jsonl", tmp_path)
+    before = snapshot(tmp_path)
+
+    datasets = build_host_datasets(_config(artifact, tmp_path), _host_tokenizer(artifact))[:2]
+
+    assert [len(one) for one in datasets] == [split.statistics.num_packs for split in artifact.manifest.splits]
+    assert snapshot(tmp_path) == before
+
+
+def test_builder_makes_what_the_config_does_not_name(tmp_path: Path, artifact: Artifact) -> None:
+    """Packs of a split, for which it wants conversations, and a folder for the metadata."""
+    tokenizer, root = _host_tokenizer(artifact), tmp_path / "dataset_root"
+    with pytest.raises(FileNotFoundError, match=r"validation\.jsonl"):
+        build_host_datasets(_config(artifact, tmp_path / "none", packed_val_data_path=None), tokenizer)
+    build_host_datasets(_config(artifact, root, packed_metadata_path=None), tokenizer)
+    assert [path.name for path in root.iterdir()] == ["packed"]
 
 
 def test_metadata_makes_every_batch_s_offsets_one_shape(tmp_path: Path, artifact: Artifact) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,15 +25,8 @@ from tests.support.traced_artifacts import restate
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 COMBINED = Layout(context=2, tensor=2, pipeline=2, sequence_parallel=True)
-LAYOUTS = [
-    Layout(),
-    Layout(data=2),
-    Layout(tensor=2),
-    Layout(pipeline=3),
-    Layout(context=2),
-    Layout(context=4),
-    COMBINED,
-]
+ALONE = [Layout(), Layout(data=2), Layout(tensor=2), Layout(pipeline=3), Layout(context=2), Layout(context=4)]
+LAYOUTS = [*ALONE, COMBINED]
 #: In float32 sums of fewer digits are what differs: of ranks that share a batch, a weight or a sequence.
 LAYOUTS_IN_FLOAT32 = [Layout(), Layout(data=2), Layout(tensor=2), Layout(context=2)]
 #: A planted fault that numbers show is further away than this many bounds.
@@ -121,17 +115,10 @@ def test_packs_are_laid_out_anew_only_where_they_have_to(report: CanaryReport) -
 def test_a_balanced_artifact_trains_the_same_global_batch(host: HostProcess, work: Path) -> None:
     num_rows, seen = 8, {}
     for kind in ("none", "within_batch"):
-        recipe = canary_recipe(
-            work,
-            packing={
-                "packed_sequence_size": 512,
-                "max_sequence_length": 256,
-                "balance": {"kind": kind, "token_cost": 10},
-            },
-            preprocessing={"kind": "chat", "over_long": "truncate"},
-            parallelism={"num_gpus": 2},
-            batch={"global_batch_size": num_rows},
-        )
+        balance = {"kind": kind, "token_cost": 10}
+        packing = {"packed_sequence_size": 512, "max_sequence_length": 256, "balance": balance}
+        sections = {"parallelism": {"num_gpus": 2}, "batch": {"global_batch_size": num_rows}}
+        recipe = canary_recipe(work, packing=packing, **sections)
         packs = build_artifact(work, f"balance-{kind}", recipe)
         host.open(recipe.model_dump(mode="json", exclude_unset=True), packs, packs)
         tokenizer = Artifact(packs).manifest.tokenizer
@@ -214,18 +201,17 @@ def test_a_recipe_that_averages_per_rank_is_found(host: HostProcess, work: Path,
     assert [finding.name for finding in report.findings] == [faults.LOSS_PER_RANK]
 
 
-def test_rows_of_their_own_width_agree(host: HostProcess, work: Path, artifact: Path) -> None:
-    own_width = {"dataset": {"dataset_kwargs": {"pad_to_max_length": False}}}
-
-    report = compare(host, work / "own-width", artifact, [Layout(data=2)], bridge_overrides=own_width)
-
-    assert report.outcome == "same", _failures(report)
-
-
-def test_fixed_offsets_agree(host: HostProcess, work: Path, artifact: Path) -> None:
-    fixed = {"dataset": {"offline_packing_specs": {"pad_cu_seqlens": True}}}
-
-    report = compare(host, work / "fixed", artifact, [Layout(), Layout(context=2)], bridge_overrides=fixed)
+@pytest.mark.parametrize(
+    ("name", "layouts", "dataset"),
+    [
+        ("own-width", [Layout(data=2)], {"dataset_kwargs": {"pad_to_max_length": False}}),
+        ("fixed-offsets", [Layout(), Layout(context=2)], {"offline_packing_specs": {"pad_cu_seqlens": True}}),
+    ],
+)
+def test_rows_of_other_shapes_agree(
+    host: HostProcess, work: Path, artifact: Path, name: str, layouts: list[Layout], dataset: dict[str, Any]
+) -> None:
+    report = compare(host, work / name, artifact, layouts, bridge_overrides={"dataset": dataset})
 
     assert report.outcome == "same", _failures(report)
 

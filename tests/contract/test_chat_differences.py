@@ -2,21 +2,17 @@
 
 - A prefix of the conversation that the template refuses with a Jinja error ends the host's preparation, although its
   own scan for turn markers could tell the turns apart. bridgepack scans: `test_prefix_that_the_template_refuses`.
-- A template that refuses an empty answer ends the host's preparation, because it also looks for the place where
-  generation would start, which packing never uses: `test_template_that_refuses_an_empty_answer`.
 - A turn with `tool_calls` and no `content`, as OpenAI writes it, ends the host's preparation; bridgepack reads null:
   `test_turn_without_content`.
-- The host hands content of any type and roles of any name to the template. bridgepack wants text, null or a list of
-  parts, and known roles: `test_turns_that_only_the_host_takes`. It maps aliases of roles: `test_role_names`.
-- Control tokens in a text, where turns can be found by a scan only, end the host's preparation; bridgepack drops the
-  row and says so: `test_control_tokens_in_a_turn`.
+- The host hands content of any type to the template. bridgepack wants text, null or a list of parts:
+  `test_content_that_only_the_host_takes`. It maps aliases of roles: `test_role_names`.
 - bridgepack reads tools that are JSON text, and ShareGPT's function calls, which the host gets converted in
   `test_chat_tokenization.py`.
+
+Others, of whole builds, are in `test_docs_differences.py`.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,15 +22,13 @@ from hypothesis import given, settings
 from jinja2.exceptions import TemplateError
 from transformers import AutoTokenizer
 
-import bridgepack
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 from tests.support.conversations import rows
-from tests.support.host_datasets import load_host_tokenizer
-from tests.support.tokenizers import CHATML, CHATML_NEEDS_USER, FAMILIES, NEEDS_USER, THINKING, write_tokenizer
-from tests.support.upstream_preprocessing import ChatPair, agreement, prepare_host_packs
+from tests.support.tokenizers import CHATML_NEEDS_USER, FAMILIES, NEEDS_USER, write_tokenizer
+from tests.support.upstream_preprocessing import ChatPair, agreement
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -45,11 +39,6 @@ Row = Mapping[str, Any]
 def pair_that_needs_a_user(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> ChatPair:
     folder = write_tokenizer(tmp_path_factory.mktemp("tokenizer"), NEEDS_USER)
     return ChatPair(folder, loss_mode="assistant", masks_control_tokens=False)
-
-
-@pytest.fixture(scope="module")
-def chatml_pair(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> ChatPair:
-    return ChatPair(write_tokenizer(tmp_path_factory.mktemp("tokenizer"), CHATML), loss_mode="assistant")
 
 
 @settings(deadline=None, max_examples=200)
@@ -92,22 +81,6 @@ def _marked_by_template(pair: ChatPair, row: Row) -> tuple[list[int], list[int]]
     return output["input_ids"], output["assistant_masks"]
 
 
-def test_template_that_refuses_an_empty_answer(tmp_path: Path) -> None:
-    from megatron.bridge.data.datasets.utils import _chat_preprocess
-
-    refusal = "{%- if messages[-1].content == '' -%}{{- raise_exception('An empty turn') -}}{%- endif -%}"
-    pair = ChatPair(
-        write_tokenizer(tmp_path, replace(CHATML, template=refusal + CHATML.template)), loss_mode="assistant"
-    )
-    row = {"messages": [{"role": "user", "content": "2 + 2"}, {"role": "assistant", "content": "4"}]}
-
-    (ours,) = pair.ours([row])
-
-    assert agreement(ours, pair.host(row)) == "equal"
-    with pytest.raises(TemplateError, match="An empty turn"):
-        _chat_preprocess(row, pair.host_tokenizer)
-
-
 def test_turn_without_content(chatml_pair: ChatPair) -> None:
     call = {"type": "function", "function": {"name": "lookup", "arguments": {"query": "words"}}}
     question = {"role": "user", "content": "Look it up."}
@@ -120,18 +93,14 @@ def test_turn_without_content(chatml_pair: ChatPair) -> None:
     assert agreement(ours, chatml_pair.host(row_with_null)) == "equal"
 
 
-@pytest.mark.parametrize(
-    ("role", "content", "reason"),
-    [("critic", "No.", DropReason.UNKNOWN_ROLE), ("user", {"text": "Lost"}, DropReason.INVALID_FIELD)],
-)
-def test_turns_that_only_the_host_takes(tmp_path: Path, role: str, content: Any, reason: DropReason) -> None:
+def test_content_that_only_the_host_takes(tmp_path: Path) -> None:
     pair = ChatPair(write_tokenizer(tmp_path, FAMILIES[-1]), loss_mode="assistant")
-    row = {"messages": [{"role": role, "content": content}, {"role": "assistant", "content": "Yes."}]}
+    row = {"messages": [{"role": "user", "content": {"text": "Lost"}}, {"role": "assistant", "content": "Yes."}]}
 
     (ours,) = pair.ours([row])
 
     assert isinstance(ours, RowError)
-    assert ours.reason == reason
+    assert ours.reason == DropReason.INVALID_FIELD
     assert not isinstance(pair.host(row), Exception)
 
 
@@ -145,39 +114,3 @@ def test_role_names(chatml_pair: ChatPair) -> None:
 
     assert chatml_pair.ours([with_from, with_role]) == [expected, expected]
     assert isinstance(chatml_pair.host(with_role), TemplateError)
-
-
-def test_control_tokens_in_a_turn(tmp_path: Path) -> None:
-    """The template renders an old answer other than when it was the last, so only a scan finds the turns."""
-    tokenizer = write_tokenizer(tmp_path / "tokenizer", THINKING)
-    texts = ["What is 2 + 2?", "4", "What ends a turn?", "A special token."]
-    good = [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * 2, texts, strict=True)]
-    bad = [*good[:2], {"role": "user", "content": "What does <|im_end|> do?"}, good[3]]
-    rows = [{"messages": good}, {"messages": bad}, {"messages": good[:2]}]
-    data = tmp_path / "chat.jsonl"
-    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-
-    with pytest.raises(ValueError, match="did not match any loss-contributing spans"):
-        prepare_host_packs(
-            data,
-            tmp_path,
-            load_host_tokenizer(tokenizer),
-            packed_sequence_size=256,
-            max_sequence_length=256,
-            pad_seq_to_mult=1,
-            seed=1234,
-            dataset_options={"chat": True, "use_hf_tokenizer_chat_template": True},
-        )
-    recipe = {
-        "name": "contract",
-        "data": {"train": str(data)},
-        "tokenizer": {"name_or_path": str(tokenizer)},
-        "packing": {"packed_sequence_size": 256},
-    }
-    result = bridgepack.build(bridgepack.SFTRecipe.from_mapping(recipe), output=tmp_path / "artifact")
-
-    assert not list(tmp_path.glob("*.parquet"))
-    (split,) = result.manifest.splits
-    assert split.drops == {DropReason.CONTROL_TOKENS_IN_TEXT: 1}
-    assert [drop.row for drop in split.drop_examples] == [2]
-    assert split.statistics.num_rows_in == len(rows) == split.statistics.num_sequences + sum(split.drops.values())

@@ -138,11 +138,6 @@ def test_hostile_conversations(family_pairs: Pairs, row: Row, chosen: tuple[str,
     agreement(ours, pair.host(row))
 
 
-@pytest.fixture(scope="module")
-def chatml_pair(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> ChatPair:
-    return ChatPair(write_tokenizer(tmp_path_factory.mktemp("tokenizer"), CHATML), loss_mode="assistant")
-
-
 @pytest.mark.parametrize("system", ["Be brief.", [{"type": "text", "text": "Be brief."}], "", None])
 @pytest.mark.parametrize("first", [[], [{"role": "system", "content": "Be kind."}]])
 def test_system_column(chatml_pair: ChatPair, system: Any, first: list[Row]) -> None:

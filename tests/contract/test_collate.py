@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,27 +14,20 @@ from bridgepack.data.artifact.bridge_metadata import (
     BRIDGE_METADATA_FILE,
     BridgeMetadataEntry,
     bridge_metadata_entry,
-    read_bridge_metadata,
     write_bridge_metadata,
 )
 from bridgepack.errors import ArtifactError
 from bridgepack.records import PackedRow, SplitStatistics
 from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
-from tests.support.host_datasets import assert_same_batch, assert_same_batches, build_word_tokenizer, open_host_dataset
-from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows, random_rows, write_shard, write_shards
+from tests.support.host_datasets import assert_same_batch, assert_same_batches, open_host_dataset
+from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows, random_rows, write_shard
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
 PACKED_SEQUENCE_SIZE = 256
 NUM_ROWS = 23
-MULTIPLES = (1, 4, 8, 64)
 #: pad_to_max_length, pad_cu_seqlens: the host takes the second only with the first.
 PADDINGS = ((False, False), (True, False), (True, True))
-
-
-@pytest.fixture(scope="module")
-def host_tokenizer(bridge: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return build_word_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 def _statistics(lengths: Sequence[Sequence[int]]) -> SplitStatistics:
@@ -72,31 +64,7 @@ def _settings(multiple: int, *, pad_to_max_length: bool = True, **changes: Any) 
     )
 
 
-@pytest.mark.parametrize("spec", ["", "shard-*.idx.parquet"], ids=["directory", "glob"])
-@pytest.mark.parametrize(("pad_to_max_length", "pad_cu_seqlens"), PADDINGS)
-@pytest.mark.parametrize("multiple", MULTIPLES)
-def test_every_row_and_batches_of_rows(
-    tmp_path: Path, host_tokenizer: Any, multiple: int, pad_to_max_length: bool, pad_cu_seqlens: bool, spec: str
-) -> None:
-    rows = random_rows(multiple, num_rows=NUM_ROWS, packed_sequence_size=PACKED_SEQUENCE_SIZE, pad_seq_to_mult=multiple)
-    directory = tmp_path / "training"
-    write_shards(directory, rows, num_shards=3, row_group_size=3)
-    metadata_path = tmp_path / BRIDGE_METADATA_FILE
-    write_bridge_metadata(metadata_path, [_entry(rows), _entry(rows[:5])])
-    collate_settings = _settings(
-        multiple,
-        pad_to_max_length=pad_to_max_length,
-        pad_cu_seqlens=pad_cu_seqlens,
-        metadata=CollateMetadata.from_entries(read_bridge_metadata(metadata_path)),
-    )
-    host = open_host_dataset(directory / spec, host_tokenizer, collate_settings, metadata_path=metadata_path)
-
-    assert all(pq.read_metadata(path).num_row_groups > 1 for path in directory.iterdir())
-    num_checked = assert_same_batches(host, rows, collate_settings, rows_per_batch=7)
-    assert num_checked == NUM_ROWS + 4 + 2
-
-
-@pytest.mark.parametrize("multiple", MULTIPLES)
+@pytest.mark.parametrize("multiple", [1, 4, 8, 64])
 def test_host_s_own_row_check_accepts_our_rows(tmp_path: Path, host_tokenizer: Any, multiple: int) -> None:
     rows = random_rows(1, num_rows=NUM_ROWS, packed_sequence_size=PACKED_SEQUENCE_SIZE, pad_seq_to_mult=multiple)
     write_shard(tmp_path / "shard.idx.parquet", rows, row_group_size=2)
@@ -108,25 +76,6 @@ def test_host_s_own_row_check_accepts_our_rows(tmp_path: Path, host_tokenizer: A
         host.validate_row(index, item["input_ids"], item["loss_mask"], item["seq_boundaries"][:-1])
         num_checked += 1
     assert num_checked == NUM_ROWS
-
-
-@pytest.mark.parametrize(
-    ("packed_sequence_size", "pad_seq_length_to_mult"), [(250, 16), (256, 5), (300, 128), (256, 1)]
-)
-def test_width_without_pad_to_max_length(
-    tmp_path: Path, host_tokenizer: Any, packed_sequence_size: int, pad_seq_length_to_mult: int
-) -> None:
-    rows = random_rows(2, num_rows=NUM_ROWS, packed_sequence_size=250, pad_seq_to_mult=1)
-    write_shard(tmp_path / "shard.idx.parquet", rows, row_group_size=4)
-    collate_settings = _settings(
-        1,
-        pad_to_max_length=False,
-        packed_sequence_size=packed_sequence_size,
-        pad_seq_length_to_mult=pad_seq_length_to_mult,
-    )
-    host = open_host_dataset(tmp_path, host_tokenizer, collate_settings)
-
-    assert_same_batches(host, rows, collate_settings, rows_per_batch=2)
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
@@ -180,7 +129,7 @@ def _drawn_rows(draw: st.DrawFn) -> tuple[list[PackedRow], int, int]:
 
 
 @settings(deadline=None, max_examples=200)
-@given(drawn=_drawn_rows(), padding=st.sampled_from(PADDINGS), pad_seq_length_to_mult=st.integers(1, 20))
+@given(drawn=_drawn_rows(), padding=st.sampled_from(PADDINGS), pad_seq_length_to_mult=st.integers(1, 128))
 def test_any_valid_rows(
     host_tokenizer: Any,
     drawn: tuple[list[PackedRow], int, int],

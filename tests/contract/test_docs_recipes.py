@@ -11,17 +11,15 @@ import pytest
 from ruamel.yaml import YAML
 
 import bridgepack
-from bridgepack.bridge.shipped import shipped_recipes
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.catalogue import catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting.nearest import MethodKind, Wish
-from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.planning.new import new_recipe
 from bridgepack.rules.engine.rule import Severity
 from tests.support.docs_blocks import blocks
 from tests.support.gpu_host import pretend_gpu_host
-from tests.support.small_builds import write_recipe
+from tests.support.small_builds import small_recipe, write_conversations, write_recipe
 from tests.support.upstream_recipes import recipes_offline, validate
 
 pytestmark = pytest.mark.bridge
@@ -48,20 +46,17 @@ def host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with mine.yaml and its packs, artifacts/mine."""
-    folder = tmp_path_factory.mktemp("scripts")
-    write_docstring_conversations(folder / "training.jsonl", validation_path=folder / "validation.jsonl", limit=200)
-    train_chatml_tokenizer(folder / "tokenizer", iter_texts(folder / "training.jsonl"), vocab_size=600)
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": "mine",
-            "data": {"train": str(folder / "training.jsonl"), "validation": str(folder / "validation.jsonl")},
-            "tokenizer": {"name_or_path": str(folder / "tokenizer")},
-            "packing": {"packed_sequence_size": 4096},
-            "parallelism": {"num_gpus": 1},
-            "batch": {"global_batch_size": 2, "eval_global_batch_size": 1},
-            "model": {"name": BASE},
-        }
-    )
+    folder = write_conversations(tmp_path_factory.mktemp("scripts"), limit=200)
+    data = {"train": str(folder / "training.jsonl"), "validation": str(folder / "validation.jsonl")}
+    sections = {
+        "name": "mine",
+        "data": data,
+        "packing": {"packed_sequence_size": 4096},
+        "parallelism": {"num_gpus": 1},
+        "batch": {"global_batch_size": 2, "eval_global_batch_size": 1},
+        "model": {"name": BASE},
+    }
+    recipe = small_recipe(data["train"], folder / "tokenizer", **sections)
     write_recipe(folder / "mine.yaml", recipe)
     bridgepack.build(recipe, output=folder / "artifacts" / "mine")
     return folder
@@ -127,10 +122,3 @@ def test_new_recipes_become_configs_that_validate(
     assert validate(config, num_gpus) is None
     report = check_target(config, CheckOptions(world_size=num_gpus))
     assert [(one.code, one.found) for one in report.findings if one.severity is not Severity.ADVICE] == []
-
-
-def test_shipped_recipes_are_those_that_the_list_names(host: None) -> None:
-    names = list(shipped_recipes())
-
-    assert "qwen3_8b_sft_4gpu_h100_bf16_config" in names
-    assert len(names) > 180

@@ -9,9 +9,9 @@ import pytest
 import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.docs_blocks import blocks
 from tests.support.host_datasets import build_host_datasets, load_host_tokenizer, snapshot
+from tests.support.small_builds import small_recipe, write_conversations
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -22,17 +22,10 @@ PAD_SEQ_TO_MULT = 8
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     """Return packed/mine, the artifact of the snippets, with some 8 packs."""
-    folder = tmp_path_factory.mktemp("wiring")
-    write_docstring_conversations(folder / "training.jsonl", validation_path=folder / "validation.jsonl", limit=400)
-    train_chatml_tokenizer(folder / "tokenizer", iter_texts(folder / "training.jsonl"), vocab_size=600)
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": "mine",
-            "data": {"train": str(folder / "training.jsonl"), "validation": str(folder / "validation.jsonl")},
-            "tokenizer": {"name_or_path": str(folder / "tokenizer")},
-            "packing": {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "pad_seq_to_mult": PAD_SEQ_TO_MULT},
-        }
-    )
+    folder = write_conversations(tmp_path_factory.mktemp("wiring"), limit=400)
+    data = {"train": str(folder / "training.jsonl"), "validation": str(folder / "validation.jsonl")}
+    packing = {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "pad_seq_to_mult": PAD_SEQ_TO_MULT}
+    recipe = small_recipe(data["train"], folder / "tokenizer", name="mine", data=data, packing=packing)
     return Artifact(bridgepack.build(recipe, output=folder / "packed" / "mine").output)
 
 

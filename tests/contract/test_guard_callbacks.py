@@ -94,19 +94,22 @@ def settings_of_a_fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard_module, "config_of_container", lambda cfg, place: SimpleNamespace(values=values))
 
 
-def test_hooks_are_on_the_model_only_in_watched_steps(alone: None, told: list[Notice]) -> None:
-    run = Run(_guard(told, first_steps=2, every_steps=5))
-    run.train(10)
+@pytest.mark.parametrize(
+    ("settings", "num_hooks", "told_steps"),
+    [
+        ({"first_steps": 2, "every_steps": 5}, [2, 2, 0, 0, 2, 0, 0, 0, 0, 2], [1, 2]),
+        ({"first_steps": 5}, [2, 2, 2], [1, 2, 3]),
+    ],
+    ids=["watched-steps", "a-run-with-fewer-is-told-at-its-end"],
+)
+def test_hooks_are_on_the_model_only_in_watched_steps(
+    alone: None, told: list[Notice], settings: dict[str, int], num_hooks: list[int], told_steps: list[int]
+) -> None:
+    run = Run(_guard(told, **settings))
+    run.train(len(num_hooks))
 
-    assert run.num_hooks == [2, 2, 0, 0, 2, 0, 0, 0, 0, 2]
-    assert [notice.kind for notice in told] == ["watched"]
-    assert told[0].facts["steps"] == [1, 2]
-
-
-def test_a_run_with_fewer_steps_is_told_at_its_end(alone: None, told: list[Notice]) -> None:
-    Run(_guard(told, first_steps=5)).train(3)
-
-    assert [notice.facts["steps"] for notice in told] == [[1, 2, 3]]
+    assert run.num_hooks == num_hooks
+    assert [(notice.kind, notice.facts["steps"]) for notice in told] == [("watched", told_steps)]
 
 
 def test_a_guard_that_is_off_does_nothing(alone: None, told: list[Notice]) -> None:
@@ -117,8 +120,9 @@ def test_a_guard_that_is_off_does_nothing(alone: None, told: list[Notice]) -> No
     assert (run.num_hooks, told) == ([0, 0, 0], [])
 
 
-def test_rows_without_boundaries_raise(alone: None, told: list[Notice]) -> None:
-    run = Run(_guard(told))
+@pytest.mark.parametrize("ignored", [None, {"BP890": "  "}], ids=["nothing-ignored", "reason-that-says-nothing"])
+def test_rows_without_boundaries_raise(alone: None, told: list[Notice], ignored: dict[str, str] | None) -> None:
+    run = Run(_guard(told, ignored=ignored))
     run.params = None
 
     with pytest.raises(GuardViolationError, match="BP890") as raised:
@@ -133,14 +137,6 @@ def test_what_is_ignored_with_a_reason_is_told_once(alone: None, told: list[Noti
 
     assert [notice.kind for notice in told] == ["ignored", "watched"]
     assert "BP890 stage-trained-without-boundaries is ignored" in told[0].text
-
-
-def test_a_reason_that_says_nothing_ignores_nothing(alone: None, told: list[Notice]) -> None:
-    run = Run(_guard(told, ignored={"BP890": "  "}))
-    run.params = None
-
-    with pytest.raises(GuardViolationError):
-        run.train(1)
 
 
 def test_an_unwatchable_model_trains_anyway(alone: None, told: list[Notice], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,11 +106,18 @@ def _watch(*chunks: Any) -> StepWatch:
     return StepWatch(chunks, mixers_of(chunks), 1)
 
 
+def _seen(model: Any, *steps: Step, batches: Any = None, num_micro_batches: int = 1) -> RankFacts:
+    """Return the facts of a watched model after forward steps."""
+    watch = _watch(model)
+    for step in steps:
+        _run(watch, model, step, batches)
+    return _facts(watch, num_micro_batches)
+
+
 def test_mixers_are_those_of_the_language_model(parts: SimpleNamespace) -> None:
     model = parts.Model(parts.Layer(3), parts.Layer(4, parts.MambaMixer, "mixer"))
-    chunks = [parts.Wrapper(parts.Vision(model))]
 
-    found = mixers_of(chunks)
+    found = mixers_of([parts.Wrapper(parts.Vision(model))])
 
     assert [(mixer.name, mixer.chunk, mixer.has_state) for mixer in found] == [
         ("layer 3 self_attention", 0, False),
@@ -125,14 +132,14 @@ def test_a_model_of_another_kind_is_looked_at_as_a_whole(parts: SimpleNamespace)
 def test_boundaries_tokens_and_losses_are_seen(parts: SimpleNamespace) -> None:
     import torch
 
-    model = parts.Wrapper(parts.Model(parts.Layer(1), parts.Layer(2)))
-    watch = _watch(model)
-    mask, labels = torch.tensor([[0, 1, 1, 1]]), torch.tensor([[5, 6, 7, 8]])
-    batches = iter([{"cu_seqlens_q": torch.zeros(1)}, {"cu_seqlens_q": None}])
-    _run(watch, model, _step(_params(0, 2, 4), mask=mask, labels=labels), batches)
-    _run(watch, model, _step(_params(0, 3, 4, 4), mask=mask, labels=labels), batches)
-
-    facts = _facts(watch, 2)
+    seen = {"mask": torch.tensor([[0, 1, 1, 1]]), "labels": torch.tensor([[5, 6, 7, 8]])}
+    facts = _seen(
+        parts.Wrapper(parts.Model(parts.Layer(1), parts.Layer(2))),
+        _step(_params(0, 2, 4), **seen),
+        _step(_params(0, 3, 4, 4), **seen),
+        batches=iter([{"cu_seqlens_q": torch.zeros(1)}, {"cu_seqlens_q": None}]),
+        num_micro_batches=2,
+    )
 
     expected = [Boundaries(physical=(0, 2, 4), logical=(0, 2, 4)), Boundaries(physical=(0, 3, 4), logical=(0, 3, 4))]
     assert (facts.num_calls, facts.num_without, facts.num_not_finite) == (2, 0, 0)
@@ -143,70 +150,47 @@ def test_boundaries_tokens_and_losses_are_seen(parts: SimpleNamespace) -> None:
 
 
 def test_alignment_padding_is_part_of_the_digest(parts: SimpleNamespace) -> None:
-    digests = set()
-    for params in (_params(0, 4, 8), _params(0, 4, 8, logical=(0, 3, 7)), _params(0, 4, 8, logical=(0, 4, 8))):
-        model = parts.Model(parts.Layer(1))
-        watch = _watch(model)
-        _run(watch, model, _step(params))
-        digests.add(_facts(watch).boundaries)
+    cases = (_params(0, 4, 8), _params(0, 4, 8, logical=(0, 3, 7)), _params(0, 4, 8, logical=(0, 4, 8)))
+    digests = [_seen(parts.Model(parts.Layer(1)), _step(params)).boundaries for params in cases]
 
-    assert len(digests) == 2
+    assert digests[0] == digests[2] != digests[1]
 
 
 def test_a_model_that_gets_none_is_named(parts: SimpleNamespace) -> None:
-    model = parts.Wrapper(parts.Model(parts.Layer(3)))
-    watch = _watch(model)
-    _run(watch, model, _step(None))
-
-    facts = _facts(watch)
+    facts = _seen(parts.Wrapper(parts.Model(parts.Layer(3))), _step(None))
 
     assert (facts.num_calls, facts.num_without, facts.boundaries) == (1, 1, 0)
     assert facts.details.without == ("model chunk 0", "layer 3 self_attention")
     assert facts.details.from_loader == "no batch"
 
 
-def test_a_layer_that_gets_none_is_named(parts: SimpleNamespace) -> None:
-    class Forgetful(parts.Model):  # type: ignore[misc, name-defined]
-        def forward(self, rows: Any, labels: Any = None, packed_seq_params: Any = None) -> Any:
-            return self.layers[1](self.layers[0](rows, packed_seq_params=packed_seq_params))
-
-    model = Forgetful(parts.Layer(1), parts.Layer(2))
-    watch = _watch(model)
-    _run(watch, model, _step(_params(0, 2, 4)))
-
-    facts = _facts(watch)
-
-    assert facts.num_without == 1
-    assert facts.details.without == ("layer 2 self_attention",)
-
-
-def test_layers_with_other_boundaries_than_their_model_change_the_digest(parts: SimpleNamespace) -> None:
+def test_what_layers_get_is_seen_where_it_is_not_what_their_model_gets(parts: SimpleNamespace) -> None:
     class Changing(parts.Model):  # type: ignore[misc, name-defined]
+        given: Any = None
+
         def forward(self, rows: Any, labels: Any = None, packed_seq_params: Any = None) -> Any:
             rows = self.layers[0](rows, packed_seq_params=packed_seq_params)
-            return self.layers[1](rows, packed_seq_params=_params(0, 4))
+            return self.layers[1](rows, packed_seq_params=self.given)
 
-    digests = []
-    for kind in (parts.Model, Changing):
-        model = kind(parts.Layer(1), parts.Layer(2))
-        watch = _watch(model)
-        _run(watch, model, _step(_params(0, 2, 4)))
-        digests.append(_facts(watch).boundaries)
+    same = _seen(parts.Model(parts.Layer(1), parts.Layer(2)), _step(_params(0, 2, 4)))
+    model = Changing(parts.Layer(1), parts.Layer(2))
+    forgotten = _seen(model, _step(_params(0, 2, 4)))
+    model.given = _params(0, 4)
+    other = _seen(model, _step(_params(0, 2, 4)))
 
-    assert digests[0] != digests[1]
-    assert 0 not in digests
+    assert (forgotten.num_without, forgotten.details.without) == (1, ("layer 2 self_attention",))
+    assert other.num_without == 0
+    assert 0 != same.boundaries != other.boundaries != 0
 
 
 def test_mamba_needs_the_sequence_of_each_token(parts: SimpleNamespace) -> None:
-    found = []
-    for seq_idx in (None, object()):
-        model = parts.Model(parts.Layer(1, parts.MambaMixer, "mixer"))
-        watch = _watch(model)
-        _run(watch, model, _step(_params(0, 2, 4, seq_idx=seq_idx)))
-        found.append(_facts(watch))
+    without, whole = (
+        _seen(parts.Model(parts.Layer(1, parts.MambaMixer, "mixer")), _step(_params(0, 2, 4, seq_idx=seq_idx)))
+        for seq_idx in (None, object())
+    )
 
-    assert [facts.num_without for facts in found] == [1, 0]
-    assert found[0].details.without == ("layer 1 mixer, which got no seq_idx",)
+    assert (without.num_without, whole.num_without) == (1, 0)
+    assert without.details.without == ("layer 1 mixer, which got no seq_idx",)
 
 
 def test_layers_that_run_outside_of_the_forward_step_count_too(parts: SimpleNamespace) -> None:
@@ -216,8 +200,8 @@ def test_layers_that_run_outside_of_the_forward_step_count_too(parts: SimpleName
     def plan_only(batches: Any, model: Any) -> Any:
         return "plan", lambda output: None
 
-    given, later = [_params(0, 2, 4), None], []
-    for params in given:
+    later = []
+    for params in (_params(0, 2, 4), None):
         model = parts.Model(parts.Layer(1), parts.Layer(2))
         watch = _watch(parts.Wrapper(model))
         watch.forward_step(plan_only, None, model)
@@ -225,9 +209,8 @@ def test_layers_that_run_outside_of_the_forward_step_count_too(parts: SimpleName
             layer(torch.zeros(1), packed_seq_params=params)
         later.append(_facts(watch))
 
-    assert later[0].num_without == 0
+    assert [facts.num_without for facts in later] == [0, 1]
     assert later[0].boundaries == digest_of([Boundaries(physical=(0, 2, 4), logical=(0, 2, 4))])
-    assert later[1].num_without == 1
     assert later[1].details.without == ("layer 1 self_attention", "layer 2 self_attention")
 
 
@@ -236,28 +219,20 @@ def test_chunks_of_one_rank_have_to_agree(parts: SimpleNamespace) -> None:
     for second in (_params(0, 2, 4), _params(0, 4)):
         chunks = [parts.Wrapper(parts.Model(parts.Layer(number))) for number in (1, 2)]
         watch = _watch(*chunks)
-        _run(watch, chunks[0], _step(_params(0, 2, 4)))
-        _run(watch, chunks[1], _step(second))
+        for chunk, params in zip(chunks, (_params(0, 2, 4), second), strict=True):
+            _run(watch, chunk, _step(params))
         digests.append(_facts(watch).boundaries)
 
-    assert digests[0] == digest_of([Boundaries(physical=(0, 2, 4), logical=(0, 2, 4))])
-    assert digests[1] != digests[0]
+    assert digests[0] == digest_of([Boundaries(physical=(0, 2, 4), logical=(0, 2, 4))]) != digests[1]
 
 
 def test_a_step_that_was_computed_twice_counts_once(parts: SimpleNamespace) -> None:
-    model = parts.Model(parts.Layer(1))
-    watch = _watch(model)
-    for _ in range(2):
-        _run(watch, model, _step(_params(0, 2, 4)))
-
-    facts = _facts(watch, 1)
+    facts = _seen(parts.Model(parts.Layer(1)), _step(_params(0, 2, 4)), _step(_params(0, 2, 4)))
 
     assert (facts.num_calls, facts.trained_tokens) == (1, 3)
 
 
 def test_a_loss_is_copied_before_the_schedule_scales_it(parts: SimpleNamespace) -> None:
-    import torch
-
     model = parts.Model(parts.Layer(1))
     watch = _watch(model)
     output, loss = watch.forward_step(_step(_params(0, 2, 4)), None, model)
@@ -268,25 +243,19 @@ def test_a_loss_is_copied_before_the_schedule_scales_it(parts: SimpleNamespace) 
     facts = _facts(watch)
 
     assert (facts.num_not_finite, facts.trained_tokens) == (0, 3)
-    assert torch.isnan(result[0])
+    assert result[0].isnan()
 
 
 def test_labels_are_only_summed_where_the_mask_is_the_one_of_the_loss(parts: SimpleNamespace) -> None:
     import torch
 
-    model = parts.Model(parts.Layer(1))
-    watch = _watch(model)
-    _run(watch, model, _step(_params(0, 2), mask=torch.tensor([[1, 0]]), labels=torch.tensor([[5, 6]]), tokens=2))
+    step = _step(_params(0, 2), mask=torch.tensor([[1, 0]]), labels=torch.tensor([[5, 6]]), tokens=2)
 
-    assert _facts(watch).trained_labels == -1
+    assert _seen(parts.Model(parts.Layer(1)), step).trained_labels == -1
 
 
 def test_boundaries_that_ranks_share_unevenly_are_not_compared(parts: SimpleNamespace) -> None:
-    model = parts.Model(parts.Layer(1))
-    watch = _watch(model)
-    _run(watch, model, _step(_params(0, 2, 4, local_cp_size=2)))
-
-    facts = _facts(watch)
+    facts = _seen(parts.Model(parts.Layer(1)), _step(_params(0, 2, 4, local_cp_size=2)))
 
     assert (facts.num_without, facts.boundaries) == (0, 0)
 
@@ -303,9 +272,9 @@ def test_facts_in_the_middle_of_a_step_read_no_tensor(parts: SimpleNamespace) ->
 
 def test_no_hook_is_left_on_the_model(parts: SimpleNamespace) -> None:
     model = parts.Wrapper(parts.Model(parts.Layer(1), parts.Layer(2)))
-    watch = _watch(model)
-    during = sum(len(module._forward_pre_hooks) for module in model.modules())
-    watch.close()
+    watch, num_hooks = _watch(model), []
+    for _ in range(2):
+        num_hooks.append(sum(len(module._forward_pre_hooks) for module in model.modules()))
+        watch.close()
 
-    assert during == 3
-    assert sum(len(module._forward_pre_hooks) for module in model.modules()) == 0
+    assert num_hooks == [3, 0]

@@ -5,8 +5,6 @@ environment's; 0.6.2 is that environment. 0.3.0, 0.4.1 and 0.6.0 have, byte for 
 """
 
 import ast
-import importlib.util
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,12 +19,11 @@ from bridgepack.records import SPLITS, PackedRow
 from bridgepack.releases import release_of
 from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
 from tests.support.older_host_probe import BASE, MODULES, answer, settings_of
-from tests.support.older_hosts import ask, locked_versions, overlay, positions_on_rank, zigzag
+from tests.support.older_hosts import INSTALLED, ask, host_package, locked_versions, overlay, positions_on_rank, zigzag
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge"), pytest.mark.full]
 
-INSTALLED = "0.6.2"
 RUN = ("0.3.1", "0.4.0", "0.4.2", "0.5.0", "0.5.1")
 VERSIONS = (*RUN, INSTALLED)
 #: Version -> the one that it is equal to in every module that packs pass through.
@@ -152,12 +149,10 @@ def test_objects_are_of_the_version_s_classes_and_hold_the_settings(
 
     assert found["specs"]["class"].rpartition(".")[2] == release.specs_class.rpartition(".")[2]
     assert found["dataset"]["class"].rpartition(".")[2] == release.dataset_class.rpartition(".")[2]
-    settings = [item for item in settings_of(requests[version]["cases"][case], version) if _is_of_dataset(item.path)]
+    settings = [
+        item for item in settings_of(requests[version]["cases"][case], version) if item.path.startswith("dataset.")
+    ]
     assert _num_held(settings, found) > 8
-
-
-def _is_of_dataset(path: str) -> bool:
-    return path.startswith("dataset.")
 
 
 def _num_held(settings: list[Setting], values: Any) -> int:
@@ -304,7 +299,7 @@ def test_a_whole_config_holds_the_settings_and_passes_the_version_s_own_checks(
     container = answers[version]["cases"][case]["container"]
     settings = settings_of(requests[version]["cases"][case], version)
 
-    assert _num_held([item for item in settings if not _is_of_dataset(item.path)], container["values"]) > 25
+    assert _num_held([item for item in settings if not item.path.startswith("dataset.")], container["values"]) > 25
     assert container["refusal"] is None
 
 
@@ -321,7 +316,7 @@ def test_versions_that_pack_to_a_multiple_align_runtime_lengths(answers: dict[st
 
 @pytest.mark.parametrize(("version", "twin"), TWINS.items())
 def test_twins_have_the_same_modules(version: str, twin: str) -> None:
-    ours, theirs = _package(version), _package(twin)
+    ours, theirs = host_package(version), host_package(twin)
     names = {
         path.relative_to(ours)
         for pattern in ("data/datasets/*sft.py", "data/datasets/packed_*.py", "data/packing/*.py", "data/utils.py")
@@ -339,15 +334,6 @@ def test_twins_have_the_same_modules(version: str, twin: str) -> None:
     assert _classes(ours) == _classes(theirs)
 
 
-def _package(version: str) -> Path:
-    if version != INSTALLED:
-        return overlay(version) / "megatron" / "bridge"
-    spec = importlib.util.find_spec("megatron.bridge")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
-
-
 def _classes(package: Path) -> dict[str, str]:
     """Return the configs of datasets, as code."""
     tree = ast.parse((package / "training" / "config.py").read_text())
@@ -363,4 +349,3 @@ def test_zigzag_and_slicing_by_hand() -> None:
     assert positions_on_rank([0, 8], 8, context_parallel_size=2, rank=1) == [2, 3, 4, 5]
     assert zigzag([0, 4, 12], context_parallel_size=2, rank=1) == [1, 2, 6, 7, 8, 9]
     assert positions_on_rank([0, 4, 12], 12, context_parallel_size=2, rank=1) == [1, 2, 6, 7, 8, 9]
-    assert all(start < end for start, end in pairwise([0, 4, 12]))

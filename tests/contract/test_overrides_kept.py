@@ -5,9 +5,7 @@ import enum
 import os
 import typing
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,16 +18,8 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, quiet_host, recipe_of
 from tests.support.gpu_host import pretend_gpu_host
-from tests.support.upstream_recipes import recipes_offline
 
 pytestmark = pytest.mark.bridge
-
-
-@pytest.fixture(scope="module")
-def host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Give the configs of all models without a network."""
-    with recipes_offline(tmp_path_factory.mktemp("hub")):
-        yield
 
 
 @pytest.mark.parametrize(

@@ -17,36 +17,31 @@ the host packs them, bridgepack drops them. The data here has none.
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.records import ROW_COLUMNS, TRAIN, DropReason
 from tests.support.host_datasets import load_host_tokenizer
-from tests.support.small_builds import write_json_lines
+from tests.support.small_builds import chat_row, write_conversations, write_json_lines
 from tests.support.upstream_preprocessing import prepare_host_packs, strided
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
-PACKED_SEQUENCE_SIZE = 1024
-CHAT_OPTIONS = {"chat": True, "use_hf_tokenizer_chat_template": True}
+SIZE = 1024
 
 
 @pytest.fixture(scope="module")
 def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with chat.jsonl, pairs.jsonl and tokenizer."""
-    folder = tmp_path_factory.mktemp("conversations")
-    chat = folder / "chat.jsonl"
-    write_docstring_conversations(chat, limit=150)
-    train_chatml_tokenizer(folder / "tokenizer", iter_texts(chat), vocab_size=600)
-    turns = [json.loads(line)["messages"] for line in chat.read_text().splitlines()]
+    """Return a folder with training.jsonl, pairs.jsonl and tokenizer."""
+    folder = write_conversations(tmp_path_factory.mktemp("conversations"), limit=160)
+    turns = [json.loads(line)["messages"] for line in (folder / "training.jsonl").read_text().splitlines()]
     pairs = [{"prompt": str(messages[0]["content"]), "completion": str(messages[-1]["content"])} for messages in turns]
     write_json_lines(folder / "pairs.jsonl", pairs)
     return folder
@@ -58,133 +53,100 @@ def _rows(folder: Path) -> list[dict[str, list[int]]]:
     return [{name: getattr(row, name).tolist() for name in ROW_COLUMNS} for row in rows]
 
 
-def _assert_same_packs(
-    folder: Path,
-    data: Path,
-    tokenizer: Path,
-    *,
-    preprocessing: Mapping[str, Any],
-    dataset_options: Mapping[str, Any] = CHAT_OPTIONS,
-    max_sequence_length: int = PACKED_SEQUENCE_SIZE,
-    host_max_sequence_length: int | None = None,
-    pad_seq_to_mult: int = 1,
-    seed: int = 1234,
-) -> Mapping[str, int]:
-    """Assert that both sides give the same rows and the same metadata; return what bridgepack dropped."""
-    host_rows = prepare_host_packs(
+def _dropped(folder: Path, data: Path, tokenizer: Path, preprocessing: dict[str, Any], **options: Any) -> set[str]:
+    """Assert that both sides give the same rows and the same metadata; return the reasons of bridgepack's drops."""
+    from megatron.bridge.data.sft_processing import PromptCompletionSFTPreprocessingConfig
+
+    if preprocessing["kind"] == "chat":
+        dataset_options: dict[str, Any] = {"chat": True, "use_hf_tokenizer_chat_template": True}
+        if "loss_mode" in preprocessing:
+            dataset_options["chat_loss_mode"] = preprocessing["loss_mode"]
+    else:
+        config = PromptCompletionSFTPreprocessingConfig(separator=preprocessing["separator"])
+        dataset_options = {"prompt_completion_config": config}
+    packing: dict[str, Any] = {
+        "packed_sequence_size": SIZE,
+        "max_sequence_length": SIZE,
+        "pad_seq_to_mult": 1,
+        "seed": 1234,
+        **options,
+    }
+    host_max_sequence_length = packing.pop("host_max_sequence_length", packing["max_sequence_length"])
+    prepare_host_packs(
         data,
-        folder,
+        folder / "packed.idx.parquet",
+        folder / "metadata.json",
         load_host_tokenizer(tokenizer),
-        packed_sequence_size=PACKED_SEQUENCE_SIZE,
-        max_sequence_length=host_max_sequence_length or max_sequence_length,
-        pad_seq_to_mult=pad_seq_to_mult,
-        seed=seed,
-        dataset_options=dataset_options,
+        packed_sequence_size=SIZE,
+        max_seq_length=host_max_sequence_length,
+        pad_seq_to_mult=packing["pad_seq_to_mult"],
+        seed=packing["seed"],
+        dataset_kwargs=dataset_options,
     )
+    host_rows = pq.read_table(folder / "packed.idx.parquet", columns=list(ROW_COLUMNS)).to_pylist()
     recipe = {
         "name": "contract",
         "data": {"train": str(data)},
         "tokenizer": {"name_or_path": str(tokenizer)},
         "preprocessing": preprocessing,
-        "packing": {
-            "packed_sequence_size": PACKED_SEQUENCE_SIZE,
-            "algorithm": "first_fit_shuffle",
-            "max_sequence_length": max_sequence_length,
-            "pad_seq_to_mult": pad_seq_to_mult,
-            "seed": seed,
-        },
+        "packing": {"algorithm": "first_fit_shuffle", **packing},
     }
     result = bridgepack.build(SFTRecipe.from_mapping(recipe), output=folder / "artifact")
 
     rows = _rows(result.output)
-    assert len(rows) == len(host_rows)
+    assert len(rows) == len(host_rows) > 1
     for number, (ours, theirs) in enumerate(zip(rows, host_rows, strict=True)):
         assert ours == theirs, f"row {number}"
-    assert json.loads((result.output / BRIDGE_METADATA_FILE).read_text()) == json.loads(
-        (folder / "metadata.json").read_text()
-    )
-    assert len(rows) > 1
-    return result.manifest.splits[0].drops
+    metadata = (result.output / BRIDGE_METADATA_FILE, folder / "metadata.json")
+    assert json.loads(metadata[0].read_text()) == json.loads(metadata[1].read_text())
+    return set(result.manifest.splits[0].drops)
 
 
 @pytest.mark.parametrize(
-    ("max_sequence_length", "seed"), [(PACKED_SEQUENCE_SIZE, 0), (504, 1234), (PACKED_SEQUENCE_SIZE, 2**32 - 1)]
+    ("over_long", "options"),
+    [
+        ("drop", {"seed": 0}),
+        ("drop", {"seed": 2**32 - 1}),
+        ("drop", {"max_sequence_length": 504}),
+        ("truncate", {"pad_seq_to_mult": 8, "seed": 0}),
+        ("truncate", {"pad_seq_to_mult": 8, "max_sequence_length": 507, "seed": 77}),
+    ],
 )
-def test_chat_multiple_1_skips_long(tmp_path: Path, conversations: Path, max_sequence_length: int, seed: int) -> None:
-    drops = _assert_same_packs(
-        tmp_path,
-        conversations / "chat.jsonl",
-        conversations / "tokenizer",
-        preprocessing={"kind": "chat", "over_long": "drop"},
-        max_sequence_length=max_sequence_length,
-        seed=seed,
-    )
+def test_chat(tmp_path: Path, conversations: Path, over_long: str, options: dict[str, int]) -> None:
+    preprocessing = {"kind": "chat", "over_long": over_long}
+    drops = _dropped(tmp_path, conversations / "training.jsonl", conversations / "tokenizer", preprocessing, **options)
 
-    assert set(drops) == {DropReason.OVER_LONG}
-
-
-@pytest.mark.parametrize(("max_sequence_length", "seed"), [(PACKED_SEQUENCE_SIZE, 0), (507, 77)])
-def test_chat_multiple_8_truncates(tmp_path: Path, conversations: Path, max_sequence_length: int, seed: int) -> None:
-    drops = _assert_same_packs(
-        tmp_path,
-        conversations / "chat.jsonl",
-        conversations / "tokenizer",
-        preprocessing={"kind": "chat", "over_long": "truncate"},
-        max_sequence_length=max_sequence_length,
-        pad_seq_to_mult=8,
-        seed=seed,
-    )
-
-    assert drops == {}
+    assert drops == ({DropReason.OVER_LONG} if over_long == "drop" else set())
 
 
 @pytest.mark.parametrize("mode", ["last_turn", "full"])
 def test_other_loss_modes(tmp_path: Path, conversations: Path, mode: str) -> None:
-    _assert_same_packs(
-        tmp_path,
-        conversations / "chat.jsonl",
-        conversations / "tokenizer",
-        preprocessing={"kind": "chat", "loss_mode": mode},
-        dataset_options=CHAT_OPTIONS | {"chat_loss_mode": mode},
-    )
+    preprocessing = {"kind": "chat", "loss_mode": mode}
+    assert _dropped(tmp_path, conversations / "training.jsonl", conversations / "tokenizer", preprocessing)
 
 
 @pytest.mark.parametrize(("pad_seq_to_mult", "host_max_sequence_length"), [(1, 201), (8, 200)])
 def test_prompt_completion(
     tmp_path: Path, conversations: Path, pad_seq_to_mult: int, host_max_sequence_length: int
 ) -> None:
-    from megatron.bridge.data.sft_processing import PromptCompletionSFTPreprocessingConfig
-
-    drops = _assert_same_packs(
+    drops = _dropped(
         tmp_path,
         conversations / "pairs.jsonl",
         conversations / "tokenizer",
-        preprocessing={"kind": "prompt_completion", "separator": "\n", "over_long": "truncate"},
-        dataset_options={"prompt_completion_config": PromptCompletionSFTPreprocessingConfig(separator="\n")},
+        {"kind": "prompt_completion", "separator": "\n", "over_long": "truncate"},
         host_max_sequence_length=host_max_sequence_length,
         max_sequence_length=200,
         pad_seq_to_mult=pad_seq_to_mult,
     )
 
-    assert drops == {}
+    assert drops == set()
 
 
 @pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
 def test_gsm8k(tmp_path: Path, reference_data: Path, pad_seq_to_mult: int) -> None:
     lines = (reference_data / "data" / "gsm8k_train.jsonl").read_text().splitlines()
-    pairs = [json.loads(line) for line in strided(lines, 16)]
-    rows = [
-        {"messages": [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}]}
-        for row in pairs
-    ]
-    write_json_lines(tmp_path / "gsm8k.jsonl", rows)
+    rows = [chat_row(row["question"], row["answer"]) for row in map(json.loads, strided(lines, 16))]
+    data = write_json_lines(tmp_path / "gsm8k.jsonl", rows)
+    tokenizer = reference_data / "tokenizers" / "qwen3"
 
-    drops = _assert_same_packs(
-        tmp_path,
-        tmp_path / "gsm8k.jsonl",
-        reference_data / "tokenizers" / "qwen3",
-        preprocessing={"kind": "chat"},
-        pad_seq_to_mult=pad_seq_to_mult,
-    )
-
-    assert drops == {}
+    assert _dropped(tmp_path, data, tokenizer, {"kind": "chat"}, pad_seq_to_mult=pad_seq_to_mult) == set()

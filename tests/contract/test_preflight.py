@@ -104,17 +104,16 @@ def test_tree_of_a_config_container_is_read(recipes: ModuleType) -> None:
         PreflightPlugin().setup(task, slurm())
 
 
-def upstream_plugins() -> list[tuple[str, dict[str, Any]]]:
-    return [
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
         ("PreemptionPlugin", {}),
         ("NsysPlugin", {"profile_step_start": 1, "profile_step_end": 2, "profile_ranks": [0, 1]}),
         ("PyTorchProfilerPlugin", {"profile_step_start": 1, "profile_step_end": 2}),
         ("WandbPlugin", {"project": "p", "entity": "e", "name": "n"}),
         ("CometPlugin", {"project": "p", "workspace": "w"}),
-    ]
-
-
-@pytest.mark.parametrize(("name", "fields"), upstream_plugins())
+    ],
+)
 @pytest.mark.parametrize("comes_first", [True, False])
 def test_upstreams_plugins_work_beside_ours(
     recipes: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, fields: dict[str, Any], comes_first: bool

@@ -4,8 +4,7 @@ The host's `max_length` counts stored tokens, bridgepack's `max_sequence_length`
 
 Where both differ on purpose:
 
-- Without a completion the host's preparation, which takes every file for test data, trains EOS after the prompt;
-  bridgepack drops the row as one that lacks a field: `test_row_without_completion`.
+- Without a completion the host's preparation trains EOS after the prompt: `test_docs_differences.py`.
 - Columns named `prompt` and `completion` that the recipe does not use must be text for the host; bridgepack does not
   look at them: `test_unused_columns`.
 - Where the special tokens alone are too long, the host refuses every row and bridgepack the recipe:
@@ -24,7 +23,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.errors import RowError, TokenizerError
-from bridgepack.records import DropReason
 from tests.support.conversations import json_values, texts
 from tests.support.tokenizers import CHATML, NOT_SPACE_SENSITIVE, write_tokenizer
 from tests.support.upstream_preprocessing import PromptCompletionPair, agreement, assert_same_rows, strided
@@ -136,26 +134,9 @@ def test_truncated_completion_keeps_eos(folder: Path, method: str, expected: str
 
 
 def test_standard_columns_stand_in_for_the_recipe_s(folder: Path) -> None:
-    pair = PromptCompletionPair(folder, **GSM8K)
     rows = [{"prompt": "2 + 2?", "completion": "4"}, {"prompt": "2 + 2?", "completion": "4", "question": "3 + 3?"}]
 
-    assert assert_same_rows(pair, rows) == {"equal": 2}
-
-
-def test_row_without_completion(folder: Path) -> None:
-    from megatron.bridge.data import sft_processing as host
-
-    pair = PromptCompletionPair(folder)
-    row = {"prompt": "2 + 2?"}
-    prepared = host.tokenize_prompt_completion_example(
-        row, pair.host_tokenizer, host.PromptCompletionSFTPreprocessingConfig(), allow_missing_completion=True
-    )
-
-    (ours,) = pair.ours([row])
-
-    assert isinstance(ours, RowError)
-    assert ours.reason == DropReason.MISSING_FIELD
-    assert prepared.input_ids[prepared.loss_mask].tolist() == [pair.host_tokenizer.eos_id]
+    assert assert_same_rows(PromptCompletionPair(folder, **GSM8K), rows) == {"equal": 2}
 
 
 def test_unused_columns(folder: Path) -> None:

@@ -1,8 +1,6 @@
 """Every recipe of `recipes/` against the real megatron-bridge, at its own number of GPUs."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,10 +12,9 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import Severity
 from tests.support.catalogue import catalogue, function_of
-from tests.support.gpu_host import pretend_gpu_host
 from tests.support.hub_configs import model_configs
 from tests.support.recipe_is_run import unlike_its_run
-from tests.support.upstream_recipes import recipes_offline, validate
+from tests.support.upstream_recipes import validate
 
 TARGETS = catalogue()
 FAMILIES = {
@@ -34,13 +31,6 @@ FAMILIES = {
     "qwen3_moe",
     "qwen_vl",
 }
-
-
-@pytest.fixture(scope="module")
-def h100_host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Answer as a host with H100s and the configs of all models, without a network."""
-    with recipes_offline(tmp_path_factory.mktemp("hub")), pretend_gpu_host("h100"):
-        yield
 
 
 @pytest.fixture

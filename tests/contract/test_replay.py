@@ -9,10 +9,9 @@ import functools
 import importlib.util
 import os
 import random
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -31,13 +30,12 @@ from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
 from bridgepack.replay.torch_random import torch_permutation
-from tests.support.host_datasets import build_word_tokenizer, host_dataset_config
-from tests.support.older_hosts import overlay
+from tests.support.host_datasets import host_dataset_config, open_host_dataset
+from tests.support.older_hosts import INSTALLED, host_package
 from tests.support.packed_rows import EOS_TOKEN_ID, write_shards
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
-INSTALLED = "0.6.2"
 VERSIONS = ("0.3.1", "0.4.2", "0.5.1", INSTALLED)
 #: Generated runs; `BRIDGEPACK_REPLAY_CASES=400` for a longer comparison.
 NUM_CASES = int(os.environ.get("BRIDGEPACK_REPLAY_CASES", "60"))
@@ -47,14 +45,10 @@ COLLATE = CollateSettings(
 )
 #: Token ids that a pack's number is written in; neither EOS nor 0.
 FIRST_DIGIT, BASE = 3, 9
+#: Of a step: rank -> micro batch -> packs, and the tokens that it trains.
+Step = tuple[list[list[list[int]]], int]
 #: What the host raises where it stops.
 STOPS = (AssertionError, StopIteration, RuntimeError, ZeroDivisionError, ValueError, IndexError)
-
-
-def _host_folder(version: str) -> Path:
-    if version == INSTALLED:
-        return Path(next(path for path in sys.modules["megatron.bridge"].__path__))
-    return overlay(version) / "megatron" / "bridge"
 
 
 def _load(name: str, path: Path) -> ModuleType:
@@ -81,12 +75,7 @@ def _one_thread(bridge: ModuleType) -> Iterator[None]:
 def samplers(bridge: ModuleType) -> dict[str, ModuleType]:
     """Return version -> its data/samplers.py."""
     names = {version: f"samplers_{version.replace('.', '_')}" for version in VERSIONS}
-    return {version: _load(names[version], _host_folder(version) / "data" / "samplers.py") for version in VERSIONS}
-
-
-@pytest.fixture(scope="module")
-def host_tokenizer(bridge: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return build_word_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+    return {version: _load(names[version], host_package(version) / "data" / "samplers.py") for version in VERSIONS}
 
 
 def _row(index: int, rng: np.random.Generator) -> PackedRow:
@@ -115,19 +104,7 @@ def _write_packs(folder: Path, num_packs: int, seed: int) -> IntArray:
 
 
 def _open(folder: Path, tokenizer: Any, settings: ReplaySettings) -> Any:
-    from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
-
-    return GPTSFTPackedParquetDataset(
-        str(folder),
-        tokenizer,
-        max_seq_length=SIZE,
-        pad_to_max_length=COLLATE.pad_to_max_length,
-        max_num_samples=settings.max_samples,
-        seed=settings.seed,
-        prompt_template="{input} {output}",
-        label_key="output",
-        truncation_field="input",
-    )
+    return open_host_dataset(folder, tokenizer, COLLATE, max_num_samples=settings.max_samples, seed=settings.seed)
 
 
 def _packs_in(batch: dict[str, Any]) -> tuple[list[int], int]:
@@ -151,15 +128,6 @@ class _NotForever:
             yield batch
         if num_batches == 0:
             raise RuntimeError("the host waits forever")
-
-
-@dataclass
-class HostRun:
-    """Steps of the host: step -> rank -> micro batch -> packs; tokens trained per step; whether it stopped."""
-
-    steps: list[list[list[list[int]]]]
-    trained_tokens: list[int]
-    has_stopped: bool
 
 
 def _iterators(module: ModuleType, dataset: Any, settings: ReplaySettings, consumed: int) -> list[Any]:
@@ -187,41 +155,41 @@ def _iterators(module: ModuleType, dataset: Any, settings: ReplaySettings, consu
     return iterators
 
 
-def _host_run(module: ModuleType, dataset: Any, settings: ReplaySettings, consumed: int, num_steps: int) -> HostRun:
+def _host_steps(
+    module: ModuleType, dataset: Any, settings: ReplaySettings, consumed: int, num_steps: int
+) -> Iterator[Step]:
     from megatron.bridge.data.batch_utils import prepare_finetuning_batch
 
-    run = HostRun(steps=[], trained_tokens=[], has_stopped=False)
     num_micro_batches = settings.global_batch_size // settings.packs_per_pass
-    try:
-        iterators = _iterators(module, dataset, settings, consumed)
-        for _ in range(num_steps):
-            step, total = [], 0
-            for iterator in iterators:
-                batches = iterator
-                if settings.loader == "batch":
-                    batches, _ = prepare_finetuning_batch(iterator, num_micro_batches, SIZE)
-                read = [_packs_in(next(batches)) for _ in range(num_micro_batches)]
-                step.append([packs for packs, _ in read])
-                total += sum(tokens for _, tokens in read)
-            run.steps.append(step)
-            run.trained_tokens.append(total)
-    except STOPS:
-        run.has_stopped = True
-    return run
+    iterators = _iterators(module, dataset, settings, consumed)
+    for _ in range(num_steps):
+        step, total = [], 0
+        for iterator in iterators:
+            batches = iterator
+            if settings.loader == "batch":
+                batches, _ = prepare_finetuning_batch(iterator, num_micro_batches, SIZE)
+            read = [_packs_in(next(batches)) for _ in range(num_micro_batches)]
+            step.append([packs for packs, _ in read])
+            total += sum(tokens for _, tokens in read)
+        yield step, total
 
 
-def _own_run(settings: ReplaySettings, trained_tokens: IntArray, num_steps: int) -> HostRun:
-    run = HostRun(steps=[], trained_tokens=[], has_stopped=False)
+def _own_steps(settings: ReplaySettings, trained_tokens: IntArray, num_steps: int) -> Iterator[Step]:
+    order, ranks = PackOrder(settings), range(settings.topology.data_parallel_size)
+    for step in range(order.first_step, order.first_step + num_steps):
+        packs = np.concatenate([order.packs_at(step, rank) for rank in ranks])
+        micro_batches = [[packs.tolist() for packs in order.micro_batches_at(step, rank)] for rank in ranks]
+        yield micro_batches, int(trained_tokens[packs[packs != FILLER]].sum())
+
+
+def _until_it_stops(steps: Iterator[Step], stops: tuple[type[Exception], ...]) -> tuple[list[Step], bool]:
+    found = []
     try:
-        order = PackOrder(settings)
-        for step in range(order.first_step, order.first_step + num_steps):
-            ranks = range(settings.topology.data_parallel_size)
-            run.steps.append([[packs.tolist() for packs in order.micro_batches_at(step, rank)] for rank in ranks])
-            packs = np.concatenate([order.packs_at(step, rank) for rank in ranks])
-            run.trained_tokens.append(int(trained_tokens[packs[packs != FILLER]].sum()))
-    except ConfigError:
-        run.has_stopped = True
-    return run
+        for step in steps:
+            found.append(step)
+    except stops:
+        return found, True
+    return found, False
 
 
 def _case(rng: random.Random) -> tuple[ReplaySettings, int]:
@@ -263,13 +231,14 @@ def test_generated_runs(samplers: dict[str, ModuleType], host_tokenizer: Any, tm
         consumed = settings.resume_step * settings.global_batch_size
         if settings.consumed_packs is not None:
             consumed = settings.consumed_packs
-        own = _own_run(settings, trained_tokens, num_steps)
-        host = _host_run(samplers[settings.version], dataset, settings, consumed, num_steps)
+        own = _until_it_stops(_own_steps(settings, trained_tokens, num_steps), (ConfigError,))
+        host = _host_steps(samplers[settings.version], dataset, settings, consumed, num_steps)
+        steps, has_stopped = _until_it_stops(host, STOPS)
 
-        assert own == host, settings
-        compared["steps"] += len(host.steps)
-        compared["stopped"] += host.has_stopped
-        compared[settings.loader] += len(host.steps)
+        assert own == (steps, has_stopped), settings
+        compared["steps"] += len(steps)
+        compared["stopped"] += has_stopped
+        compared[settings.loader] += len(steps)
 
     assert compared["steps"] > NUM_CASES * 5
     assert min(compared[loader] for loader in ("batch", "cyclic", "single")) > 0
@@ -407,37 +376,34 @@ def _run_config(config: Any) -> RunConfig:
     return RunConfig(values=sections, is_complete=False, place="the test's config")
 
 
-def _functions(path: Path, *names: str) -> dict[str, list[str]]:
-    """Return the code of every function of those names in a module, docstrings and annotations left out."""
-    found: dict[str, list[str]] = {name: [] for name in names}
+def _functions(path: Path, name: str) -> list[str]:
+    """Return the code of every function of that name in a module, docstrings and annotations left out."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef) and node.name in found:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
             has_docstring = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant)
-            found[node.name].append("\n".join(ast.unparse(line) for line in node.body[has_docstring:]))
+            found.append("\n".join(ast.unparse(line) for line in node.body[has_docstring:]))
     return found
-
-
-def _of_packs(bodies: list[str], sign: str) -> list[str]:
-    return [body for body in bodies if sign in body]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS[:-1])
 def test_older_datasets_map_and_split_as_the_newest(version: str) -> None:
-    older, newest = _host_folder(version), _host_folder(INSTALLED)
-    of_older = _functions(older / "data" / "datasets" / "sft.py", "_build_samples_mapping")["_build_samples_mapping"]
-    of_newest = _functions(newest / "data" / "packing" / "gpt_sft.py", "_build_samples_mapping")
-    sign = "np.random.shuffle"
-    split = "split_batch_into_microbatches"
+    older, newest = host_package(version), host_package(INSTALLED)
+    mapping, split = "_build_samples_mapping", "split_batch_into_microbatches"
+    of_packs = [
+        [body for body in _functions(path, mapping) if "np.random.shuffle" in body]
+        for path in (older / "data" / "datasets" / "sft.py", newest / "data" / "packing" / "gpt_sft.py")
+    ]
 
-    assert _of_packs(of_older, sign) == _of_packs(of_newest["_build_samples_mapping"], sign) != []
+    assert of_packs[0] == of_packs[1] != []
     assert _functions(older / "data" / "finetuning.py", split) == _functions(newest / "data" / "batch_utils.py", split)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS[:-1])
 def test_older_loaders_hand_neither_seed_nor_drop_last_on(version: str) -> None:
-    tree = ast.parse((_host_folder(version) / "data" / "loaders.py").read_text())
+    tree = ast.parse((host_package(version) / "data" / "loaders.py").read_text())
     calls = [
         {keyword.arg for keyword in node.keywords}
         for node in ast.walk(tree)
@@ -451,15 +417,10 @@ def test_older_loaders_hand_neither_seed_nor_drop_last_on(version: str) -> None:
 def test_permutations_are_torch_s() -> None:
     import torch
 
-    num_checked = 0
     for seed in (0, 1, 1234, 2**31, 2**32 - 1, 2**32, 2**40 + 7, -1):
         for size in (1, 2, 3, 17, 1000, 40_000):
-            generator = torch.Generator()
-            generator.manual_seed(seed)
-            expected = torch.randperm(size, generator=generator).numpy()
+            expected = torch.randperm(size, generator=torch.Generator().manual_seed(seed)).numpy()
             np.testing.assert_array_equal(torch_permutation(size, seed), expected)
-            num_checked += 1
-    assert num_checked == 48
 
 
 @pytest.mark.parametrize("pipeline_before_data", [False, True])
@@ -485,12 +446,8 @@ def test_ranks_lie_as_megatron_core_lays_them(pipeline_before_data: bool) -> Non
         }
         if not pipeline_before_data:
             grid = HyperCommGrid.__new__(HyperCommGrid)
-            grid.shape, grid.dim_names, grid.rank_offset = (
-                [tensor, context, data, pipeline],
-                ["tp", "cp", "dp", "pp"],
-                0,
-            )
-            grid.size = topology.world_size
+            grid.shape, grid.dim_names = [tensor, context, data, pipeline], ["tp", "cp", "dp", "pp"]
+            grid.rank_offset, grid.size = 0, topology.world_size
             assert sorted(map(tuple, grid._gen_rank_enum(["dp"]))) == sorted(map(tuple, groups))
         num_checked += 1
     assert num_checked == 40

@@ -15,18 +15,13 @@ import pytest
 
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import slice_row, thd_positions
-from tests.support.host_datasets import build_word_tokenizer, open_host_dataset
+from tests.support.host_datasets import open_host_dataset
 from tests.support.packed_rows import EOS_TOKEN_ID, random_rows, write_shards
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
 SIZE, NUM_ROWS = 192, 12
 CUT = ("tokens", "labels", "loss_mask", "position_ids")
-
-
-@pytest.fixture(scope="module")
-def host_tokenizer(bridge: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return build_word_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 class _Group(SimpleNamespace):

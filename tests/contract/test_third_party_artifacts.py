@@ -1,6 +1,7 @@
 """Packed files that megatron-bridge wrote, or that users write by hand, are judged as the host takes them."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,79 +10,58 @@ import pytest
 import torch
 
 from bridgepack.data.artifact.checking import ArtifactOnDisk
-from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+from bridgepack.records import SPLITS
 from bridgepack.replay.collate import CollateSettings
 from bridgepack.rules import CheckContext, CheckReport, check_artifact
-from tests.support.host_datasets import assert_same_batches, build_host_datasets, load_host_tokenizer
+from tests.support import host_datasets as host
+from tests.support.small_builds import write_conversations
+from tests.support.upstream_preprocessing import prepare_host_packs
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
-PACKED_SEQUENCE_SIZE = 512
-CHAT_OPTIONS = {"chat": True, "use_hf_tokenizer_chat_template": True}
+SIZE = 512
 
 
 @pytest.fixture(scope="module")
 def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with training.jsonl, validation.jsonl and tokenizer."""
-    folder = tmp_path_factory.mktemp("conversations")
-    write_docstring_conversations(folder / "all.jsonl", limit=160)
-    train_chatml_tokenizer(folder / "tokenizer", iter_texts(folder / "all.jsonl"), vocab_size=600)
-    lines = (folder / "all.jsonl").read_text().splitlines(keepends=True)
-    (folder / "training.jsonl").write_text("".join(lines[:120]))
-    (folder / "validation.jsonl").write_text("".join(lines[120:]))
-    return folder
+    return write_conversations(tmp_path_factory.mktemp("conversations"), limit=400)
 
 
 def _packed_by_the_builder(dataset_root: Path, tokenizer: Any, pad_seq_to_mult: int) -> Path:
     """Return the folder that the host's builder packs training.jsonl and validation.jsonl into."""
-    from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetConfig
-    from megatron.bridge.data.packing import PackedSequenceSpecs
     from megatron.bridge.data.sft_processing import ChatSFTPreprocessingConfig
 
-    config = GPTSFTDatasetConfig(
-        dataset_root=str(dataset_root),
-        seq_length=PACKED_SEQUENCE_SIZE,
-        preprocessing=ChatSFTPreprocessingConfig(),
-        enable_offline_packing=True,
-        offline_packing_specs=PackedSequenceSpecs(
-            packed_sequence_size=PACKED_SEQUENCE_SIZE, pad_seq_to_mult=pad_seq_to_mult, num_tokenizer_workers=1
-        ),
-        do_test=False,
-        dataloader_type="batch",
-        num_workers=0,
-    )
-    build_host_datasets(config, tokenizer)
+    preprocessing = ChatSFTPreprocessingConfig()
+    config = host.conversations_config(dataset_root, preprocessing, size=SIZE, multiple=pad_seq_to_mult)
+    host.build_host_datasets(config, tokenizer)
     (folder,) = (dataset_root / "packed").iterdir()
     return folder
 
 
 def _packed_as_npy(dataset_root: Path, tokenizer: Any, pad_seq_to_mult: int) -> Path:
     """Return a folder as megatron-bridge 0.3 names it, packed by the host's code that still writes `.npy`."""
-    from megatron.bridge.data.builders.gpt_sft import build_gpt_sft_split
-    from megatron.bridge.data.packing.offline import prepare_gpt_sft_packed_data
-
     folder = dataset_root / "packed" / f"tokenizer_pad_seq_to_mult{pad_seq_to_mult}"
     folder.mkdir(parents=True)
-    for split in ("training", "validation"):
-        prepare_gpt_sft_packed_data(
-            input_path=dataset_root / f"{split}.jsonl",
-            output_path=folder / f"{split}_{PACKED_SEQUENCE_SIZE}.npy",
-            output_metadata_path=folder / f"{PACKED_SEQUENCE_SIZE}_metadata.jsonl",
-            packed_sequence_size=PACKED_SEQUENCE_SIZE,
-            tokenizer=tokenizer,
-            max_seq_length=PACKED_SEQUENCE_SIZE,
+    for split in SPLITS:
+        prepare_host_packs(
+            dataset_root / f"{split}.jsonl",
+            folder / f"{split}_{SIZE}.npy",
+            folder / f"{SIZE}_metadata.jsonl",
+            tokenizer,
+            packed_sequence_size=SIZE,
+            max_seq_length=SIZE,
             seed=1234,
-            dataset_kwargs=dict(CHAT_OPTIONS),
+            dataset_kwargs={"chat": True, "use_hf_tokenizer_chat_template": True},
             pad_seq_to_mult=pad_seq_to_mult,
             num_tokenizer_workers=1,
-            dataset_builder=build_gpt_sft_split,
         )
     return folder
 
 
 def _dataset_root(conversations: Path, folder: Path) -> Path:
-    for split in ("training", "validation"):
-        (folder / f"{split}.jsonl").write_bytes((conversations / f"{split}.jsonl").read_bytes())
+    for split in SPLITS:
+        shutil.copy(conversations / f"{split}.jsonl", folder)
     return folder
 
 
@@ -99,7 +79,7 @@ def _checked(artifact: ArtifactOnDisk, tokenizer: Any) -> CheckReport:
 @pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
 @pytest.mark.parametrize("pack", [_packed_by_the_builder, _packed_as_npy], ids=["parquet", "npy"])
 def test_folder_of_the_host_is_clean(tmp_path: Path, conversations: Path, pack: Any, pad_seq_to_mult: int) -> None:
-    tokenizer = load_host_tokenizer(conversations / "tokenizer")
+    tokenizer = host.load_host_tokenizer(conversations / "tokenizer")
     folder = pack(_dataset_root(conversations, tmp_path), tokenizer, pad_seq_to_mult)
 
     artifact = ArtifactOnDisk(folder)
@@ -107,47 +87,32 @@ def test_folder_of_the_host_is_clean(tmp_path: Path, conversations: Path, pack: 
 
     assert artifact.manifest is None
     assert artifact.split_names == ("training", "validation")
-    assert artifact.name_hints == {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "pad_seq_to_mult": pad_seq_to_mult}
+    assert artifact.name_hints == {"packed_sequence_size": SIZE, "pad_seq_to_mult": pad_seq_to_mult}
     assert len(artifact.metadata_facts().content) == 2
     assert report.findings == ()
     assert report.num_sound_rows == report.num_rows > 20
     assert {"BP330", "BP331", "BP405", "BP407", "BP412"} <= set(report.rules_run)
 
 
-def _npy_dataset(path: Path, metadata: Path, tokenizer: Any, settings: CollateSettings) -> Any:
-    from megatron.bridge.data.packing.gpt_sft import GPTSFTPackedDataset
-
-    return GPTSFTPackedDataset(
-        str(path),
-        tokenizer,
-        max_seq_length=settings.packed_sequence_size,
-        pad_seq_to_mult=settings.pad_seq_to_mult,
-        pad_to_max_length=settings.pad_to_max_length,
-        pack_metadata_file_path=metadata,
-        prompt_template="{input} {output}",
-        label_key="output",
-        truncation_field="input",
-    )
-
-
 @pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
 def test_npy_rows_are_those_that_the_host_trains(tmp_path: Path, conversations: Path, pad_seq_to_mult: int) -> None:
-    tokenizer = load_host_tokenizer(conversations / "tokenizer")
+    tokenizer = host.load_host_tokenizer(conversations / "tokenizer")
     folder = _packed_as_npy(_dataset_root(conversations, tmp_path), tokenizer, pad_seq_to_mult)
     settings = CollateSettings(
-        packed_sequence_size=PACKED_SEQUENCE_SIZE,
+        packed_sequence_size=SIZE,
         pad_seq_to_mult=pad_seq_to_mult,
         eos_token_id=tokenizer.eos_id,
         pad_to_max_length=True,
     )
-    name = f"training_{PACKED_SEQUENCE_SIZE}.npy"
+    name = f"training_{SIZE}.npy"
 
     batches = list(ArtifactOnDisk(folder).iter_shard_batches(name, max_tokens=4000))
-    host = _npy_dataset(folder / name, folder / f"{PACKED_SEQUENCE_SIZE}_metadata.jsonl", tokenizer, settings)
+    metadata = folder / f"{SIZE}_metadata.jsonl"
+    dataset = host.open_host_dataset(folder / name, tokenizer, settings, metadata_path=metadata)
 
     assert len(batches) > 1
     rows = [batch.row(index) for batch in batches for index in range(batch.num_rows)]
-    assert assert_same_batches(host, rows, settings, rows_per_batch=4) > 2
+    assert host.assert_same_batches(dataset, rows, settings, rows_per_batch=4) > 2
 
 
 #: Values as a user may leave them, what the host makes of the file, and the rules that report it.
@@ -162,7 +127,7 @@ VALUES = {
 @pytest.mark.parametrize("kind", VALUES)
 def test_values_that_are_no_lists(tmp_path: Path, conversations: Path, kind: str) -> None:
     convert, host_outcome, codes = VALUES[kind]
-    tokenizer = load_host_tokenizer(conversations / "tokenizer")
+    tokenizer = host.load_host_tokenizer(conversations / "tokenizer")
     row = {"input_ids": [11, 12, 13, 0, 21, 22, 0], "loss_mask": [0, 1, 1, 0, 1, 1, 0], "seq_start_id": [0, 4]}
     path, metadata = tmp_path / "training_8.npy", tmp_path / "8_metadata.jsonl"
     np.save(path, np.array([{key: convert(values) for key, values in row.items()}]))
@@ -176,13 +141,13 @@ def test_values_that_are_no_lists(tmp_path: Path, conversations: Path, kind: str
     assert {finding.code for finding in report.findings} == codes
     if host_outcome == "refused":
         with pytest.raises(SystemExit):
-            _npy_dataset(path, metadata, tokenizer, settings)
+            host.open_host_dataset(path, tokenizer, settings, metadata_path=metadata)
     else:
-        host = _npy_dataset(path, metadata, tokenizer, settings)
+        dataset = host.open_host_dataset(path, tokenizer, settings, metadata_path=metadata)
         if kind == "lists":
-            assert host[0]["seq_boundaries"] == [0, 4, 7]
+            assert dataset[0]["seq_boundaries"] == [0, 4, 7]
         elif kind == "arrays":
-            assert host[0]["seq_boundaries"].tolist() == [7, 11]
+            assert dataset[0]["seq_boundaries"].tolist() == [7, 11]
         else:
             with pytest.raises(TypeError, match="can only concatenate tuple"):
-                host[0]
+                dataset[0]

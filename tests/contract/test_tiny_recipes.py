@@ -22,29 +22,17 @@ from typing import Any, get_args
 import pytest
 
 from bridgepack.api import build
-from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+from tests.support import tiny_recipes as tiny
 from tests.support.processes import ONE_RANK, asked
-from tests.support.tiny_recipes import (
-    NUM_EVAL_PACKS,
-    NUM_LAYERS,
-    NUM_PACKS_PER_STEP,
-    NUM_STEPS,
-    VOCAB_SIZE,
-    MethodKind,
-    Model,
-    Rows,
-    TinyRequest,
-    tiny_recipe,
-    write_model,
-)
+from tests.support.small_builds import write_conversations
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
-MODELS: tuple[Model, ...] = get_args(Model.__value__)
-METHODS: tuple[MethodKind, ...] = get_args(MethodKind.__value__)
-type Run = tuple[Model, MethodKind, Rows]
+MODELS: tuple[tiny.Model, ...] = get_args(tiny.Model.__value__)
+METHODS: tuple[tiny.MethodKind, ...] = get_args(tiny.MethodKind.__value__)
+type Run = tuple[tiny.Model, tiny.MethodKind, tiny.Rows]
 RUNS: list[Run] = [(model, method, "ragged") for model in MODELS for method in METHODS]
-RUNS += [("dense", "full", rows) for rows in get_args(Rows.__value__) if rows != "ragged"]
+RUNS += [("dense", "full", rows) for rows in get_args(tiny.Rows.__value__) if rows != "ragged"]
 #: Part of the first loss that is left at the end. Adapters cannot move the output layer, which is random.
 LOSS_LEFT = {"full": 0.85, "lora": 0.95}
 
@@ -54,17 +42,15 @@ Seen = dict[Run, dict[str, Any]]
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """Return what each run saw; all are in one process of their own."""
-    folder = tmp_path_factory.mktemp("tiny")
-    write_docstring_conversations(folder / "training.jsonl", validation_path=folder / "validation.jsonl", limit=200)
-    train_chatml_tokenizer(folder / "tokenizer", iter_texts(folder / "training.jsonl"), vocab_size=VOCAB_SIZE)
+    folder = write_conversations(tmp_path_factory.mktemp("tiny"), limit=200, vocab_size=tiny.VOCAB_SIZE)
     for model in MODELS:
-        write_model(folder / model, model)
+        tiny.write_model(folder / model, model)
     artifacts = {
-        rows: build(tiny_recipe(folder, "dense", "full", rows), output=folder / rows, num_workers=0).output
-        for rows in get_args(Rows.__value__)
+        rows: build(tiny.tiny_recipe(folder, "dense", "full", rows), output=folder / rows, num_workers=0).output
+        for rows in get_args(tiny.Rows.__value__)
     }
     requests = [
-        TinyRequest(model=model, method=method, rows=rows, artifact=str(artifacts[rows]), work=str(folder))
+        tiny.TinyRequest(model=model, method=method, rows=rows, artifact=str(artifacts[rows]), work=str(folder))
         for model, method, rows in RUNS
     ]
     offline = {**ONE_RANK, "MEGATRON_CONFIG_LOCK_DIR": str(folder)}
@@ -75,7 +61,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 def test_ten_steps_lower_the_loss(seen: Seen, run: Run) -> None:
     one, left = seen[run], LOSS_LEFT[run[1]]
 
-    assert len(one["losses"]) == NUM_STEPS
+    assert len(one["losses"]) == tiny.NUM_STEPS
     assert one["num_skipped_steps"] == 0
     assert all(map(math.isfinite, one["losses"] + one["eval_losses"]))
     assert mean(one["losses"][-3:]) < left * one["losses"][0]
@@ -84,18 +70,14 @@ def test_ten_steps_lower_the_loss(seen: Seen, run: Run) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS, ids="-".join)
-def test_every_attention_call_is_packed(seen: Seen, run: Run) -> None:
-    num_packs = NUM_PACKS_PER_STEP * NUM_STEPS + NUM_EVAL_PACKS * len(seen[run]["eval_losses"])
+def test_runs_start_from_the_recipe_s_weights_and_every_attention_call_is_packed(seen: Seen, run: Run) -> None:
+    """The weights were drawn with another seed than the run's; new adapters change no output."""
+    num_packs = tiny.NUM_PACKS_PER_STEP * tiny.NUM_STEPS + tiny.NUM_EVAL_PACKS * len(seen[run]["eval_losses"])
 
     assert seen[run]["num_dense_calls"] == 0
-    assert seen[run]["num_thd_calls"] == NUM_LAYERS * num_packs
-
-
-@pytest.mark.parametrize("run", RUNS, ids="-".join)
-def test_runs_start_from_the_weights_of_the_recipe(seen: Seen, run: Run) -> None:
-    """The weights were drawn with another seed than the run's; new adapters change no output."""
+    assert seen[run]["num_thd_calls"] == tiny.NUM_LAYERS * num_packs
     assert seen[run]["losses"][0] == pytest.approx(seen[run]["loss_of_weights"], abs=1e-3)
-    assert seen[run]["saved_steps"] == [NUM_STEPS]
+    assert seen[run]["saved_steps"] == [tiny.NUM_STEPS]
 
 
 def test_fixed_offsets_change_no_loss(seen: Seen) -> None:
@@ -106,7 +88,7 @@ def test_fixed_offsets_change_no_loss(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_lora_trains_nothing_but_adapters(seen: Seen, model: Model) -> None:
+def test_lora_trains_nothing_but_adapters(seen: Seen, model: tiny.Model) -> None:
     full, lora = seen[model, "full", "ragged"], seen[model, "lora", "ragged"]
 
     assert full["num_frozen"] == 0

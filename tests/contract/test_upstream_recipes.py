@@ -9,17 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support import upstream_recipes as upstream
 from tests.support.gpu_host import GPUS, TRANSFORMER_ENGINE_VERSION, pretend_gpu_host
 from tests.support.hub_configs import model_configs
-from tests.support.upstream_recipes import (
-    NOT_LOADED,
-    RECIPES,
-    RecipeFunction,
-    gpu_of,
-    load_recipe_config,
-    validate,
-    world_size_of,
-)
 
 pytestmark = pytest.mark.bridge
 
@@ -27,57 +19,51 @@ pytestmark = pytest.mark.bridge
 NOT_VALID = {
     # `recompute_modules` has "mhc", which megatron-core 0.19.2 does not know.
     "Invalid choices for recompute_modules": [
-        f"{RECIPES}.deepseek.deepseek_v4.deepseek_v4_flash_sft_openmath_thinking_packed_config",
-        f"{RECIPES}.deepseek.h100.deepseek_v4.deepseek_v4_flash_no_mtp_sft_32gpu_h100_bf16_config",
-        f"{RECIPES}.deepseek.h100.deepseek_v4.deepseek_v4_flash_sft_32gpu_h100_bf16_config",
+        "deepseek_v4_flash_sft_openmath_thinking_packed_config",
+        "deepseek_v4_flash_no_mtp_sft_32gpu_h100_bf16_config",
+        "deepseek_v4_flash_sft_32gpu_h100_bf16_config",
     ],
     # In-batch packing with a micro batch of one.
     "micro_batch_size should be greater than 1 when using enable_in_batch_packing=True": [
-        f"{RECIPES}.ministral3.h100.ministral3.ministral3_14b_peft_2gpu_h100_bf16_config",
-        f"{RECIPES}.ministral3.h100.ministral3.ministral3_14b_sft_4gpu_h100_bf16_config",
-        f"{RECIPES}.ministral3.h100.ministral3.ministral3_3b_peft_1gpu_h100_bf16_config",
-        f"{RECIPES}.ministral3.h100.ministral3.ministral3_3b_sft_1gpu_h100_bf16_config",
-        f"{RECIPES}.ministral3.h100.ministral3.ministral3_8b_peft_1gpu_h100_bf16_config",
-        f"{RECIPES}.ministral3.h100.ministral3.ministral3_8b_sft_2gpu_h100_bf16_config",
+        "ministral3_14b_peft_2gpu_h100_bf16_config",
+        "ministral3_14b_sft_4gpu_h100_bf16_config",
+        "ministral3_3b_peft_1gpu_h100_bf16_config",
+        "ministral3_3b_sft_1gpu_h100_bf16_config",
+        "ministral3_8b_peft_1gpu_h100_bf16_config",
+        "ministral3_8b_sft_2gpu_h100_bf16_config",
     ],
     # The batch size does not fit the number of GPUs in the recipe's name.
     "must be divisible by eval_micro_batch_size * eval_data_parallel_size": [
-        f"{RECIPES}.qwen_vl.h100.qwen35_vl.qwen35_vl_122b_a10b_peft_8gpu_h100_bf16_config",
-        f"{RECIPES}.qwen_vl.h100.qwen35_vl.qwen35_vl_122b_a10b_sft_48gpu_h100_bf16_config",
-        f"{RECIPES}.qwen_vl.h100.qwen35_vl.qwen35_vl_397b_a17b_peft_32gpu_h100_bf16_config",
-        f"{RECIPES}.qwen_vl.h100.qwen35_vl.qwen35_vl_397b_a17b_sft_128gpu_h100_bf16_config",
+        "qwen35_vl_122b_a10b_peft_8gpu_h100_bf16_config",
+        "qwen35_vl_122b_a10b_sft_48gpu_h100_bf16_config",
+        "qwen35_vl_397b_a17b_peft_32gpu_h100_bf16_config",
+        "qwen35_vl_397b_a17b_sft_128gpu_h100_bf16_config",
     ],
     # Megatron-FSDP with the checkpoint format "torch_dist".
     "Megatron-FSDP requires the fsdp_dtensor checkpointing format": [
-        f"{RECIPES}.qwen_vl.h100.qwen35_vl.qwen35_vl_35b_a3b_sft_2gpu_h100_bf16_fsdp_config"
+        "qwen35_vl_35b_a3b_sft_2gpu_h100_bf16_fsdp_config"
     ],
     # Left for the user to fill in: the path of the data.
     "EnergonDatasetConfig.path must be set to a non-empty dataset path": [
-        f"{RECIPES}.nemotron_omni.h100.nemotron_omni.nemotron_omni_valor32k_peft_4gpu_h100_bf16_config",
-        f"{RECIPES}.nemotron_omni.h100.nemotron_omni.nemotron_omni_valor32k_sft_4gpu_h100_bf16_config",
-        f"{RECIPES}.qwen_vl.h100.qwen3_vl.qwen3_vl_8b_peft_1gpu_h100_bf16_energon_config",
+        "nemotron_omni_valor32k_peft_4gpu_h100_bf16_config",
+        "nemotron_omni_valor32k_sft_4gpu_h100_bf16_config",
+        "qwen3_vl_8b_peft_1gpu_h100_bf16_energon_config",
     ],
-    "load_kwargs.data_files must contain non-empty paths": [
-        f"{RECIPES}.qwen_omni.h100.qwen3_omni.qwen3_omni_30b_a3b_sft_8gpu_h100_bf16_hf_json_config"
-    ],
+    "load_kwargs.data_files must contain non-empty paths": ["qwen3_omni_30b_a3b_sft_8gpu_h100_bf16_hf_json_config"],
 }
 
-LLAMA_3_8B_SFT = f"{RECIPES}.llama.h100.llama3.llama3_8b_sft_2gpu_h100_bf16_config"
-LLAMA_3_8B_PEFT = f"{RECIPES}.llama.h100.llama3.llama3_8b_peft_1gpu_h100_bf16_config"
-
-
-def test_every_recipe_is_found_once(upstream_recipes: dict[str, RecipeFunction]) -> None:
-    assert len(upstream_recipes) == 191
-    assert len({name.rpartition(".")[2] for name in upstream_recipes}) == 191
+LLAMA_3_8B_SFT = f"{upstream.RECIPES}.llama.h100.llama3.llama3_8b_sft_2gpu_h100_bf16_config"
+LLAMA_3_8B_PEFT = f"{upstream.RECIPES}.llama.h100.llama3.llama3_8b_peft_1gpu_h100_bf16_config"
 
 
 def test_every_recipe_loads_but_those_that_refuse(
-    upstream_recipes: dict[str, RecipeFunction], upstream_configs: dict[str, Any]
+    upstream_recipes: dict[str, upstream.RecipeFunction], upstream_configs: dict[str, Any]
 ) -> None:
-    for name, reason in NOT_LOADED.items():
+    for name, reason in upstream.NOT_LOADED.items():
         with pytest.raises(NotImplementedError, match=reason):
-            load_recipe_config(upstream_recipes[name])
+            upstream.load_recipe_config(upstream_recipes[name])
 
+    assert len(upstream_recipes) == len({name.rpartition(".")[2] for name in upstream_recipes}) == 191
     assert len(upstream_configs) == 190
     assert {type(config).__name__ for config in upstream_configs.values()} == {"ConfigContainer"}
 
@@ -92,10 +78,10 @@ def test_every_model_config_is_asked_for(upstream_configs: dict[str, Any]) -> No
 def test_recipes_validate_on_a_gpu_host_but_those_listed(upstream_configs: dict[str, Any]) -> None:
     messages = {}
     for name, config in upstream_configs.items():
-        with pretend_gpu_host(gpu_of(name)):
-            message = validate(config, world_size_of(name, config))
+        with pretend_gpu_host(upstream.gpu_of(name)):
+            message = upstream.validate(config, upstream.world_size_of(name, config))
         if message is not None:
-            messages[name] = message
+            messages[name.rpartition(".")[2]] = message
 
     expected = {name: reason for reason, names in NOT_VALID.items() for name in names}
     assert set(messages) == set(expected)
@@ -108,7 +94,7 @@ def test_validation_speaks_of_what_was_broken(upstream_configs: dict[str, Any]) 
 
     with pretend_gpu_host(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(config.train, "micro_batch_size", 2)
-        message = validate(config, 2)
+        message = upstream.validate(config, 2)
 
     assert message is not None
     assert message.startswith("ValueError: Micro batch size should be 1")
@@ -119,7 +105,7 @@ def test_peft_gets_a_checkpoint(upstream_configs: dict[str, Any]) -> None:
     config = upstream_configs[LLAMA_3_8B_PEFT]
 
     with pretend_gpu_host():
-        assert validate(config, 1) is None
+        assert upstream.validate(config, 1) is None
 
     assert not Path(config.checkpoint.pretrained_checkpoint or "missing").exists()
 
@@ -140,13 +126,13 @@ def test_the_pretence_ends(bridge: ModuleType) -> None:
 
 
 def test_world_size_is_that_of_the_name(upstream_configs: dict[str, Any]) -> None:
-    assert world_size_of(LLAMA_3_8B_SFT) == 2
-    assert world_size_of("nemotron_3_5_lightning_sft_config") == 8
+    assert upstream.world_size_of(LLAMA_3_8B_SFT) == 2
+    assert upstream.world_size_of("nemotron_3_5_lightning_sft_config") == 8
 
     raised = {
-        name.rpartition(".")[2]: (world_size_of(name), world_size_of(name, config))
+        name.rpartition(".")[2]: (upstream.world_size_of(name), upstream.world_size_of(name, config))
         for name, config in upstream_configs.items()
-        if world_size_of(name) != world_size_of(name, config)
+        if upstream.world_size_of(name) != upstream.world_size_of(name, config)
     }
     # It runs the 32-GPU recipe with other data and has no number in its name.
     assert raised == {"deepseek_v4_flash_sft_openmath_thinking_packed_config": (8, 32)}

@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.small_builds import (
-    CLI,
-    chat_row,
-    environment,
-    run_cli,
-    write_json_lines,
-)
+from tests.support.small_builds import CLI, chat_row, environment, run_cli, run_command, write_json_lines
 
 RECIPE = """\
 from bridgepack import SFTRecipe
@@ -63,15 +57,7 @@ def test_build_check_and_inspect(project: Path) -> None:
 def test_python_script_with_workers(project: Path) -> None:
     (project / "script.py").write_text(SCRIPT)
 
-    ran = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=project,
-        env=environment(project),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ran = run_command(project, sys.executable, "script.py")
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "False False True\n", "")
 

@@ -21,23 +21,12 @@ from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.data.tasks import SilentProgress
 from bridgepack.data.upload import Upload, upload_artifact
 from bridgepack.errors import ArtifactError, ConfigError, DataError
+from tests.support import small_builds as small
 from tests.support.object_store import running_object_store, s3_client
-from tests.support.small_builds import (
-    Command,
-    build,
-    chat_row,
-    data_bytes,
-    file_bytes,
-    run_cli,
-    tokenized_recipe,
-    with_changes,
-    write_json_lines,
-    write_recipe,
-)
 
 pytestmark = pytest.mark.full
 
-ROWS = [chat_row(f"question {index}", f"answer {index} " * (index % 40 + 1)) for index in range(3000)]
+ROWS = [small.chat_row(f"question {index}", f"answer {index} " * (index % 40 + 1)) for index in range(3000)]
 DATA_FILES = ("a.jsonl", "b.jsonl.gz", "c.parquet")
 FIRST, SECOND, THIRD = ROWS[:1000], ROWS[1000:2000], ROWS[2000:]
 
@@ -58,7 +47,7 @@ def client(store: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    write_json_lines(tmp_path / "data" / "a.jsonl", FIRST)
+    small.write_json_lines(tmp_path / "data" / "a.jsonl", FIRST)
     lines = "".join(json.dumps(row) + "\n" for row in SECOND)
     (tmp_path / "data" / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
     pq.write_table(pa.Table.from_pylist(THIRD), tmp_path / "data" / "c.parquet", row_group_size=300)
@@ -68,13 +57,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fill(client: Any, bucket: str, folder: Path) -> None:
     client.create_bucket(Bucket=bucket)
-    for name, content in file_bytes(folder).items():
+    for name, content in small.file_bytes(folder).items():
         client.put_object(Bucket=bucket, Key=f"sets/{name}", Body=content)
 
 
 def recipe_of(train: str, tokenizer: Path) -> SFTRecipe:
     changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 1024}
-    return tokenized_recipe(train, tokenizer, **changes)
+    return small.tokenized_recipe(train, tokenizer, **changes)
 
 
 def upload_of(recipe: SFTRecipe, url: str, *, replaces: bool = False) -> BuildResult:
@@ -91,16 +80,16 @@ def objects(client: Any, bucket: str, prefix: str) -> dict[str, bytes]:
 
 def test_inputs_of_a_prefix(project: Path, chatml_tokenizer: Path, store: dict[str, str], client: Any) -> None:
     fill(client, "inputs", project / "data")
-    build(recipe_of("data", chatml_tokenizer), project / "disk")
+    small.build(recipe_of("data", chatml_tokenizer), project / "disk")
 
-    write_recipe(project / "recipe.yaml", recipe_of("s3://inputs/sets", chatml_tokenizer))
+    small.write_recipe(project / "recipe.yaml", recipe_of("s3://inputs/sets", chatml_tokenizer))
     arguments = ("--output", "cloud", "--workers", "2", "--store", "another", "--json")
-    result = run_cli(project, "build", "recipe.yaml", *arguments, **store)
+    result = small.run_cli(project, "build", "recipe.yaml", *arguments, **store)
 
     assert result.returncode == 0, result.stderr
     inputs = json.loads(result.stdout)["splits"][0]["inputs"]
     assert [item["path"] for item in inputs] == [f"s3://inputs/sets/{name}" for name in DATA_FILES]
-    assert data_bytes(project / "cloud") == data_bytes(project / "disk")
+    assert small.data_bytes(project / "cloud") == small.data_bytes(project / "disk")
 
 
 def test_an_artifact_is_written_whole_and_sent_where_missing(
@@ -110,7 +99,7 @@ def test_an_artifact_is_written_whole_and_sent_where_missing(
     recipe, url = recipe_of("data/a.jsonl", chatml_tokenizer), "s3://outputs/runs/first"
 
     first = upload_of(recipe, url)
-    local = file_bytes(first.output)
+    local = small.file_bytes(first.output)
     assert objects(client, "outputs", "runs/first/") == local
     assert first.upload == Upload(
         url=url, num_sent=len(local), num_files=len(local), num_bytes=sum(map(len, local.values()))
@@ -123,12 +112,12 @@ def test_an_artifact_is_written_whole_and_sent_where_missing(
     assert upload_of(recipe, url).upload == replace(first.upload, num_sent=2)
     assert objects(client, "outputs", "runs/first/") == local
 
-    changed = with_changes(recipe, {"packing__seed": 7})
+    changed = small.with_changes(recipe, {"packing__seed": 7})
     with pytest.raises(ArtifactError, match=r"which holds another artifact: its fingerprint is .*--replace"):
         upload_of(changed, url)
     assert objects(client, "outputs", "runs/first/") == local
     other = upload_of(changed, url, replaces=True)
-    assert objects(client, "outputs", "runs/first/") == file_bytes(other.output) != local
+    assert objects(client, "outputs", "runs/first/") == small.file_bytes(other.output) != local
 
 
 def test_a_large_file_is_sent_in_parts_and_verified(project: Path, client: Any) -> None:
@@ -174,9 +163,9 @@ def test_a_place_with_other_things_or_without_rights_is_refused_before_anything_
         upload_of(recipe, "s3://mine/place")
     assert not (project / "artifacts").exists()
 
-    write_recipe(project / "recipe.yaml", recipe)
+    small.write_recipe(project / "recipe.yaml", recipe)
     wrong = {**store, "AWS_SECRET_ACCESS_KEY": "wrong"}
-    result = run_cli(project, "build", "recipe.yaml", "--output", "s3://mine/new", **wrong)
+    result = small.run_cli(project, "build", "recipe.yaml", "--output", "s3://mine/new", **wrong)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("error: --output is 's3://mine/new'")
     assert "signature" in result.stderr
@@ -184,17 +173,17 @@ def test_a_place_with_other_things_or_without_rights_is_refused_before_anything_
 
 
 def test_msc_urls_are_read(project: Path, chatml_tokenizer: Path) -> None:
-    build(recipe_of("data", chatml_tokenizer), project / "disk")
-    build(
+    small.build(recipe_of("data", chatml_tokenizer), project / "disk")
+    small.build(
         recipe_of(f"msc://__filesystem__{project / 'data'}", chatml_tokenizer),
         project / "msc",
         store=project / "another",
     )
-    assert data_bytes(project / "msc") == data_bytes(project / "disk")
+    assert small.data_bytes(project / "msc") == small.data_bytes(project / "disk")
 
 
 def test_artifact_is_read_where_it_lies(
-    client: Any, project: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+    client: Any, project: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, command: small.Command
 ) -> None:
     client.create_bucket(Bucket="read")
     recipe = recipe_of(str(project / "data"), chatml_tokenizer)
@@ -229,7 +218,7 @@ def test_artifact_is_read_where_it_lies(
     assert "was changed after the build: " in refused.errors
 
 
-def _assert_compared_judged_and_drawn(command: Command, project: Path, built: Path, recipe: SFTRecipe) -> None:
+def _assert_compared_judged_and_drawn(command: small.Command, project: Path, built: Path, recipe: SFTRecipe) -> None:
     """A URL answers `diff`, `check --artifact` and `report` as the folder does, from Python as well."""
     url, here = "s3://read/packed", "read/packed"
     shutil.copytree(built, project / here)
@@ -237,7 +226,7 @@ def _assert_compared_judged_and_drawn(command: Command, project: Path, built: Pa
     assert (compared.code, compared.errors) == (0, "")
     assert "the same packs" in compared.output
     assert url in (project / "diff.html").read_text()
-    write_recipe(project / "recipe.yaml", recipe)
+    small.write_recipe(project / "recipe.yaml", recipe)
     judged = [
         json.loads(command("check", "recipe.yaml", "--artifact", place, "--no-files", "--json").output)
         for place in (here, url)
@@ -256,7 +245,7 @@ def _assert_compared_judged_and_drawn(command: Command, project: Path, built: Pa
     assert pages[0] == pages[1]
 
 
-def test_no_artifact_at_a_url_is_one_message(client: Any, command: Command) -> None:
+def test_no_artifact_at_a_url_is_one_message(client: Any, command: small.Command) -> None:
     client.create_bucket(Bucket="empty")
     messages = {
         "s3://nothere/packed": "cannot be read: ",

@@ -2,28 +2,14 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.small_builds import environment
+from tests.support.small_builds import CLI, run_command
 
 ROOT = Path(__file__).parents[2]
-CLI = [sys.executable, "-c", "from bridgepack.cli import main; main()"]
-
-
-def run(command, *, cwd, **changes):
-    return subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=environment(cwd, **changes),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 def copy_project(folder):
@@ -52,14 +38,14 @@ def training_split(artifact):
 def test_script_runs_and_runs_again(tmp_path):
     project = copy_project(tmp_path / "project with spaces")
     add_environment(project)
-    first = run([project / "scripts/quickstart"], cwd=tmp_path)
+    first = run_command(tmp_path, project / "scripts/quickstart")
     assert first.returncode == 0, first.stdout + first.stderr
     assert "Next, with your own conversations and tokenizer" in first.stdout
     split = training_split(project / "quickstart/artifact")
     assert split["statistics"]["num_sequences"] > 5000
     assert set(split["drops"]) == {"over_long"}
 
-    second = run([project / "scripts/quickstart", "--output", "elsewhere"], cwd=tmp_path)
+    second = run_command(tmp_path, project / "scripts/quickstart", "--output", "elsewhere")
     assert second.returncode == 0, second.stdout + second.stderr
     assert "installing" not in second.stdout
     assert training_split(tmp_path / "elsewhere") == split
@@ -70,7 +56,7 @@ def test_script_runs_and_runs_again(tmp_path):
     [(["--outptu", "x"], "unknown argument: --outptu"), (["--output"], "--output needs a folder")],
 )
 def test_script_refuses_wrong_arguments(tmp_path, arguments, message):
-    done = run([ROOT / "scripts/quickstart", *arguments], cwd=tmp_path)
+    done = run_command(tmp_path, ROOT / "scripts/quickstart", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
     assert "usage: scripts/quickstart" in done.stderr
@@ -81,10 +67,9 @@ def test_script_says_what_is_missing_where_there_is_no_python(tmp_path):
     (tmp_path / "bin").mkdir()
     for name in ("bash", "dirname", "cmp"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name))
-    command = [shutil.which("bash"), project / "scripts/quickstart"]
     nowhere = str(tmp_path / "nowhere")
     places = {"PATH": str(tmp_path / "bin"), "HOME": nowhere, "PYENV_ROOT": nowhere, "XDG_DATA_HOME": nowhere}
-    done = run(command, cwd=tmp_path, **places)
+    done = run_command(tmp_path, shutil.which("bash"), project / "scripts/quickstart", **places)
     assert done.returncode == 1
     assert "Found neither Python 3.12 (or newer) nor uv" in done.stderr
     assert "running it again is safe" in done.stderr

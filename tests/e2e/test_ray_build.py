@@ -9,18 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import small_builds as small
 from tests.support.processes import wait_until
 from tests.support.ray_nodes import RayNodes, two_ray_nodes
-from tests.support.small_builds import (
-    chat_row,
-    environment,
-    file_bytes,
-    leftovers,
-    tokenized_recipe,
-    without_progress,
-    write_json_lines,
-    write_recipe,
-)
 
 pytestmark = pytest.mark.full
 
@@ -46,16 +37,18 @@ def nodes() -> Iterator[RayNodes]:
 
 
 def project(folder: Path, tokenizer: Path, num_rows: int) -> Path:
-    rows = [chat_row(f"question {index} " * (index % 7 + 1), f"answer {index} " * 20) for index in range(num_rows)]
-    write_json_lines(folder / "train.jsonl", [*rows, {"messages": "none"}])
-    recipe = tokenized_recipe(
+    rows = [
+        small.chat_row(f"question {index} " * (index % 7 + 1), f"answer {index} " * 20) for index in range(num_rows)
+    ]
+    small.write_json_lines(folder / "train.jsonl", [*rows, {"messages": "none"}])
+    recipe = small.tokenized_recipe(
         "train.jsonl",
         tokenizer,
         preprocessing__kind="chat",
         packing__packed_sequence_size=2048,
         data__validation_fraction=0.1,
     )
-    write_recipe(folder / "recipe.yaml", recipe)
+    small.write_recipe(folder / "recipe.yaml", recipe)
     return folder
 
 
@@ -63,7 +56,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "build", "recipe.yaml", *arguments],
         cwd=folder,
-        env=environment(folder),
+        env=small.environment(folder),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -72,7 +65,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     output, errors = process.communicate(timeout=LIMIT_S)
-    return process.returncode, output, without_progress(errors)
+    return process.returncode, output, small.without_progress(errors)
 
 
 def num_token_files(folder: Path) -> int:
@@ -99,5 +92,5 @@ def test_same_bytes_although_a_worker_and_a_node_die(nodes: RayNodes, tmp_path: 
     assert errors in {"", sentence}, "the build may end before Ray notices"
     assert output.startswith("Built out\n")
     assert num_token_files(folder) > left
-    assert file_bytes(folder / "out") == file_bytes(folder / "local")
-    assert not list(leftovers(folder))
+    assert small.file_bytes(folder / "out") == small.file_bytes(folder / "local")
+    assert not list(small.leftovers(folder))

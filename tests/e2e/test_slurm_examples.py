@@ -16,21 +16,10 @@ from pathlib import Path
 import pytest
 
 from bridgepack.config.load import load_recipe
+from tests.support import small_builds as small
 from tests.support.docs_blocks import blocks
 from tests.support.processes import wait_until
 from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm
-from tests.support.small_builds import (
-    build,
-    chat_row,
-    environment,
-    file_bytes,
-    leftovers,
-    run_cli,
-    tokenized_recipe,
-    with_changes,
-    write_json_lines,
-    write_recipe,
-)
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
@@ -64,17 +53,11 @@ main()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """A cluster, and what a user has there.
-
-    Attributes:
-        slurm: the cluster.
-        folder: in which jobs are submitted; `shared/` in it stands for `/shared/`.
-        ray: for Ray's own files.
-    """
+    """A cluster, and what a user has there."""
 
     slurm: Slurm
-    folder: Path
-    ray: Path
+    folder: Path  # in which jobs are submitted; `shared/` in it stands for `/shared/`
+    ray: Path  # for Ray's own files
 
     @property
     def packed(self) -> Path:
@@ -96,7 +79,7 @@ class Site:
 
     def _variables(self) -> dict[str, str]:
         # Ray gives a node half a minute to begin, which is short on two busy processors.
-        mine = environment(self.folder, RAY_TMPDIR=str(self.ray), RAY_raylet_start_wait_time_s=str(_LIMIT_S))
+        mine = small.environment(self.folder, RAY_TMPDIR=str(self.ray), RAY_raylet_start_wait_time_s=str(_LIMIT_S))
         path = os.pathsep.join(map(str, (self.folder / "bin", self.slurm.folder / "bin", Path(sys.prefix) / "bin")))
         names = ("PYTHONPATH", "HF_HOME", "RAY_TMPDIR", "RAY_raylet_start_wait_time_s")
         return {**{name: mine[name] for name in names}, "PATH": os.pathsep.join((path, mine["PATH"]))}
@@ -129,10 +112,10 @@ class Site:
 
     def plain_bytes(self, **changes: str) -> dict[str, bytes]:
         """Return the files of an artifact that is built in this process, in a store of its own."""
-        recipe = with_changes(load_recipe(self.folder / "recipe.yaml"), changes)
+        recipe = small.with_changes(load_recipe(self.folder / "recipe.yaml"), changes)
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
-            build(recipe, Path(place) / "plain", store=Path(place) / "store")
-            return file_bytes(Path(place) / "plain")
+            small.build(recipe, Path(place) / "plain", store=Path(place) / "store")
+            return small.file_bytes(Path(place) / "plain")
 
     def num_processes(self, word: str = "") -> int:
         """Return how many processes use Ray's folder and have a word in their command."""
@@ -166,13 +149,14 @@ def site(slurm: Slurm, tmp_path: Path, chatml_tokenizer: Path) -> Iterator[Site]
     for part in range(NUM_PARTS):
         for name in ("a", "b"):
             rows = [
-                chat_row(f"{part}{name} {row} " * (row % 7 + 1), f"answer {part}{name} " * 20) for row in range(700)
+                small.chat_row(f"{part}{name} {row} " * (row % 7 + 1), f"answer {part}{name} " * 20)
+                for row in range(700)
             ]
-            write_json_lines(tmp_path / "shared" / "chats" / f"{part:03d}-{name}.jsonl", rows)
-    recipe = tokenized_recipe(
+            small.write_json_lines(tmp_path / "shared" / "chats" / f"{part:03d}-{name}.jsonl", rows)
+    recipe = small.tokenized_recipe(
         tmp_path / "shared" / "chats", chatml_tokenizer, preprocessing__kind="chat", packing__packed_sequence_size=2048
     )
-    write_recipe(tmp_path / "recipe.yaml", recipe)
+    small.write_recipe(tmp_path / "recipe.yaml", recipe)
     command = tmp_path / "bin" / "bridgepack"
     command.parent.mkdir()
     command.write_text(_COMMAND)
@@ -206,10 +190,10 @@ def test_the_array_builds_every_part_and_a_requeued_one_goes_on(site: Site) -> N
     assert int(found) >= 3
     for part in range(NUM_PARTS):
         source = f"{site.folder}/shared/chats/{part:03d}-*.jsonl"
-        assert file_bytes(site.packed / f"{part:03d}") == site.plain_bytes(data__train=source)
-    checked = run_cli(site.folder, "check", f"{site.packed}/*/training/*.parquet")
+        assert small.file_bytes(site.packed / f"{part:03d}") == site.plain_bytes(data__train=source)
+    checked = small.run_cli(site.folder, "check", f"{site.packed}/*/training/*.parquet")
     assert (checked.returncode, "2 of 2 shards" in checked.stdout) == (0, True), checked.stdout
-    assert not list(leftovers(site.folder))
+    assert not list(small.leftovers(site.folder))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
@@ -223,8 +207,8 @@ def test_ray_on_slurm_builds_the_bytes_of_one_machine_and_goes_on_when_requeued(
     assert (site.state(job), site.slurm.job(job)["ExitCode"]) == ("COMPLETED", "0:0"), site.log()
     [found] = re.findall(r"(\d+) of \d+ input ranges were tokenised before", site.log())
     assert int(found) >= 3
-    assert file_bytes(site.packed) == site.plain_bytes()
-    checked = run_cli(site.folder, "check", site.packed)
+    assert small.file_bytes(site.packed) == site.plain_bytes()
+    checked = small.run_cli(site.folder, "check", site.packed)
     assert checked.returncode == 0, checked.stdout
-    assert not list(leftovers(site.folder))
+    assert not list(small.leftovers(site.folder))
     wait_until(lambda: site.num_processes() == 0, "no process of Ray is left")

@@ -36,10 +36,15 @@ def _bytes_changed(codes: str, change: Callable[[bytes], bytes]) -> Mutation:
     return breaks_file(codes, lambda folder: (folder / SHARD).write_bytes(change((folder / SHARD).read_bytes())))
 
 
-def _flip(content: bytes, position: int) -> bytes:
-    flipped = bytearray(content)
-    flipped[position] ^= 0xFF
-    return bytes(flipped)
+def _flipped(codes: str, position: Callable[[bytes], int]) -> Mutation:
+    """Return a mutation of the bits of one byte."""
+
+    def flip(content: bytes) -> bytes:
+        flipped = bytearray(content)
+        flipped[position(content)] ^= 0xFF
+        return bytes(flipped)
+
+    return _bytes_changed(codes, flip)
 
 
 def _footer_begin(content: bytes) -> int:
@@ -136,21 +141,13 @@ empty_file = _bytes_changed(_TORN, lambda _: b"")
 data_overwritten_with_zeros = _bytes_changed(
     "BP341 BP343", lambda content: content[:4] + bytes(_footer_begin(content) - 4) + content[_footer_begin(content) :]
 )
-flipped_byte_of_data = _bytes_changed("BP343", lambda content: _flip(content, _footer_begin(content) // 2))
-flipped_byte_of_the_writers_name = _bytes_changed(
-    "BP343", lambda content: _flip(content, content.rindex(b"parquet-cpp-arrow"))
-)
-flipped_bits_of_a_columns_name = _bytes_changed(
-    "BP301 BP343", lambda content: content.replace(b"input_ids", b"input_idr")
-)
-columns_name_that_is_no_text = _bytes_changed(
-    "BP341 BP343", lambda content: content.replace(b"input_ids", b"input\xffids")
-)
-columns_path_that_is_no_text = _bytes_changed(
-    "BP341 BP343", lambda content: _flip(content, content.rindex(b"input_ids"))
-)
-flipped_byte_of_the_footers_length = _bytes_changed("BP341 BP343", lambda content: _flip(content, -5))
-flipped_byte_of_the_magic = _bytes_changed("BP341 BP343", lambda content: _flip(content, -1))
+flipped_byte_of_data = _flipped("BP343", lambda content: _footer_begin(content) // 2)
+flipped_byte_of_the_writers_name = _flipped("BP343", lambda content: content.rindex(b"parquet-cpp-arrow"))
+another_column_s_name = _bytes_changed("BP301 BP343", lambda content: content.replace(b"input_ids", b"input_idr"))
+column_s_name_that_is_no_text = _bytes_changed("BP341 BP343", lambda old: old.replace(b"input_ids", b"input\xffids"))
+column_s_path_that_is_no_text = _flipped("BP341 BP343", lambda content: content.rindex(b"input_ids"))
+flipped_byte_of_the_footers_length = _flipped("BP341 BP343", lambda _: -5)
+flipped_byte_of_the_magic = _flipped("BP341 BP343", lambda _: -1)
 bytes_appended = _bytes_changed(_TORN, lambda content: content + b"\n")
 pointer_of_git_lfs = _bytes_changed(_TORN, lambda _: GIT_LFS)
 compressed_file = _bytes_changed(_TORN, gzip.compress)
@@ -166,9 +163,7 @@ shards_of_two_splits_swapped = _swapped("BP343 BP344", VALIDATION_SHARD)
 shard_overwritten_with_another = _copied(breaks_file, "BP343 BP346", SHARD, OTHER_SHARD)
 validation_overwritten_with_training = _copied(breaks_file, "BP343 BP344 BP346 BP320", SHARD, VALIDATION_SHARD)
 shard_of_an_artifact_with_another_multiple = _copied(breaks_file, "BP343 BP331", f"../plain/{SHARD}", SHARD)
-shard_of_an_artifact_with_another_multiple_listed = _copied(
-    breaks, "BP331 BP348", f"../plain/{SHARD}", SHARD, is_listed=True
-)
+shard_with_another_multiple_listed = _copied(breaks, "BP331 BP348", f"../plain/{SHARD}", SHARD, is_listed=True)
 shard_of_an_artifact_with_wider_packs_listed = _copied(breaks, "BP330 BP348", f"../wide/{SHARD}", SHARD, is_listed=True)
 shard_of_an_artifact_with_another_seed = _copied(breaks_file, "BP343", f"../shuffled/{SHARD}", SHARD)
 shard_copied = _copied(breaks, "BP345", SHARD, _NEW_SHARD)

@@ -29,6 +29,7 @@ PADDED = {"padded_vocab_size": PADDED_VOCAB_SIZE}
 _FLOAT_MASK = SCHEMA.set(1, pa.field(MASK, pa.list_(pa.float32())))
 
 type Mask = Sequence[float]
+type ChangeSequence = Callable[[list[int], list[int]], tuple[list[int], list[Any]]]
 type ChangeMask = Callable[[list[int], Mask], Mask]
 
 
@@ -62,6 +63,10 @@ def _every_row(codes: str, change: Callable[[Row], object], **fields: Any) -> Mu
     return breaks_rows(codes, lambda folder: rewrite_all_rows(folder, change), where="training", **fields)
 
 
+def _starts(codes: str, change: Callable[[list[int]], list[int]], **fields: Any) -> Mutation:
+    return _row(codes, lambda row: row.update({STARTS: change(row[STARTS])}), **fields)
+
+
 def _put(name: str, place: int, value: Any) -> Callable[[Row], object]:
     return lambda row: row[name].__setitem__(place, value)
 
@@ -77,7 +82,7 @@ def _unrecorded(change: Callable[[list[Row]], object]) -> Mutation:
     return breaks_file("BP343", apply)
 
 
-def _replace_sequences(row: Row, change: Callable[[list[int], list[int]], tuple[list[int], list[int]]]) -> None:
+def _replace_sequences(row: Row, change: ChangeSequence) -> None:
     """Put changed sequences in place of a row's."""
     pieces = [change(row[IDS][begin:end], row[MASK][begin:end]) for begin, end in sequences_of(row)]
     row.update({IDS: [], MASK: [], STARTS: []})
@@ -87,15 +92,13 @@ def _replace_sequences(row: Row, change: Callable[[list[int], list[int]], tuple[
         row[MASK] += mask
 
 
+def _every_sequence(codes: str, change: ChangeSequence) -> Mutation:
+    return _every_row(codes, lambda row: _replace_sequences(row, change))
+
+
 def _masks(change: ChangeMask) -> Callable[[Row], object]:
     """Return what changes the mask of each sequence of a row; `change` takes its tokens and its mask."""
-    return lambda row: row.update(
-        {
-            MASK: [
-                value for begin, end in sequences_of(row) for value in change(row[IDS][begin:end], row[MASK][begin:end])
-            ]
-        }
-    )
+    return lambda row: _replace_sequences(row, lambda ids, mask: (ids, list(change(ids, mask))))
 
 
 def _mask(codes: str, change: ChangeMask, **fields: Any) -> Mutation:
@@ -140,6 +143,10 @@ def _swap_masks(rows: list[Row]) -> None:
     rows[1][MASK], other[MASK] = other[MASK], rows[1][MASK]
 
 
+def _cut_the_first(row: Row) -> None:
+    row[STARTS].insert(1, row[STARTS][1] // 2)
+
+
 def _mask_the_first(row: Row) -> None:
     _, end = sequences_of(row)[0]
     row[MASK][:end] = [0] * end
@@ -178,7 +185,7 @@ empty_row = _row("BP328", lambda row: row.update({IDS: [], MASK: [], STARTS: []}
 empty_row_with_a_start = _row("BP328", lambda row: row.update({IDS: [], MASK: [], STARTS: [0]}))
 row_of_one_token = _row("BP306", lambda row: row.update({IDS: [5], MASK: [0], STARTS: [0]}))
 row_without_starts = _row("BP327", lambda row: row[STARTS].clear())
-starts_moved_to_begin_with_one = _row("BP304", lambda row: row.update({STARTS: [start + 1 for start in row[STARTS]]}))
+starts_moved_to_begin_with_one = _starts("BP304", lambda starts: [start + 1 for start in starts])
 first_start_removed = _row("BP304", lambda row: row[STARTS].pop(0))
 final_boundary_appended = _row("BP305", lambda row: row[STARTS].append(len(row[IDS])))
 start_repeated = _row("BP306", lambda row: row[STARTS].insert(1, row[STARTS][1]))
@@ -189,17 +196,13 @@ start_at_the_last_token = _row("BP306", lambda row: row[STARTS].append(len(row[I
 start_beyond_the_row = _row("BP307", lambda row: row[STARTS].append(len(row[IDS]) + 5))
 negative_start = _row("BP307", lambda row: row[STARTS].__setitem__(1, -row[STARTS][1]))
 starts_counted_over_the_shard = _rows("BP307", _count_over_the_shard)
-starts_moved_by_one = _row("BP331", lambda row: row.update({STARTS: [0, *(start + 1 for start in row[STARTS][1:])]}))
-starts_in_runtime_tokens = _row(
-    "BP331", lambda row: row.update({STARTS: [start - index for index, start in enumerate(row[STARTS])]})
-)
+starts_moved_by_one = _starts("BP331", lambda starts: [0, *(start + 1 for start in starts[1:])])
+starts_in_runtime_tokens = _starts("BP331", lambda starts: [start - index for index, start in enumerate(starts)])
 _UNALIGNED: dict[str, Any] = {"where": "training num_sequences", "base": "plain", "needs_manifest": True}
 two_sequences_merged = _row("BP331", lambda row: row[STARTS].pop(1))
 two_sequences_merged_without_alignment = _row("BP348", lambda row: row[STARTS].pop(1), **_UNALIGNED)
-sequence_cut_in_two = _row("BP331", lambda row: row[STARTS].insert(1, row[STARTS][1] // 2))
-sequence_cut_in_two_without_alignment = _row(
-    "BP348", lambda row: row[STARTS].insert(1, row[STARTS][1] // 2), **_UNALIGNED
-)
+sequence_cut_in_two = _row("BP331", _cut_the_first)
+sequence_cut_in_two_without_alignment = _row("BP348", _cut_the_first, **_UNALIGNED)
 mask_one_short = _row("BP303", lambda row: row[MASK].pop())
 mask_one_long = _row("BP303", lambda row: row[MASK].append(0))
 mask_empty = _row("BP303", lambda row: row[MASK].clear())
@@ -211,17 +214,15 @@ negative_token = _row("BP311", _put(IDS, 1, -100))
 token_in_vocabulary_padding = _row("BP312", _put(IDS, 1, PADDED_VOCAB_SIZE - 1), given=PADDED)
 token_beyond_vocabulary_padding = _row("BP311", _put(IDS, 1, PADDED_VOCAB_SIZE), given=PADDED)
 row_of_eos_only = _row("BP504", lambda row: row.update({IDS: [EOS] * len(row[IDS])}))
-eos_replaced_everywhere = _every_row(
-    "BP336", lambda row: row.update({IDS: [PAD if token == EOS else token for token in row[IDS]]})
+eos_replaced = _every_row(
+    "BP336", lambda row: row.update({IDS: [token if token != EOS else PAD for token in row[IDS]]})
 )
 token_changed = _unrecorded(lambda rows: rows[1][IDS].__setitem__(1, 7))
 rows_in_another_order = _unrecorded(lambda rows: rows.reverse())
 sequences_in_another_order = _unrecorded(_reverse_sequences)
-stored_lengths_aligned = _every_row(
-    "BP308 BP331", lambda row: _replace_sequences(row, lambda ids, mask: (ids[:-1], mask[:-1]))
-)
+stored_lengths_aligned = _every_sequence("BP308 BP331", lambda ids, mask: (ids[:-1], mask[:-1]))
 token_appended = _row("BP331", lambda row: (row[IDS].append(EOS), row[MASK].append(0)))
-padding_with_another_token = _every_row("BP334", lambda row: _replace_sequences(row, _pad_with_another_token))
+padding_with_another_token = _every_sequence("BP334", _pad_with_another_token)
 two_rows_joined = _rows("BP330", _join_two)
 a_thousand_sequences_in_a_row = _row(
     "BP322 BP330", lambda row: row.update({IDS: [7, EOS] * 1025, MASK: [1, 0] * 1025, STARTS: [*range(0, 2050, 2)]})

@@ -48,11 +48,14 @@ def build_word_tokenizer(directory: Path) -> Any:
 
 
 def open_host_dataset(
-    spec: str | Path, tokenizer: Any, settings: CollateSettings, *, metadata_path: Path | None = None
+    spec: str | Path, tokenizer: Any, settings: CollateSettings, *, metadata_path: Path | None = None, **options: Any
 ) -> Any:
+    """Return the host's dataset over a folder, a pattern or a file; `options` are further ones of its own."""
+    from megatron.bridge.data.packing.gpt_sft import GPTSFTPackedDataset
     from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
 
-    return GPTSFTPackedParquetDataset(
+    kind = GPTSFTPackedDataset if str(spec).endswith(".npy") else GPTSFTPackedParquetDataset
+    return kind(
         str(spec),
         tokenizer,
         max_seq_length=settings.packed_sequence_size,
@@ -64,6 +67,7 @@ def open_host_dataset(
         prompt_template="{input} {output}",
         label_key="output",
         truncation_field="input",
+        **options,
     )
 
 
@@ -100,6 +104,23 @@ def host_dataset_config(
         do_test=False,
         dataloader_type="batch",
         num_workers=0,
+    )
+
+
+def conversations_config(dataset_root: Path, preprocessing: Any, *, size: int, multiple: int, **options: Any) -> Any:
+    """Return the host's config over a folder of conversations, which its builder packs to `size` by `multiple`."""
+    from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetConfig
+    from megatron.bridge.data.packing import PackedSequenceSpecs
+
+    return GPTSFTDatasetConfig(
+        dataset_root=str(dataset_root),
+        seq_length=size,
+        preprocessing=preprocessing,
+        enable_offline_packing=True,
+        offline_packing_specs=PackedSequenceSpecs(packed_sequence_size=size, pad_seq_to_mult=multiple),
+        do_test=False,
+        num_workers=0,
+        **options,
     )
 
 

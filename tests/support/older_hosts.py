@@ -1,16 +1,17 @@
 """Runs the probe on versions of the host that lie beside the test environment, which forks a process for each."""
 
+import importlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tests.support.processes import run_module
+
 PROJECT = Path(__file__).parents[2]
-_LIMIT_S = 300
+INSTALLED = "0.6.2"
 
 
 def overlay(version: str) -> Path:
@@ -18,6 +19,13 @@ def overlay(version: str) -> Path:
     folder = Path(f"{sys.prefix}-older") / version
     assert folder.is_dir(), f"{folder} is missing: run `bash tests/environment/install_older {sys.prefix}`"
     return folder
+
+
+def host_package(version: str) -> Path:
+    """Return the folder of a version's megatron.bridge, be it installed or beside the test environment."""
+    if version != INSTALLED:
+        return overlay(version) / "megatron" / "bridge"
+    return Path(next(iter(importlib.import_module("megatron.bridge").__path__)))
 
 
 def locked_versions() -> list[str]:
@@ -36,17 +44,7 @@ def ask(requests: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, di
     for version, request in requests.items():
         folders[version].mkdir(parents=True)
         (folders[version] / "request.json").write_text(json.dumps(request))
-    paths = os.pathsep.join(str(Path(path).resolve()) for path in (PROJECT, *filter(None, sys.path)))
-    finished = subprocess.run(
-        [sys.executable, "-m", "tests.support.older_host_probe", *map(str, folders.values())],
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=_LIMIT_S,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr[-5000:]
+    run_module("tests.support.older_host_probe", *folders.values())
     return {version: json.loads((place / "answer.json").read_text()) for version, place in folders.items()}
 
 

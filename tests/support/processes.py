@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,22 +19,31 @@ ONE_RANK = {
 _PROJECT = Path(__file__).parents[2]
 
 
-def asked(module: str, requests: Iterable[Any], folder: Path, *, limit_s: float = 600, **variables: str) -> list[Any]:
-    """Return what a module of tests/support makes of requests, which are dataclasses, in a process of its own."""
-    requests_path, results_path, log_path = folder / "requests.json", folder / "results.json", folder / "log"
-    requests_path.write_text(json.dumps([dataclasses.asdict(request) for request in requests]))
-    paths = os.pathsep.join([str(_PROJECT), *filter(None, sys.path)])
-    with log_path.open("w") as log:
+def run_module(
+    module: str, *arguments: object, limit_s: float = 300, first: Iterable[Path] = (), **variables: str
+) -> None:
+    """Run a module of the tests in a process of its own, with some folders first on its path; it has to succeed."""
+    paths = [str(Path(path).resolve()) for path in (*first, _PROJECT, *filter(None, sys.path))]
+    with tempfile.TemporaryFile("w+") as log:  # not a pipe: what the process leaves behind would keep it open
         finished = subprocess.run(
-            [sys.executable, "-m", module, str(requests_path), str(results_path)],
+            [sys.executable, "-m", module, *map(str, arguments)],
             cwd=_PROJECT,
-            env={**os.environ, "PYTHONPATH": paths, "HF_HOME": str(folder / "hf-home"), **variables},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **variables},
             stdout=log,
-            stderr=subprocess.STDOUT,
+            stderr=log,
             timeout=limit_s,
             check=False,
         )
-    assert finished.returncode == 0, log_path.read_text()[-5000:]
+        log.seek(0)
+        assert finished.returncode == 0, log.read()[-5000:]
+
+
+def asked(module: str, requests: Iterable[Any], folder: Path, *, limit_s: float = 600, **variables: str) -> list[Any]:
+    """Return what a module of tests/support makes of requests, which are dataclasses, in a process of its own."""
+    requests_path, results_path = folder / "requests.json", folder / "results.json"
+    requests_path.write_text(json.dumps([dataclasses.asdict(request) for request in requests]))
+    own = {"HF_HOME": str(folder / "hf-home"), **variables}
+    run_module(module, requests_path, results_path, limit_s=limit_s, **own)
     return list(json.loads(results_path.read_text()))
 
 

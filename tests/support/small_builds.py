@@ -13,6 +13,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.data.tasks import Progress
+from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.planning.balance import balance_for
 from bridgepack.records import Manifest
 
@@ -59,6 +60,13 @@ def write_json_lines(path: Path, rows: Iterable[Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def write_conversations(folder: Path, *, limit: int, vocab_size: int = 600) -> Path:
+    """Write training.jsonl, validation.jsonl and a tokenizer of their words, and return the folder."""
+    write_docstring_conversations(folder / "training.jsonl", validation_path=folder / "validation.jsonl", limit=limit)
+    train_chatml_tokenizer(folder / "tokenizer", iter_texts(folder / "training.jsonl"), vocab_size=vocab_size)
+    return folder
 
 
 def small_recipe(train: Any, tokenizer: Path | str, **sections: Any) -> SFTRecipe:
@@ -137,9 +145,10 @@ def without_progress(errors: str) -> str:
     return re.sub(r"(?m)^[^:\n]+: (\d+%, )?[\d,]+ [\w ]+, [\d,]+/s\n", "", errors)
 
 
-def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.CompletedProcess[str]:
-    ran = subprocess.run(
-        [*CLI, *map(str, arguments)],
+def run_command(folder: Path, *command: Any, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Return how a command ended that ran in a folder, with the variables of `environment`."""
+    return subprocess.run(
+        [*map(str, command)],
         cwd=folder,
         env=environment(folder, **changes),
         capture_output=True,
@@ -148,6 +157,10 @@ def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.Complet
         timeout=600,
         check=False,
     )
+
+
+def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.CompletedProcess[str]:
+    ran = run_command(folder, *CLI, *arguments, **changes)
     ran.stderr = without_progress(ran.stderr)
     return ran
 

@@ -141,9 +141,12 @@ _MACROS = """\
 {%- endmacro -%}
 """
 
-CHATML_THINKING = (
-    _MACROS
-    + """\
+
+def _with_macros(template: str) -> str:
+    return _MACROS + template
+
+
+CHATML_THINKING = _with_macros("""\
 {%- for message in messages -%}
   {%- if message.role == 'assistant' -%}
     {{- '<|im_start|>assistant\\n' -}}
@@ -157,13 +160,10 @@ CHATML_THINKING = (
   {%- endif -%}
   {{- '<|im_end|>\\n' -}}
 {%- endfor -%}
-"""
-)
+""")
 
 #: The end marker of ChatML is trained with its newline; this template's generation block holds both.
-CHATML_NEEDS_USER = (
-    _MACROS
-    + """\
+CHATML_NEEDS_USER = _with_macros("""\
 {%- if not messages | selectattr('role', 'equalto', 'user') | list -%}
   {{- raise_exception('This chat template needs a user turn') -}}
 {%- endif -%}
@@ -177,12 +177,9 @@ CHATML_NEEDS_USER = (
     {{- '<|im_start|>' + message.role + '\\n' + text_of(message.content) + '<|im_end|>\\n' -}}
   {%- endif -%}
 {%- endfor -%}
-"""
-)
+""")
 
-LLAMA3 = (
-    _MACROS
-    + """\
+LLAMA3 = _with_macros("""\
 {{- bos_token -}}
 {%- for message in messages -%}
   {{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' -}}
@@ -195,12 +192,9 @@ LLAMA3 = (
     {{- text_of(message.content) | trim + '<|eot_id|>' -}}
   {%- endif -%}
 {%- endfor -%}
-"""
-)
+""")
 
-GEMMA = (
-    _MACROS
-    + """\
+GEMMA = _with_macros("""\
 {{- bos_token -}}
 {%- set first = messages[0] -%}
 {%- set preamble = text_of(first.content) + '\\n\\n' if first.role == 'system' else '' -%}
@@ -209,12 +203,9 @@ GEMMA = (
   {{- preamble if loop.first -}}
   {{- text_of(message.content) | trim + calls_of(message) + '<end_of_turn>\\n' -}}
 {%- endfor -%}
-"""
-)
+""")
 
-KIMI = (
-    _MACROS
-    + """\
+KIMI = _with_macros("""\
 {%- for message in messages -%}
   {%- if message.role == 'assistant' -%}{{- '<|im_assistant|>assistant<|im_middle|>' -}}
   {%- elif message.role == 'user' -%}{{- '<|im_user|>user<|im_middle|>' -}}
@@ -222,12 +213,9 @@ KIMI = (
   {%- endif -%}
   {{- text_of(message.content) + calls_of(message) + '<|im_end|>' -}}
 {%- endfor -%}
-"""
-)
+""")
 
-HARMONY = (
-    _MACROS
-    + """\
+HARMONY = _with_macros("""\
 {%- for message in messages -%}
   {%- if message.role == 'assistant' -%}
     {%- if message.reasoning_content and loop.last -%}
@@ -243,14 +231,11 @@ HARMONY = (
     {{- '<|start|>' + message.role + '<|message|>' + text_of(message.content) + '<|end|>' -}}
   {%- endif -%}
 {%- endfor -%}
-"""
-)
+""")
 
 #: Like gpt-oss's: thoughts before a call only while no answer follows, a call by its function's name, and a result that
 #: begins as no role does. The last turn has its thought, and another end.
-GPT_OSS = (
-    _MACROS
-    + """\
+GPT_OSS = _with_macros("""\
 {{- '<|start|>system<|message|>' + strftime_now('%Y-%m-%d') + '<|end|>' -}}
 {%- set seen = namespace(call=none) -%}
 {%- for message in messages -%}
@@ -275,12 +260,9 @@ GPT_OSS = (
     {{- '<|start|>' + message.role + '<|message|>' + text_of(message.content) + '<|end|>' -}}
   {%- endif -%}
 {%- endfor -%}
-"""
-)
+""")
 
-UNKNOWN = (
-    _MACROS
-    + """\
+UNKNOWN = _with_macros("""\
 {{- bos_token -}}
 {%- for message in messages -%}
   {%- if message.role == 'assistant' -%}
@@ -292,8 +274,7 @@ UNKNOWN = (
     {{- '<|human|>' + text_of(message.content) -}}
   {%- endif -%}
 {%- endfor -%}
-"""
-)
+""")
 _HARMONY_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>")
 #: `preprocessing.assistant_markers` for it, as docs/preprocessing.md has them.
 GPT_OSS_MARKERS: dict[str, Any] = {

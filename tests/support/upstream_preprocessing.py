@@ -6,12 +6,11 @@ The fixture `bridge` must be in use. A row that the host refuses must be a RowEr
 import functools
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import batched
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from jinja2.exceptions import TemplateError
 
 from bridgepack.config.recipe.data import TokenizerConfig
@@ -23,7 +22,6 @@ from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import ROW_COLUMNS
 from tests.support.cutting import cut, policy_for
 from tests.support.host_datasets import load_host_tokenizer
 
@@ -36,7 +34,6 @@ BATCH_SIZE = 64
 NO_LIMIT = 1 << 20
 
 Columns = Mapping[str, Any]
-Row = dict[str, list[int]]
 Tokens = tuple[list[int], list[int]]
 #: Ids and mask, or why there are none.
 HostOutcome = Tokens | Exception
@@ -162,17 +159,10 @@ def assert_same_rows(
     `host_rows` are the same rows as the host takes them, where its schemas are fewer.
     """
     counts: Counter[str] = Counter()
-    for number, (ours, theirs) in enumerate(_outcome_pairs(pair, rows, host_rows or rows), 1):
-        counts[agreement(ours, theirs, f"row {number}")] += 1
+    for batch in batched(zip(rows, host_rows or rows, strict=True), BATCH_SIZE):
+        for ours, (row, host_row) in zip(pair.ours([row for row, _ in batch]), batch, strict=True):
+            counts[agreement(ours, pair.host(host_row), f"{row}"[:200])] += 1
     return counts
-
-
-def _outcome_pairs(
-    pair: ChatPair | PromptCompletionPair, rows: Sequence[Columns], host_rows: Sequence[Columns]
-) -> Iterable[tuple[Outcome, HostOutcome]]:
-    for batch in batched(zip(rows, host_rows, strict=True), BATCH_SIZE):
-        ours = pair.ours([row for row, _ in batch])
-        yield from zip(ours, (pair.host(row) for _, row in batch), strict=True)
 
 
 def agreement(ours: Outcome, theirs: HostOutcome, where: str = "") -> str:
@@ -187,35 +177,17 @@ def agreement(ours: Outcome, theirs: HostOutcome, where: str = "") -> str:
 
 
 def prepare_host_packs(
-    input_path: Path,
-    output: Path,
-    host_tokenizer: Any,
-    *,
-    packed_sequence_size: int,
-    max_sequence_length: int,
-    pad_seq_to_mult: int,
-    seed: int,
-    dataset_options: Mapping[str, Any],
-) -> list[Row]:
-    """Return the rows that the host's own preparation packs a JSON Lines file into, in runtime tokens.
-
-    `dataset_options` are the host's `dataset_kwargs`, which choose the preprocessing.
-    """
+    input_path: Path, output_path: Path, metadata_path: Path, host_tokenizer: Any, **options: Any
+) -> None:
+    """Let the host's own preparation pack a file of JSON Lines; `options` are its own, multiple, seed and so on."""
     from megatron.bridge.data.builders.gpt_sft import build_gpt_sft_split
     from megatron.bridge.data.packing.offline import prepare_gpt_sft_packed_data
 
-    path = output / "packed.idx.parquet"
     prepare_gpt_sft_packed_data(
         input_path=input_path,
-        output_path=path,
-        output_metadata_path=output / "metadata.json",
-        packed_sequence_size=packed_sequence_size,
+        output_path=output_path,
+        output_metadata_path=metadata_path,
         tokenizer=host_tokenizer,
-        max_seq_length=max_sequence_length,
-        seed=seed,
-        dataset_kwargs=dict(dataset_options),
-        pad_seq_to_mult=pad_seq_to_mult,
         dataset_builder=build_gpt_sft_split,
+        **options,
     )
-    rows: list[Row] = pq.read_table(path, columns=list(ROW_COLUMNS)).to_pylist()
-    return rows

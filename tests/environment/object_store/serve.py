@@ -4,7 +4,6 @@ usage: serve.py FOLDER. Writes the endpoint once it answers, and ends when its i
 the key `testing`, the region `us-east-1`.
 """
 
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,44 +16,27 @@ from eventlet import wsgi  # noqa: E402
 from swift.common import utils  # noqa: E402
 from swift.common.ring import RingBuilder  # noqa: E402
 from swift.common.storage_policy import reload_storage_policies  # noqa: E402
-from swift.common.wsgi import loadapp  # noqa: E402
+from swift.common.wsgi import SwiftHttpProtocol, loadapp  # noqa: E402
 from swift.obj.diskfile import DiskFileManager  # noqa: E402, F401 (fails here where xattr is missing)
 
 _HOST = "127.0.0.1"
 _PARTS_POWER = 2
+_FILTERS = "catch_errors gatekeeper healthcheck listing_formats bulk s3api tempauth slo dlo"
 _PROXY = """
 [DEFAULT]
 swift_dir = {swift_dir}
 [pipeline:main]
-pipeline = catch_errors gatekeeper healthcheck listing_formats bulk s3api tempauth slo dlo proxy-server
+pipeline = {filters} proxy-server
 [app:proxy-server]
 use = egg:swift#proxy
 account_autocreate = true
 allow_account_management = true
-[filter:catch_errors]
-use = egg:swift#catch_errors
-[filter:gatekeeper]
-use = egg:swift#gatekeeper
-[filter:healthcheck]
-use = egg:swift#healthcheck
-[filter:listing_formats]
-use = egg:swift#listing_formats
-[filter:bulk]
-use = egg:swift#bulk
-[filter:s3api]
-use = egg:swift#s3api
-location = us-east-1
-s3_acl = false
-check_bucket_owner = false
-min_segment_size = 5242880
-[filter:tempauth]
-use = egg:swift#tempauth
-user_test_tester = testing .admin
-[filter:slo]
-use = egg:swift#slo
-[filter:dlo]
-use = egg:swift#dlo
 """
+#: Settings of a filter besides its name.
+_OPTIONS = {
+    "s3api": "location = us-east-1\ns3_acl = false\ncheck_bucket_owner = false\nmin_segment_size = 5242880\n",
+    "tempauth": "user_test_tester = testing .admin\n",
+}
 _STORAGE = """
 [DEFAULT]
 swift_dir = {swift_dir}
@@ -69,24 +51,14 @@ use = egg:swift#{kind}
 
 def main(folder: Path) -> None:
     """Serve until the input ends."""
-    sockets = {kind: _listen() for kind in ("account", "container", "object", "proxy")}
+    sockets = {kind: eventlet.listen((_HOST, 0), backlog=128) for kind in ("account", "container", "object", "proxy")}
     _configure(folder, {kind: item.getsockname()[1] for kind, item in sockets.items()})
     for kind, item in sockets.items():
         app = loadapp(str(folder / f"{kind}.conf"), global_conf={"log_level": "ERROR"})
-        eventlet.spawn(wsgi.server, item, app, log=_Silence(), log_output=False, protocol=_protocol())
+        eventlet.spawn(wsgi.server, item, app, log=_Silence(), log_output=False, protocol=SwiftHttpProtocol)
     sys.stdout.write(f"http://{_HOST}:{sockets['proxy'].getsockname()[1]}\n")
     sys.stdout.flush()
     eventlet.tpool.execute(sys.stdin.read)
-
-
-def _protocol() -> Any:
-    from swift.common.wsgi import SwiftHttpProtocol
-
-    return SwiftHttpProtocol
-
-
-def _listen() -> socket.socket:
-    return eventlet.listen((_HOST, 0), backlog=128)
 
 
 def _configure(folder: Path, ports: dict[str, int]) -> None:
@@ -104,7 +76,9 @@ def _configure(folder: Path, ports: dict[str, int]) -> None:
         ring.rebalance()
         ring.get_ring().save(str(folder / f"{kind}.ring.gz"))
         (folder / f"{kind}.conf").write_text(_STORAGE.format(swift_dir=folder, devices=devices, kind=kind))
-    (folder / "proxy.conf").write_text(_PROXY.format(swift_dir=folder))
+    filters = [f"[filter:{name}]\nuse = egg:swift#{name}\n{_OPTIONS.get(name, '')}" for name in _FILTERS.split()]
+    proxy = _PROXY.format(swift_dir=folder, filters=_FILTERS) + "".join(filters)
+    (folder / "proxy.conf").write_text(proxy)
 
 
 class _Silence:
