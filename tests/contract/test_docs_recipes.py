@@ -13,9 +13,9 @@ from ruamel.yaml import YAML
 import bridgepack
 from bridgepack.bridge.shipped import shipped_recipes
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.config.catalogue import catalogue
+from bridgepack.config.load import catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.starting.nearest import MethodKind, Wish
+from bridgepack.config.starting import MethodKind, Wish
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.planning.new import new_recipe
 from bridgepack.rules.engine.rule import Severity

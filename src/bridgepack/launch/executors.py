@@ -14,14 +14,12 @@ import nemo_run as run
 from nemo_run.core.execution.launcher import Launcher
 from nemo_run.core.execution.slurm import SlurmJobDetails
 
-from bridgepack.config.cluster.base import Task
+from bridgepack.config.cluster.base import PROCESS_LAUNCHERS, NoLauncher, Task
 from bridgepack.config.cluster.cluster import ClusterConfig
-from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
-from bridgepack.config.cluster.general import NemoRunExecutor
-from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS, NoLauncher
+from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor, NemoRunExecutor
 from bridgepack.config.cluster.processes import Processes
-from bridgepack.config.cluster.references import REFERENCE, hide_secrets, resolve_references
 from bridgepack.config.cluster.slurm import SlurmExecutor
+from bridgepack.config.cluster.values import REFERENCE, hide_secrets, resolve_references
 from bridgepack.errors import ConfigError
 from bridgepack.launch.signatures import checked_executor, field_names, find_executor
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.data import DataConfig
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
-from bridgepack.config.starting import recipe_for, recipe_text, values_like
-from bridgepack.config.starting.nearest import SHIPPED_MARKS, Wish, recipes_of_model
+from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_for, recipe_text, recipes_of_model, values_like
 from bridgepack.data.reading.inputs import find_inputs
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import read_range

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.sources import as_sources
 from bridgepack.data.build import build_artifact
 from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.ranges import InputRange, iter_ranges

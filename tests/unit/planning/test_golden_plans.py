@@ -12,7 +12,7 @@ import pytest
 
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
-from bridgepack.config.catalogue import catalogue
+from bridgepack.config.load import catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.lengths import Lengths

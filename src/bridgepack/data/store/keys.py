@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import bridgepack
+from bridgepack.config.recipe.data import DataSource, Source, as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.sources import DataSource, Source, as_sources
 from bridgepack.data.identity import library_versions
 from bridgepack.data.reading.inputs import RowView
 from bridgepack.data.store.token_file import TOKEN_FILE_VERSION

@@ -13,7 +13,7 @@ from nemo_run.cli.api import RunContext
 from nemo_run.cli.cli_parser import parse_cli_args
 
 from bridgepack.config.cluster.base import Task
-from bridgepack.config.cluster.general import KNOWN, TYPED
+from bridgepack.config.cluster.executors import KNOWN, TYPED
 from bridgepack.config.errors import known_names, shown
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.errors import BridgepackError, ConfigError, LaunchRefusedError

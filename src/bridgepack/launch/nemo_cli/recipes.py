@@ -8,8 +8,7 @@ import catalogue as registry  # type: ignore[import-untyped]
 import nemo_run as run
 from nemo_run.config import get_type_namespace
 
-from bridgepack.config.catalogue import catalogue_names
-from bridgepack.config.load import load_recipe
+from bridgepack.config.load import catalogue_names, load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import written_values
 from bridgepack.launch.preflight import with_types

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.editing.yaml_values import block_lines
+from bridgepack.config.editing.yaml_text import block_lines
 from bridgepack.errors import ArtifactError
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, TRAIN, Manifest, SplitRecord
 from bridgepack.report.html.render import rendered
