@@ -17,7 +17,7 @@ from bridgepack.config.load import catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import MethodKind, Wish
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
-from bridgepack.planning.new import new_recipe
+from bridgepack.planning.plan import new_recipe
 from bridgepack.rules.engine.rule import Severity
 from tests.support.docs_blocks import blocks
 from tests.support.gpu_host import pretend_gpu_host

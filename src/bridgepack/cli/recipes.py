@@ -14,7 +14,7 @@ from bridgepack.config.load import catalogue, load_recipe, parse_overrides
 from bridgepack.config.starting import Wish, recipes_of_model, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
 from bridgepack.data.tokenizers.frameworks import import_transformers
-from bridgepack.planning.new import new_recipe
+from bridgepack.planning.plan import new_recipe
 from bridgepack.report.checks import staged_report
 from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
 

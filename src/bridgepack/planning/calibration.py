@@ -9,9 +9,8 @@ from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Work, cost_of, packs_of_steps
-from bridgepack.planning.layout import Layout
+from bridgepack.planning.layout import Gpu, Layout
 from bridgepack.planning.lengths import Lengths, packed
-from bridgepack.planning.machines import Gpu
 from bridgepack.planning.shape import model_shape
 
 #: Source: `training_log` of megatron/bridge/training/utils/train_utils.py, 0.6.2.

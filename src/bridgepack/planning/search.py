@@ -17,9 +17,8 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for
 from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Waiting, Work, cost_of, waiting_of
-from bridgepack.planning.layout import Layout, Memory, layouts, memory_of
+from bridgepack.planning.layout import Gpu, Layout, Memory, layouts, memory_of
 from bridgepack.planning.lengths import Lengths, PackedLengths, packed
-from bridgepack.planning.machines import Gpu
 from bridgepack.planning.shape import ModelShape
 from bridgepack.records import Finding
 from bridgepack.rules.engine.environment import target_versions

@@ -15,7 +15,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import MethodKind, Wish, recipes_of_model, write_new
 from bridgepack.config.write import YAML_HEADER
 from bridgepack.errors import ConfigError
-from bridgepack.planning.new import new_recipe
+from bridgepack.planning.plan import new_recipe
 from bridgepack.rules.engine.rule import Severity
 from tests.support.hub_configs import model_configs
 

@@ -17,8 +17,8 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
 from bridgepack.planning.balance import waiting_in
+from bridgepack.planning.layout import DEFAULT_GPU, gpu_named
 from bridgepack.planning.lengths import lengths_of
-from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
 from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
 from bridgepack.proof.packs import opened_artifact
 from bridgepack.proof.runs import recorded_recipe
