@@ -22,8 +22,7 @@ from bridgepack.proof.masks.records import MaskReport
 from bridgepack.proof.packs import opened_artifact
 from bridgepack.proof.runs import RunOptions, TracedRun
 from bridgepack.proof.trace.records import PackTrace, SourceTrace, StepTrace
-from bridgepack.proof.trace.source import parse_source, trace_source
-from bridgepack.proof.trace.trace import trace_pack, trace_step
+from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import TRAIN

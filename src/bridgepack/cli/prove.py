@@ -19,8 +19,7 @@ from bridgepack.proof.masks.masks import DEFAULT_SEED as SEED_OF_ROWS
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.packs import opened_artifact
 from bridgepack.proof.runs import RunOptions, TracedRun
-from bridgepack.proof.trace.source import parse_source, trace_source
-from bridgepack.proof.trace.trace import trace_pack, trace_step
+from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
 from bridgepack.proof.verify.verify import DEFAULT_SAMPLE as SAMPLED_PACKS
 from bridgepack.proof.verify.verify import DEFAULT_SEED as SEED_OF_PACKS
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact

@@ -1,8 +1,10 @@
 """Draws and reads some packs of an artifact, reading only the necessary parts of its shards."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,45 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.reading.cloud_path import arrow_source
 from bridgepack.data.shards.row_groups import batch_of_table, one_line, row_of_numbers
-from bridgepack.errors import ArtifactError
+from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import PackedRow
 from bridgepack.records.manifests import SplitRecord
-from bridgepack.replay.rows import ShardIndex
+
+
+class ShardRow(NamedTuple):
+    """A pack's location on disk: the shard's name, and the row in it, from 0."""
+
+    shard: str
+    row: int
+
+
+class ShardIndex:
+    """Locations of packs in a split's shards, which the host concatenates in the order of their names.
+
+    Source: megatron-bridge 0.6.2, data/packing/paths.py (_resolve_parquet_paths), data/packing/parquet.py
+    (_locate_row); 0.4.0 to 0.5.1, data/datasets/packed_parquet.py. All shards of a split are in one folder.
+    """
+
+    def __init__(self, num_rows: Mapping[str, int]) -> None:
+        """Take the shards as name -> number of rows; ignores empty shards."""
+        self.shards = tuple(sorted(num_rows))
+        self._offsets = [0, *accumulate(num_rows[name] for name in self.shards)]
+
+    @property
+    def num_packs(self) -> int:
+        """Number of rows in all shards."""
+        return self._offsets[-1]
+
+    def place_of(self, pack: int) -> ShardRow:
+        """Return the location of a pack: shards of 3 and 2 rows -> pack 4 is row 1 of the second.
+
+        Raises:
+            ConfigError: the pack does not exist.
+        """
+        if not 0 <= pack < self.num_packs:
+            raise ConfigError(f"pack is {pack}; allowed: 0 to {self.num_packs - 1}.")
+        shard = bisect_right(self._offsets, pack) - 1
+        return ShardRow(self.shards[shard], pack - self._offsets[shard])
 
 
 def opened_artifact(folder: Path, *, may_be_changed: bool = False) -> Artifact:

@@ -13,8 +13,7 @@ from bridgepack.proof.runs import RunOptions, TracedRun
 from bridgepack.proof.trace.packs import token_ranges
 from bridgepack.proof.trace.records import TokenRange
 from bridgepack.proof.trace.schedule import epoch_of, evaluated_after, ranks_by_copy
-from bridgepack.proof.trace.source import parse_source, trace_source
-from bridgepack.proof.trace.trace import trace_pack, trace_step
+from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
 from bridgepack.report.traces import describe_step

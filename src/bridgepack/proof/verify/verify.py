@@ -18,8 +18,7 @@ from bridgepack.proof.runs import recorded_recipe
 from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver, difference_at
 from bridgepack.proof.verify.ingredients import describe_ingredient
 from bridgepack.proof.verify.integrity import Integrity, check_integrity
-from bridgepack.proof.verify.origins import Origin, source_origin, store_origin
-from bridgepack.proof.verify.rebuilding import compare_rebuilt
+from bridgepack.proof.verify.origins import Origin, compare_rebuilt, source_origin, store_origin
 from bridgepack.proof.verify.records import Cause, Check, RowDifference, VerifyReport
 from bridgepack.proof.verify.stored_rows import has_tokens, store_of
 
