@@ -1,9 +1,49 @@
-"""Renders comparisons of loss masks as text for a terminal."""
+"""Renders verifications and comparisons of loss masks as text for a terminal."""
 
 from collections.abc import Iterator
 
 from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskReport
+from bridgepack.proof.verify.records import RowDifference, VerifyReport
 from bridgepack.report.text import printable
+
+_MARKS = {"same": "ok", "differs": "DIFFERS", "could not run": "not run"}
+_ORIGINS = {"sources": "the sources", "store": "the stored tokens"}
+
+
+def describe_verification(report: VerifyReport) -> str:
+    """Return the text of a verification: what was compared, the first difference and its cause."""
+    how = "every pack" if report.mode == "all" else f"a sample of the packs, seed {report.seed}"
+    lines = [f"{report.artifact}: {how}, from {_ORIGINS[report.origin]}"]
+    lines += [f"  {_MARKS[check.outcome]:<8} {check.name:<16} {check.detail}" for check in report.checks]
+    lines += [f"  note     {note}" for note in report.notes]
+    if report.differences:
+        lines += ["", *_difference_lines(report.differences[0], report.origin)]
+    lines += ["", _verdict(report)]
+    return printable("\n".join(lines))
+
+
+def _difference_lines(item: RowDifference, origin: str) -> Iterator[str]:
+    place = f"{item.split} pack {item.pack} ({item.shard} row {item.shard_row})"
+    if item.sequence is not None:
+        place += f", sequence {item.sequence}"
+    yield f"first difference: {place}"
+    if item.file is not None:
+        yield f"  source   {item.file} row {item.row}"
+    token = "" if item.token is None else f", token {item.token} of the sequence"
+    yield f"  column   {item.column or 'all'}{token}"
+    yield f"  artifact {item.in_artifact!s}"
+    yield f"  {origin:<8} {item.from_source!s}"
+    yield f"  cause    {', '.join(item.causes)}: {item.cause}"
+
+
+def _verdict(report: VerifyReport) -> str:
+    compared = f"{report.num_packs_compared:,} of {report.num_packs:,} packs compared with {_ORIGINS[report.origin]}"
+    if report.outcome == "same":
+        return f"verified: {compared}"
+    if report.outcome == "differs":
+        return f"not what {_ORIGINS[report.origin]} give: {compared}, {report.num_packs_different:,} differ"
+    return f"not verified: {compared}; what could be compared is the same"
+
 
 _REASONS_SHOWN = 4
 
@@ -19,7 +59,11 @@ def describe_masks(report: MaskReport) -> str:
     hidden = sum(report.kinds.values()) - len(report.findings)
     if hidden:
         lines += ["", f"... and {hidden:,} more findings (--limit shows more)"]
-    lines += ["", *(f"  {kind:<26} {count:>8,} sequences" for kind, count in report.kinds.items()), _verdict(report)]
+    lines += [
+        "",
+        *(f"  {kind:<26} {count:>8,} sequences" for kind, count in report.kinds.items()),
+        _mask_verdict(report),
+    ]
     return printable("\n".join(lines))
 
 
@@ -56,7 +100,7 @@ def _finding_lines(item: MaskFinding) -> Iterator[str]:
     yield f"  {finding.advice}"
 
 
-def _verdict(report: MaskReport) -> str:
+def _mask_verdict(report: MaskReport) -> str:
     if report.outcome == "disagree":
         return f"masks disagree: {report.num_with_findings:,} of {report.num_sequences:,} sequences with findings"
     if report.outcome == "could not run":
