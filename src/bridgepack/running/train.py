@@ -28,8 +28,7 @@ from bridgepack.running.guard.callback import Guard, GuardViolationError, Notice
 from bridgepack.running.guard.report import findings_text
 from bridgepack.running.job import Identity, Job, Stop
 from bridgepack.running.program import COULD_NOT_RUN, FINDINGS, INTERRUPTED, SUCCEEDED, say, told
-from bridgepack.running.resuming import write_order
-from bridgepack.running.starting import Start, checked, facts_of, resumed, start_of
+from bridgepack.running.starting import Start, checked, facts_of, resumed, start_of, write_order
 
 _FINETUNE = "megatron.bridge.training.finetune"
 #: Logger of errors that end training, with traceback, on every rank.

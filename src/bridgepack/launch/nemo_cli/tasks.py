@@ -8,8 +8,7 @@ import nemo_run as run
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import LaunchRefusedError
-from bridgepack.launch.nemo_cli.context import RecipeContext, TrainContext
-from bridgepack.launch.nemo_cli.recipes import register_factories
+from bridgepack.launch.nemo_cli.context import RecipeContext, TrainContext, register_factories
 from bridgepack.launch.preflight import OptionalNumber, OptionalText, PreflightPlugin, say, with_types
 
 #: Name under which nemo-run lists the tasks; the same as the entry point in pyproject.toml.
