@@ -25,7 +25,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import TRAIN, VALIDATION, BalanceRecord, DropReason, MaskArray, Sequence, TokenArray
-from bridgepack.records.token_batches import token_counts
+from bridgepack.records.sequences import token_counts
 
 #: Rows that are tokenised together.
 _BATCH_ROWS = 64

@@ -11,9 +11,8 @@ import numpy as np
 
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
-from bridgepack.replay.samplers import FILLER, make_sampler
+from bridgepack.replay.samplers import FILLER, make_sampler, shuffled_epochs
 from bridgepack.replay.settings import ReplaySettings
-from bridgepack.replay.torch_random import shuffled_epochs
 
 __all__ = ["FILLER", "PackOrder", "Sighting", "replay_order"]
 

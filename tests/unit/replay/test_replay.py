@@ -8,9 +8,8 @@ from bridgepack.errors import ConfigError
 from bridgepack.proof.packs import ShardIndex, ShardRow
 from bridgepack.records import RunConfig
 from bridgepack.replay.order import PackOrder
-from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
-from bridgepack.replay.topology import Topology
-from bridgepack.replay.torch_random import torch_permutation
+from bridgepack.replay.samplers import torch_permutation
+from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology
 
 TWO_RANKS = Topology(world_size=2)
 RECIPE: dict[str, Any] = {

@@ -7,8 +7,7 @@ from bridgepack.proof.runs import TracedRun
 from bridgepack.proof.trace.records import Schedule, SeenAt
 from bridgepack.records import TRAIN
 from bridgepack.replay.order import PackOrder
-from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
-from bridgepack.replay.topology import Topology
+from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology
 
 _NO_WORLD_SIZE = (
     "steps and ranks are unknown: the recipe has no parallelism.num_gpus. Give --world-size, the run's GPUs"

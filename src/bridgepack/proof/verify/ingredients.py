@@ -13,7 +13,7 @@ from bridgepack.errors import DataError, TokenizerError
 from bridgepack.proof.sources import FoundSources, tokenizer_identity
 from bridgepack.proof.verify.records import Check, Ingredient
 from bridgepack.records import VALIDATION, InputRecord
-from bridgepack.records.fingerprints import TOKENIZER_NAMES
+from bridgepack.records.manifests import TOKENIZER_NAMES
 
 #: Parts of the tokenizer's identity that make the template.
 _TEMPLATE = ("chat_template_sha256", "template_date", "chat_template_kwargs")

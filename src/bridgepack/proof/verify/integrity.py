@@ -22,8 +22,7 @@ from bridgepack.errors import BridgepackError
 from bridgepack.geometry import IntArray
 from bridgepack.proof.verify.records import Check
 from bridgepack.records import DropReason
-from bridgepack.records.fingerprints import fingerprint_of_manifest
-from bridgepack.records.manifests import SplitRecord
+from bridgepack.records.manifests import SplitRecord, fingerprint_of_manifest
 
 _NAMED = 3
 _SHORT = 12
