@@ -27,8 +27,13 @@ from bridgepack.report.checks import staged_report
 from bridgepack.report.diffs import artifact_diff_page, describe_artifact_diff
 from bridgepack.report.html.files import check_place
 from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.proofs import describe_masks, describe_verification
-from bridgepack.report.traces import describe_pack, describe_source, describe_step
+from bridgepack.report.proofs import (
+    describe_masks,
+    describe_pack,
+    describe_source,
+    describe_step,
+    describe_verification,
+)
 
 _SPLITS = click.Choice(["training", "validation"])
 _TIMES_SHOWN = 20

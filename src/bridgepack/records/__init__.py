@@ -6,10 +6,14 @@ Read first: `sequences`.
 
 from bridgepack.records.balance import BalanceRecord, StepRatios, Waiting
 from bridgepack.records.checks import (
+    Change,
+    Files,
     Finding,
     InspectableArtifact,
+    LostOverride,
     MetadataFacts,
     PartReader,
+    RunConfig,
     ShardFacts,
 )
 from bridgepack.records.manifests import (
@@ -22,7 +26,6 @@ from bridgepack.records.manifests import (
     SplitStatistics,
 )
 from bridgepack.records.results import Result
-from bridgepack.records.runs import Change, Files, LostOverride, RunConfig
 from bridgepack.records.sequences import (
     INPUT_IDS,
     LOSS_CURES,

@@ -22,8 +22,7 @@ from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.report.checks import rendered
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.text import report_to_dict
-from bridgepack.running.assignment import assignment_of, record
-from bridgepack.running.folder import RUN_FILE, RunFolder
+from bridgepack.running.assignment import RUN_FILE, RunFolder, assignment_of, record
 from bridgepack.running.guard.callback import Guard, GuardViolationError, Notice
 from bridgepack.running.guard.report import findings_text
 from bridgepack.running.job import Identity, Job, Stop

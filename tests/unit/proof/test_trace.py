@@ -15,7 +15,7 @@ from bridgepack.proof.trace.records import TokenRange
 from bridgepack.proof.trace.schedule import epoch_of, evaluated_after, ranks_by_copy
 from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
 from bridgepack.replay.settings import ReplaySettings, Topology
-from bridgepack.report.traces import describe_step
+from bridgepack.report.proofs import describe_step
 from tests.support.small_builds import build, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import (
     BLANK_LINE,
