@@ -81,11 +81,7 @@ def waiting_in(
 ) -> Waiting:
     """Return how long ranks wait for each other in the first epoch of a run over an artifact.
 
-    Args:
-        artifact: the artifact with the packs.
-        source: the run, as a recipe or as settings of the host.
-        world_size: number of GPUs (default: from `source`).
-        version: version of Megatron-Bridge.
+    `source` is the run, as a recipe or as settings of the host; `world_size` its GPUs (default: those of `source`).
 
     Raises:
         ConfigError: the order of the packs or the cost of a token is unknown.

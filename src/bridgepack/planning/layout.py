@@ -119,12 +119,8 @@ class Memory:
 def memory_of(shape: ModelShape, layout: Layout, *, pack_tokens: int, num_micro: int, is_full: bool = True) -> Memory:
     """Return the memory of the fullest GPU.
 
-    Args:
-        shape: shape of the model.
-        layout: layout over the GPUs.
-        pack_tokens: runtime tokens of a pack.
-        num_micro: packs per optimiser step on each copy of the model.
-        is_full: whether all weights are trained; adapters are small and not counted.
+    `pack_tokens` are runtime tokens, `num_micro` packs per optimiser step on each copy of the model. `is_full` says
+    whether all weights are trained; adapters are small and not counted.
     """
     ranks, stages = layout.tensor * layout.context, layout.pipeline
     matrices = 2 if stages == 1 and not shape.has_tied_embeddings else 1

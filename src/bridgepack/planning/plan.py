@@ -111,13 +111,8 @@ def plan_recipe(
 ) -> Plan:
     """Return a plan for running a recipe's model and data on GPUs.
 
-    Args:
-        recipe: the recipe; its batch section sets the tokens per step.
-        lengths: sequence lengths of the data.
-        gpu: kind of GPU.
-        num_gpus: number of GPUs.
-        speed: constants of the estimate, from a calibration or the defaults.
-        sizes: pack sizes to compare (default: `SIZES` and the recipe's).
+    The recipe's batch section sets the tokens per step; `speed` comes from a calibration, and `sizes` are the pack sizes
+    to compare (default: `SIZES` and the recipe's).
 
     Raises:
         ConfigError: the model is unknown, packs are not built before the run, or nothing fits.
@@ -168,11 +163,7 @@ _PER_PACK, _NUM_SEQUENCES = 16, 1 << 12
 
 
 def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
-    """Return the YAML text of a new recipe.
-
-    Args:
-        wish: model, GPUs and length of the recipe.
-        entries: the catalogue; a recipe for the same model is the starting point.
+    """Return the YAML text of a new recipe; an entry of the catalogue for the same model is the starting point.
 
     Raises:
         ConfigError: the model is unknown, or does not fit the GPUs or the length.

@@ -153,11 +153,7 @@ class Sampler:
         return self.how.stage()
 
     def read(self, sources: Iterable[SampledSource], *, budget_s: float | None = None) -> None:
-        """Tokenise windows of the files in turn, until all are done or time is up; of each file at least one.
-
-        Args:
-            sources: of the files.
-            budget_s: seconds after which no further window is read; by default as for a preview.
+        """Tokenise windows of the files in turn, until all are done or `budget_s` is over; of each file at least one.
 
         Raises:
             DataError: when a file cannot be read.
@@ -190,10 +186,7 @@ def projected_packs(packing: PackingConfig, multiple: int, samples: Sequence[tup
     A sample is repeated until it has as many sequences as it stands for, or as many as are planned in a moment: few
     sequences fill their packs worse than many.
 
-    Args:
-        packing: packing section of the recipe.
-        multiple: multiple of every runtime length.
-        samples: stored lengths, and the sequences that each of them stands for.
+    `samples` are stored lengths, and the sequences that each of them stands for; `multiple` is that of runtime lengths.
     """
     total = sum(len(lengths) * weight for lengths, weight in samples)
     if not total:

@@ -121,10 +121,7 @@ EncodedRow = tuple[int, Mapping[str, Any], Encoded | RowError]
 def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None) -> Iterator[EncodedRow]:
     """Yield rows of a file with their tokens from the build's tokenisation, in row order; skips blank lines.
 
-    Args:
-        recipe: the recipe that tokenises them.
-        file: the file.
-        rows: row numbers, from 1; by default all.
+    `rows` are row numbers, from 1; by default all.
 
     Raises:
         DataError: the file cannot be read.
@@ -164,12 +161,7 @@ def built_anew(
 ) -> Path:
     """Return the folder of a recipe's artifact, rebuilt from its sources with a separate token store.
 
-    Args:
-        recipe: recipe of the artifact.
-        output: folder to build in.
-        balance: what the order of its packs is balanced for, from its manifest.
-        num_workers: maximum processes.
-        progress: is told about progress.
+    `balance` is what the order of its packs is balanced for, from its manifest.
 
     Raises:
         BridgepackError: see `build_artifact`.

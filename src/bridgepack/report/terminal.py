@@ -39,9 +39,7 @@ _LABEL_WIDTH = 38
 def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
     """Return the summary of a build: inputs, packs, drops with reasons, location, and steps of the run.
 
-    Args:
-        result: result of the build.
-        recipe: recipe of the run (default: the manifest's, whose batch size may differ if nothing was built).
+    `recipe` is the run's (default: the manifest's, whose batch size may differ if nothing was built).
     """
     if result.was_built_before:
         head = f"Already built, nothing to do: {result.output}"

@@ -43,9 +43,7 @@ class MaskOptions:
 def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = None) -> MaskReport:
     """Return whether the masks of a recipe's rows equal those of independent derivations.
 
-    Args:
-        target: a recipe, its location, or the folder of an artifact, whose own recipe is used.
-        options: which rows to compare, and where they are.
+    `target` is a recipe, its location, or the folder of an artifact, whose own recipe is used.
 
     Raises:
         ConfigError: the recipe does not exist, or an override is invalid.

@@ -52,11 +52,7 @@ class Renders:
     def __init__(self, render: Render, messages: Messages, text: str, *, prompt_goes_on: bool) -> None:
         """Take a conversation with its rendered text.
 
-        Args:
-            render: renders with the template.
-            messages: messages of the conversation.
-            text: rendered text of the conversation.
-            prompt_goes_on: the generation prompt also begins the answer, after the turn's header.
+        With `prompt_goes_on` the generation prompt also begins the answer, after the turn's header.
         """
         self.prompt_goes_on = prompt_goes_on
         self._render, self._messages = render, messages

@@ -22,13 +22,8 @@ def without_thoughts(
 ) -> Derivation:
     """Return the derivation with votes against training thoughts in the turns that it knows.
 
-    If the text has thoughts, a turn whose position is unknown is not judged.
-
-    Args:
-        derivation: derivation of the text.
-        text: text of the conversation.
-        answers: the assistant's messages, in order.
-        only_empty: only empty blocks are untrained.
+    If the text has thoughts, a turn whose position is unknown is not judged. `answers` are the assistant's messages, in
+    order; with `only_empty`, only empty blocks are untrained.
     """
     spans = thoughts_of(derivation.turns, text, answers, only_empty=only_empty)
     if (not derivation.turns or None in derivation.turns) and any(marks[0] in text for marks in THOUGHT_MARKERS):
@@ -87,10 +82,6 @@ def lost_parts(text: str, calls: Any) -> list[str]:
 
     A value may occur unchanged, as JSON, or as JSON within JSON; a number or boolean as JSON or Python. Example: text
     'lookup {"query": "x"}', a call of `lookup` with query "y" -> ['"y"'].
-
-    Args:
-        text: rendered text of the turn.
-        calls: the message's `tool_calls`.
     """
     return [shown for shown, forms in _parts(calls) if not any(form in text for form in forms)]
 

@@ -158,11 +158,8 @@ def differences(mask: MaskArray, votes: VoteArray) -> Differences:
 def _is_shifted(mask: MaskArray, votes: VoteArray, *, has_both: bool) -> bool:
     """Return whether all judged tokens have the mask of their left neighbour, or all that of their right one.
 
-    Args:
-        mask: shape [num_tokens], token-aligned.
-        votes: votes on the tokens, of the same shape.
-        has_both: the mask has extra and missing trained tokens, as after a shift; after a shift to the left, the
-            missing ones can be white space that is not judged.
+    `has_both` says that the mask has extra and missing trained tokens, as after a shift; after a shift to the left, the
+    missing ones can be white space that is not judged.
     """
     judged = votes != NOT_JUDGED
     is_right = bool((votes[:-1] == mask[1:])[judged[:-1]].all())

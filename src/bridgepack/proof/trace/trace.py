@@ -36,12 +36,9 @@ _Drawn = dict[int, list[list[int]]]
 def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None, pack: int | None = None) -> StepTrace:
     """Return the packs that ranks read at a step.
 
-    Args:
-        run: the run.
-        split: `training`, or `validation` for the evaluation after the step.
-        step: as the host logs it, from 1.
-        rank: global rank to show; its packs include their sequences.
-        pack: pack to show; includes its text and each context-parallel rank's tokens.
+    `split` is `training`, or `validation` for the evaluation after the step; steps count from 1, as the host logs them.
+    `rank` is the global rank to show, with the sequences of its packs; `pack` the pack to show, with its text and each
+    context-parallel rank's tokens.
 
     Raises:
         ConfigError: the step, rank or pack does not exist, or the run ends before it.
@@ -204,11 +201,8 @@ def parse_source(text: str) -> tuple[str, int]:
 def trace_source(run: TracedRun, file: str, row: int, *, limit: int) -> SourceTrace:
     """Return the locations of an input row in the artifact.
 
-    Args:
-        run: the run.
-        file: its name in the manifest, the same path in another form, or the path's end.
-        row: from 1: line, Parquet or Arrow row, or array element.
-        limit: maximum times of reading to list.
+    `file` is its name in the manifest, the same path in another form, or the path's end; `row` counts from 1: a line, a
+    Parquet or Arrow row, or an array element. `limit` is the maximum times of reading to list.
 
     Raises:
         ConfigError: the artifact was not built from that file, or the row does not exist.

@@ -132,12 +132,8 @@ def write_report(
 ) -> WrittenReport:
     """Write an artifact's page and dataset card; return their paths and the report of the rules.
 
-    Args:
-        artifact: folder of the artifact; or packed files of another tool: a folder, a file or a pattern.
-        options: options of the check.
-        output: file of the page (default: `report.html` in the artifact).
-        card: file of the card (default: none is written).
-        target: the recipe to judge it with, if `options` have the artifact (default: the artifact alone is judged).
+    `artifact` may be packed files of another tool, too: a folder, a file or a pattern; `output` is by default
+    `report.html` in the artifact, `target` as of `artifact_page`.
 
     Raises:
         ConfigError: a file cannot be written, or would overwrite the artifact.

@@ -68,13 +68,9 @@ class Excerpt:
 def excerpts(
     artifact: Artifact | ArtifactOnDisk, split: str, chosen: dict[str, int], size: int | None
 ) -> list[Excerpt]:
-    """Return excerpts of the chosen packs, each pack once.
+    """Return excerpts of the chosen packs (reason for showing a pack -> the pack), each pack once.
 
-    Args:
-        artifact: the artifact; its manifest names the tokenizer, without which token ids are shown.
-        split: split of the packs.
-        chosen: reason for showing a pack -> the pack.
-        size: packed_sequence_size in runtime tokens; None if unknown.
+    Without a manifest, which names the tokenizer, token ids are shown. `size` is the packed_sequence_size, if known.
 
     Raises:
         ArtifactError: a pack cannot be read.
@@ -196,10 +192,7 @@ class ArtifactPage:
 def artifact_page(folder: Path, options: CheckOptions, target: Target | None = None) -> ArtifactPage:
     """Return the page of an artifact, of a packed file, or of the files that match a pattern.
 
-    Args:
-        folder: folder, file or pattern.
-        options: options of the check; `given` has the facts that packs without a manifest lack.
-        target: the recipe to judge it with, if `options` have the artifact (default: the artifact alone is judged).
+    `target` is the recipe to judge it with, if `options` have the artifact (default: the artifact alone is judged).
 
     Raises:
         ArtifactError: the folder is not an artifact.
