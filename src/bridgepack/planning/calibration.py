@@ -27,8 +27,8 @@ def calibrated(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Spee
     Both are fitted if attention's share differs between the steps; else the default speeds are scaled equally. With all
     packs known each step has its own packs, in the host's order; with a sample each has packs of the mean.
 
-    `log` is the host's, e.g. `iteration 5/ 100 | ... elapsed time per iteration (ms): 1234.5 |`; `recipe`, `lengths` and
-    `gpu` are those of its run.
+    `log` is the host's, e.g. `iteration 5/ 100 | ... elapsed time per iteration (ms): 1234.5 |`; the others are of its
+    run.
 
     Raises:
         ConfigError: the log cannot be read, has too few steps, or is faster than the GPU can be.

@@ -111,8 +111,8 @@ def plan_recipe(
 ) -> Plan:
     """Return a plan for running a recipe's model and data on GPUs.
 
-    The recipe's batch section sets the tokens per step; `speed` comes from a calibration, and `sizes` are the pack sizes
-    to compare (default: `SIZES` and the recipe's).
+    The recipe's batch section sets the tokens per step; `speed` comes from a calibration, and `sizes` are pack sizes to
+    compare (default: `SIZES` and the recipe's).
 
     Raises:
         ConfigError: the model is unknown, packs are not built before the run, or nothing fits.

@@ -148,7 +148,7 @@ def diff_artifacts(
 ) -> DiffReport:
     """Return the differences between two artifacts.
 
-    Reads every shard once; keeps 48 bytes per sequence. `limit` is the maximum sequences to show per kind of difference.
+    Reads every shard once; keeps 48 bytes per sequence. `limit` is the most to show per kind of difference.
 
     Raises:
         ArtifactError: a folder is not an artifact, was changed, or cannot be read.
