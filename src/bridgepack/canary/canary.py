@@ -8,11 +8,11 @@ from typing import Any
 
 from bridgepack.canary import faults
 from bridgepack.canary.comparison import Comparison
-from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.canary.packs import ChosenPacks, chosen_packs
 from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
 from bridgepack.canary.targets import CanaryTarget, open_target
+from bridgepack.canary.tiny_model import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.config.arguments import checked, stated_options
 from bridgepack.errors import ConfigError
 

@@ -22,12 +22,12 @@ from bridgepack.report.checks import (
     explained,
     named_rule,
     rendered,
+    rendered_failure,
     rule_to_dict,
     rules_of_group,
     rules_table,
     staged_report,
 )
-from bridgepack.report.failures import rendered_failure
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.report import CheckReport

@@ -17,8 +17,7 @@ from bridgepack.proof.masks.masks import DEFAULT_LIMIT as SHOWN_FINDINGS
 from bridgepack.proof.masks.masks import DEFAULT_SAMPLE as SAMPLED_ROWS
 from bridgepack.proof.masks.masks import DEFAULT_SEED as SEED_OF_ROWS
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
-from bridgepack.proof.packs import opened_artifact
-from bridgepack.proof.runs import RunOptions, TracedRun
+from bridgepack.proof.packs import RunOptions, TracedRun, opened_artifact
 from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
 from bridgepack.proof.verify.verify import DEFAULT_SAMPLE as SAMPLED_PACKS
 from bridgepack.proof.verify.verify import DEFAULT_SEED as SEED_OF_PACKS

@@ -26,8 +26,7 @@ from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
 from bridgepack.report.checks import rendered
 from bridgepack.rules.engine.report import CheckReport
-from bridgepack.running.assignment import Assignment, RunFolder
-from bridgepack.running.program import num_cores
+from bridgepack.running.assignment import Assignment, RunFolder, num_cores
 
 #: `python` value of the cluster file that means this interpreter for tasks on this machine.
 DEFAULT_PYTHON = "python"

@@ -19,7 +19,7 @@ from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.shape import model_shape
-from bridgepack.proof.runs import recorded_recipe
+from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import TRAIN, BalanceRecord, RunConfig, StepRatios, Waiting
 from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.settings import ReplaySettings

@@ -31,8 +31,7 @@ from bridgepack.records.guarded import DataOrder, ResumeFacts
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.report import CheckReport, findings_of
 from bridgepack.rules.registry import RESUME_RULES
-from bridgepack.running.assignment import LAUNCH_FILE, Assignment, RunFolder, artifact_of
-from bridgepack.running.program import num_cores
+from bridgepack.running.assignment import LAUNCH_FILE, Assignment, RunFolder, artifact_of, num_cores
 
 #: File beside the checkpoints.
 ORDER_FILE = "bridgepack.json"

@@ -15,7 +15,7 @@ from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
 from bridgepack.proof.diff.diff import diff_artifacts
-from bridgepack.proof.runs import RunOptions, TracedRun
+from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.trace import trace_pack
 from bridgepack.proof.verify import ingredients
 from bridgepack.proof.verify.records import VerifyReport

@@ -8,11 +8,11 @@ import sys
 
 import typer
 
-from bridgepack.launch.nemo_cli.context import RecipeContext, TrainContext
-from bridgepack.launch.nemo_cli.context import as_config as as_config
-from bridgepack.launch.nemo_cli.context import recipe_of as recipe_of
+from bridgepack.launch.nemo_cli.tasks import RecipeContext, TrainContext
+from bridgepack.launch.nemo_cli.tasks import as_config as as_config
 from bridgepack.launch.nemo_cli.tasks import build as build
 from bridgepack.launch.nemo_cli.tasks import check as check
+from bridgepack.launch.nemo_cli.tasks import recipe_of as recipe_of
 from bridgepack.launch.nemo_cli.tasks import train as train
 
 

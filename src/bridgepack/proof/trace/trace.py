@@ -10,9 +10,8 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.data.artifact.plan import PlanEntry, entries_of_row, iter_dropped_rows, plan_path
 from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.proof.packs import shard_index, split_record
-from bridgepack.proof.runs import TracedRun
-from bridgepack.proof.trace.packs import PackTracer
+from bridgepack.proof.packs import TracedRun, shard_index, split_record
+from bridgepack.proof.trace.packs import PackTracer, epoch_of, ranks_by_copy, require_step, schedule_of_pack
 from bridgepack.proof.trace.records import (
     PackTrace,
     Placement,
@@ -22,7 +21,6 @@ from bridgepack.proof.trace.records import (
     TracedPack,
     TracedRank,
 )
-from bridgepack.proof.trace.schedule import epoch_of, ranks_by_copy, require_step, schedule_of_pack
 from bridgepack.records import TRAIN, BalanceRecord, DropReason
 from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.settings import ReplaySettings

@@ -28,8 +28,7 @@ from bridgepack.planning.balance import waiting_in
 from bridgepack.planning.layout import DEFAULT_GPU, gpu_named
 from bridgepack.planning.lengths import lengths_of
 from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
-from bridgepack.proof.packs import opened_artifact
-from bridgepack.proof.runs import recorded_recipe
+from bridgepack.proof.packs import opened_artifact, recorded_recipe
 from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, PackedRow, SplitRecord, Waiting
 from bridgepack.report.html.charts import (
     Chart,
