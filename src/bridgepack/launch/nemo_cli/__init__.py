@@ -1,7 +1,7 @@
 """bridgepack's tasks in nemo-run's command line: `nemorun bridgepack build|check|train ...`.
 
 `python -m bridgepack.launch.nemo_cli build|check|train ...` runs the same tasks. In: recipes by name and overrides in
-nemo-run's syntax. Out: tasks that nemo-run calls. Read first: `tasks`, then `context`.
+nemo-run's syntax. Out: tasks that nemo-run calls. Read first: `tasks`.
 """
 
 import sys

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import catalogue as registry
+import catalogue as registry  # type: ignore[import-untyped]
 import fiddle as fdl
 import nemo_run as run
 import typer
@@ -184,7 +184,6 @@ class TrainContext(RecipeContext):
 
 
 def _check_names(words: Sequence[str], names: Sequence[str]) -> None:
-    """Refuse arguments that the task does not have."""
     for word in words:
         name = re.split(r"[.\[=+*/|&@-]", word, maxsplit=1)[0]
         if "=" not in word or name not in names:
