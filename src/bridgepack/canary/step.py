@@ -300,7 +300,6 @@ class Step:
 
 
 def _layers(model: Any) -> Any:
-    """Return the transformer layers of a pipeline stage."""
     return [module for module in model.modules() if hasattr(module, "self_attention") and hasattr(module, "mlp")]
 
 

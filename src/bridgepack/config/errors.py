@@ -71,11 +71,6 @@ def _is_no_field(part: int | str, here: tuple[Any, ...]) -> bool:
     return part.startswith(SHAPE_PREFIX) or not any(_is_model(one) for one in here)
 
 
-def kinds_at(place: Place) -> tuple[str, ...]:
-    """Return the section kinds allowed at a place; empty if only one type is allowed."""
-    return tuple(kind for one in place.types if _is_model(one) for kind in _kinds_of(one))
-
-
 def alternatives(annotation: Any) -> Iterator[Any]:
     """Yield the types that an annotation allows, without None and `Annotated` metadata."""
     if isinstance(annotation, TypeAliasType):
@@ -202,7 +197,8 @@ def _is_echo(detail: ErrorDetails) -> bool:
 
 def _line(place: Place, details: list[ErrorDetails], what: str, option: str) -> str:
     """Return the message line of one field; several errors of one field are its alternative types."""
-    detail, path, kinds = details[0], place.path, kinds_at(place)
+    detail, path = details[0], place.path
+    kinds = tuple(kind for one in place.types if _is_model(one) for kind in _kinds_of(one))
     value, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         others = f" Other entries with it: {len(details) - 1}." if len(details) > 1 else ""
@@ -266,7 +262,6 @@ def _wrong_literal(value: Any, expected: str) -> str:
 
 
 def _allowed(detail: ErrorDetails) -> str:
-    """Return what is allowed and what to do."""
     kind, context, location = detail["type"], detail.get("ctx", {}), detail["loc"]
     if kind == "union_tag_invalid" or (kind == "string_type" and str(location[-1]).startswith(SHAPE_PREFIX)):
         is_plain = isinstance(detail["input"], int | float | list | set | NoneType)

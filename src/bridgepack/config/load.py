@@ -28,6 +28,8 @@ from bridgepack.config.reading import (
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
+__all__ = ["catalogue", "catalogue_folders", "catalogue_names", "catalogue_target", "load_recipe", "parse_overrides"]
+
 LOCAL_FOLDER = "recipes"
 #: Folder of the recipes in the wheel, beside this package's modules.
 PACKAGED_FOLDER = "recipes_catalogue"
@@ -181,9 +183,6 @@ def _named_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
         yield from ((target.id, "") for target in node.targets if isinstance(target, ast.Name))
     elif isinstance(node, ast.ImportFrom) and not f"{node.module}.".startswith("bridgepack."):
         yield from ((alias.asname or alias.name, "") for alias in node.names)
-
-
-__all__ = ["load_recipe", "parse_overrides"]
 
 
 def load_recipe(

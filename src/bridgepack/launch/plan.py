@@ -180,7 +180,6 @@ def _packs(
 
 
 def _exists(artifact: str) -> bool:
-    """Return whether a file or folder exists at a path or matches a glob."""
     return bool(glob.glob(artifact)) or Path(artifact).exists()  # noqa: PTH207 (a pattern, as `check` takes it)
 
 
@@ -207,7 +206,6 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
 
 
 def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOptions) -> CheckReport:
-    """Return the check report; raises if it has errors."""
     report = check_target(recipe_target(target, options.overrides, artifact=options.artifact), options)
     if report.has_errors:
         text = rendered(report).rstrip("\n")

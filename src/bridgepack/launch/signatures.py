@@ -87,7 +87,6 @@ def _find(name: str, place: str) -> Any:
 
 
 def _model(cls: type[Any], without: frozenset[str] = frozenset()) -> type[BaseModel]:
-    """Return a model with the fields of a dataclass."""
     hints = get_type_hints(cls)
     fields: dict[str, Any] = {
         field.name: (_checked(hints[field.name]), _default(field))

@@ -151,7 +151,6 @@ def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost)
 
 
 def _why_not(settings: ReplaySettings) -> str | None:
-    """Return why a run cannot be balanced, or None if it can."""
     num_ranks = settings.topology.data_parallel_size
     for is_refused, found, allowed in (
         (settings.micro_batch_size != 1, f"batch.micro_batch_size is {settings.micro_batch_size}", "1"),

@@ -17,7 +17,6 @@ from bridgepack.data.files import make_folders
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.sampling import FileWindows, Window, file_windows
-from bridgepack.data.sequences.loading import LoadedStage
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult
 from bridgepack.data.stages.range_tasks import Tokenization, TokenizeTask, tokenize_range
 from bridgepack.data.stages.tokenise import rescued_range
@@ -146,11 +145,6 @@ class Sampler:
         for one in settings.values():
             make_folders(one.folder)
         return cls(how=how, settings=settings, folder=folder)
-
-    @property
-    def stage(self) -> LoadedStage:
-        """The tokenizer and what encodes rows."""
-        return self.how.stage()
 
     def read(self, sources: Iterable[SampledSource], *, budget_s: float | None = None) -> None:
         """Tokenise windows of the files in turn, until all are done or `budget_s` is over; of each file at least one.

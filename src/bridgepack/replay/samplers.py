@@ -270,7 +270,6 @@ class CyclicSampler(Sampler):
         return order[: found.num_draws * size].reshape(found.num_draws, size)
 
     def _left_of(self, rank: int, offset: int) -> int:
-        """Return the number of samples that a rank has left in the epoch."""
         if self._settings.data_sharding:
             return self._bucket_size() - offset // self._data_parallel_size
         return max(-(-(self._whole_micro_batches() - offset - rank) // self._data_parallel_size), 0)

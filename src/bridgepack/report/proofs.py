@@ -17,7 +17,7 @@ from bridgepack.proof.trace.records import (
 )
 from bridgepack.proof.verify.records import RowDifference, VerifyReport
 from bridgepack.records import SourceRecord
-from bridgepack.report.terminal import draw_pack, draw_sequence, from_token
+from bridgepack.report.terminal import draw_pack, draw_sequence, origin_of
 from bridgepack.report.text import printable
 
 _MARKS = {"same": "ok", "differs": "DIFFERS", "could not run": "not run"}
@@ -215,11 +215,9 @@ def _rank_lines(rank: TracedRank) -> Iterator[str]:
         for pack in packs:
             yield f"  micro batch {index:>3}  {_pack_line(pack)}"
             for sequence in pack.sequences:
-                origin = f"{printable(sequence.file)} row {sequence.row}" if sequence.file else "origin not known"
-                origin += from_token(sequence.first_token)
                 cut = ", truncated" if sequence.is_truncated else ""
                 yield (
-                    f"    {sequence.position:>3}  {origin}, {sequence.runtime_length:,} tokens, "
+                    f"    {sequence.position:>3}  {origin_of(sequence)}, {sequence.runtime_length:,} tokens, "
                     f"{sequence.num_trained_tokens:,} trained{cut}"
                 )
 

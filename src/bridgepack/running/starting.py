@@ -235,7 +235,6 @@ def facts_of(start: Start, resumption: Resumption) -> Mapping[str, Any]:
 
 
 def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
-    """Return the recipe for a number of processes."""
     stated = recipe.parallelism.num_gpus
     if stated is None:
         return recipe.override({"parallelism.num_gpus": world_size})

@@ -49,11 +49,7 @@ class ExecutorListing:
 
 
 def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:
-    """Return every executor kind with its fields, types, defaults and meanings; works without nemo-run.
-
-    Args:
-        classes: executor classes of the installed nemo-run, if it is installed.
-    """
+    """Return every executor kind with its fields, types, defaults and meanings; `classes` are those of nemo-run."""
     other = Facts(class_name="", title="any other executor, by its class")
     facts = {kind: FACTS.get(kind, other) for kind in EXECUTORS}
     parts = {"launcher": Launcher, "packager": Packager, "tunnel": Tunnel, "job_details": SlurmJobDetails}

@@ -114,7 +114,6 @@ def _changed(text: str, edit: Edit) -> str:
 
 
 def _with_entry(text: str, mapping: MappingNode, name: str, value: Any, step: str) -> str:
-    """Return a text with a new entry at the end of a mapping."""
     start, end = mapping.start_mark.index, mapping.end_mark.index
     if not mapping.value:
         return text[:start] + flow({name: value}) + text[end:]

@@ -204,7 +204,6 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
 def _inputs(
     recipe: SFTRecipe, files: Mapping[str, tuple[InputFile, ...]], split: str | None
 ) -> list[tuple[str, InputFile]]:
-    """Return (split, file) of every input."""
     names = [TRAIN, *([VALIDATION] if recipe.data.validation is not None else [])]
     if split is not None and split not in names:
         hint = "its rows are among those of training" if recipe.data.validation_fraction else "it is not set"

@@ -32,13 +32,7 @@ _NO_WORLD_SIZE = (
 
 
 def schedule_of_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> Schedule:
-    """Return the times at which a run reads a pack, without fillers.
-
-    Args:
-        run: the run.
-        split: split of the pack.
-        pack: row of the split.
-        limit: maximum times to list; all are counted.
+    """Return the times at which a run reads a pack, without fillers; lists at most `limit` of them, and counts all.
 
     Raises:
         ConfigError: the host cannot run with the settings.

@@ -167,7 +167,6 @@ def _flat(batches: Iterable[_Drawn]) -> list[int]:
 
 
 def _require_pack(artifact: Artifact, split: str, drawn: dict[int, _Drawn], step: int, pack: int | None) -> None:
-    """Refuse a pack that is not read at the step."""
     there = sorted(set(_real_packs(drawn.values())))
     if pack is None or pack in there:
         return
@@ -280,7 +279,6 @@ def _known_file(artifact: Artifact, file: str) -> str:
 
 
 def _why_nowhere(artifact: Artifact, file: str, row: int) -> str:
-    """Return the reason why a row is in neither plan nor ledger."""
     missing = [split.name for split in artifact.manifest.splits if not plan_path(artifact, split.name).is_file()]
     if missing:
         return f"the artifact has no plan of its {' and '.join(missing)} split, so its rows cannot be located"

@@ -182,7 +182,6 @@ def _differing_packs(artifact: Artifact, rebuilt: Artifact, split: str) -> Itera
 
 
 def _rows(artifact: Artifact, split: str) -> Iterator[PackedRow]:
-    """Yield a split's readable packs in order."""
     try:
         for batch in artifact.iter_batches(split):
             yield from map(batch.row, range(batch.num_rows))

@@ -303,6 +303,5 @@ def _recipe_text(manifest: Manifest) -> str:
 
 
 def _origin(record: SplitRecord, example: Drop | LostContent) -> str:
-    """Return the input file and row of an example, as text."""
     named = dict(enumerate(record.inputs)).get(example.file_index)
     return f"{named.path if named else 'an input that the manifest does not list'} row {example.row}"
