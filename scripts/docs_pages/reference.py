@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bridgepack.config.schema import cluster_schema, recipe_schema, schema_text
+from bridgepack.config.write import cluster_schema, recipe_schema, schema_text
 from bridgepack.rules.registry import ALL_RULES
 
 from .pictures import PICTURES

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from bridgepack.report.rule_texts import versions_text
+from bridgepack.report.checks import versions_text
 from bridgepack.rules.engine.rule import Rule
 from bridgepack.rules.groups import group_of
 

@@ -12,10 +12,10 @@ from ruamel.yaml import YAML
 
 import bridgepack
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.config.catalogue import catalogue
+from bridgepack.config.load import catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.starting.nearest import MethodKind, Wish
-from bridgepack.planning.new import new_recipe
+from bridgepack.config.starting import MethodKind, Wish
+from bridgepack.planning.plan import new_recipe
 from bridgepack.rules.engine.rule import Severity
 from tests.support.docs_blocks import blocks
 from tests.support.gpu_host import pretend_gpu_host

@@ -9,8 +9,7 @@ from ruamel.yaml import YAML
 
 from bridgepack.config.cluster.base import TASKS
 from bridgepack.config.cluster.executors import EXECUTORS as SECTIONS
-from bridgepack.config.cluster.executors import FACTS
-from bridgepack.config.cluster.general import KNOWN, TYPED
+from bridgepack.config.cluster.executors import FACTS, KNOWN, TYPED
 from bridgepack.config.cluster.listing import list_executors
 from tests.support.docs_blocks import blocks
 from tests.support.executor_probe import CLASSES

@@ -21,7 +21,7 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
-from bridgepack.running.folder import RunFolder
+from bridgepack.running.assignment import RunFolder
 from tests.support.guarded_runs import RunRequest
 from tests.support.processes import asked
 from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights

@@ -16,8 +16,7 @@ from nemo_run.cli.cli_parser import parse_cli_args
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
 from typer.testing import CliRunner
 
-from bridgepack.config.catalogue import catalogue
-from bridgepack.config.load import load_recipe
+from bridgepack.config.load import catalogue, load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.data.artifact.artifact import Artifact

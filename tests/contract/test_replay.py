@@ -27,9 +27,8 @@ from bridgepack.geometry import IntArray
 from bridgepack.records import TRAIN, VALIDATION, PackedRow, RunConfig
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.order import FILLER, PackOrder
-from bridgepack.replay.settings import ReplaySettings
-from bridgepack.replay.topology import Topology
-from bridgepack.replay.torch_random import torch_permutation
+from bridgepack.replay.samplers import torch_permutation
+from bridgepack.replay.settings import ReplaySettings, Topology
 from tests.support.host_datasets import host_dataset_config, open_host_dataset
 from tests.support.older_hosts import INSTALLED, host_package
 from tests.support.packed_rows import EOS_TOKEN_ID, write_shards

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bridgepack.config.recipe.sources import DataSource, MixtureConfig
+from bridgepack.config.recipe.data import DataSource, MixtureConfig
 from bridgepack.data.stages.finish import SEQUENCE
 from bridgepack.data.stages.mixture import mixed
 from bridgepack.data.stages.notes import Notes

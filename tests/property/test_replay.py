@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from bridgepack.errors import ConfigError
 from bridgepack.replay.order import FILLER, PackOrder
-from bridgepack.replay.settings import ReplaySettings
-from bridgepack.replay.topology import Topology
+from bridgepack.replay.settings import ReplaySettings, Topology
 
 
 @st.composite

@@ -20,7 +20,6 @@ FACTS = HostFacts(
     model={"num_attention_heads": 8, "num_query_groups": 4},
     is_moe=False,
     sequence_parallel=False,
-    calculate_per_token_loss=True,
     pad_to_max_length=True,
     pad_cu_seqlens=False,
     notes=(),

@@ -76,7 +76,7 @@ def main(request_file: Path, answer_file: Path) -> None:
 
 def _make(values: dict[str, Any], task: str = "train", **options: Any) -> Any:
     from bridgepack.config.cluster import ClusterConfig
-    from bridgepack.launch.executors import make_executor
+    from bridgepack.launch.tasks import make_executor
 
     return make_executor(ClusterConfig.from_mapping(values), task, **options)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from bridgepack.data.sequences.encoding import Encoded, Encoder, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.proof.masks.judges import Judge, judge_of
+from bridgepack.proof.masks.masks import Judge, judge_of
 from bridgepack.proof.masks.records import RowVerdict
 from tests.support.small_builds import small_recipe
 from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, THINKING, Family, write_tokenizer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bridgepack.geometry import aligned_runtime_lengths
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
-from bridgepack.records.token_batches import RowDrop, TokenBatch
+from bridgepack.records.sequences import RowDrop, TokenBatch
 
 EOS_TOKEN_ID = 2
 #: Small, so that EOS is frequent as content too.

@@ -12,8 +12,7 @@ from ruamel.yaml import YAML
 
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.schema import recipe_schema
-from bridgepack.config.write import TOML_HEADER, YAML_HEADER
+from bridgepack.config.write import TOML_HEADER, YAML_HEADER, recipe_schema
 from tests.support.small_builds import CLI, Command, write_json_lines
 
 NAME = "qwen3_8b_sft_4gpu_h100_bf16_recipe"

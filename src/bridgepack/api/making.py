@@ -21,8 +21,8 @@ from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for, balance_of_repack
 from bridgepack.planning.calibration import calibrated
+from bridgepack.planning.layout import DEFAULT_GPU, gpu_named
 from bridgepack.planning.lengths import lengths_of
-from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
 from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
 from bridgepack.planning.preview import Preview, preview_recipe
 

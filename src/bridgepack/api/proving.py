@@ -19,16 +19,14 @@ from bridgepack.proof.diff.diff import DEFAULT_LIMIT, diff_artifacts
 from bridgepack.proof.diff.records import DiffReport
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.masks.records import MaskReport
-from bridgepack.proof.packs import opened_artifact
-from bridgepack.proof.runs import RunOptions, TracedRun
+from bridgepack.proof.packs import RunOptions, TracedRun, opened_artifact
 from bridgepack.proof.trace.records import PackTrace, SourceTrace, StepTrace
-from bridgepack.proof.trace.source import parse_source, trace_source
-from bridgepack.proof.trace.trace import trace_pack, trace_step
+from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import TRAIN
+from bridgepack.report.checks import explained
 from bridgepack.report.html.files import report
-from bridgepack.report.rule_texts import explained
 from bridgepack.rules.engine.report import CheckReport
 
 __all__ = ["canary", "check", "diff", "explain", "inspect", "masks", "report", "trace", "verify"]
@@ -157,7 +155,7 @@ def trace(
         source: `FILE:ROW` of a source row, counted from 1; not with `step` or `pack`.
         split: `training` or `validation`.
         limit: maximum read times listed.
-        run: fields of `bridgepack.proof.runs.RunOptions`: recipe, overrides, world_size, context, bridge_version,
+        run: fields of `bridgepack.proof.packs.RunOptions`: recipe, overrides, world_size, context, bridge_version,
             resume_step.
 
     Raises:

@@ -27,8 +27,8 @@ from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_sett
 from bridgepack.bridge.wiring.data import EXCHANGE
 from bridgepack.bridge.wiring.training import BOOKKEEPING
 from bridgepack.config.errors import did_you_mean, nearest_name, shown
+from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.sources import as_sources, path_of
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change, LostOverride, RunConfig
 from bridgepack.rules.engine.context import NO_PACKS

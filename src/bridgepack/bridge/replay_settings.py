@@ -12,8 +12,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, RunConfig
 from bridgepack.records.results import leaves
 from bridgepack.releases import HostRelease, release_of
-from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
-from bridgepack.replay.topology import Topology, require_positive
+from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology, require_positive
 
 #: Defaults of the host's dataclasses, for missing settings.
 #: Source: megatron-bridge 0.6.2, data/base.py (DataloaderConfig), data/builders/gpt_sft.py (GPTSFTDatasetConfig).

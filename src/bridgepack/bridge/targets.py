@@ -13,8 +13,7 @@ from bridgepack.bridge.container import changed, config_of_container, config_of_
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX
-from bridgepack.config.catalogue import catalogue_target
-from bridgepack.config.load import load_recipe
+from bridgepack.config.load import catalogue_target, load_recipe
 from bridgepack.config.reading import RECIPE_SUFFIX, load_object, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.cloud_path import artifact_place

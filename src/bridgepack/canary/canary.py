@@ -8,11 +8,11 @@ from typing import Any
 
 from bridgepack.canary import faults
 from bridgepack.canary.comparison import Comparison
-from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.canary.packs import ChosenPacks, chosen_packs
 from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
 from bridgepack.canary.targets import CanaryTarget, open_target
+from bridgepack.canary.tiny_model import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.config.arguments import checked, stated_options
 from bridgepack.errors import ConfigError
 
@@ -84,7 +84,6 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
 
 
 def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPacks]:
-    """Return the loaded target and the packs to compare."""
     opened = open_target(target, options)
     chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
     if not any(one.loss_mask.any() for one in chosen.sequences):
@@ -96,7 +95,6 @@ def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPa
 
 
 def _check_fault(fault: str | None, asked: Layout | None) -> None:
-    """Check that a fault can be planted in the chosen layout."""
     if asked is None or fault is None:
         return
     needs = {
@@ -109,7 +107,6 @@ def _check_fault(fault: str | None, asked: Layout | None) -> None:
 
 
 def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) -> tuple[list[Layout], list[str]]:
-    """Return the layouts to compare, and notes on skipped layouts."""
     facts = comparison.facts
     if asked is not None:
         require_fit(asked, facts, comparison.num_devices)
@@ -127,7 +124,6 @@ def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) ->
 
 
 def _kernel(facts: HostFacts, options: CanaryOptions) -> Kernel:
-    """Return the kernel that computes attention."""
     is_there = facts.num_gpus > 0 and facts.has_transformer_engine
     if options.uses_gpu and not is_there:
         missing = "no GPU" if not facts.num_gpus else "no TransformerEngine"

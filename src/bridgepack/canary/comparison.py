@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from bridgepack.canary.bounds import Sizes, bound_for
-from bridgepack.canary.comparing import WholeStep, judged, unpacked_step
+from bridgepack.canary.comparing import Sizes, WholeStep, bound_for, judged, unpacked_step
 from bridgepack.canary.inputs import PackedInput, packed_input, write_packed, write_sequences
 from bridgepack.canary.packs import ChosenPacks
 from bridgepack.canary.processes import HostProcess

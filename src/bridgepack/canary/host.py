@@ -68,7 +68,7 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
     model = config.model
     require_covered(model)
     notes += tuple(left_out(config))
-    per_token, is_split = bool(model.calculate_per_token_loss), bool(model.sequence_parallel)
+    is_split = bool(model.sequence_parallel)
     sizes = cut_down(model)
     specs = config.dataset.offline_packing_specs
     installed = environment_here().versions
@@ -77,7 +77,6 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
         model=sizes,
         is_moe=bool(getattr(model, "num_moe_experts", None)),
         sequence_parallel=is_split,
-        calculate_per_token_loss=per_token,
         pad_to_max_length=bool((config.dataset.dataset_kwargs or {}).get("pad_to_max_length", False)),
         pad_cu_seqlens=bool(specs is not None and specs.pad_cu_seqlens),
         notes=notes,

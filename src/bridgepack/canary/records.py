@@ -65,7 +65,6 @@ class HostFacts:
     model: Mapping[str, Any]  #: the sizes that the tiny model has in place of the recipe's
     is_moe: bool  #: it has experts
     sequence_parallel: bool  #: of the recipe's model
-    calculate_per_token_loss: bool  #: of the recipe's model
     pad_to_max_length: bool  #: of the recipe's dataset
     pad_cu_seqlens: bool  #: of the recipe's dataset
     notes: tuple[str, ...]  #: what of the recipe is left out, and why

@@ -71,7 +71,6 @@ class _Watched:
 
 
 def _packed_dataset(request: RunRequest, dataset_kwargs: dict[str, Any]) -> Any:
-    """Return the host's own dataset over packs."""
     from megatron.bridge.data.builders.gpt_sft import build_gpt_sft_split
 
     folder = Path(request.folder)

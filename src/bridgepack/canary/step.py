@@ -5,6 +5,8 @@ and sampler, megatron-core's forward and backward schedule, its distributed data
 What is not: the optimiser, which changes nothing; and on a machine without TransformerEngine the attention kernel.
 """
 
+import copy
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +15,165 @@ import torch
 
 from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.canary import faults
-from bridgepack.canary.configs import step_config
-from bridgepack.canary.records import RunRequest, SeenRank
+from bridgepack.canary.records import FloatArray, IntArray, RunRequest, SeenBatch, SeenRank
 from bridgepack.canary.rows import DATALOADER_TYPES, Rows
-from bridgepack.canary.watching import Watch
+from bridgepack.canary.tiny_model import WITHOUT_KERNELS, assign_known
 from bridgepack.canary.weights import drawn, global_name, interleaved_parts, part_of, whole_shape
+
+
+class Watch:
+    """What a rank saw of its micro batches."""
+
+    def __init__(self, model: Any, rows: list[int]) -> None:
+        """Hook into a pipeline stage; the loader fills `rows` in the order of micro batches."""
+        self._rows = rows
+        self._batches: list[dict[str, Any]] = []
+        self.loss = 0.0
+        self.num_trained = 0
+        self.router_margin: float | None = None
+        model.register_forward_pre_hook(self._see_inputs, with_kwargs=True)
+        is_first = True
+        for name, module in model.named_modules():
+            if name.endswith("core_attention") and is_first:
+                module.register_forward_pre_hook(self._see_boundaries, with_kwargs=True)
+                is_first = False
+            if name.endswith(".router"):
+                self._watch_router(module)
+
+    def wrap(self, forward_step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the host's forward step, of which the mask and the losses are noted."""
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            seen: dict[str, Any] = {}
+            self._batches.append(seen)
+            output, loss_function = forward_step(*arguments, **options)
+            seen["loss_mask"] = _whole_numbers(loss_function.args[0])
+
+            def noted(output_tensor: Any) -> Any:
+                seen["losses"] = _reals(output_tensor)
+                loss, num_tokens, report = loss_function(output_tensor)
+                self.loss += float(loss.detach())
+                self.num_trained += int(num_tokens)
+                return loss, num_tokens, report
+
+            return output, noted
+
+        return watched
+
+    def batches(self) -> tuple[SeenBatch, ...]:
+        """Return what was seen."""
+        return tuple(SeenBatch(row=row, **seen) for row, seen in zip(self._rows, self._batches, strict=False))
+
+    def _see_inputs(self, _model: Any, _arguments: Any, options: dict[str, Any]) -> None:
+        seen = self._batches[-1]
+        seen["was_called"] = True
+        seen["tokens"] = _whole_numbers(options.get("input_ids"))
+        seen["position_ids"] = _whole_numbers(options.get("position_ids"))
+        seen["labels"] = _whole_numbers(options.get("labels"))
+        self._see_boundaries(_model, _arguments, options)
+
+    def _see_boundaries(self, _module: Any, _arguments: Any, options: dict[str, Any]) -> None:
+        """Note the boundaries that a stage is called with, then those that get as far as its attention."""
+        packed, seen = options.get("packed_seq_params"), self._batches[-1]
+        seen["offsets"] = seen["max_seqlen"] = None
+        if packed is not None:
+            padded = packed.cu_seqlens_q_padded
+            seen["offsets"] = _whole_numbers(packed.cu_seqlens_q if padded is None else padded)
+            seen["max_seqlen"] = int(packed.max_seqlen_q)
+
+    def _watch_router(self, router: Any) -> None:
+        """Note how far an expert that is chosen is from one that is not, in logits; megatron-core's TopKRouter."""
+        gating, num_chosen = router.gating, router.topk
+
+        def noted(*arguments: Any, **options: Any) -> Any:
+            logits = gating(*arguments, **options)
+            if num_chosen < logits.shape[-1]:
+                best = logits.detach().double().topk(num_chosen + 1, dim=-1).values
+                margin = float((best[..., -2] - best[..., -1]).min())
+                self.router_margin = margin if self.router_margin is None else min(margin, self.router_margin)
+            return logits
+
+        router.gating = noted
+
+
+def _whole_numbers(tensor: Any) -> IntArray | None:
+    if tensor is None:
+        return None
+    numbers: IntArray = tensor.detach().cpu().numpy().reshape(-1).astype(np.int64)
+    return numbers
+
+
+def _reals(tensor: Any) -> FloatArray:
+    reals: FloatArray = tensor.detach().double().cpu().numpy().reshape(-1).copy()
+    return reals
+
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+
+
+def step_config(config: Any, request: RunRequest) -> Any:
+    """Return the ConfigContainer of a step, made of that of the recipe with its tiny model, which is changed."""
+    from megatron.bridge.training import config as host
+
+    assign_known(config.model, _model_values(request))
+    return host.ConfigContainer(
+        model=config.model,
+        dataset=_dataset(config.dataset, request),
+        train=host.TrainingConfig(train_iters=1, micro_batch_size=1, global_batch_size=request.num_rows),
+        validation=host.ValidationConfig(eval_interval=None, eval_iters=0),
+        optimizer=host.OptimizerConfig(
+            optimizer="adam", lr=1e-3, clip_grad=0.0, bf16=False, use_distributed_optimizer=False
+        ),
+        scheduler=host.SchedulerConfig(lr_decay_style="constant"),
+        ddp=host.DistributedDataParallelConfig(
+            use_distributed_optimizer=False,
+            overlap_grad_reduce=False,
+            overlap_param_gather=False,
+            average_in_collective=bool(config.ddp.average_in_collective) and request.is_packed,
+            grad_reduce_in_fp32=request.precision == "bfloat16",
+        ),
+        logger=host.LoggerConfig(log_interval=1),
+        tokenizer=host.TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=request.vocab_size),
+        checkpoint=host.CheckpointConfig(async_save=False),
+        dist=host.DistributedInitConfig(distributed_backend="gloo" if request.kernel == "reference" else "nccl"),
+        rng=host.RNGConfig(seed=1),
+    )
+
+
+def _model_values(request: RunRequest) -> dict[str, Any]:
+    layout, dtype = request.layout, _DTYPES[request.precision]
+    values: dict[str, Any] = {
+        "tensor_model_parallel_size": layout.tensor,
+        "pipeline_model_parallel_size": layout.pipeline,
+        "context_parallel_size": layout.context,
+        "sequence_parallel": layout.sequence_parallel,
+        "seq_length": request.packed_sequence_size,
+        "vocab_size": request.vocab_size,
+        "params_dtype": dtype,
+        "pipeline_dtype": dtype,
+        "bf16": request.precision == "bfloat16",
+        "variable_seq_lengths": False,
+    }
+    if not request.is_packed:
+        # What packed steps are measured by is the loss per token, whatever the recipe says.
+        values["calculate_per_token_loss"] = True
+    if request.kernel != "reference":
+        return values
+    from bridgepack.canary.cpu.reference_attention import reference_layer_spec
+
+    return {**values, **WITHOUT_KERNELS, "transformer_layer_spec": reference_layer_spec}
+
+
+def _dataset(dataset: Any, request: RunRequest) -> Any:
+    """Return the recipe's dataset config with the sizes of the step's packs."""
+    own = copy.copy(dataset)
+    assign_known(own, {"seq_length": request.packed_sequence_size, "dataloader_type": "batch", "num_workers": 0})
+    specs = copy.copy(own.offline_packing_specs)
+    specs.packed_sequence_size = request.packed_sequence_size
+    specs.pad_seq_to_mult = request.pad_seq_to_mult
+    specs.pad_cu_seqlens = request.pad_cu_seqlens
+    own.offline_packing_specs = specs
+    return own
 
 
 class Step:
@@ -144,7 +300,6 @@ class Step:
 
 
 def _layers(model: Any) -> Any:
-    """Return the transformer layers of a pipeline stage."""
     return [module for module in model.modules() if hasattr(module, "self_attention") and hasattr(module, "mlp")]
 
 

@@ -132,7 +132,6 @@ def _with_artifact(place: str, recipe: SFTRecipe, folder: Path, num_packs: int) 
 
 
 def _refuse_malformed(folder: Path, number: int, row: PackedRow) -> None:
-    """Refuse a row that is no pack."""
     starts, num_tokens = row.seq_start_id.astype(np.int64), len(row.input_ids)
     if len(row.loss_mask) != num_tokens:
         problem = f"has {num_tokens:,} tokens and a mask over {len(row.loss_mask):,}"

@@ -14,10 +14,21 @@ from bridgepack.config.load import parse_overrides
 from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import BridgepackError
-from bridgepack.report.checks import check_report_path, describe_diff, describe_fix, rendered, staged_report
-from bridgepack.report.failures import rendered_failure
+from bridgepack.report.checks import (
+    check_report_path,
+    describe_diff,
+    describe_fix,
+    describe_rule,
+    explained,
+    named_rule,
+    rendered,
+    rendered_failure,
+    rule_to_dict,
+    rules_of_group,
+    rules_table,
+    staged_report,
+)
 from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.rule_texts import describe_rule, explained, named_rule, rule_to_dict, rules_of_group, rules_table
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.registry import ALL_RULES

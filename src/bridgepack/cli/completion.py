@@ -27,7 +27,7 @@ def _offering(words: Callable[[str], Iterable[tuple[str, str]]], *, with_files: 
 
 
 def _recipe_names(_typed: str) -> Iterator[tuple[str, str]]:
-    from bridgepack.config.catalogue import catalogue
+    from bridgepack.config.load import catalogue
 
     return ((entry.name, "") for entry in catalogue())
 

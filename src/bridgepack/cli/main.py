@@ -150,7 +150,7 @@ def _failed(
     """Print why a command could not run or was interrupted; with --json also as JSON on standard output."""
     given = sys.argv[1:] if arguments is None else arguments
     if "--json" in given:
-        from bridgepack.report.failures import failure_to_dict  # reports are slow to import
+        from bridgepack.report.checks import failure_to_dict  # reports are slow to import
 
         with suppress(ConfigError):  # standard output cannot be written
             print_json(failure_to_dict(error, message, code))

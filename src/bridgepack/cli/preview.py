@@ -26,7 +26,7 @@ def preview(
         import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
     from bridgepack.config.load import load_recipe, parse_overrides
     from bridgepack.planning.preview import preview_recipe
-    from bridgepack.report.previews import describe_preview
+    from bridgepack.report.plans import describe_preview
 
     found = preview_recipe(load_recipe(recipe, parse_overrides(overrides)), num_rows=num_rows)
     print_json(found.to_dict()) if as_json else echo(describe_preview(found, has_colour=has_colour()))

@@ -17,20 +17,22 @@ from bridgepack.proof.masks.masks import DEFAULT_LIMIT as SHOWN_FINDINGS
 from bridgepack.proof.masks.masks import DEFAULT_SAMPLE as SAMPLED_ROWS
 from bridgepack.proof.masks.masks import DEFAULT_SEED as SEED_OF_ROWS
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
-from bridgepack.proof.packs import opened_artifact
-from bridgepack.proof.runs import RunOptions, TracedRun
-from bridgepack.proof.trace.source import parse_source, trace_source
-from bridgepack.proof.trace.trace import trace_pack, trace_step
+from bridgepack.proof.packs import RunOptions, TracedRun, opened_artifact
+from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
 from bridgepack.proof.verify.verify import DEFAULT_SAMPLE as SAMPLED_PACKS
 from bridgepack.proof.verify.verify import DEFAULT_SEED as SEED_OF_PACKS
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.report.checks import staged_report
 from bridgepack.report.diffs import artifact_diff_page, describe_artifact_diff
 from bridgepack.report.html.files import check_place
-from bridgepack.report.masks import describe_masks
 from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.traces import describe_pack, describe_source, describe_step
-from bridgepack.report.verifications import describe_verification
+from bridgepack.report.proofs import (
+    describe_masks,
+    describe_pack,
+    describe_source,
+    describe_step,
+    describe_verification,
+)
 
 _SPLITS = click.Choice(["training", "validation"])
 _TIMES_SHOWN = 20

@@ -10,14 +10,11 @@ from bridgepack.bridge.shipped import shipped_recipes
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
-from bridgepack.config.catalogue import catalogue
-from bridgepack.config.load import load_recipe, parse_overrides
-from bridgepack.config.schema import schema_text
-from bridgepack.config.starting import write_new
-from bridgepack.config.starting.nearest import Wish, recipes_of_model
-from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
+from bridgepack.config.load import catalogue, load_recipe, parse_overrides
+from bridgepack.config.starting import Wish, recipes_of_model, write_new
+from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
 from bridgepack.data.tokenizers.frameworks import import_transformers
-from bridgepack.planning.new import new_recipe
+from bridgepack.planning.plan import new_recipe
 from bridgepack.report.checks import staged_report
 from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
 

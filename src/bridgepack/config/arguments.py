@@ -70,17 +70,14 @@ def refuse_types(values: Mapping[str, Any], kind: Callable[..., Any]) -> None:
     """
     hints = get_type_hints(kind)
     for name, value in values.items():
-        allowed = _alternatives(hints.get(name, Any))
+        hint = hints.get(name, Any)
+        allowed = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         if not any(_fits(value, one) for one in allowed):
             *others, last = dict.fromkeys(_words(one) for one in allowed)
             cure = "Give its `output`." if hasattr(value, "output") else "Give one of these."
             raise ConfigError(
                 f"{name} is {shown(value)}; allowed: {', '.join(others)}{' or ' if others else ''}{last}. {cure}"
             )
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def _fits(value: Any, hint: Any) -> bool:

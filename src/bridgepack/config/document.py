@@ -95,7 +95,6 @@ def _section_at(values: dict[str, Any], document: Document, path: str, sections:
 
 
 def _index(entries: list[Any], path: str, sections: list[str], name: str) -> int:
-    """Return the list index that a name in a path means."""
     if name.isdecimal() and int(name) < len(entries):
         return int(name)
     allowed = f"0 to {len(entries) - 1}" if entries else "none"

@@ -1,15 +1,188 @@
-"""Finds and loads a recipe: a YAML or TOML file, a Python function by path or module, or a catalogue name."""
+"""Loads recipes by file, function or name: those of ./recipes first, then those that come with bridgepack.
 
-from collections.abc import Mapping
+Names are read from the source text of Python files. Listing runs only bridgepack's own files; a file of ./recipes runs
+when one of its recipes is loaded.
+"""
+
+import ast
+import contextlib
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.catalogue import catalogue_target
-from bridgepack.config.reading import as_recipe, load_object, parse_overrides, read_sections, written_in
+from bridgepack.config.errors import nearest_name
+from bridgepack.config.reading import (
+    FORMS,
+    RECIPE_SUFFIX,
+    as_recipe,
+    load_module,
+    load_object,
+    parse_overrides,
+    read_sections,
+    run_user_code,
+    written_in,
+)
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
-__all__ = ["load_recipe", "parse_overrides"]
+__all__ = ["catalogue", "catalogue_folders", "catalogue_names", "catalogue_target", "load_recipe", "parse_overrides"]
+
+LOCAL_FOLDER = "recipes"
+#: Folder of the recipes in the wheel, beside this package's modules.
+PACKAGED_FOLDER = "recipes_catalogue"
+_FILE_SUFFIXES = (".py", ".yaml", ".yml", ".toml")
+_USES_BRIDGEPACK = re.compile(r"^\s*(?:from|import)\s+bridgepack\b", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatalogueEntry:
+    """One recipe of the catalogue."""
+
+    name: str  #: its function's name, or its file's name without the suffix
+    family: str  #: name of its file, without the suffix
+    target: str  #: its location, as `load_recipe` takes it
+    #: the recipe; None if it cannot be loaded, or if its Python file is not bridgepack's own and so not run
+    recipe: SFTRecipe | None = None
+    summary: str = ""  #: first line of its docstring; empty for a YAML or TOML file
+    error: str = ""  #: why it cannot be loaded; empty otherwise
+
+
+def catalogue_folders() -> tuple[Path, ...]:
+    """Return the recipe folders in search order: ./recipes, then bridgepack's own."""
+    own = _own_folder()
+    found = {folder.resolve(): folder for folder in (own, Path(LOCAL_FOLDER)) if folder.is_dir()}
+    return tuple(reversed(found.values()))
+
+
+def _own_folder() -> Path:
+    package = Path(__file__).parents[1]
+    packaged, checkout = package / PACKAGED_FOLDER, package.parents[1]
+    is_checkout = not packaged.is_dir() and (checkout / "pyproject.toml").is_file()
+    return checkout / LOCAL_FOLDER if is_checkout else packaged
+
+
+def catalogue(*, family: str | None = None) -> tuple[CatalogueEntry, ...]:
+    """Return every recipe of the catalogue, or of one family, in file order; of equal names the first counts.
+
+    Raises:
+        ConfigError: no such family.
+    """
+    files = list(_files())
+    families = sorted({file.stem for file in files})
+    if family is not None and family not in families:
+        raise ConfigError(f"--family is {family!r}; allowed: {', '.join(families)}.{_hint(family, families)}")
+    found: dict[str, CatalogueEntry] = {}
+    for file in files:
+        if family in (None, file.stem):
+            for entry in _entries_of(file):
+                found.setdefault(entry.name, entry)
+    return tuple(sorted(found.values(), key=lambda entry: entry.family))
+
+
+def catalogue_names() -> tuple[str, ...]:
+    """Return the sorted names of all recipes of the catalogue; runs no code and skips broken files."""
+    return tuple(sorted(_targets()))
+
+
+def catalogue_target(name: str) -> str:
+    """Return a recipe's location, as `load_recipe` takes it, by its name with or without `_recipe`; runs no code.
+
+    Raises:
+        ConfigError: no recipe has that name.
+    """
+    targets = _targets() if _NAME.fullmatch(name) else {}
+    target = targets.get(name) or targets.get(f"{name}{RECIPE_SUFFIX}")
+    if target is None:
+        missing = "" if Path(name).exists() else " No such file or folder."
+        raise ConfigError(f"recipe is {name!r}; allowed: {FORMS}.{_hint(name, targets) or missing}")
+    return target
+
+
+def _targets() -> dict[str, str]:
+    """Return recipe name -> location, the first of equal names; runs no code and skips broken files."""
+    found: dict[str, str] = {}
+    for file in _files():
+        with contextlib.suppress(ConfigError):
+            for name in _summaries(file):
+                found.setdefault(name, _target(file, name))
+    return found
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    nearest = nearest_name(name, known) or nearest_name(f"{name}{RECIPE_SUFFIX}", known)
+    return f" Did you mean {nearest}?" if nearest else ""
+
+
+def _files() -> Iterator[Path]:
+    """Yield the recipe files; Python files that do not import bridgepack are skipped."""
+    for path in (path for folder in catalogue_folders() for path in sorted(folder.iterdir())):
+        is_recipe = path.is_file() and path.suffix.lower() in _FILE_SUFFIXES and path.name[0] not in "._"
+        if is_recipe and _is_python(path):
+            is_recipe = bool(_USES_BRIDGEPACK.search(path.read_text(encoding="utf-8", errors="replace")))
+        if is_recipe:
+            yield path
+
+
+def _is_python(path: Path) -> bool:
+    return path.suffix.lower() == ".py"
+
+
+def _target(file: Path, name: str) -> str:
+    return f"{file}:{name}" if _is_python(file) else str(file)
+
+
+def _entries_of(file: Path) -> Iterator[CatalogueEntry]:
+    is_own = file.parent.resolve() == _own_folder().resolve()
+    try:
+        summaries = _summaries(file)
+        module = load_module(file) if _is_python(file) and is_own else None
+    except ConfigError as error:
+        yield CatalogueEntry(name=file.stem, family=file.stem, target=str(file), error=str(error))
+        return
+    for name, summary in summaries.items():
+        entry = CatalogueEntry(name=name, family=file.stem, target=_target(file, name), summary=summary)
+        try:
+            if module:
+                function = getattr(module, name)
+                recipe = as_recipe(run_user_code(function, entry.target), entry.target)
+                yield replace(entry, recipe=recipe, summary=(inspect.getdoc(function) or "").partition("\n")[0])
+            else:
+                yield entry if _is_python(file) else replace(entry, recipe=SFTRecipe.from_mapping(read_sections(file)))
+        except ConfigError as error:
+            yield replace(entry, error=str(error))
+
+
+def _summaries(file: Path) -> Mapping[str, str]:
+    """Return recipe name -> first line of its docstring for one file; a YAML or TOML file is one recipe.
+
+    Raises:
+        ConfigError: it is not Python.
+    """
+    if not _is_python(file):
+        return {file.stem: ""}
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise ConfigError(f"recipe {str(file)!r} is not Python: {error}. Correct that line.") from None
+    found = {name: summary for node in tree.body for name, summary in _named_by(node)}
+    return {name: text for name, text in found.items() if name.endswith(RECIPE_SUFFIX) and not name.startswith("_")}
+
+
+def _named_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    """Yield (name, first docstring line) of what a statement defines, if it can be a recipe function."""
+    if isinstance(node, ast.FunctionDef):
+        given = node.args
+        has_required = len(given.posonlyargs) + len(given.args) > len(given.defaults) or None in given.kw_defaults
+        if not has_required:
+            yield node.name, (ast.get_docstring(node) or "").partition("\n")[0]
+    elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
+        yield from ((target.id, "") for target in node.targets if isinstance(target, ast.Name))
+    elif isinstance(node, ast.ImportFrom) and not f"{node.module}.".startswith("bridgepack."):
+        yield from ((alias.asname or alias.name, "") for alias in node.names)
 
 
 def load_recipe(

@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeGuard
 
+from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.sources import as_sources
 from bridgepack.data import output as staging
 from bridgepack.data.files import nearest_folder
 from bridgepack.data.identity import fingerprint, library_versions

@@ -8,7 +8,7 @@ from bridgepack import __version__
 from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data.artifact.manifest import FORMAT_VERSION
 from bridgepack.records import InputRecord
-from bridgepack.records.fingerprints import fingerprint_of
+from bridgepack.records.manifests import fingerprint_of
 
 #: Libraries whose version can change a token, a rendered text or a shard's bytes.
 _LIBRARIES = ("jinja2", "pyarrow", "tokenizers", "transformers")

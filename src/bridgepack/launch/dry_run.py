@@ -100,7 +100,6 @@ def _scripts(plan: LaunchPlan, tasks: tuple[LaunchTask, ...]) -> list[TaskScript
 
 
 def _script(task: LaunchTask, job: Any) -> TaskScript:
-    """Return the script, manifest or command that nemo-run submits for a task."""
     request, executor, command = job._dryrun_info.request, job.executor, ""
     match executor:
         case run.LocalExecutor():
@@ -119,7 +118,6 @@ def _script(task: LaunchTask, job: Any) -> TaskScript:
 
 
 def _local_command(request: Any) -> str:
-    """Return the commands of a torchx request, with their environment variables."""
     lines = []
     for replica in (replica for replicas in request.role_params.values() for replica in replicas):
         for name in sorted(replica.env.keys() - _TORCHX_VARIABLES):

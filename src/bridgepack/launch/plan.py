@@ -26,9 +26,7 @@ from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
 from bridgepack.report.checks import rendered
 from bridgepack.rules.engine.report import CheckReport
-from bridgepack.running.assignment import Assignment
-from bridgepack.running.folder import RunFolder
-from bridgepack.running.program import num_cores
+from bridgepack.running.assignment import Assignment, RunFolder, num_cores
 
 #: `python` value of the cluster file that means this interpreter for tasks on this machine.
 DEFAULT_PYTHON = "python"
@@ -182,7 +180,6 @@ def _packs(
 
 
 def _exists(artifact: str) -> bool:
-    """Return whether a file or folder exists at a path or matches a glob."""
     return bool(glob.glob(artifact)) or Path(artifact).exists()  # noqa: PTH207 (a pattern, as `check` takes it)
 
 
@@ -209,7 +206,6 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
 
 
 def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOptions) -> CheckReport:
-    """Return the check report; raises if it has errors."""
     report = check_target(recipe_target(target, options.overrides, artifact=options.artifact), options)
     if report.has_errors:
         text = rendered(report).rstrip("\n")

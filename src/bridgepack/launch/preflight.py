@@ -195,7 +195,6 @@ def _argument_of(task: Any) -> Any:
 
 
 def _overrides(words: Sequence[str]) -> dict[str, Any]:
-    """Return path -> value of the overrides in a script's arguments."""
     found = [word for word in words if (match := _OVERRIDE.fullmatch(word)) and (match[2] or match[1] == "~")]
     removed = next((word for word in found if word.startswith("~")), None)
     if removed is not None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from bridgepack.config.cluster.base import TASKS, Task
 from bridgepack.config.cluster.cluster import ClusterConfig
-from bridgepack.config.cluster.general import NemoRunExecutor
+from bridgepack.config.cluster.executors import NemoRunExecutor
 from bridgepack.config.errors import known_names
+from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.sources import as_sources, path_of
 from bridgepack.data.reading.inputs import find_inputs
 from bridgepack.data.tokenizers.load import refuse_missing_folder
 from bridgepack.errors import ConfigError

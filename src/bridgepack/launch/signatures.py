@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 
 from bridgepack.config.cluster.base import Facts
 from bridgepack.config.cluster.cluster import cluster_error
-from bridgepack.config.cluster.general import KNOWN, TYPED, NemoRunExecutor
+from bridgepack.config.cluster.executors import KNOWN, TYPED, NemoRunExecutor
 from bridgepack.config.cluster.listing import ListedSection, listed
 from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.errors import ConfigError
@@ -87,7 +87,6 @@ def _find(name: str, place: str) -> Any:
 
 
 def _model(cls: type[Any], without: frozenset[str] = frozenset()) -> type[BaseModel]:
-    """Return a model with the fields of a dataclass."""
     hints = get_type_hints(cls)
     fields: dict[str, Any] = {
         field.name: (_checked(hints[field.name]), _default(field))

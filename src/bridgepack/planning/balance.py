@@ -19,7 +19,7 @@ from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.shape import model_shape
-from bridgepack.proof.runs import recorded_recipe
+from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import TRAIN, BalanceRecord, RunConfig, StepRatios, Waiting
 from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.settings import ReplaySettings
@@ -81,11 +81,7 @@ def waiting_in(
 ) -> Waiting:
     """Return how long ranks wait for each other in the first epoch of a run over an artifact.
 
-    Args:
-        artifact: the artifact with the packs.
-        source: the run, as a recipe or as settings of the host.
-        world_size: number of GPUs (default: from `source`).
-        version: version of Megatron-Bridge.
+    `source` is the run, as a recipe or as settings of the host; `world_size` its GPUs (default: those of `source`).
 
     Raises:
         ConfigError: the order of the packs or the cost of a token is unknown.
@@ -155,7 +151,6 @@ def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost)
 
 
 def _why_not(settings: ReplaySettings) -> str | None:
-    """Return why a run cannot be balanced, or None if it can."""
     num_ranks = settings.topology.data_parallel_size
     for is_refused, found, allowed in (
         (settings.micro_batch_size != 1, f"batch.micro_batch_size is {settings.micro_batch_size}", "1"),

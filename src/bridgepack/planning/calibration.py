@@ -9,9 +9,8 @@ from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Work, cost_of, packs_of_steps
-from bridgepack.planning.layout import Layout
+from bridgepack.planning.layout import Gpu, Layout
 from bridgepack.planning.lengths import Lengths, packed
-from bridgepack.planning.machines import Gpu
 from bridgepack.planning.shape import model_shape
 
 #: Source: `training_log` of megatron/bridge/training/utils/train_utils.py, 0.6.2.
@@ -28,11 +27,8 @@ def calibrated(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Spee
     Both are fitted if attention's share differs between the steps; else the default speeds are scaled equally. With all
     packs known each step has its own packs, in the host's order; with a sample each has packs of the mean.
 
-    Args:
-        log: the host's log, e.g. `iteration 5/ 100 | ... elapsed time per iteration (ms): 1234.5 |`.
-        recipe: the recipe of the run, with `parallelism.num_gpus`.
-        lengths: sequence lengths of its data.
-        gpu: kind of GPU of the run.
+    `log` is the host's, e.g. `iteration 5/ 100 | ... elapsed time per iteration (ms): 1234.5 |`; the others are of its
+    run.
 
     Raises:
         ConfigError: the log cannot be read, has too few steps, or is faster than the GPU can be.

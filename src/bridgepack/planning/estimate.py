@@ -14,9 +14,8 @@ from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.packing.balance import balanced_order, straggler_ratios
 from bridgepack.geometry import IntArray
-from bridgepack.planning.layout import Layout
+from bridgepack.planning.layout import Gpu, Layout
 from bridgepack.planning.lengths import PackedLengths
-from bridgepack.planning.machines import Gpu
 from bridgepack.planning.shape import ModelShape
 from bridgepack.records import TRAIN
 from bridgepack.releases import BRIDGE, TARGET
@@ -216,9 +215,7 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
     With pipeline stages or experts they wait in every micro batch, for the next stage or for tokens; else once per
     step. Packs are balanced as in a build: across batches if the recipe says so, else within a batch.
 
-    Args:
-        costs: cost of each pack in any unit; shape [num_packs], float64.
-        recipe: with the topology and the batch sizes.
+    `costs` are those of the packs in any unit; shape [num_packs], float64.
 
     Raises:
         ConfigError: the host does not run with it, or its batch grows at first.
@@ -242,10 +239,7 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
 def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | None = None) -> list[IntArray]:
     """Return the packs that ranks read at each step, in the host's order; each of shape [ranks, packs], int64.
 
-    Args:
-        recipe: with the topology and the batch sizes.
-        num_packs: number of training packs.
-        steps: step numbers from 1, as the host counts them (default: the first steps of the run).
+    `steps` are counted from 1, as the host does (default: the first steps of the run).
 
     Raises:
         ConfigError: the host does not run with the recipe, or does not reach a step.

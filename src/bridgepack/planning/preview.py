@@ -104,11 +104,12 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         files = find_files(recipe, Path(scratch))
         sampler = Sampler.of(recipe, files, Path(scratch))
         every_file = [file for members in files.values() for file in members]
-        sampler.stage.check_engine(sampled_rows(every_file, recipe.data.max_row_bytes), 0)
+        stage = sampler.how.stage()
+        stage.check_engine(sampled_rows(every_file, recipe.data.max_row_bytes), 0)
         sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
         sampler.read(sources)
         splits = {split: settings.splits for split, settings in sampler.settings.items()}
-        multiple, tokenizer = resolved.pad_seq_to_mult.value, sampler.stage.tokenizer
+        multiple, tokenizer = resolved.pad_seq_to_mult.value, stage.tokenizer
         names = () if recipe.chooses_rows else dict.fromkeys(name for names in splits.values() for name in names)
         num_packs = {
             name: projected_packs(
@@ -222,7 +223,6 @@ def _columns(file: SampledFile) -> dict[str, str]:
 
 
 def _kind_of(value: Any) -> str:
-    """Return the type of a value of a row, in a word or two."""
     if isinstance(value, list):
         inside = value[0] if value else None
         if isinstance(inside, Mapping):

@@ -17,7 +17,6 @@ from bridgepack.data.files import make_folders
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.sampling import FileWindows, Window, file_windows
-from bridgepack.data.sequences.loading import LoadedStage
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult
 from bridgepack.data.stages.range_tasks import Tokenization, TokenizeTask, tokenize_range
 from bridgepack.data.stages.tokenise import rescued_range
@@ -147,17 +146,8 @@ class Sampler:
             make_folders(one.folder)
         return cls(how=how, settings=settings, folder=folder)
 
-    @property
-    def stage(self) -> LoadedStage:
-        """The tokenizer and what encodes rows."""
-        return self.how.stage()
-
     def read(self, sources: Iterable[SampledSource], *, budget_s: float | None = None) -> None:
-        """Tokenise windows of the files in turn, until all are done or time is up; of each file at least one.
-
-        Args:
-            sources: of the files.
-            budget_s: seconds after which no further window is read; by default as for a preview.
+        """Tokenise windows of the files in turn, until all are done or `budget_s` is over; of each file at least one.
 
         Raises:
             DataError: when a file cannot be read.
@@ -190,10 +180,7 @@ def projected_packs(packing: PackingConfig, multiple: int, samples: Sequence[tup
     A sample is repeated until it has as many sequences as it stands for, or as many as are planned in a moment: few
     sequences fill their packs worse than many.
 
-    Args:
-        packing: packing section of the recipe.
-        multiple: multiple of every runtime length.
-        samples: stored lengths, and the sequences that each of them stands for.
+    `samples` are stored lengths, and the sequences that each of them stands for; `multiple` is that of runtime lengths.
     """
     total = sum(len(lengths) * weight for lengths, weight in samples)
     if not total:

@@ -16,10 +16,9 @@ from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for
-from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Waiting, Work, cost_of, waiting_of
-from bridgepack.planning.layout import Layout, Memory, layouts, memory_of
+from bridgepack.planning.estimate import Arithmetic, Speed, Waiting, Work, cost_of, waiting_of
+from bridgepack.planning.layout import Gpu, Layout, Memory, layouts, memory_of
 from bridgepack.planning.lengths import Lengths, PackedLengths, packed
-from bridgepack.planning.machines import Gpu
 from bridgepack.planning.shape import ModelShape
 from bridgepack.records import Finding
 from bridgepack.rules.engine.environment import target_versions
@@ -257,7 +256,9 @@ class Search:
         arithmetic, work = self._arithmetic(layout), Work.of(packs, cost_of(self.shape), layout.context)
         packs_s = arithmetic.packs_s(work)
         recipe, own = self.recipe.override({**changes, "artifact": None}), self.recipe.packing.balance.kind
-        waiting = waiting_of(_repeated(packs_s, max(num_packs, batch), batch), recipe)
+        # costs of all packs, or of some steps of them, where those of a sample stand for more
+        num_costs = min(max(num_packs, batch), max(len(packs_s), batch * _REPEATED_STEPS))
+        waiting = waiting_of(np.resize(packs_s, num_costs), recipe)
         balance = _balance(recipe, waiting)
         micro_s, num_micro = float(packs_s.mean()), batch // layout.data
         busy_s = micro_s * num_micro
@@ -303,8 +304,3 @@ def _balance(recipe: SFTRecipe, waiting: Waiting) -> str:
     except ConfigError:
         return "none"
     return wanted
-
-
-def _repeated(costs: FloatArray, num_packs: int, batch: int) -> FloatArray:
-    """Return the costs of all packs, or of some steps of them, where those of a sample stand for more."""
-    return np.resize(costs, min(num_packs, max(len(costs), batch * _REPEATED_STEPS)))

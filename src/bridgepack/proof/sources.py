@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.sources import as_sources
 from bridgepack.data.build import build_artifact
 from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.ranges import InputRange, iter_ranges
@@ -25,7 +25,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import TRAIN, VALIDATION, BalanceRecord, DropReason, MaskArray, Sequence, TokenArray
-from bridgepack.records.token_batches import token_counts
+from bridgepack.records.sequences import token_counts
 
 #: Rows that are tokenised together.
 _BATCH_ROWS = 64
@@ -121,10 +121,7 @@ EncodedRow = tuple[int, Mapping[str, Any], Encoded | RowError]
 def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None) -> Iterator[EncodedRow]:
     """Yield rows of a file with their tokens from the build's tokenisation, in row order; skips blank lines.
 
-    Args:
-        recipe: the recipe that tokenises them.
-        file: the file.
-        rows: row numbers, from 1; by default all.
+    `rows` are row numbers, from 1; by default all.
 
     Raises:
         DataError: the file cannot be read.
@@ -164,12 +161,7 @@ def built_anew(
 ) -> Path:
     """Return the folder of a recipe's artifact, rebuilt from its sources with a separate token store.
 
-    Args:
-        recipe: recipe of the artifact.
-        output: folder to build in.
-        balance: what the order of its packs is balanced for, from its manifest.
-        num_workers: maximum processes.
-        progress: is told about progress.
+    `balance` is what the order of its packs is balanced for, from its manifest.
 
     Raises:
         BridgepackError: see `build_artifact`.

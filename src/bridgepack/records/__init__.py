@@ -4,87 +4,43 @@ In: nothing; imports no other room. Out: the values that rooms pass to each othe
 Read first: `sequences`.
 """
 
-from bridgepack.records.balance import BalanceRecord, StepRatios, Waiting
-from bridgepack.records.checks import (
-    Finding,
-    InspectableArtifact,
-    MetadataFacts,
-    PartReader,
-    ShardFacts,
-)
-from bridgepack.records.manifests import (
-    FileRecord,
-    InputRecord,
-    Manifest,
-    ShardRecord,
-    SourceRecord,
-    SplitRecord,
-    SplitStatistics,
-)
-from bridgepack.records.results import Result
-from bridgepack.records.runs import Change, Files, LostOverride, RunConfig
-from bridgepack.records.sequences import (
-    INPUT_IDS,
-    LOSS_CURES,
-    LOSS_MASK,
-    ROW_COLUMNS,
-    SEQ_START_ID,
-    SPLITS,
-    THOUGHT_MARKERS,
-    TOLERATED_LOSSES,
-    TRAIN,
-    VALIDATION,
-    Drop,
-    DropReason,
-    LostContent,
-    LostKind,
-    MaskArray,
-    PackedRow,
-    PackPlan,
-    RowBatch,
-    Sequence,
-    TokenArray,
-)
-
-__all__ = [
-    "INPUT_IDS",
-    "LOSS_CURES",
-    "LOSS_MASK",
-    "ROW_COLUMNS",
-    "SEQ_START_ID",
-    "SPLITS",
-    "THOUGHT_MARKERS",
-    "TOLERATED_LOSSES",
-    "TRAIN",
-    "VALIDATION",
-    "BalanceRecord",
-    "Change",
-    "Drop",
-    "DropReason",
-    "FileRecord",
-    "Files",
-    "Finding",
-    "InputRecord",
-    "InspectableArtifact",
-    "LostContent",
-    "LostKind",
-    "LostOverride",
-    "Manifest",
-    "MaskArray",
-    "MetadataFacts",
-    "PackPlan",
-    "PackedRow",
-    "PartReader",
-    "Result",
-    "RowBatch",
-    "RunConfig",
-    "Sequence",
-    "ShardFacts",
-    "ShardRecord",
-    "SourceRecord",
-    "SplitRecord",
-    "SplitStatistics",
-    "StepRatios",
-    "TokenArray",
-    "Waiting",
-]
+# `X as X` tells type checkers that a name is public here.
+from bridgepack.records.balance import BalanceRecord as BalanceRecord
+from bridgepack.records.balance import StepRatios as StepRatios
+from bridgepack.records.balance import Waiting as Waiting
+from bridgepack.records.checks import Change as Change
+from bridgepack.records.checks import Files as Files
+from bridgepack.records.checks import Finding as Finding
+from bridgepack.records.checks import InspectableArtifact as InspectableArtifact
+from bridgepack.records.checks import LostOverride as LostOverride
+from bridgepack.records.checks import MetadataFacts as MetadataFacts
+from bridgepack.records.checks import PartReader as PartReader
+from bridgepack.records.checks import RunConfig as RunConfig
+from bridgepack.records.checks import ShardFacts as ShardFacts
+from bridgepack.records.manifests import FileRecord as FileRecord
+from bridgepack.records.manifests import InputRecord as InputRecord
+from bridgepack.records.manifests import Manifest as Manifest
+from bridgepack.records.manifests import ShardRecord as ShardRecord
+from bridgepack.records.manifests import SourceRecord as SourceRecord
+from bridgepack.records.manifests import SplitRecord as SplitRecord
+from bridgepack.records.manifests import SplitStatistics as SplitStatistics
+from bridgepack.records.sequences import INPUT_IDS as INPUT_IDS
+from bridgepack.records.sequences import LOSS_CURES as LOSS_CURES
+from bridgepack.records.sequences import LOSS_MASK as LOSS_MASK
+from bridgepack.records.sequences import ROW_COLUMNS as ROW_COLUMNS
+from bridgepack.records.sequences import SEQ_START_ID as SEQ_START_ID
+from bridgepack.records.sequences import SPLITS as SPLITS
+from bridgepack.records.sequences import THOUGHT_MARKERS as THOUGHT_MARKERS
+from bridgepack.records.sequences import TOLERATED_LOSSES as TOLERATED_LOSSES
+from bridgepack.records.sequences import TRAIN as TRAIN
+from bridgepack.records.sequences import VALIDATION as VALIDATION
+from bridgepack.records.sequences import Drop as Drop
+from bridgepack.records.sequences import DropReason as DropReason
+from bridgepack.records.sequences import LostContent as LostContent
+from bridgepack.records.sequences import LostKind as LostKind
+from bridgepack.records.sequences import MaskArray as MaskArray
+from bridgepack.records.sequences import PackedRow as PackedRow
+from bridgepack.records.sequences import PackPlan as PackPlan
+from bridgepack.records.sequences import RowBatch as RowBatch
+from bridgepack.records.sequences import Sequence as Sequence
+from bridgepack.records.sequences import TokenArray as TokenArray

@@ -11,9 +11,8 @@ import numpy as np
 
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
-from bridgepack.replay.samplers import FILLER, make_sampler
+from bridgepack.replay.samplers import FILLER, make_sampler, shuffled_epochs
 from bridgepack.replay.settings import ReplaySettings
-from bridgepack.replay.torch_random import shuffled_epochs
 
 __all__ = ["FILLER", "PackOrder", "Sighting", "replay_order"]
 
@@ -121,11 +120,7 @@ class PackOrder:
         return self._packs_of(samples[(samples >= 0).all(axis=(1, 2))])
 
     def steps_of(self, pack: int, *, last_step: int | None = None) -> Iterator[Sighting]:
-        """Yield the times at which the run reads a pack, in step order; the inverse of `packs_at`.
-
-        Args:
-            pack: number of the pack.
-            last_step: last step to search; by default the run's last.
+        """Yield the times at which the run reads a pack, up to `last_step` (default: the run's last), in step order.
 
         Raises:
             ConfigError: the pack or step does not exist, or the run's end is unknown.

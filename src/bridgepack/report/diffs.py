@@ -7,8 +7,7 @@ from bridgepack import __version__
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.reading.cloud_path import artifact_place
 from bridgepack.proof.diff.records import DiffReport, SequenceDifference, SplitDiff
-from bridgepack.report.html.charts import Chart, length_chart
-from bridgepack.report.html.lengths import lengths_of_plan
+from bridgepack.report.html.charts import Chart, length_chart, lengths_of_plan
 from bridgepack.report.html.render import rendered
 from bridgepack.report.text import printable
 

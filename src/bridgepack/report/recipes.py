@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from bridgepack.bridge.artifact_paths import packs_in
 from bridgepack.bridge.wiring import Packs, Setting, host_settings
 from bridgepack.bridge.wiring.settings import Scope
-from bridgepack.config.catalogue import CatalogueEntry
-from bridgepack.config.editing.yaml_values import flow
+from bridgepack.config.editing.yaml_text import flow
+from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.forecast import forecast_packs
 from bridgepack.errors import BridgepackError, ConfigError

@@ -25,6 +25,7 @@ from bridgepack.report.text import printable
 if TYPE_CHECKING:
     from bridgepack.data.artifact.inspection import PackView, SequenceView
     from bridgepack.data.results import ArtifactPlan, BuildResult
+    from bridgepack.proof.trace.records import TracedSequence
 
 TOKENIZER_WARNING = (
     "this version of transformers loads the tokenizer as one that loses text (spaces, line ends), although its "
@@ -39,9 +40,7 @@ _LABEL_WIDTH = 38
 def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
     """Return the summary of a build: inputs, packs, drops with reasons, location, and steps of the run.
 
-    Args:
-        result: result of the build.
-        recipe: recipe of the run (default: the manifest's, whose batch size may differ if nothing was built).
+    `recipe` is the run's (default: the manifest's, whose batch size may differ if nothing was built).
     """
     if result.was_built_before:
         head = f"Already built, nothing to do: {result.output}"
@@ -264,9 +263,10 @@ def draw_sequence(item: SequenceView, *, has_colour: bool) -> str:
     return f"{_heading(item)}\n{text}"
 
 
-def from_token(first_token: int) -> str:
-    """Return what follows the origin of a later piece of a row that was split; nothing for other sequences."""
-    return f" from token {first_token:,}" if first_token else ""
+def origin_of(item: SequenceView | TracedSequence) -> str:
+    """Return the row that a sequence comes from, and of a later piece of a split row its first token."""
+    origin = f"{printable(item.file)} row {item.row}" if item.file else "origin not known"
+    return f"{origin} from token {item.first_token:,}" if item.first_token else origin
 
 
 def _strip(view: PackView) -> str:
@@ -284,12 +284,10 @@ def _strip(view: PackView) -> str:
 
 
 def _heading(item: SequenceView) -> str:
-    origin = f"{printable(item.file)} row {item.row}" if item.file else "origin not known"
-    origin += from_token(item.first_token)
     padding = f" + {item.num_alignment_tokens} alignment" if item.num_alignment_tokens else ""
     skipped = f" ({item.num_skipped_tokens} skipped at run time, after EOS)" if item.num_skipped_tokens else ""
     return (
-        f"--- sequence {item.position}: {origin}, {item.runtime_length:,}{padding} runtime tokens, "
+        f"--- sequence {item.position}: {origin_of(item)}, {item.runtime_length:,}{padding} runtime tokens, "
         f"{item.num_trained_tokens:,} trained{skipped}"
     )
 

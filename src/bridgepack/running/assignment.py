@@ -1,21 +1,162 @@
-"""The assignment of a launched task, encoded as one argument that every executor passes on unchanged."""
+"""What the tasks of a launch share: the assignment, the folder of the run, and how they end.
+
+```
+RUN_FOLDER/
+  recipe.yaml          the recipe, with every override applied
+  launch.json          facts of the launch: git commit, cluster, overrides
+  artifact.json        the artifact that the build task built or found: path, fingerprint
+  run.json             facts of the last start of the training: packs, versions, settings
+  records/NAME-001.json, ...   reports of checks and of the guard; numbered, never overwritten
+```
+"""
 
 import argparse
 import base64
 import binascii
 import json
+import os
+import signal
+import sys
+import threading
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from bridgepack.config.errors import shown
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.write import written_values
-from bridgepack.errors import ConfigError
-from bridgepack.running.folder import ARTIFACT_FILE, LAUNCH_FILE, RunFolder
+from bridgepack.config.write import recipe_to_yaml, written_values
+from bridgepack.data.files import write_text
+from bridgepack.errors import BridgepackError, ConfigError
+from bridgepack.report.text import printable
+
+SUCCEEDED, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
+
+
+def exit_code_of(step: Callable[[], int]) -> int:
+    """Return the exit code of a task's step, or of the error, Ctrl-C or SIGTERM that ended it.
+
+    Schedulers end a job with SIGTERM; it interrupts the step, so that no half-written files remain.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return step()
+    except (BridgepackError, OSError) as error:
+        say(f"error: {told(error)}")
+        return COULD_NOT_RUN
+    except KeyboardInterrupt:
+        say("interrupted")
+        return INTERRUPTED
+
+
+def told(error: BridgepackError | OSError) -> str:
+    """Return the message of a bridgepack or system error."""
+    if isinstance(error, BridgepackError):
+        return printable(str(error))
+    place = f"{str(error.filename)!r}: " if error.filename else ""
+    return printable(f"{place}{error.strerror or error}. Check the path and its permissions.")
+
+
+def say(text: str) -> None:
+    """Write lines into the log of the task."""
+    sys.stdout.write(f"{text.rstrip()}\n")
+    sys.stdout.flush()
+
+
+def num_cores() -> int:
+    """Return the number of CPU cores that the task may use."""
+    return len(os.sched_getaffinity(0))
+
+
+RECIPE_FILE = "recipe.yaml"
+LAUNCH_FILE = "launch.json"
+ARTIFACT_FILE = "artifact.json"
+RUN_FILE = "run.json"
+RECORDS_FOLDER = "records"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactPlace:
+    """Path and fingerprint of an artifact."""
+
+    path: str  #: its folder, as every task sees it
+    fingerprint: str  #: the manifest's fingerprint
+
+
+class RunFolder:
+    """A run's folder; it need not exist yet. Files are written atomically.
+
+    Every method raises a ConfigError if the folder cannot be written or a file in it has the wrong content.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def write_recipe(self, recipe: SFTRecipe) -> Path:
+        """Write the recipe and return its file."""
+        return self._write(RECIPE_FILE, recipe_to_yaml(recipe))
+
+    def write_artifact(self, place: ArtifactPlace) -> Path:
+        """Write the artifact's path and fingerprint; return the file."""
+        return self.write(ARTIFACT_FILE, asdict(place))
+
+    def read_artifact(self) -> ArtifactPlace | None:
+        """Return the artifact's path and fingerprint; None if no task has written them."""
+        content = self.read(ARTIFACT_FILE)
+        if content is None:
+            return None
+        path, fingerprint = content.get("path"), content.get("fingerprint")
+        if not isinstance(path, str) or not isinstance(fingerprint, str):
+            raise ConfigError(
+                f"{self.path / ARTIFACT_FILE} has no path and fingerprint. Run the build task again, or give "
+                "--artifact."
+            )
+        return ArtifactPlace(path=path, fingerprint=fingerprint)
+
+    def add_record(self, name: str, content: Mapping[str, Any]) -> Path:
+        """Write a record under the next free number and return its file. Not safe for concurrent calls."""
+        number = max((int(path.stem.rpartition("-")[2]) for path in self.records(name)), default=0) + 1
+        return self.write(f"{RECORDS_FOLDER}/{name}-{number:03d}.json", content)
+
+    def records(self, name: str) -> list[Path]:
+        """Return the files of the records of one name, oldest first."""
+        return sorted(
+            path
+            for path in (self.path / RECORDS_FOLDER).glob(f"{name}-*.json")
+            if path.stem.removeprefix(f"{name}-").isdecimal()
+        )
+
+    def write(self, name: str, content: Mapping[str, Any]) -> Path:
+        """Write plain values to a file and return its path."""
+        return self._write(name, json.dumps(dict(content), indent=2, ensure_ascii=False, default=str) + "\n")
+
+    def _write(self, name: str, text: str) -> Path:
+        path = self.path / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, text)
+        except OSError as error:
+            raise ConfigError(
+                f"the run folder is {str(self.path)!r}; {name} cannot be written there: {error}. Set a writable folder."
+            ) from None
+        return path
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """Return the plain values of a file; None if it does not exist."""
+        path = self.path / name
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}. Remove it, or launch the run again.") from None
+        if not isinstance(content, dict):
+            raise ConfigError(f"{path} is not a JSON object. Remove it, or launch the run again.")
+        return content
+
 
 #: Increased when older assignments could be misread.
 FORMAT_VERSION = 1

@@ -10,9 +10,16 @@ from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.errors import ArtifactInUseError
 from bridgepack.planning.balance import balance_for
 from bridgepack.report.terminal import describe_build
-from bridgepack.running.assignment import Assignment, assignment_of, record
-from bridgepack.running.folder import ArtifactPlace
-from bridgepack.running.program import SUCCEEDED, exit_code_of, num_cores, say
+from bridgepack.running.assignment import (
+    SUCCEEDED,
+    ArtifactPlace,
+    Assignment,
+    assignment_of,
+    exit_code_of,
+    num_cores,
+    record,
+    say,
+)
 
 #: Polling interval in seconds while another build of the same artifact runs.
 WAIT_S = 5.0

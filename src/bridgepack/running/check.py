@@ -9,9 +9,17 @@ from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.report.checks import rendered
 from bridgepack.rules.engine.text import report_to_dict
-from bridgepack.running.assignment import artifact_of, assignment_of, record
-from bridgepack.running.folder import ArtifactPlace
-from bridgepack.running.program import FINDINGS, SUCCEEDED, exit_code_of, num_cores, say
+from bridgepack.running.assignment import (
+    FINDINGS,
+    SUCCEEDED,
+    ArtifactPlace,
+    artifact_of,
+    assignment_of,
+    exit_code_of,
+    num_cores,
+    record,
+    say,
+)
 
 RECORD = "check"
 

@@ -22,14 +22,22 @@ from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.report.checks import rendered
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.text import report_to_dict
-from bridgepack.running.assignment import assignment_of, record
-from bridgepack.running.folder import RUN_FILE, RunFolder
+from bridgepack.running.assignment import (
+    COULD_NOT_RUN,
+    FINDINGS,
+    INTERRUPTED,
+    RUN_FILE,
+    SUCCEEDED,
+    RunFolder,
+    assignment_of,
+    record,
+    say,
+    told,
+)
 from bridgepack.running.guard.callback import Guard, GuardViolationError, Notice
 from bridgepack.running.guard.report import findings_text
 from bridgepack.running.job import Identity, Job, Stop
-from bridgepack.running.program import COULD_NOT_RUN, FINDINGS, INTERRUPTED, SUCCEEDED, say, told
-from bridgepack.running.resuming import write_order
-from bridgepack.running.starting import Start, checked, facts_of, resumed, start_of
+from bridgepack.running.starting import Start, checked, facts_of, resumed, start_of, write_order
 
 _FINETUNE = "megatron.bridge.training.finetune"
 #: Logger of errors that end training, with traceback, on every rank.

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bridgepack.canary.bounds import Sizes, bound_for, chain_length
+from bridgepack.canary.comparing import Sizes, bound_for, chain_length
 
 MODEL = {
     "num_layers": 2,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from bridgepack.canary.canary import _kernel
-from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.canary.records import CanaryOptions, Layout
+from bridgepack.canary.tiny_model import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.errors import ConfigError
 from tests.support.canaries import FACTS
 

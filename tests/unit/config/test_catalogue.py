@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.config.catalogue import PACKAGED_FOLDER, catalogue, catalogue_folders, catalogue_names, catalogue_target
-from bridgepack.config.load import load_recipe
+from bridgepack.config.load import (
+    PACKAGED_FOLDER,
+    catalogue,
+    catalogue_folders,
+    catalogue_names,
+    catalogue_target,
+    load_recipe,
+)
 from bridgepack.errors import ConfigError
 from tests.support import catalogue as own
 

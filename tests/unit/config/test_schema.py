@@ -14,8 +14,7 @@ from ruamel.yaml import YAML
 
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.schema import SCHEMA_URL, recipe_schema, schema_text
-from bridgepack.config.write import YAML_HEADER, recipe_to_yaml
+from bridgepack.config.write import SCHEMA_URL, YAML_HEADER, recipe_schema, recipe_to_yaml, schema_text
 from bridgepack.errors import ConfigError
 from tests.support.catalogue import catalogue
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.schema import SCHEMA_URL
-from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
+from bridgepack.config.write import SCHEMA_URL, recipe_to_toml, recipe_to_yaml, written_values
 from bridgepack.errors import ConfigError
 from tests.support.catalogue import SMALL
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe.sources import DataSource
+from bridgepack.config.recipe.data import DataSource
 from bridgepack.data.reading.inputs import find_inputs, hash_file
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range

@@ -12,10 +12,10 @@ from bridgepack.data.artifact.plan import entries_of_row
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
 from bridgepack.proof.diff.diff import diff_artifacts
-from bridgepack.proof.runs import RunOptions, TracedRun
-from bridgepack.proof.trace.source import trace_source
+from bridgepack.proof.packs import RunOptions, TracedRun
+from bridgepack.proof.trace.trace import trace_source
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.report.traces import describe_source
+from bridgepack.report.proofs import describe_source
 from tests.support.small_builds import (
     assert_balanced,
     build,

@@ -7,7 +7,7 @@ import pytest
 from bridgepack.data.store import token_file as token_files
 from bridgepack.data.store.token_file import check_token_file, read_token_index, token_arrays, write_token_file
 from bridgepack.errors import StoreError
-from bridgepack.records.token_batches import RowDrop
+from bridgepack.records.sequences import RowDrop
 from tests.support.packed_rows import token_batch
 
 EOS = 2

@@ -9,7 +9,7 @@ import pytest
 
 from bridgepack.config.cluster import ClusterConfig, load_cluster
 from bridgepack.errors import ConfigError
-from bridgepack.launch.executors import make_executor
+from bridgepack.launch.tasks import make_executor
 from tests.support.full_clusters import full_cluster
 
 pytestmark = pytest.mark.bridge

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.errors import ConfigError
-from bridgepack.launch.executors import exported
+from bridgepack.launch.tasks import exported
 
 
 def _in_bash(value: str) -> str:

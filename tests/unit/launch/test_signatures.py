@@ -10,9 +10,9 @@ import pytest
 
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.errors import ConfigError
-from bridgepack.launch.executors import make_executor
 from bridgepack.launch.refusals import refuse_unlaunchable
 from bridgepack.launch.signatures import checked_fields, find_executor, list_classes
+from bridgepack.launch.tasks import make_executor
 from tests.support.launches import launch_recipe
 
 run = pytest.importorskip("nemo_run")

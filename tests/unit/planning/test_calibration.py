@@ -9,9 +9,8 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.calibration import calibrated
 from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Work, cost_of, packs_of_steps
-from bridgepack.planning.layout import Layout
+from bridgepack.planning.layout import Layout, gpu_named
 from bridgepack.planning.lengths import Lengths, packed
-from bridgepack.planning.machines import gpu_named
 from bridgepack.planning.shape import model_shape
 
 H100 = gpu_named("h100-80gb")

@@ -12,11 +12,11 @@ import pytest
 
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
-from bridgepack.config.catalogue import catalogue
+from bridgepack.config.load import catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.planning.layout import gpu_named
 from bridgepack.planning.lengths import Lengths
-from bridgepack.planning.machines import gpu_named
 from bridgepack.planning.plan import plan_recipe
 from bridgepack.rules.engine.rule import Severity
 

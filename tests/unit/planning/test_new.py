@@ -10,13 +10,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.config.catalogue import CatalogueEntry, catalogue
+from bridgepack.config.load import CatalogueEntry, catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.starting import write_new
-from bridgepack.config.starting.nearest import MethodKind, Wish, recipes_of_model
+from bridgepack.config.starting import MethodKind, Wish, recipes_of_model, write_new
 from bridgepack.config.write import YAML_HEADER
 from bridgepack.errors import ConfigError
-from bridgepack.planning.new import new_recipe
+from bridgepack.planning.plan import new_recipe
 from bridgepack.rules.engine.rule import Severity
 from tests.support.hub_configs import model_configs
 

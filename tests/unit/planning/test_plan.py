@@ -17,8 +17,8 @@ from bridgepack.errors import ConfigError, DataError, StoreError
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.planning.balance import balance_for
 from bridgepack.planning.estimate import cost_of, waiting_of
+from bridgepack.planning.layout import gpu_named
 from bridgepack.planning.lengths import Lengths, lengths_of, packed
-from bridgepack.planning.machines import gpu_named
 from bridgepack.planning.plan import Plan, plan_recipe
 from bridgepack.planning.search import refusals
 from bridgepack.planning.shape import model_shape

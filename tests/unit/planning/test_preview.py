@@ -16,7 +16,7 @@ from bridgepack.data.reading import sampling
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning import sample
-from bridgepack.report.previews import describe_preview
+from bridgepack.report.plans import describe_preview
 from bridgepack.report.recipes import resolved_view
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 

@@ -10,9 +10,8 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.masks.chats import BLOCKS, EVERYTHING, MARKS, PREFIXES
-from bridgepack.proof.masks.judges import COLUMNS, DECODED, PARTS
 from bridgepack.proof.masks.markers import MARKS_IN_WORDS
-from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.masks.masks import COLUMNS, DECODED, PARTS, MaskOptions, check_masks
 from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
 from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
 from tests.support.small_builds import build, chat_row, tokenized_recipe, tokenized_row, with_changes, write_json_lines

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.proof.masks.tool_calls import lost_parts
+from bridgepack.proof.masks.thoughts import lost_parts
 
 ARGUMENTS = {"city": 'Zürich "old"', "days": 3, "exact": True, "near": [{"name": "Bern"}], "unit": None}
 

@@ -9,15 +9,12 @@ import pytest
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.proof.runs import RunOptions, TracedRun
-from bridgepack.proof.trace.packs import token_ranges
+from bridgepack.proof.packs import RunOptions, TracedRun
+from bridgepack.proof.trace.packs import epoch_of, evaluated_after, ranks_by_copy, token_ranges
 from bridgepack.proof.trace.records import TokenRange
-from bridgepack.proof.trace.schedule import epoch_of, evaluated_after, ranks_by_copy
-from bridgepack.proof.trace.source import parse_source, trace_source
-from bridgepack.proof.trace.trace import trace_pack, trace_step
-from bridgepack.replay.settings import ReplaySettings
-from bridgepack.replay.topology import Topology
-from bridgepack.report.traces import describe_step
+from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
+from bridgepack.replay.settings import ReplaySettings, Topology
+from bridgepack.report.proofs import describe_step
 from tests.support.small_builds import build, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import (
     BLANK_LINE,

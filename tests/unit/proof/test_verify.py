@@ -15,12 +15,12 @@ from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
 from bridgepack.proof.diff.diff import diff_artifacts
-from bridgepack.proof.runs import RunOptions, TracedRun
+from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.trace import trace_pack
 from bridgepack.proof.verify import ingredients
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.records.fingerprints import fingerprint_of_manifest
+from bridgepack.records.manifests import fingerprint_of_manifest
 from tests.support.small_builds import build, chat_row, small_recipe, tokenized_recipe, write_json_lines
 from tests.support.traced_artifacts import (
     OVER_LONG_ROW,

@@ -5,12 +5,11 @@ import pytest
 from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.proof.packs import ShardIndex, ShardRow
 from bridgepack.records import RunConfig
 from bridgepack.replay.order import PackOrder
-from bridgepack.replay.rows import ShardIndex, ShardRow
-from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
-from bridgepack.replay.topology import Topology
-from bridgepack.replay.torch_random import torch_permutation
+from bridgepack.replay.samplers import torch_permutation
+from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology
 
 TWO_RANKS = Topology(world_size=2)
 RECIPE: dict[str, Any] = {

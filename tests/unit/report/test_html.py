@@ -18,8 +18,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.build import build_artifact
 from bridgepack.records.checks import Finding
-from bridgepack.report.html.charts import length_chart, pack_bars, value_chart
-from bridgepack.report.html.lengths import lengths_of_plan, lengths_of_rows
+from bridgepack.report.html.charts import length_chart, lengths_of_plan, lengths_of_rows, pack_bars, value_chart
 from bridgepack.report.html.page import ArtifactPage, artifact_page
 from bridgepack.rules.engine.text import RULE_PAGES
 from tests.support.small_builds import chat_row, small_recipe, tokenized_recipe, tokenized_row, write_json_lines

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.catalogue import CatalogueEntry
+from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.report.recipes import catalogue_table, entry_to_dict, resolved_view, shipped_lines
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines

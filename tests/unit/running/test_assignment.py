@@ -11,8 +11,15 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.running import assignment
-from bridgepack.running.assignment import Assignment, artifact_of, assignment_of, decode, encode
-from bridgepack.running.folder import ArtifactPlace, RunFolder
+from bridgepack.running.assignment import (
+    ArtifactPlace,
+    Assignment,
+    RunFolder,
+    artifact_of,
+    assignment_of,
+    decode,
+    encode,
+)
 from tests.support.catalogue import SMALL
 
 #: What shells, YAML, JSON and torchx's macros each take for something else.

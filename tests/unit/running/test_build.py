@@ -9,8 +9,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.output import staging
 from bridgepack.running import build as task
-from bridgepack.running.assignment import Assignment, encode
-from bridgepack.running.folder import RunFolder
+from bridgepack.running.assignment import Assignment, RunFolder, encode
 from tests.support.small_builds import tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 
 

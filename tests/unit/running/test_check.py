@@ -8,8 +8,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.rules.engine.subject import Environment
 from bridgepack.running import check as task
-from bridgepack.running.assignment import Assignment, encode
-from bridgepack.running.folder import ArtifactPlace, RunFolder
+from bridgepack.running.assignment import ArtifactPlace, Assignment, RunFolder, encode
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
 
 

@@ -7,7 +7,7 @@ import pytest
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.running.folder import ArtifactPlace, RunFolder
+from bridgepack.running.assignment import ArtifactPlace, RunFolder
 from tests.support.catalogue import SMALL
 
 

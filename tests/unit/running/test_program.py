@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bridgepack.errors import ArtifactError
-from bridgepack.running.program import exit_code_of
+from bridgepack.running.assignment import exit_code_of
 
 
 @pytest.fixture(autouse=True)

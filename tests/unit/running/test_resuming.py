@@ -6,7 +6,7 @@ import pytest
 
 from bridgepack.errors import ConfigError
 from bridgepack.records.guarded import DataOrder
-from bridgepack.running.resuming import ORDER_FILE, read_order, write_order
+from bridgepack.running.starting import ORDER_FILE, read_order, write_order
 
 ORDER = DataOrder(
     fingerprint="3f2a", artifact="packed", global_batch_size=32, data_parallel_size=8, seed=1234, num_packs=900

@@ -7,8 +7,8 @@ from typing import Any
 from bridgepack.bridge.bases import LOADER_FIELDS
 from bridgepack.bridge.shipped import import_host
 from bridgepack.config.errors import shown
+from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, as_sources, listed, path_of, sets_amount
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.sources import DEFAULT_SPLIT, DataSource, Source, as_sources, listed, path_of, sets_amount
 from bridgepack.errors import ConfigError
 from bridgepack.releases import HostRelease
 

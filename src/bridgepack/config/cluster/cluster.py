@@ -6,14 +6,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from bridgepack.config.cluster.base import TASKS, Task
-from bridgepack.config.cluster.executors import FACTS, LOCAL_KINDS, Executor, LocalFields
-from bridgepack.config.cluster.general import NemoRunExecutor
-from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS
+from bridgepack.config.cluster.base import PROCESS_LAUNCHERS, TASKS, Task
+from bridgepack.config.cluster.executors import FACTS, LOCAL_KINDS, Executor, LocalFields, NemoRunExecutor
 from bridgepack.config.cluster.processes import Processes, processes_of
-from bridgepack.config.cluster.references import hide_secrets
 from bridgepack.config.cluster.slurm import SlurmExecutor
-from bridgepack.config.cluster.values import EnvironmentVariables, FreeForm, Switch, Text
+from bridgepack.config.cluster.values import EnvironmentVariables, FreeForm, Switch, Text, hide_secrets
 from bridgepack.config.document import Document, written
 from bridgepack.config.errors import config_error, did_you_mean, shown
 from bridgepack.config.reading import read_sections, written_in

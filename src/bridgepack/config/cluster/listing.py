@@ -7,13 +7,11 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bridgepack.config.cluster.base import Facts
+from bridgepack.config.cluster.base import Facts, Launcher, Packager
 from bridgepack.config.cluster.executors import EXECUTORS, FACTS
-from bridgepack.config.cluster.launchers import Launcher
-from bridgepack.config.cluster.packagers import Packager
 from bridgepack.config.cluster.slurm import SlurmJobDetails, Tunnel
+from bridgepack.config.errors import alternatives
 from bridgepack.config.section import meanings_of
-from bridgepack.config.walking import alternatives
 
 _NAMES: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}
 
@@ -51,11 +49,7 @@ class ExecutorListing:
 
 
 def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:
-    """Return every executor kind with its fields, types, defaults and meanings; works without nemo-run.
-
-    Args:
-        classes: executor classes of the installed nemo-run, if it is installed.
-    """
+    """Return every executor kind with its fields, types, defaults and meanings; `classes` are those of nemo-run."""
     other = Facts(class_name="", title="any other executor, by its class")
     facts = {kind: FACTS.get(kind, other) for kind in EXECUTORS}
     parts = {"launcher": Launcher, "packager": Packager, "tunnel": Tunnel, "job_details": SlurmJobDetails}

@@ -4,14 +4,11 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from types import MappingProxyType
 
-from bridgepack.config.cluster.base import TASKS, Task
+from bridgepack.config.cluster.base import PROCESS_LAUNCHERS, TASKS, Task
 from bridgepack.config.cluster.cluster import ClusterConfig
-from bridgepack.config.cluster.executors import Executor, LocalFields
-from bridgepack.config.cluster.general import SKYPILOT, NemoRunExecutor
-from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS
-from bridgepack.config.cluster.references import is_secret_name, plain_secrets
+from bridgepack.config.cluster.executors import SKYPILOT, Executor, LocalFields, NemoRunExecutor
 from bridgepack.config.cluster.slurm import SlurmExecutor
-from bridgepack.config.cluster.values import is_inside
+from bridgepack.config.cluster.values import is_inside, is_secret_name, plain_secrets
 
 _SAFER = MappingProxyType(
     {

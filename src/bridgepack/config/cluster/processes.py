@@ -3,10 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from bridgepack.config.cluster.base import Task
-from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
-from bridgepack.config.cluster.general import ONE_FOR_EACH_GPU, SKYPILOT
-from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS
+from bridgepack.config.cluster.base import PROCESS_LAUNCHERS, Task
+from bridgepack.config.cluster.executors import LOCAL_KINDS, ONE_FOR_EACH_GPU, SKYPILOT, Executor
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.errors import ConfigError
 

@@ -1,10 +1,13 @@
-"""Edits the text of a YAML document: replaces the text of one value, or adds lines at the end of a section.
+"""Edits the text of a YAML document: replaces the text of one value, or adds lines; writes values as YAML text.
 
 ruamel.yaml gives the positions of keys and values. Its round trip is not used because it re-indents untouched lists.
 """
 
+import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -12,7 +15,60 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
 from bridgepack.config.editing.edits import CannotEditError, Edit, check_no_comment, edited, nested, refuse
-from bridgepack.config.editing.yaml_values import block_lines, flow, text_scalar
+
+_PLAIN = re.compile(r"(?:\.{0,2}/)?[A-Za-z_][\w./+-]*(?: [\w./+(-][\w./+()-]*)*", re.ASCII)
+_WORDS_THAT_ARE_NO_TEXT = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
+
+
+def flow(value: Any) -> str:
+    """Return a value on one line: `8`, `'text'`, `[1, 2]`, `{a: 1}`."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str):
+        return text_scalar(value)
+    return _float(value) if isinstance(value, float) else json.dumps(value)
+
+
+def block_lines(
+    key: str, value: Any, step: str, *, comments: Mapping[str, str] = MappingProxyType({}), path: str = ""
+) -> Iterator[str]:
+    """Yield the lines of one entry of a block mapping; `key` is as written, `step` is the indentation per level.
+
+    `comments` maps dotted paths to comments; `path` is the entry's dotted path.
+    """
+    comment = f" # {comments[path]}" if path in comments else ""
+    if not isinstance(value, Mapping) or not value:
+        yield f"{key}: {flow(value)}{comment}"
+        return
+    yield f"{key}:{comment}"
+    for name, item in value.items():
+        for line in block_lines(flow(name), item, step, comments=comments, path=f"{path}.{name}"):
+            yield step + line
+
+
+def text_scalar(text: str, style: str | None = None) -> str:
+    """Return a string as a YAML scalar, in the given quote style if possible, else in quotes only if needed."""
+    if not text.isprintable() or style == '"':
+        return '"' + "".join(map(_escaped, text)) + '"'
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_THAT_ARE_NO_TEXT
+    return text if is_plain and style != "'" else "'" + text.replace("'", "''") + "'"
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or character in '\n\r\t"\\':
+        return json.dumps(character, ensure_ascii=False)[1:-1]
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _float(value: float) -> str:
+    if not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    mantissa, exponent, power = repr(value).partition("e")
+    return mantissa + (".0" if "." not in mantissa else "") + exponent + power
+
 
 _COLON = re.compile(r"\s*:")
 #: Blank lines and comments at the end of a section, which ruamel counts as part of it.
@@ -58,7 +114,6 @@ def _changed(text: str, edit: Edit) -> str:
 
 
 def _with_entry(text: str, mapping: MappingNode, name: str, value: Any, step: str) -> str:
-    """Return a text with a new entry at the end of a mapping."""
     start, end = mapping.start_mark.index, mapping.end_mark.index
     if not mapping.value:
         return text[:start] + flow({name: value}) + text[end:]

@@ -1,13 +1,188 @@
 """Data sources, bad-row handling, and the tokenizer."""
 
+from __future__ import annotations
+
 import datetime
+from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from bridgepack.config.recipe.sources import MixtureConfig, Sources, check_weights, listed, weight_of
 from bridgepack.config.section import Section
+
+#: Names allowed in a source's `columns`, whatever the preprocessing calls these columns.
+ColumnName = Literal[
+    "messages", "tools", "system", "prompt", "completion", "chat_template_kwargs", "input_ids", "loss_mask", "labels"
+]
+#: Default split of a `dataset`.
+DEFAULT_SPLIT = "train"
+#: Fields with a source's location, and a number of sections that nobody lists by hand.
+_PLACES, _MANY_SOURCES = ("path", "dataset", "sources"), 20
+#: Fields about a source's own rows, which a group of sources cannot have.
+_OF_ROWS = ("split", "revision", "columns", "kind", "max_rows")
+
+
+class DataSource(Section):
+    """A source of rows, given by exactly one of `path`, `dataset` and `sources`, and how they are used."""
+
+    path: str | None = None
+    """A file, a folder, a glob, a URL or a data set saved with `save_to_disk`."""
+    dataset: str | None = None
+    """Id on the Hugging Face hub (`org/name`) or a path that `datasets.load_dataset` accepts."""
+    sources: Annotated[tuple[Source, ...], Field(min_length=1)] | None = None
+    """Sources that are first mixed with each other: a mixture within the mixture."""
+    name: str | None = None
+    """For a `dataset`: its configuration, e.g. `default`. Otherwise the source's name in reports."""
+    split: str | None = None
+    """For a `dataset`: split expression, e.g. `train_sft`, `train[:1000]`; `train` by default. For the `path` of a
+    saved DatasetDict: the name of its split."""
+    revision: str | None = None
+    """For a `dataset`: commit, tag or branch; pin a commit so that the recipe always reads the same rows."""
+    columns: dict[ColumnName, str] = Field(default_factory=dict)
+    """Column name that the preprocessing reads -> column of this source, e.g. `{prompt: question, completion: answer}`;
+    other columns keep their names."""
+    kind: Literal["chat", "prompt_completion"] | None = None
+    """How a chat recipe reads the rows of this source: `prompt_completion` makes a user turn and an assistant turn from
+    the two columns, whatever other columns a row has. By default detected per row."""
+    max_rows: Annotated[int, Field(ge=1, strict=True)] | None = None
+    """Maximum rows to use, chosen by the seed among those that become sequences."""
+    weight: Annotated[float, Field(gt=0)] | None = None
+    """Share in the mixture, relative to the other weights in the list; `data.mixture.by` sets the unit."""
+    epochs: Annotated[float, Field(gt=0, le=10**6)] | None = None
+    """How often its sequences are used: 0.5 uses half of them, 2.5 uses each two or three times."""
+
+    @model_validator(mode="after")
+    def _check_one_place(self) -> Self:
+        places = [name for name in _PLACES if getattr(self, name) is not None]
+        if len(places) != 1:
+            found = f"{' and '.join(places)} are set" if places else "none of path, dataset and sources is set"
+            raise ValueError(f" has a section in which {found}; exactly one of them is allowed. Name one.")
+        for name in {"dataset": (), "path": ("revision",), "sources": _OF_ROWS}[places[0]]:
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; a section with {places[0]} cannot have it. Remove it"
+                    f"{', or set it in its sources' if self.sources else ''}."
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_one_amount(self) -> Self:
+        if self.weight is not None and self.epochs is not None:
+            raise ValueError(f"weight is {self.weight} and epochs is {self.epochs}; only one can be set. Remove one.")
+        check_weights(self.sources or (), "sources", takes_epochs=False)
+        return self
+
+    @property
+    def label(self) -> str:
+        """The source's name in reports."""
+        of_hub = "/".join(part for part in (self.dataset, self.name) if part)
+        return of_hub if self.dataset else self.name or self.path or "sources"
+
+
+def check_weights(sources: Sequence[Source], where: str, *, takes_epochs: bool) -> None:
+    """Check that all sources of a list have a weight, or none; with `takes_epochs`, epochs may replace a weight.
+
+    Raises:
+        ValueError: a source has neither; names the first.
+    """
+    lacks, cure = "no weight", "all or none"
+    if takes_epochs:
+        lacks, cure = "neither weight nor epochs", "one of the two; epochs: 1 uses every sequence once"
+    for index, source in enumerate(sources):
+        has_epochs = takes_epochs and isinstance(source, DataSource) and source.epochs is not None
+        if weight_of(source) is None and not has_epochs and any(weight_of(other) is not None for other in sources):
+            raise ValueError(f"{where}.{index} has {lacks}, and others in the list have a weight. Set {cure}.")
+
+
+def _shape(value: Any) -> str:
+    """Return the source type that a value looks like, so that pydantic reports errors for that type only."""
+    if isinstance(value, (dict, DataSource)):
+        return "as section"
+    return "as list" if isinstance(value, (list, tuple)) else "as path"
+
+
+def _refuse_rows(value: Any) -> Any:
+    """Refuse lists of rows: sections without a location that have a row's columns or are very many."""
+    is_rows = isinstance(value, (list, tuple)) and all(isinstance(one, dict) for one in value)
+    names = {name for one in value for name in one} if is_rows else set()
+    if names and not names & set(_PLACES) and (names & set(get_args(ColumnName)) or len(value) > _MANY_SOURCES):
+        raise ValueError(
+            f" is a list of rows, {len(value)} of them; allowed: a path, a section {{path: PATH}} or {{dataset: ID}}, "
+            "or a list of these. Write the rows to a file, one JSON object per line, and name it; in Python `build` "
+            "takes datasets.Dataset.from_list(rows), too."
+        )
+    return value
+
+
+_Path = Annotated[str, Tag("as path")]
+_Section = Annotated[DataSource, Tag("as section")]
+Source = Annotated[_Path | _Section, Discriminator(_shape)]
+_List = Annotated[tuple[Source, ...], Field(min_length=1), BeforeValidator(_refuse_rows), Tag("as list")]
+Sources = Annotated[_Path | _Section | _List, Discriminator(_shape)]
+
+
+# so that messages can name the fields of nested sections
+DataSource.model_rebuild()
+
+
+class MixtureConfig(Section):
+    """Meaning of the sources' weights."""
+
+    by: Literal["tokens", "rows"] = "tokens"
+    """Unit of the shares: runtime tokens or rows of the packed sequences."""
+    total: Annotated[int, Field(ge=1, le=10**15, strict=True)] | None = None
+    """Total tokens or rows from the weighted training sources; sources with fewer are repeated evenly. By default the
+    largest total without repeats."""
+
+
+def listed(value: Sources | None) -> tuple[Source, ...]:
+    """Return the listed sources of a split: one, several or none."""
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
+
+
+def as_sources(value: Sources | None) -> tuple[Source, ...]:
+    """Return the sources of a split that hold rows, in order, with nested mixtures flattened."""
+    return tuple(_leaves(listed(value)))
+
+
+def _leaves(sources: Sequence[Source]) -> Iterator[Source]:
+    for source in sources:
+        if isinstance(source, DataSource) and source.sources is not None:
+            yield from _leaves(source.sources)
+        else:
+            yield source
+
+
+def path_of(source: Source) -> str | None:
+    """Return the path of a source; None for a `dataset`."""
+    return source if isinstance(source, str) else source.path
+
+
+def weight_of(source: Source) -> float | None:
+    """Return a source's weight, or None."""
+    return source.weight if isinstance(source, DataSource) else None
+
+
+def label_of(source: Source) -> str:
+    """Return a source's name in reports."""
+    return source if isinstance(source, str) else source.label
+
+
+def amounts_of(source: DataSource) -> dict[str, float]:
+    """Return the fields that set how much of a source is used -> their values."""
+    values = {name: getattr(source, name) for name in ("weight", "epochs", "max_rows")}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def sets_amount(source: Source) -> bool:
+    """Return whether a source, or one nested in it, sets how much of it is used."""
+    if isinstance(source, str):
+        return False
+    return bool(amounts_of(source)) or any(map(sets_amount, source.sources or ()))
+
 
 #: Chat template variables that bridgepack sets itself.
 OWN_TEMPLATE_VARIABLES = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now"})

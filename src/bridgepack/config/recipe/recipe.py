@@ -11,10 +11,9 @@ from pydantic import Field, model_validator
 
 from bridgepack import geometry
 from bridgepack.config.document import Document
-from bridgepack.config.recipe.data import DataConfig, TokenizerConfig
+from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, label_of, listed, sets_amount
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
-from bridgepack.config.recipe.sources import as_sources, label_of, listed, sets_amount
 from bridgepack.config.recipe.training import (
     CheckpointConfig,
     CudaGraphConfig,

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bridgepack.config.catalogue import catalogue_target
+from bridgepack.config.load import catalogue_target
 from bridgepack.data.files import write_text
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import BalanceRecord, Manifest

@@ -15,8 +15,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
 from bridgepack.records import BalanceRecord, PackPlan
 from bridgepack.replay.order import PackOrder
-from bridgepack.replay.settings import Loader, ReplaySettings
-from bridgepack.replay.topology import Topology
+from bridgepack.replay.settings import Loader, ReplaySettings, Topology
 
 #: Maximum rounds in which ranks exchange packs; most steps need fewer than 10.
 _ROUNDS = 16

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from bridgepack.config.recipe.data import as_sources, listed, path_of, sets_amount
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.sources import as_sources, listed, path_of, sets_amount
 from bridgepack.data.reading.inputs import GZIP, ZSTANDARD, InputFile, find_inputs
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.records import TRAIN, VALIDATION

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, path_of
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
-from bridgepack.config.recipe.sources import DEFAULT_SPLIT, DataSource, Source, path_of
 from bridgepack.data.files import hub_or_cache
 from bridgepack.data.reading.decompression import open_stream
 from bridgepack.data.reading.json_rows import names_of

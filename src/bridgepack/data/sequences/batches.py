@@ -11,7 +11,7 @@ from bridgepack.data.sequences.encoding import Encoder
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
-from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
+from bridgepack.records.sequences import RowDrop, RowLoss, TokenBatch
 
 #: Maximum rows encoded together; more gain nothing.
 _BATCH_ROWS = 1024

@@ -16,7 +16,7 @@ from bridgepack.data.tokenizers.engine_checks import MIN_INPUT_BYTES, check_text
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineReport
 from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.records.token_batches import TokenBatch
+from bridgepack.records.sequences import TokenBatch
 
 #: Characters of text to compare before a build starts: one per so many bytes of input, within limits for which
 #: `tokenizers` takes 0.05 to 0.5 seconds.

@@ -18,7 +18,7 @@ from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_
 from bridgepack.errors import DataError, RowError
 from bridgepack.geometry import IntArray
 from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind
-from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
+from bridgepack.records.sequences import RowDrop, RowLoss, TokenBatch
 
 #: In the hashed number, lower bits for the row's number; the bits above are for its file.
 FILE_BITS = 44

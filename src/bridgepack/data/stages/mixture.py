@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from bridgepack.config.recipe.sources import DataSource, MixtureConfig, Source, amounts_of, label_of, sets_amount
+from bridgepack.config.recipe.data import DataSource, MixtureConfig, Source, amounts_of, label_of, sets_amount
 from bridgepack.data.packing.order import seeded_hash
 from bridgepack.data.stages.finish import FILE_BITS
 from bridgepack.data.stages.split import TokenizedSplit

@@ -16,7 +16,7 @@ from bridgepack.data.store.token_file import TokenFileWriter, check_token_file, 
 from bridgepack.data.tasks import Beat, is_meant_for_users
 from bridgepack.errors import StoreError
 from bridgepack.records import DropReason
-from bridgepack.records.token_batches import RowDrop
+from bridgepack.records.sequences import RowDrop
 
 if TYPE_CHECKING:
     from bridgepack.data.sequences.loading import LoadedStage

@@ -11,7 +11,7 @@ from bridgepack.data.store.store import TokenStore
 from bridgepack.data.tasks import Progress, Runner, TaskFailure
 from bridgepack.errors import DataError
 from bridgepack.records import DropReason
-from bridgepack.records.token_batches import RowDrop
+from bridgepack.records.sequences import RowDrop
 
 #: Maximum rows of one range that may crash their process; if there are more, the rows are not the cause.
 _MAX_DEADLY_ROWS = 50

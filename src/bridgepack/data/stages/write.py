@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bridgepack.config.recipe.data import listed
 from bridgepack.config.recipe.recipe import ResolvedRecipe
-from bridgepack.config.recipe.sources import listed
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
 from bridgepack.data.artifact.contents import (

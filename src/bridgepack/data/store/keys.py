@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import bridgepack
+from bridgepack.config.recipe.data import DataSource, Source, as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.sources import DataSource, Source, as_sources
 from bridgepack.data.identity import library_versions
 from bridgepack.data.reading.inputs import RowView
 from bridgepack.data.store.token_file import TOKEN_FILE_VERSION
 from bridgepack.errors import DataError
-from bridgepack.records.fingerprints import TOKENIZER_NAMES, YOUNGER_DEFAULTS
+from bridgepack.records.manifests import TOKENIZER_NAMES, YOUNGER_DEFAULTS
 
 #: Settings that apply after tokenising, or that choose between equivalent ways of tokenising.
 SIZE_SETTINGS = frozenset({"over_long", "truncation_method", "ends_cut_completions"})

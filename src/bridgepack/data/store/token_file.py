@@ -26,7 +26,7 @@ from bridgepack.data.shards.arrow_numbers import arrow_array, arrow_lists, arrow
 from bridgepack.errors import StoreError
 from bridgepack.geometry import IntArray
 from bridgepack.records import INPUT_IDS, LOSS_MASK, MaskArray, TokenArray
-from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch, token_counts
+from bridgepack.records.sequences import RowDrop, RowLoss, TokenBatch, token_counts
 
 #: Version of the file's layout; part of every key.
 TOKEN_FILE_VERSION = 3

@@ -29,7 +29,7 @@ def _load_shared(target: str, overrides: tuple[str, ...]) -> None:
 def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
     """Load a recipe's stage if recipe and tokenizer are pure data; a user's code runs only in workers."""
     from bridgepack.config.load import load_recipe, parse_overrides
-    from bridgepack.config.recipe.sources import as_sources, path_of
+    from bridgepack.config.recipe.data import as_sources, path_of
     from bridgepack.data.reading.inputs import find_inputs
     from bridgepack.data.reading.remote import scheme_of
     from bridgepack.data.sequences.loading import load_stage

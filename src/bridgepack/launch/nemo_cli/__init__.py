@@ -1,18 +1,18 @@
 """bridgepack's tasks in nemo-run's command line: `nemorun bridgepack build|check|train ...`.
 
 `python -m bridgepack.launch.nemo_cli build|check|train ...` runs the same tasks. In: recipes by name and overrides in
-nemo-run's syntax. Out: tasks that nemo-run calls. Read first: `tasks`, then `context`.
+nemo-run's syntax. Out: tasks that nemo-run calls. Read first: `tasks`.
 """
 
 import sys
 
 import typer
 
-from bridgepack.launch.nemo_cli.context import RecipeContext, TrainContext
-from bridgepack.launch.nemo_cli.recipes import as_config as as_config
-from bridgepack.launch.nemo_cli.recipes import recipe_of as recipe_of
+from bridgepack.launch.nemo_cli.tasks import RecipeContext, TrainContext
+from bridgepack.launch.nemo_cli.tasks import as_config as as_config
 from bridgepack.launch.nemo_cli.tasks import build as build
 from bridgepack.launch.nemo_cli.tasks import check as check
+from bridgepack.launch.nemo_cli.tasks import recipe_of as recipe_of
 from bridgepack.launch.nemo_cli.tasks import train as train
 
 

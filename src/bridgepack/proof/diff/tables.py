@@ -163,10 +163,7 @@ def match_sequences(
 ) -> Matched:
     """Return the matching sequences of two tables: by input row and content, then content, tokens, row.
 
-    Args:
-        first: table of the first artifact.
-        second: table of the second artifact.
-        file_ids: ids of each table's files; equal ids are the same file.
+    `file_ids` are ids of each table's files; equal ids are the same file.
     """
     left = _Left(len(first), len(second))
     ours, theirs = first.keys(file_ids[0]), second.keys(file_ids[1])

@@ -17,12 +17,10 @@ from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
-from bridgepack.proof.masks.prefixes import ASSISTANT, Renders, derive_from_prefixes
+from bridgepack.proof.masks.prefixes import ASSISTANT, Rendering, Renders, derive_from_prefixes
 from bridgepack.proof.masks.records import RowFinding, RowVerdict
-from bridgepack.proof.masks.rendering import Rendering
-from bridgepack.proof.masks.thoughts import thoughts_of, without_thoughts
+from bridgepack.proof.masks.thoughts import leaves_of, lost_parts, thoughts_of, without_thoughts
 from bridgepack.proof.masks.tokens import TokenCase, TrainedTurn, tokens_differ
-from bridgepack.proof.masks.tool_calls import leaves_of, lost_parts
 from bridgepack.proof.masks.votes import (
     TRAINED,
     Derivation,

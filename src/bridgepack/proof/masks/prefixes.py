@@ -3,11 +3,20 @@
 The generation prompt is not the assistant's text; what its turn adds after it is. Templates can be unstable: Qwen3's
 writes the thoughts of only the last answer, so that a conversation does not start with the render of its prefix. If
 the difference is understood (a turn lost its beginning), it is taken into account; otherwise the turn is not judged.
+
+Shares no code with the build's tokenisation: neither the compiled template nor its engines.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+from jinja2.exceptions import TemplateError
+
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, is_unicode
+from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.votes import (
     NOT_TRAINED,
     TRAINED,
@@ -16,8 +25,10 @@ from bridgepack.proof.masks.votes import (
     common_prefix,
     leave_blanks,
     no_votes,
+    token_bounds,
     without_open_tag,
 )
+from bridgepack.records import TokenArray
 
 Messages = Sequence[Mapping[str, Any]]
 #: Returns the text of messages, followed by a generation prompt if `has_prompt`; None if the template rejects them.
@@ -41,11 +52,7 @@ class Renders:
     def __init__(self, render: Render, messages: Messages, text: str, *, prompt_goes_on: bool) -> None:
         """Take a conversation with its rendered text.
 
-        Args:
-            render: renders with the template.
-            messages: messages of the conversation.
-            text: rendered text of the conversation.
-            prompt_goes_on: the generation prompt also begins the answer, after the turn's header.
+        With `prompt_goes_on` the generation prompt also begins the answer, after the turn's header.
         """
         self.prompt_goes_on = prompt_goes_on
         self._render, self._messages = render, messages
@@ -203,3 +210,69 @@ class _Walk:
         if following is not None and self._roles[index + 1] != ASSISTANT:
             shared = common_prefix(following, self._text)
             self._known_to = shared if shared == len(following) and shared >= first else None
+
+
+Kwargs = Mapping[str, Any]
+_BLANKS = "a b\nc"
+#: Errors that a template raises for a conversation that it rejects.
+_REFUSALS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
+
+
+class Rendering:
+    """A tokenizer and its chat template, used only through transformers and `tokenizers`."""
+
+    def __init__(self, tokenizer: ChatTokenizer) -> None:
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        self._render: Callable[..., Any] = render_jinja_template
+        self._template = tokenizer.chat_template
+        self._variables = tokenizer.template_variables
+        self._backend = tokenizer.backend
+        #: The tokenizer reports tokens' character positions.
+        self.knows_places = self._backend is not None
+        self._keeps_blanks = tokenizer.decode(tokenizer.encode(_BLANKS)) == _BLANKS
+
+    @cached_property
+    def prompt_goes_on(self) -> bool:
+        """Whether the template's generation prompt also begins the answer, after the turn's header.
+
+        Then some answer begins differently: the last, or one before a user turn.
+        """
+        asked = [{"role": "user", "content": "Qoneq"}]
+        prompted = self.text(asked, has_prompt=True)
+        if prompted is None:
+            return False
+        answered = [*asked, {"role": "assistant", "content": ""}]
+        opened = [opening_of(self.text, [*answered, *following], 1) for following in ([], asked)]
+        return any(text is not None and not text.startswith(prompted) for text in opened)
+
+    def tokens(self, text: str) -> tuple[TokenArray, IntArray]:
+        """Return a text's tokens, without adding special tokens.
+
+        Returns:
+            Ids, shape [num_tokens], int32; (start, stop) in characters, shape [num_tokens, 2], int64.
+        """
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        bounds = token_bounds(encoding.offsets, closes_gaps=self._keeps_blanks)
+        return np.array(encoding.ids, dtype=np.int32), bounds
+
+    def text(
+        self, messages: Messages, *, tools: Any = None, has_prompt: bool = False, kwargs: Kwargs = MappingProxyType({})
+    ) -> str | None:
+        """Return the text of a conversation with its own variables, or None if the template rejects it."""
+        found = self._rendered(messages, tools, kwargs, add_generation_prompt=has_prompt)
+        return None if found is None else found[0]
+
+    def marked(self, messages: Messages, tools: Any, kwargs: Kwargs) -> tuple[str, list[Span]] | None:
+        """Return (text of a conversation, positions of the template's generation blocks), both from transformers."""
+        return self._rendered(messages, tools, kwargs, return_assistant_tokens_mask=True)
+
+    def _rendered(
+        self, messages: Messages, tools: Any, kwargs: Kwargs, **options: Any
+    ) -> tuple[str, list[Span]] | None:
+        arguments = {**self._variables, **kwargs, "chat_template": self._template, "tools": tools, **options}
+        try:
+            (text,), places = self._render([list(messages)], **arguments)
+        except _REFUSALS:
+            return None
+        return (text, places[0] if places else []) if isinstance(text, str) and is_unicode(text) else None

@@ -119,14 +119,7 @@ class TokenCase:
 def tokens_differ(
     names: Iterable[str], made: TokenArray, wanted: TokenArray, decode: Callable[[Sequence[int]], str]
 ) -> RowVerdict:
-    """Return the verdict on a row whose tokens do not match its text, so that its mask cannot be judged.
-
-    Args:
-        names: names of the derivations.
-        made: the row's tokens, int32.
-        wanted: the text's tokens, int32.
-        decode: ids -> text.
-    """
+    """Return the verdict on a row whose tokens (`made`) differ from its text's, so that its mask cannot be judged."""
     most = min(len(made), len(wanted))
     unequal = np.flatnonzero(made[:most] != wanted[:most])
     first = int(unequal[0]) if len(unequal) else most

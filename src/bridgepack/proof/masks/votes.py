@@ -96,10 +96,8 @@ def only_last_turn(derivation: Derivation) -> Derivation:
 def token_bounds(offsets: Sequence[Span], *, closes_gaps: bool) -> IntArray:
     """Return (start, stop) of each token in characters; shape [num_tokens, 2], int64.
 
-    Args:
-        offsets: from the tokenizer.
-        closes_gaps: text between two tokens belongs to the later one: the tokenizer keeps every character, but omits a
-            token's leading space from its offsets.
+    With `closes_gaps`, text between two tokens belongs to the later one: the tokenizer keeps every character, but omits
+    a token's leading space from its offsets.
 
     Example: [(0, 2), (3, 5)], closing gaps -> [[0, 2], [2, 5]].
     """
@@ -113,11 +111,8 @@ def token_bounds(offsets: Sequence[Span], *, closes_gaps: bool) -> IntArray:
 def token_votes(votes: VoteArray, bounds: IntArray) -> VoteArray:
     """Return the vote on each token; shape [num_tokens], int8.
 
-    A token is judged if all its characters have the same vote. A token without characters is not judged.
-
-    Args:
-        votes: votes on characters.
-        bounds: (start, stop) of each token, from `token_bounds`.
+    A token is judged if all its characters have the same vote. A token without characters is not judged. Bounds come
+    from `token_bounds`.
 
     Example: votes [0, 0, 1, 1], bounds [[0, 2], [2, 4]] -> [0, 1]; bounds [[0, 1], [1, 3], [3, 4]] -> [0, -1, 1].
     """
@@ -158,11 +153,8 @@ def differences(mask: MaskArray, votes: VoteArray) -> Differences:
 def _is_shifted(mask: MaskArray, votes: VoteArray, *, has_both: bool) -> bool:
     """Return whether all judged tokens have the mask of their left neighbour, or all that of their right one.
 
-    Args:
-        mask: shape [num_tokens], token-aligned.
-        votes: votes on the tokens, of the same shape.
-        has_both: the mask has extra and missing trained tokens, as after a shift; after a shift to the left, the
-            missing ones can be white space that is not judged.
+    `has_both` says that the mask has extra and missing trained tokens, as after a shift; after a shift to the left, the
+    missing ones can be white space that is not judged.
     """
     judged = votes != NOT_JUDGED
     is_right = bool((votes[:-1] == mask[1:])[judged[:-1]].all())

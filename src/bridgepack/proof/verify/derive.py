@@ -197,14 +197,8 @@ def difference_at(
 ) -> RowDifference:
     """Return a difference with the location of its pack and the origin of its sequence.
 
-    Args:
-        artifact: the verified artifact.
-        split: split of the pack.
-        pack: row of the split, from 0; one past the last counts as the last.
-        entry: the sequence's entry in the plan; None if the pack as a whole differs.
-        column: column that differs, see `RowDifference`.
-        token: first token that differs.
-        values: (value in the artifact, value from its source).
+    `pack` counts from 0; one past the last counts as the last. `entry` is the sequence's in the plan, None if the pack
+    as a whole differs; `values` are (value in the artifact, value from its source).
     """
     index, inputs = shard_index(artifact, split), split_record(artifact, split).inputs
     place = index.place_of(min(pack, index.num_packs - 1))

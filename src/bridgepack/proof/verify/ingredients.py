@@ -1,19 +1,34 @@
-"""Compares inputs, tokenizer, chat template and libraries with those in an artifact's manifest."""
+"""Compares an artifact with its manifest: its files, and the inputs, tokenizer and libraries that are here now."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, read_bridge_metadata
+from bridgepack.data.artifact.contents import (
+    DROPPED_ROWS_FILE,
+    PLAN_FOLDER,
+    changed_files,
+    shard_problem,
+    unlisted_files,
+)
+from bridgepack.data.artifact.plan import iter_dropped_rows, iter_plan_columns, plan_path
 from bridgepack.data.identity import library_versions
 from bridgepack.data.reading.inputs import InputFile, hash_file
 from bridgepack.data.tasks import Progress
-from bridgepack.errors import DataError, TokenizerError
+from bridgepack.errors import BridgepackError, DataError, TokenizerError
+from bridgepack.geometry import IntArray
 from bridgepack.proof.sources import FoundSources, tokenizer_identity
 from bridgepack.proof.verify.records import Check, Ingredient
-from bridgepack.records import VALIDATION, InputRecord
-from bridgepack.records.fingerprints import TOKENIZER_NAMES
+from bridgepack.records import VALIDATION, DropReason, InputRecord
+from bridgepack.records.manifests import TOKENIZER_NAMES, SplitRecord, fingerprint_of_manifest
 
 #: Parts of the tokenizer's identity that make the template.
 _TEMPLATE = ("chat_template_sha256", "template_date", "chat_template_kwargs")
@@ -151,3 +166,164 @@ def as_text(value: Any) -> str:
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
+
+
+_PLAN_COLUMNS = ("pack", "position", "file_index", "row")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Integrity:
+    """Result of checking an artifact's files."""
+
+    checks: tuple[Check, ...]
+    changed_shards: tuple[str, ...]  #: names of shards that do not match the manifest, in order
+    changed_plans: tuple[str, ...]  #: names of plan files that do not match; they cannot be used
+    is_manifest_changed: bool  #: the manifest was changed after the build
+
+
+def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
+    """Return whether the files of an artifact match its manifest, after reading every shard."""
+    manifest = artifact.manifest
+    changed = _changed_shards(artifact, progress)
+    found = list(changed.values())
+    num_shards = sum(len(split.shards) for split in manifest.splits)
+    others = changed_files(artifact.folder, manifest)
+    wrong = [f"{path}: {problem}" for path, problem in others.items()]
+    wrong += [f"{path}: the manifest does not list it" for path in unlisted_files(artifact.folder, manifest)]
+    checks = (
+        _checked("manifest", _manifest, artifact, f"it has its fingerprint, {manifest.fingerprint[:_SHORT]}"),
+        _checked("shards", lambda _: _listed(found), artifact, f"{num_shards} have the sha256 of the manifest"),
+        _checked("files", lambda _: _listed(wrong), artifact, f"{len(manifest.files)} others have it, too"),
+        _checked("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} is what the statistics give"),
+        _checked("plan", _plan, artifact, "it has the manifest's sequences, tokens and dropped rows"),
+    )
+    is_manifest_changed = checks[0].outcome == "differs"
+    return Integrity(
+        checks=checks,
+        changed_shards=tuple(changed),
+        changed_plans=tuple(path for path in others if path.startswith(PLAN_FOLDER)),
+        is_manifest_changed=is_manifest_changed,
+    )
+
+
+def _checked(name: str, problem_of: Callable[[Artifact], str | None], artifact: Artifact, when_same: str) -> Check:
+    try:
+        problem = problem_of(artifact)
+    except BridgepackError as error:
+        problem = str(error)
+    return Check(name=name, outcome="differs" if problem else "same", detail=problem or when_same)
+
+
+def _manifest(artifact: Artifact) -> str | None:
+    manifest = artifact.manifest
+    computed = fingerprint_of_manifest(manifest)
+    if computed == manifest.fingerprint:
+        return None
+    return (
+        f"its fingerprint is {manifest.fingerprint[:_SHORT]}, and what it says gives {computed[:_SHORT]}: recipe, "
+        "inputs, tokenizer or versions in it were changed after the build"
+    )
+
+
+def _changed_shards(artifact: Artifact, progress: Progress) -> dict[str, str]:
+    """Return name -> problem of every shard that does not match the manifest."""
+    shards = [shard for split in artifact.manifest.splits for shard in split.shards]
+    progress.start("Hashing shards", sum(shard.num_bytes for shard in shards), "shards")
+    found: dict[str, str] = {}
+    for shard in shards:
+        problem = shard_problem(artifact.folder, shard)
+        if problem is not None:
+            found[shard.path] = f"{shard.path}: {problem}"
+        progress.advance(1, work=shard.num_bytes)
+    progress.finish()
+    return found
+
+
+def _metadata(artifact: Artifact) -> str | None:
+    splits, size = artifact.manifest.splits, artifact.manifest.packed_sequence_size
+    expected = [bridge_metadata_entry(split.statistics, packed_sequence_size=size) for split in splits]
+    found = read_bridge_metadata(artifact.folder / BRIDGE_METADATA_FILE)
+    for split, wanted, entry in zip(splits, expected, found, strict=False):
+        for name, value in wanted.items():
+            if entry.get(name) != value:
+                return f"{BRIDGE_METADATA_FILE}: {name} of {split.name} is {entry.get(name)}; its packs give {value}"
+    if len(found) != len(expected):
+        return f"{BRIDGE_METADATA_FILE} has {len(found)} splits; the manifest has {len(expected)}"
+    return None
+
+
+def _plan(artifact: Artifact) -> str | None:
+    for split in artifact.manifest.splits:
+        numbers, num_sequences, num_tokens = split.statistics, 0, 0
+        problem = _plan_problem(artifact, split)
+        if problem is not None:
+            return problem
+        for (part,) in iter_plan_columns(artifact, split.name, ("runtime_length",)):
+            num_sequences, num_tokens = num_sequences + len(part), num_tokens + int(part.sum())
+        if (num_sequences, num_tokens) != (numbers.num_sequences, numbers.num_tokens):
+            return (
+                f"plan/{split.name}.parquet has {num_sequences} sequences of {num_tokens} tokens; the manifest says "
+                f"{numbers.num_sequences} of {numbers.num_tokens}"
+            )
+    return _ledger(artifact)
+
+
+def _plan_problem(artifact: Artifact, split: SplitRecord) -> str | None:
+    """Return what is wrong with the numbers of a split's plan; None if nothing is.
+
+    Example: packs [0 0 1], positions [0 1 0] of 2 packs -> None; positions [0 0 0] -> "... line 2 ...".
+    """
+    name = plan_path(artifact, split.name).relative_to(artifact.folder)
+    pack, position, num_before = -1, -1, 0
+    for packs, positions, files, rows in iter_plan_columns(artifact, split.name, _PLAN_COLUMNS):
+        if not len(packs):
+            continue
+        wrong = _first(_is_out_of_order(packs, positions, pack, position))
+        if wrong is not None:
+            what = f"is sequence {positions[wrong]} of pack {packs[wrong]}, which does not follow the one before"
+            return f"{name} line {num_before + wrong + 1} {what}"
+        wrong = _first((files < 0) | (files >= len(split.inputs)) | (rows < 1))
+        if wrong is not None:
+            what = f"is row {rows[wrong]} of input {files[wrong]}; the manifest has {len(split.inputs)}, counted from 0"
+            return f"{name} line {num_before + wrong + 1} {what}"
+        pack, position, num_before = int(packs[-1]), int(positions[-1]), num_before + len(packs)
+    num_packs = split.statistics.num_packs
+    return None if pack + 1 == num_packs else f"{name} has {pack + 1} packs; the manifest says {num_packs}"
+
+
+def _is_out_of_order(packs: IntArray, positions: IntArray, pack: int, position: int) -> npt.NDArray[np.bool_]:
+    packs, positions = np.append(pack, packs), np.append(position, positions)
+    is_next = (packs[1:] == packs[:-1]) & (positions[1:] == positions[:-1] + 1)
+    is_first = (packs[1:] == packs[:-1] + 1) & (positions[1:] == 0)
+    is_next &= packs[1:] >= 0  # before the first sequence there is no pack -1 to continue
+    is_wrong: npt.NDArray[np.bool_] = ~(is_next | is_first)
+    return is_wrong
+
+
+def _first(is_wrong: npt.NDArray[np.bool_]) -> int | None:
+    places = np.flatnonzero(is_wrong)
+    return int(places[0]) if len(places) else None
+
+
+def _ledger(artifact: Artifact) -> str | None:
+    found = Counter((drop.split, drop.reason) for drop in iter_dropped_rows(artifact))
+    listed = Counter(
+        {
+            (split.name, reason): count
+            for split in artifact.manifest.splits
+            for reason, count in split.drops.items()
+            if reason != DropReason.NOT_SAMPLED  # the plan lists the chosen ones
+        }
+    )
+    for split, reason in sorted({*found, *listed}):
+        if found[(split, reason)] != listed[(split, reason)]:
+            return (
+                f"plan/{DROPPED_ROWS_FILE} has {found[(split, reason)]} rows dropped from {split} as {reason}; the "
+                f"manifest says {listed[(split, reason)]}"
+            )
+    return None
+
+
+def _listed(items: list[str]) -> str:
+    more = f"; ... {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    return "; ".join(items[:_NAMED]) + more

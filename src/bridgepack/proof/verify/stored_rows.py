@@ -25,7 +25,7 @@ from bridgepack.proof.packs import split_record
 from bridgepack.proof.sources import GivenRow, finished_sequences
 from bridgepack.proof.verify.ingredients import as_text
 from bridgepack.records import TRAIN
-from bridgepack.records.fingerprints import TOKENIZER_NAMES
+from bridgepack.records.manifests import TOKENIZER_NAMES
 
 _NO_END = 1 << 62
 

@@ -13,13 +13,10 @@ from bridgepack.data.artifact.plan import iter_lost_content
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
-from bridgepack.proof.packs import drawn_of_each, opened_artifact, split_record
-from bridgepack.proof.runs import recorded_recipe
+from bridgepack.proof.packs import drawn_of_each, opened_artifact, recorded_recipe, split_record
 from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver, difference_at
-from bridgepack.proof.verify.ingredients import describe_ingredient
-from bridgepack.proof.verify.integrity import Integrity, check_integrity
-from bridgepack.proof.verify.origins import Origin, source_origin, store_origin
-from bridgepack.proof.verify.rebuilding import compare_rebuilt
+from bridgepack.proof.verify.ingredients import Integrity, check_integrity, describe_ingredient
+from bridgepack.proof.verify.origins import Origin, compare_rebuilt, source_origin, store_origin
 from bridgepack.proof.verify.records import Cause, Check, RowDifference, VerifyReport
 from bridgepack.proof.verify.stored_rows import has_tokens, store_of
 

@@ -1,18 +1,122 @@
-"""Geometry of histograms and packs, which the templates draw as SVG with a table beside them.
+"""Histograms of lengths and packs as bars: numbers from the plan or the rows, and their geometry.
+
+Memory holds the distinct lengths, 24 bytes per pack, and the sequences of the few packs that are drawn.
 
 Bars, marks and ticks are at percentages of the chart's width, so it fits every screen and its text keeps its size.
 Bars need no library: altair with vl-convert are 34 MB of wheels, matplotlib with what it needs 24 MB without numpy, and
 both draw text and colours that neither follow the reader's font size and dark mode nor fit a phone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from bridgepack.geometry import IntArray
-from bridgepack.report.html.lengths import SplitLengths
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.checking import ArtifactOnDisk
+from bridgepack.data.artifact.plan import iter_plan_columns
+from bridgepack.errors import ArtifactError
+from bridgepack.geometry import IntArray, aligned_runtime_lengths
+
+#: Packs whose sequences are drawn.
+_DRAWN_PACKS = 60
+#: Stored tokens read at a time.
+_BATCH_TOKENS = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitLengths:
+    """The lengths of a split, in runtime tokens with alignment padding."""
+
+    lengths: IntArray  #: distinct lengths of its sequences, ascending; shape [num_lengths], int64
+    counts: IntArray  #: number of sequences of each length; shape [num_lengths], int64
+    pack_tokens: IntArray  #: runtime tokens of each pack; shape [num_packs], int64
+    pack_sequences: IntArray  #: number of sequences in each pack; shape [num_packs], int64
+    #: attention work of each pack, the sum of its squared lengths; shape [num_packs], float64
+    pack_costs: npt.NDArray[np.float64]
+    drawn: dict[int, IntArray]  #: pack -> lengths of its sequences in row order, for evenly spaced packs
+
+    @property
+    def num_packs(self) -> int:
+        """Number of packs."""
+        return len(self.pack_tokens)
+
+    @property
+    def emptiest(self) -> int:
+        """The first pack with the fewest tokens."""
+        return int(np.argmin(self.pack_tokens))
+
+    def quantile(self, fraction: float) -> int:
+        """Return the smallest length that at least `fraction` (0-1) of the sequences do not exceed.
+
+        Example: lengths 1, 2, 3, 4 with 0.5 -> 2.
+        """
+        rank = np.searchsorted(np.cumsum(self.counts), fraction * self.counts.sum())
+        return int(self.lengths[min(int(rank), len(self.lengths) - 1)])
+
+
+def lengths_of_plan(artifact: Artifact, split: str, num_packs: int) -> SplitLengths:
+    """Return a split's lengths from the artifact's plan.
+
+    Raises:
+        ArtifactError: the plan is missing, cannot be read, or names other packs.
+    """
+    multiple = artifact.manifest.pad_seq_to_mult
+    columns = iter_plan_columns(artifact, split, ("pack", "runtime_length"))
+    return _summed(((packs, aligned_runtime_lengths(lengths, multiple)) for packs, lengths in columns), num_packs)
+
+
+def lengths_of_rows(artifact: ArtifactOnDisk, split: str, num_packs: int) -> SplitLengths:
+    """Return a split's lengths from its rows, which must be valid.
+
+    Raises:
+        ArtifactError: the rows cannot be read.
+    """
+    return _summed(_parts_of_rows(artifact, split), num_packs)
+
+
+def _parts_of_rows(artifact: ArtifactOnDisk, split: str) -> Iterator[tuple[IntArray, IntArray]]:
+    first = 0
+    for shard in artifact.shard_facts(split):
+        for batch in artifact.iter_shard_batches(shard.path, max_tokens=_BATCH_TOKENS):
+            rows = np.repeat(np.arange(batch.num_rows), np.diff(batch.start_offsets))
+            starts = batch.seq_start_id.astype(np.int64) + batch.token_offsets[rows]
+            yield rows + first, np.diff(np.append(starts, batch.token_offsets[-1])) - 1
+            first += batch.num_rows
+
+
+def _summed(parts: Iterable[tuple[IntArray, IntArray]], num_packs: int) -> SplitLengths:
+    """Return the combined lengths of parts; each part is (packs, lengths) of its sequences, in pack order."""
+    histogram: Counter[int] = Counter()
+    pack_tokens, pack_sequences = np.zeros(num_packs, dtype=np.int64), np.zeros(num_packs, dtype=np.int64)
+    pack_costs = np.zeros(num_packs)
+    wanted = np.unique(np.linspace(0, num_packs - 1, min(num_packs, _DRAWN_PACKS)).astype(np.int64))
+    drawn: dict[int, list[IntArray]] = {int(pack): [] for pack in wanted}
+    for packs, lengths in parts:
+        if not len(packs):
+            continue
+        if packs.min() < 0 or packs.max() >= num_packs:
+            raise ArtifactError(f"the plan has pack {packs.max()} of {num_packs} packs. Build the artifact again.")
+        values, counts = np.unique(lengths, return_counts=True)
+        histogram.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        for sums, addends in ((pack_tokens, lengths), (pack_sequences, 1), (pack_costs, lengths.astype(float) ** 2)):
+            np.add.at(sums, packs, addends)
+        for pack in np.intersect1d(packs, wanted).tolist():
+            drawn[pack].append(lengths[packs == pack])
+    if not histogram:
+        raise ArtifactError("the split has no sequences. Build the artifact again.")
+    found = sorted(histogram)
+    return SplitLengths(
+        lengths=np.array(found, dtype=np.int64),
+        counts=np.array([histogram[length] for length in found], dtype=np.int64),
+        pack_tokens=pack_tokens,
+        pack_sequences=pack_sequences,
+        pack_costs=pack_costs,
+        drawn={pack: np.concatenate(chunks) for pack, chunks in drawn.items() if chunks},
+    )
+
 
 _NUM_BARS = 32
 #: Maximum boxes per pack; short neighbours share a box.

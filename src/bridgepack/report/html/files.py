@@ -8,16 +8,67 @@ from typing import Any
 from bridgepack.bridge.targets import Target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.arguments import checked
+from bridgepack.config.editing.yaml_text import block_lines
 from bridgepack.data.artifact.contents import CARD_FILE, REPORT_FILE
 from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.reading.cloud_path import CloudPath, artifact_place
-from bridgepack.errors import ConfigError
+from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, TRAIN, Manifest, SplitRecord
 from bridgepack.records.results import Result
 from bridgepack.report.checks import staged_report
-from bridgepack.report.html.card import dataset_card
 from bridgepack.report.html.page import artifact_page
+from bridgepack.report.html.render import rendered
 from bridgepack.rules.engine.report import CheckReport
+
+#: Bytes per number of each column; `datasets` adds four per list for its offset.
+_ITEM_BYTES = {INPUT_IDS: 4, LOSS_MASK: 1, SEQ_START_ID: 4}
+_OFFSET_BYTES = 4
+
+
+def dataset_card(folder: Path, manifest: Manifest | None) -> str:
+    """Return a card: `configs` and `dataset_info` in YAML, then a description of the artifact and its use.
+
+    Raises:
+        ArtifactError: the packs have no manifest, which the card needs.
+    """
+    if manifest is None:
+        raise ArtifactError(f"{str(folder)!r} has no manifest, which a dataset card needs. Remove --card.")
+    metadata = [line for name, value in _metadata(manifest).items() for line in block_lines(name, value, "  ")]
+    return rendered("card.md.jinja", metadata="\n".join(metadata), name=folder.resolve().name, manifest=manifest)
+
+
+def _metadata(manifest: Manifest) -> dict[str, Any]:
+    splits = [_split(split) for split in manifest.splits]
+    folders = [split.name for split in manifest.splits]
+    files = [
+        {"split": split["name"], "path": f"{folder}/*.parquet"} for split, folder in zip(splits, folders, strict=True)
+    ]
+    return {
+        "tags": ["sft", "packed", "megatron-bridge", "bridgepack"],
+        "configs": [{"config_name": "default", "data_files": files}],
+        "dataset_info": {
+            "features": [
+                {"name": INPUT_IDS, "list": "int32"},
+                {"name": LOSS_MASK, "list": "int8"},
+                {"name": SEQ_START_ID, "list": "int32"},
+            ],
+            "splits": splits,
+            "download_size": sum(shard.num_bytes for split in manifest.splits for shard in split.shards),
+            "dataset_size": sum(split["num_bytes"] for split in splits),
+        },
+    }
+
+
+def _split(split: SplitRecord) -> dict[str, Any]:
+    numbers = split.statistics
+    stored = numbers.num_tokens + numbers.num_alignment_tokens + numbers.num_sequences
+    num_bytes = stored * (_ITEM_BYTES[INPUT_IDS] + _ITEM_BYTES[LOSS_MASK])
+    num_bytes += (
+        numbers.num_sequences * _ITEM_BYTES[SEQ_START_ID] + len(_ITEM_BYTES) * _OFFSET_BYTES * numbers.num_packs
+    )
+    name = "train" if split.name == TRAIN else split.name
+    return {"name": name, "num_bytes": num_bytes, "num_examples": numbers.num_packs}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,12 +132,8 @@ def write_report(
 ) -> WrittenReport:
     """Write an artifact's page and dataset card; return their paths and the report of the rules.
 
-    Args:
-        artifact: folder of the artifact; or packed files of another tool: a folder, a file or a pattern.
-        options: options of the check.
-        output: file of the page (default: `report.html` in the artifact).
-        card: file of the card (default: none is written).
-        target: the recipe to judge it with, if `options` have the artifact (default: the artifact alone is judged).
+    `artifact` may be packed files of another tool, too: a folder, a file or a pattern; `output` is by default
+    `report.html` in the artifact, `target` as of `artifact_page`.
 
     Raises:
         ConfigError: a file cannot be written, or would overwrite the artifact.

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +15,123 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
+from bridgepack.data.artifact.inspection import (
+    PackView,
+    SequenceView,
+    TextSpan,
+    tokenizer_of,
+    view_pack,
+    view_sequences,
+)
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
 from bridgepack.planning.balance import waiting_in
+from bridgepack.planning.layout import DEFAULT_GPU, gpu_named
 from bridgepack.planning.lengths import lengths_of
-from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
 from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
-from bridgepack.proof.packs import opened_artifact
-from bridgepack.proof.runs import recorded_recipe
-from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, SplitRecord, Waiting
-from bridgepack.report.html.charts import Chart, PackBar, length_chart, pack_bars, value_chart
-from bridgepack.report.html.excerpts import Excerpt, excerpts
-from bridgepack.report.html.lengths import SplitLengths, lengths_of_plan, lengths_of_rows
+from bridgepack.proof.packs import opened_artifact, recorded_recipe
+from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, PackedRow, SplitRecord, Waiting
+from bridgepack.report.html.charts import (
+    Chart,
+    PackBar,
+    SplitLengths,
+    length_chart,
+    lengths_of_plan,
+    lengths_of_rows,
+    pack_bars,
+    value_chart,
+)
 from bridgepack.report.html.render import rendered
 from bridgepack.report.plans import NO_LAYOUT
 from bridgepack.report.terminal import source_tree
+from bridgepack.report.text import without_middle
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.text import rule_page
 from bridgepack.rules.engine.truth import SplitTruth
+
+#: Maximum characters of a stretch, of a pack, and maximum stretches of a sequence.
+_SPAN_CHARACTERS, _PACK_CHARACTERS, _NUM_SPANS = 600, 24_000, 40
+_BATCH_TOKENS = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Excerpt:
+    """A pack, shortened for the page."""
+
+    why: str  #: why it is shown
+    view: PackView  #: the pack with the sequences that are shown
+    num_sequences: int  #: sequences of the whole pack
+    num_tokens: int  #: runtime tokens of the whole pack, with alignment padding
+
+
+def excerpts(
+    artifact: Artifact | ArtifactOnDisk, split: str, chosen: dict[str, int], size: int | None
+) -> list[Excerpt]:
+    """Return excerpts of the chosen packs (reason for showing a pack -> the pack), each pack once.
+
+    Without a manifest, which names the tokenizer, token ids are shown. `size` is the packed_sequence_size, if known.
+
+    Raises:
+        ArtifactError: a pack cannot be read.
+    """
+    reasons = {pack: ", ".join(why for why, other in chosen.items() if other == pack) for pack in chosen.values()}
+    if isinstance(artifact, Artifact):
+        decoder = tokenizer_of(artifact)
+        views = {pack: view_pack(artifact, split, pack, decoder=decoder) for pack in reasons}
+        return [_excerpt(why, views[pack]) for pack, why in reasons.items()]
+    note = "text is shown as token ids: the tokenizer of these packs is unknown"
+    rows = _rows(artifact, split, set(reasons))
+    return [
+        _excerpt(
+            why,
+            PackView(
+                split=split,
+                index=pack,
+                packed_sequence_size=size or 0,
+                sequences=view_sequences(rows[pack]),
+                note=note,
+            ),
+        )
+        for pack, why in reasons.items()
+    ]
+
+
+def _rows(artifact: ArtifactOnDisk, split: str, packs: set[int]) -> dict[int, PackedRow]:
+    found: dict[int, PackedRow] = {}
+    first = 0
+    for shard in artifact.shard_facts(split):
+        for batch in artifact.iter_shard_batches(shard.path, max_tokens=_BATCH_TOKENS):
+            found |= {pack: batch.row(pack - first) for pack in packs if first <= pack < first + batch.num_rows}
+            first += batch.num_rows
+    if len(found) < len(packs):
+        raise ArtifactError(f"{split} has {first} packs, not pack {max(packs)}. Build the artifact again.")
+    return found
+
+
+def _excerpt(why: str, view: PackView) -> Excerpt:
+    return Excerpt(
+        why=why,
+        view=replace(view, sequences=tuple(_shown(view.sequences))),
+        num_sequences=len(view.sequences),
+        num_tokens=sum(item.runtime_length + item.num_alignment_tokens for item in view.sequences),
+    )
+
+
+def _shown(sequences: tuple[SequenceView, ...]) -> Iterator[SequenceView]:
+    room = _PACK_CHARACTERS
+    for sequence in sequences:
+        shown = sequence.spans[:_NUM_SPANS]
+        spans = tuple(replace(span, text=without_middle(span.text, _SPAN_CHARACTERS)) for span in shown)
+        num_hidden = len(sequence.spans) - len(spans)
+        if num_hidden:
+            text = f"[... {num_hidden:,} more stretches ...]"
+            num_tokens = sum(span.num_tokens for span in sequence.spans[_NUM_SPANS:])
+            spans = (*spans, TextSpan(text=text, is_trained=False, num_tokens=num_tokens))
+        if room <= 0:
+            return
+        room -= sum(len(span.text) for span in spans)
+        yield replace(sequence, spans=spans)
+
 
 #: Text in place of a section whose data is missing.
 _FOREIGN = "another tool made these packs, and they have no manifest"
@@ -92,10 +191,7 @@ class ArtifactPage:
 def artifact_page(folder: Path, options: CheckOptions, target: Target | None = None) -> ArtifactPage:
     """Return the page of an artifact, of a packed file, or of the files that match a pattern.
 
-    Args:
-        folder: folder, file or pattern.
-        options: options of the check; `given` has the facts that packs without a manifest lack.
-        target: the recipe to judge it with, if `options` have the artifact (default: the artifact alone is judged).
+    `target` is the recipe to judge it with, if `options` have the artifact (default: the artifact alone is judged).
 
     Raises:
         ArtifactError: the folder is not an artifact.
@@ -207,6 +303,5 @@ def _recipe_text(manifest: Manifest) -> str:
 
 
 def _origin(record: SplitRecord, example: Drop | LostContent) -> str:
-    """Return the input file and row of an example, as text."""
     named = dict(enumerate(record.inputs)).get(example.file_index)
     return f"{named.path if named else 'an input that the manifest does not list'} row {example.row}"

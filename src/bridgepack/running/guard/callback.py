@@ -182,7 +182,6 @@ class Guard:
         self._judge(StepFacts(step=number, is_packed=True, sizes=sizes, ranks=(own,)), cause=cause)
 
     def _begun(self, context: Any) -> _Run:
-        """Return the facts known when training begins."""
         place, sizes = place_and_sizes(context.model)
         config = config_of_container(context.state.cfg, place="the run")
         dataset = config.values["dataset"]

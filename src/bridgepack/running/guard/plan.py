@@ -89,7 +89,6 @@ class Planner:
 
 
 def _check_predictable(dataset: Mapping[str, Any], artifact: Path) -> None:
-    """Refuse a dataset whose batches cannot be predicted."""
     kind = str(dataset.get("_target_", "")).rpartition(".")[2]
     if kind != _DATASET or not dataset.get("enable_offline_packing"):
         raise ConfigError(f"the run does not read packs of an artifact ({kind or 'no dataset'}).")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bridgepack.config.cluster import ClusterConfig, load_cluster
-from bridgepack.config.cluster.general import KNOWN
+from bridgepack.config.cluster.executors import KNOWN
 from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.errors import ConfigError
 from tests.support.full_clusters import EXECUTORS, full_cluster, least_executor

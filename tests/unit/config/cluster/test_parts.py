@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.cluster.executors import EXECUTORS
 from bridgepack.config.cluster.listing import list_executors
-from bridgepack.config.cluster.references import hide_secrets, plain_secrets, resolve_references
-from bridgepack.config.schema import CLUSTER_SCHEMA_URL, cluster_schema
+from bridgepack.config.cluster.values import hide_secrets, plain_secrets, resolve_references
+from bridgepack.config.write import CLUSTER_SCHEMA_URL, cluster_schema
 from bridgepack.errors import ConfigError
 from tests.support.full_clusters import EXECUTORS as FULL
 from tests.support.full_clusters import LAUNCHERS, PACKAGERS, TUNNELS, full_cluster

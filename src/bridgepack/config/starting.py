@@ -1,0 +1,287 @@
+"""Writes a new commented recipe file for a model, GPU count and sequence length; it passes `check`."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from bridgepack.config.editing.yaml_text import block_lines
+from bridgepack.config.load import CatalogueEntry
+from bridgepack.config.reading import RECIPE_SUFFIX
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.write import YAML_HEADER, written_values
+from bridgepack.errors import ConfigError
+
+type MethodKind = Literal["full", "lora", "dora"]
+
+#: Part of the names of Megatron-Bridge's recipes.
+SHIPPED_MARKS = ("_sft_", "_peft_")
+#: Words of a hub id that do not distinguish architectures.
+_WORDS_OF_VARIANTS = frozenset({"instruct", "it", "chat", "base", "bf16", "meta", "nvidia"})
+_DECIMAL = re.compile(r"(?<=\d)p(?=\d)")
+_PREFIX, _CONFIG_SUFFIX = "bridge:", "_config"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """Settings of a new recipe."""
+
+    name: str  #: name of the recipe
+    model: str  #: hub id, folder, or recipe of Megatron-Bridge or the catalogue
+    num_gpus: int  #: GPUs of the run
+    seq_length: int  #: runtime tokens per pack
+    method: MethodKind | None = None  #: what is trained; None for the method in the model's name, else all weights
+    data: str = "data/chats.jsonl"  #: training data
+    tokenizer: str | None = None  #: hub id or folder; None for the model's
+    columns: Mapping[str, str] = field(default_factory=dict)  #: `preprocessing` fields that name the data's columns
+
+    @property
+    def kind(self) -> MethodKind:
+        """What is trained."""
+        return self.method or ("lora" if "_peft_" in self.model else "full")
+
+
+def recipes_of_model(entries: Sequence[CatalogueEntry], model: str) -> list[CatalogueEntry]:
+    """Return the catalogue's offline recipes for a model's architecture; `model` as in `Wish`."""
+    plain = [entry for entry in entries if entry.recipe and entry.recipe.model and _is_plain(entry.recipe)]
+    named = [entry for entry in plain if entry.name in {model, f"{model}{RECIPE_SUFFIX}"}]
+    if named:
+        return [entry for entry in plain if _architecture(entry) == _architecture(named[0])]
+    words = _significant(model) if "/" in model or Path(model).is_dir() else ()
+    found = [entry for entry in plain if _contains(words, _architecture(entry)) or _is_base(entry, model)]
+    longest = max((len(_architecture(entry)) for entry in found), default=0)
+    return [entry for entry in found if len(_architecture(entry)) == longest]
+
+
+def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str, SFTRecipe]:
+    """Return (name, recipe) of the shortest recipe of the model that fits the sequence length and divides the GPUs.
+
+    Raises:
+        ConfigError: none fits.
+    """
+    is_full = wish.kind == "full"
+    method = "full" if is_full else "lora"
+    recipes = {entry.name: entry.recipe for entry in entries if entry.recipe}
+    same = {name: recipe for name, recipe in recipes.items() if (recipe.method.kind == "full") == is_full}
+    if not same:
+        raise ConfigError(
+            f"--method is {method}; the catalogue has none for {wish.model}. Use the other, or name the model's folder."
+        )
+    longest = max(recipe.packing.packed_sequence_size for recipe in same.values())
+    if longest < wish.seq_length:
+        raise ConfigError(
+            f"--seq-length is {wish.seq_length}; allowed for {wish.model}: at most {longest}, the longest in the "
+            "catalogue. Start with that, and edit the file if the model supports more."
+        )
+    enough = {name: one for name, one in same.items() if one.packing.packed_sequence_size >= wish.seq_length}
+    fitting = [
+        (recipe.packing.packed_sequence_size, recipe.parallelism.ranks_of_copy, name)
+        for name, recipe in enough.items()
+        if wish.num_gpus >= (recipe.parallelism.num_gpus or 1)
+        and wish.num_gpus % _unit(recipe) == 0
+        and wish.seq_length % recipe.resolve().pad_seq_to_mult.value == 0
+    ]
+    if not fitting:
+        raise ConfigError(_does_not_divide(wish, method, list(enough.values())))
+    name = min(fitting)[2]
+    return name, enough[name]
+
+
+def _is_plain(recipe: SFTRecipe) -> bool:
+    """Return whether a recipe has no special settings: CUDA graphs, hierarchical context parallelism."""
+    is_special = recipe.packing.pad_cu_seqlens or recipe.parallelism.hierarchical_context_parallel_sizes
+    return recipe.packing.mode == "offline" and recipe.cuda_graphs.implementation == "none" and not is_special
+
+
+def _architecture(entry: CatalogueEntry) -> tuple[str, ...]:
+    assert entry.recipe is not None
+    return _significant(entry.recipe.tokenizer.name_or_path)
+
+
+def _significant(name: str) -> tuple[str, ...]:
+    """Return the words that identify an architecture: `Qwen/Qwen3-1.7B-Base`, `qwen3_1p7b` -> `(qwen3, 1.7b)`."""
+    text = _DECIMAL.sub(".", name.rstrip("/").rpartition("/")[2].lower())
+    return tuple(word for word in re.split(r"[-_ ]+", text) if word and word not in _WORDS_OF_VARIANTS)
+
+
+def _is_base(entry: CatalogueEntry, model: str) -> bool:
+    """Return whether a recipe's base is the named one or of the same model: names that agree up to `_sft_`."""
+    assert entry.recipe is not None
+    assert entry.recipe.model is not None
+    base = entry.recipe.model.name
+    is_shipped = model.startswith(_PREFIX) or model.endswith(_CONFIG_SUFFIX) or base == f"{model}{_CONFIG_SUFFIX}"
+    return is_shipped and bool(_stem(model)) and _stem(model) == _stem(base)
+
+
+def _stem(name: str) -> str:
+    stems = (name.partition(mark)[0].removeprefix(_PREFIX) for mark in SHIPPED_MARKS if mark in name)
+    return next(stems, "")
+
+
+def _contains(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    return any(words[index : index + len(wanted)] == wanted for index in range(len(words) - len(wanted) + 1))
+
+
+def _unit(recipe: SFTRecipe) -> int:
+    """Return the number that the GPUs must be a multiple of: ranks per model copy, and per expert group."""
+    topology = recipe.parallelism
+    tensor = topology.expert_tensor_parallel_size or topology.tensor_model_parallel_size
+    experts = tensor * topology.expert_model_parallel_size * topology.pipeline_model_parallel_size
+    return math.lcm(topology.ranks_of_copy, experts)
+
+
+def _does_not_divide(wish: Wish, method: str, recipes: list[SFTRecipe]) -> str:
+    size, multiples = wish.seq_length, sorted({recipe.resolve().pad_seq_to_mult.value for recipe in recipes})
+    if all(size % multiple for multiple in multiples):
+        upper = -(-size // multiples[0]) * multiples[0]
+        return f"--seq-length is {size}; allowed: multiples of {multiples[0]}, what its ranks share. Use {upper}."
+    recipe = min(recipes, key=lambda one: (one.packing.packed_sequence_size, one.parallelism.num_gpus or 1))
+    unit, least = _unit(recipe), recipe.parallelism.num_gpus or 1
+    return (
+        f"--gpus is {wish.num_gpus}; allowed for {wish.model}, method {method}, at {size} tokens: multiples of {unit} "
+        f"from {-(-least // unit) * unit}, as in {recipe.name} of the catalogue. Use one of these, or a shorter "
+        "--seq-length."
+    )
+
+
+_COMMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "data.train": "a file, a folder, a glob or a list; .jsonl[.gz|.zst], .json, .parquet, .arrow",
+        "data.validation_fraction": "fraction of the rows set aside for evaluation",
+        "tokenizer.name_or_path": "a Hugging Face id or a folder; the tokenizer of the model",
+        "preprocessing.kind": "or prompt_completion, or tokenized",
+        "preprocessing.loss_mode": "trained tokens: all assistant turns; or last_turn, or full",
+        "preprocessing.over_long": "conversations longer than a pack; or truncate, split, or error",
+        "packing.packed_sequence_size": "runtime tokens per pack; seq_length of the model",
+        "model.recompute": "recompute whole layers in the backward pass to save memory",
+        "schedule.num_epochs": "passes over the packs; train_iters follows from their number",
+        "checkpoint.folder": "checkpoints of this run",
+    }
+)
+_METHODS: Mapping[str, str] = MappingProxyType({"full": "Full training", "lora": "LoRA", "dora": "DoRA"})
+
+
+def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
+    """Return the YAML text of a new recipe file; `origin` says where its topology comes from."""
+    assert recipe.model is not None
+    file, folder = f"{recipe.name}.yaml", f"artifacts/{recipe.name}"
+    num_gpus, size = recipe.parallelism.num_gpus, recipe.packing.packed_sequence_size
+    gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
+    head = [
+        YAML_HEADER,
+        f"# {_METHODS[recipe.method.kind]} of {recipe.model.name} on {gpus} in packs of {size:,} tokens.",
+        f"# Made by `bridgepack recipes new`: {origin}.",
+        f"# Next: bridgepack build {file} --output {folder}; bridgepack check {file} --artifact {folder}",
+    ]
+    comments = {**_COMMENTS, **_own_comments(recipe)}
+    entries = written_values(recipe, keeps_null=False).items()
+    body = [line for name, item in entries for line in block_lines(name, item, "  ", comments=comments, path=name)]
+    return "\n".join([*head, *body]) + "\n"
+
+
+def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
+    """Return field path -> comment with names and numbers of this recipe."""
+    topology, size = recipe.parallelism, recipe.packing.packed_sequence_size
+    assert topology.num_gpus is not None
+    assert recipe.model is not None
+    ranks = topology.ranks_of_copy
+    base = "the architecture; weights come from checkpoint.pretrained"
+    weights = "the model's weights in Megatron's format, as AutoBridge.import_ckpt writes it"
+    return {
+        "method.kind": f"or {', or '.join(kind for kind in _METHODS if kind != recipe.method.kind)}",
+        "model.name": base if "/" in recipe.model.name else f"a recipe of Megatron-Bridge: {base}",
+        "parallelism.context_parallel_size": f"{size // topology.context_parallel_size:,} tokens per rank",
+        "parallelism.num_gpus": f"data-parallel copies: {topology.num_gpus // ranks}, each on {ranks}",
+        "batch.tokens_per_step": f"some {max(round((recipe.batch.tokens_per_step or 0) / size), 1):,} packs",
+        "checkpoint.pretrained": weights,
+    }
+
+
+#: Token slots of an optimiser step.
+TOKENS_PER_STEP = 1 << 19
+_VALIDATION_FRACTION = 0.02
+
+
+def values_like(same: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, Any], str]:
+    """Return the values of the catalogue recipe that fits a wish, and their origin in words.
+
+    Raises:
+        ConfigError: none fits the GPUs, the length or the method.
+    """
+    name, recipe = starting_recipe(same, wish)
+    values = {name: value for name, value in written_values(recipe).items() if name != "artifact"}
+    if "/" in wish.model or Path(wish.model).is_dir():
+        values["tokenizer"] = {**values["tokenizer"], "name_or_path": wish.model}
+    elif wish.model.endswith("_config"):
+        values["model"] = {**values["model"], "name": wish.model.removeprefix("bridge:")}
+    return values, f"topology and settings from {name} in the catalogue"
+
+
+def recipe_text(wish: Wish, values: Mapping[str, Any], origin: str) -> str:
+    """Return the commented YAML text of a recipe with the settings of a wish and `values` for the other fields.
+
+    Raises:
+        ConfigError: the values contradict each other.
+    """
+    recipe = recipe_for(wish, values)
+    recipe.resolve()
+    return commented_yaml(recipe, origin)
+
+
+def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
+    """Return a recipe with the settings of a wish and `values` for the other fields.
+
+    Raises:
+        ConfigError: the values contradict each other.
+    """
+    tokenizer = {**values["tokenizer"], **({"name_or_path": wish.tokenizer} if wish.tokenizer else {})}
+    model = wish.model if "/" in wish.model else values["tokenizer"]["name_or_path"]
+    weights = model.rstrip("/").rpartition("/")[2].rpartition(":")[2]
+    return SFTRecipe.from_mapping(
+        {
+            "preprocessing": {"kind": "chat", "loss_mode": "assistant", "over_long": "drop", **wish.columns},
+            "schedule": {"num_epochs": 1},
+            "batch": {"tokens_per_step": TOKENS_PER_STEP},
+            **values,
+            "name": wish.name,
+            "data": {"train": wish.data, "validation_fraction": _VALIDATION_FRACTION},
+            "tokenizer": tokenizer,
+            "packing": {**values.get("packing", {}), "packed_sequence_size": wish.seq_length},
+            "parallelism": {**values.get("parallelism", {}), "num_gpus": wish.num_gpus},
+            "method": {**values.get("method", {}), "kind": wish.kind},
+            "checkpoint": {"pretrained": f"checkpoints/{weights}", "folder": f"runs/{wish.name}"},
+        }
+    )
+
+
+def refuse_taken(path: Path, *, option: str = "--output") -> None:
+    """Check that a new recipe file may be written to `path`.
+
+    Raises:
+        ConfigError: the path is not a YAML file, or exists.
+    """
+    if path.suffix.lower() not in {".yaml", ".yml"}:
+        raise ConfigError(f"{option} is {str(path)!r}; allowed: a file whose name ends in .yaml or .yml. Rename it.")
+    if path.exists():
+        raise ConfigError(f"{str(path)!r} already exists; allowed: a new file. Choose another name or {option}.")
+
+
+def write_new(path: Path, text: str, *, option: str = "--output") -> Path:
+    """Write a new recipe file and return its path; an existing file is never overwritten.
+
+    Raises:
+        ConfigError: the path is not a YAML file, exists, or cannot be written.
+    """
+    refuse_taken(path, option=option)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(
+            f"{option} is {str(path)!r}; it cannot be written: {error.strerror}. Choose another."
+        ) from None
+    return path
