@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import GuardConfig
-from bridgepack.errors import ConfigError
-from tests.support.catalogue import SMALL
 
 
 @pytest.mark.parametrize(
@@ -25,8 +22,3 @@ def test_first_steps_of_a_job_and_every_so_many(settings: dict[str, Any], first_
     guard = GuardConfig(**settings)
 
     assert [step for step in range(first_step, 21) if guard.watches(step, first_step=first_step)] == expected
-
-
-def test_a_guard_that_watches_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no step is checked"):
-        SFTRecipe.from_mapping({**SMALL, "guard": {"first_steps": 0, "every_steps": None}})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.config.recipe.preprocessing import AssistantMarkers, ChatPreprocessing
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
@@ -236,11 +236,6 @@ def test_weights_that_are_not_read_are_told(tmp_path: Path, weights: Any, settin
     assert found.losses == (() if told is None else ((LostKind.WEIGHT, told),))
 
 
-def test_weights_with_everything_trained_are_refused() -> None:
-    with pytest.raises(ValueError, match="message_weights is 'mask' and loss_mode is 'full', which trains everything"):
-        ChatPreprocessing(message_weights="mask", loss_mode="full")
-
-
 #: Like Qwen3's and Llama 3's: an answer may be without a thought, and the day is written unless the row knows it.
 VARIABLES = (
     "{{ '<|im_start|>system\n' + (date_string or strftime_now('%d %b %Y')) + '<|im_end|>\n' }}"
@@ -340,12 +335,6 @@ def test_day_is_that_of_the_recipe_and_counts(tmp_path: Path) -> None:
     assert "chat_template_kwargs" not in plain.identity()
 
 
-@pytest.mark.parametrize("name", ["messages", "tools", "documents", "add_generation_prompt", "strftime_now"])
-def test_variables_of_the_conversation_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"chat_template_kwargs has {name}; any other template variable is"):
-        TokenizerConfig(name_or_path="x", chat_template_kwargs={name: 1})
-
-
 def _call(thinking: str) -> dict[str, Any]:
     call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
     return {"role": "assistant", "content": "", "thinking": thinking, "tool_calls": [call]}
@@ -401,8 +390,3 @@ def test_markers_in_a_text_of_gpt_oss_are_no_turn(tmp_path: Path) -> None:
     assert found.reason == DropReason.CONTROL_TOKENS_IN_TEXT
     only = encoded(tokenizer, [question, ANSWER], assistant_markers=GPT_OSS_MARKERS)
     assert spans_of(tokenizer, only) == [ANSWERED]
-
-
-def test_joined_starts_need_the_starts_of_other_turns() -> None:
-    with pytest.raises(ValueError, match="joins_starts is true and other_role_starts is empty"):
-        AssistantMarkers(assistant_start="a", assistant_end="b", joins_starts=True)
