@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.training import GuardConfig
 from bridgepack.errors import ConfigError
 from tests.support.catalogue import SMALL as VALUES
 
@@ -105,11 +106,7 @@ def _message(path: str, value: Any) -> str:
         ("packing", {"packed_sequence_size": 16, "max_sequence_length": 17}, "1 to packed_sequence_size, 16."),
         ("parallelism.sequence_parallel", True, "tensor_model_parallel_size is 1; it needs at least 2."),
         ("batch", {"micro_batch_size": 3, "global_batch_size": 8}, "a multiple of micro_batch_size, 3."),
-        (
-            "preprocessing",
-            {"kind": "prompt_completion", "prompt_column": "a", "completion_column": "a"},
-            "are both 'a'",
-        ),
+        ("preprocessing", {"kind": "prompt_completion", "prompt_column": "a", "completion_column": "a"}, "both 'a'"),
         ("preprocessing", {"kind": "tokenized", "labels_column": "a", "loss_mask_column": "b"}, "is 'b' and labels"),
         ("preprocessing", {"kind": "chat", "assistant_markers": JOINED}, "is true and other_role_starts is empty"),
         ("preprocessing", {"kind": "chat", "message_weights": "mask", "loss_mode": "full"}, "which trains everything"),
@@ -324,3 +321,20 @@ def test_another_kind_takes_its_fields_in_any_order(is_kind_first: bool) -> None
 def test_override_that_leads_nowhere_or_is_impossible(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SFTRecipe.from_mapping(VALUES).override(changes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "first_step", "expected"),
+    [
+        ({"first_steps": 2, "every_steps": 10}, 1, [1, 2, 10, 20]),
+        ({"first_steps": 2, "every_steps": 10}, 7, [7, 8, 10, 20]),
+        ({"first_steps": 3, "every_steps": None}, 1, [1, 2, 3]),
+        ({"first_steps": 0, "every_steps": 8}, 1, [8, 16]),
+        ({"first_steps": 2, "every_steps": 1}, 18, [18, 19, 20]),
+        ({"enabled": False}, 1, []),
+    ],
+)
+def test_first_steps_of_a_job_and_every_so_many(settings: dict[str, Any], first_step: int, expected: list[int]) -> None:
+    guard = GuardConfig(**settings)
+
+    assert [step for step in range(first_step, 21) if guard.watches(step, first_step=first_step)] == expected
