@@ -8,15 +8,13 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.forecast import BYTES_PER_ID, BYTES_PER_TOKEN, FILL_FRACTION, forecast_packs
+from tests.support.catalogue import SMALL
 
 SIZE = 1000
 
 
 def _recipe(**data: Any) -> SFTRecipe:
-    packing = {"packed_sequence_size": SIZE}
-    return SFTRecipe.from_mapping(
-        {"name": "small", "data": data, "tokenizer": {"name_or_path": "tokenizer"}, "packing": packing}
-    )
+    return SFTRecipe.from_mapping({**SMALL, "data": data, "packing": {"packed_sequence_size": SIZE}})
 
 
 @pytest.fixture
