@@ -24,14 +24,8 @@ def test_the_package_is_the_function(tmp_path: Path, chatml_tokenizer: Path, mon
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bridgepack.launch.experiment.submit", submit)
     recipe = launch_recipe(tmp_path, chatml_tokenizer)
-    result = bridgepack.launch(
-        recipe,
-        "local",
-        overrides={"packing.seed": 3},
-        cluster_overrides={"workspace": "w"},
-        skip=["train"],
-        follow=True,
-    )
+    changes = {"overrides": {"packing.seed": 3}, "cluster_overrides": {"workspace": "w"}}
+    result = bridgepack.launch(recipe, "local", **changes, skip=["train"], follow=True)
 
     assert result.has_failed is False
     assert seen["plan"].recipe.packing.seed == 3
