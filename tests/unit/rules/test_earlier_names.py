@@ -48,18 +48,21 @@ def test_an_old_config_is_packed() -> None:
     assert not Run(config=config, versions=target_versions("0.6.2")).packs_offline
 
 
-def test_a_healthy_old_config_is_clean() -> None:
+def test_an_old_config_breaks_as_it_did() -> None:
     for version in ("0.4.2", "0.5.1"):
         assert _found(_config(DATASET), version) == set()
-
-
-def test_an_old_config_breaks_as_it_did() -> None:
     four_stages = _config(DATASET, pipeline_model_parallel_size=4)
     assert _found(four_stages, "0.4.2") == {"BP801"}
     assert _found(four_stages, "0.5.1") == set()
     split = _config(DATASET, context_parallel_size=2, calculate_per_token_loss=False)
     assert {"BP101", "BP011"} <= _found(split, "0.5.1")
     assert {"BP015", "BP016"} <= _found(split, "0.6.2")
+    length = {"_target_": "megatron.bridge.training.config.GPTDatasetConfig", "sequence_length": 2048}
+    assert "BP007" in _found(_config(length | {"dataloader_type": "single"}), "0.4.2")
+    provider = "megatron.bridge.data.vlm_datasets.hf_provider.HFDatasetConversationProvider"
+    in_batch = {"_target_": provider, "pack_sequences_in_batch": True, "dataloader_type": "single"}
+    assert "BP931" in _found(_config(in_batch), "0.4.2")
+    assert "BP931" not in _found(_config(in_batch | {"pack_sequences_in_batch": False}), "0.4.2")
 
 
 def test_only_a_positive_size_packs() -> None:
@@ -67,18 +70,6 @@ def test_only_a_positive_size_packs() -> None:
     assert not Run(config=config, versions=target_versions("0.4.2")).packs_offline
     assert _found(config, "0.4.2") == {"BP041"}
     assert _found(_config(DATASET | {"packed_sequence_specs": None}), "0.4.2") == set()
-
-
-def test_packing_in_the_batch() -> None:
-    provider = "megatron.bridge.data.vlm_datasets.hf_provider.HFDatasetConversationProvider"
-    dataset = {"_target_": provider, "pack_sequences_in_batch": True, "dataloader_type": "single"}
-    assert "BP931" in _found(_config(dataset), "0.4.2")
-    assert "BP931" not in _found(_config(dataset | {"pack_sequences_in_batch": False}), "0.4.2")
-
-
-def test_a_length_under_its_old_name() -> None:
-    dataset = {"_target_": "megatron.bridge.training.config.GPTDatasetConfig", "sequence_length": 2048}
-    assert "BP007" in _found(_config(dataset | {"dataloader_type": "single"}), "0.4.2")
 
 
 def test_paths_are_those_of_the_users_file() -> None:

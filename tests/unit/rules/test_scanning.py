@@ -45,20 +45,6 @@ def _in_row_groups(case: dict[str, Any]) -> InMemoryArtifact:
     return artifact(case | {"set": changes})
 
 
-def test_a_shard_is_cut_at_the_first_row_group_after_each_multiple() -> None:
-    parts = list(parts_of("training", _shard([2, 2, 1, 3], [40, 70, 10, 100]), part_tokens=100))
-    assert [(part.row_groups, part.first_row, part.num_bytes) for part in parts] == [
-        (range(2), 0, 500),
-        (range(2, 4), 4, 500),
-    ]
-
-
-def test_a_small_shard_and_one_without_row_groups_stay_whole() -> None:
-    whole = ShardPart(split="training", shard="a", num_bytes=1000)
-    assert list(parts_of("training", _shard([2, 2], [40, 60]), part_tokens=100)) == [whole]
-    assert list(parts_of("training", _shard([], []), part_tokens=100)) == [whole]
-
-
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=30), st.integers(1, 400))
 def test_parts_hold_every_row_group_once(tokens: list[int], part_tokens: int) -> None:
     shard = _shard([1] * len(tokens), tokens, num_bytes=12345)
