@@ -8,22 +8,15 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.planning.estimate import StepCost, cost_of
+from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.shape import model_shape
+from tests.support.catalogue import SMALL
 from tests.support.hub_configs import model_configs
 
 
 def _recipe(model: str | None, **overrides: Any) -> SFTRecipe:
-    return SFTRecipe.from_mapping(
-        {
-            "name": "mine",
-            "data": {"train": "rows.jsonl"},
-            "tokenizer": {"name_or_path": "somewhere"},
-            "packing": {"packed_sequence_size": 4096},
-            **({"model": {"name": model}} if model else {}),
-            "bridge_overrides": {"model": overrides} if overrides else {},
-        }
-    )
+    own = {"model": {"name": model}} if model else {}
+    return SFTRecipe.from_mapping({**SMALL, **own, "bridge_overrides": {"model": overrides} if overrides else {}})
 
 
 @pytest.mark.parametrize(
@@ -47,19 +40,6 @@ def test_a_config_of_the_hub_says_the_same_as_the_host(tmp_path: Path) -> None:
         assert cost_of(model_shape(_recipe(str(tmp_path)))) == cost_of(model_shape(_recipe(name)))
         num_checked += 1
     assert num_checked == 4
-
-
-def test_attention_grows_with_the_square_and_beyond_a_window_with_the_length() -> None:
-    cost = StepCost(per_token=10, per_square=1, windows=((4, 2),))
-
-    assert cost.of_sequences([4, 10]).tolist() == [10 * 4 + 16 + 2 * 16, 10 * 10 + 100 + 2 * (100 - 36)]
-
-
-def test_of_gemma_every_sixth_layer_attends_to_all() -> None:
-    cost = cost_of(model_shape(_recipe("google/gemma-3-1b-pt")))
-
-    assert cost.per_square == 6 * 4 * 256 * (26 // 6)
-    assert cost.windows == ((512, 6 * 4 * 256 * (26 - 26 // 6)),)
 
 
 @pytest.mark.parametrize(
