@@ -1,11 +1,14 @@
-"""plan_launch: what a launch will do, and what it refuses before nemo-run hears of it."""
+"""bridgepack.launch and plan_launch: what a launch will do, and what it refuses before nemo-run hears of it."""
 
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import bridgepack
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, DataError, LaunchRefusedError, TokenizerError
@@ -196,3 +199,43 @@ def test_commit_and_changes_are_recorded(recipe: SFTRecipe, tmp_path: Path) -> N
     assert clean["commit"] == dirty["commit"]
     assert len(clean["commit"]) == 40
     assert (clean["is_dirty"], dirty["is_dirty"]) == (False, True)
+
+
+def test_the_package_is_the_function(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nemo_run")
+    seen: dict[str, Any] = {}
+
+    def submit(plan: Any, **options: Any) -> Any:
+        seen.update(options, plan=plan)
+        return SimpleNamespace(has_failed=False)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bridgepack.launch.experiment.submit", submit)
+    recipe = launch_recipe(tmp_path, chatml_tokenizer)
+    changes = {"overrides": {"packing.seed": 3}, "cluster_overrides": {"workspace": "w"}}
+    result = bridgepack.launch(recipe, "local", **changes, skip=["train"], follow=True)
+
+    assert result.has_failed is False
+    assert seen["plan"].recipe.packing.seed == 3
+    assert seen["plan"].run_folder.startswith(f"{tmp_path}/w/runs/small_")
+    assert seen["plan"].tasks == ("build", "check")
+    assert (seen["detach"], seen["follow"]) == (False, True)
+
+
+def test_without_nemo_run_plans_are_made_and_the_rest_says_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["nemo_run"] = None
+import bridgepack.launch
+bridgepack.launch.find_spec = lambda name: None
+import bridgepack
+from bridgepack.errors import ConfigError
+from bridgepack.launch.plan import plan_launch
+try:
+    bridgepack.launch("r", "local")
+except ConfigError as error:
+    assert 'pip install -e ".[launch]"' in str(error)
+else:
+    raise SystemExit("nothing was said")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,4 +1,4 @@
-"""Recipes with where each value comes from, and launches, as text."""
+"""Recipes with where each value comes from, launches, and progress, as text."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,9 @@ from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.launch.results import LaunchResult, TaskResult
 from bridgepack.report.launches import describe_interrupt, describe_result, log_tail
+from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.recipes import catalogue_table, entry_to_dict, resolved_view, shipped_lines
+from bridgepack.report.text import printable
 from tests.support.catalogue import SMALL
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
 
@@ -198,3 +200,53 @@ def test_long_lines_are_cut_and_missing_logs_are_empty(tmp_path: Path) -> None:
 
     assert log_tail(str(tmp_path / "log")) == ["x" * 400 + " ...", "short"]
     assert log_tail(str(tmp_path)) == log_tail("/no/such/log") == log_tail("") == []
+
+
+@pytest.mark.parametrize("is_enabled", [True, False, None])
+def test_stages_of_a_build(
+    tmp_path: Path, chatml_tokenizer: Path, capfd: pytest.CaptureFixture[str], is_enabled: bool | None
+) -> None:
+    train = write_json_lines(tmp_path / "a.jsonl", [tokenized_row(5, 6, 7)] * 1234)
+    recipe = tokenized_recipe(train, chatml_tokenizer)
+
+    with TerminalProgress(is_enabled=is_enabled) as progress:
+        build(recipe, tmp_path / "out", progress=progress)
+
+    output, errors = capfd.readouterr()
+    assert output == ""
+    if is_enabled:
+        for text in ("Hashing inputs", "1 files", "Tokenising training", "1,234 rows", "Packing training", "packs"):
+            assert text in errors
+    else:
+        assert errors == ""
+
+
+def test_bars_end_with_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        with TerminalProgress(is_enabled=True) as progress:
+            progress.start("Stage", None, "things")
+            progress.advance(3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+
+    assert "3 things" in capfd.readouterr().err
+
+
+def test_control_characters_are_replaced_and_lines_stay() -> None:
+    assert printable("a\x1b[2Jb\tc\nd\x07é\u202e😀") == "a�[2Jb\tc\nd�é�😀"
+
+
+def test_log_lines_are_ten_seconds_apart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("bridgepack.report.progress.time.monotonic", lambda: now_s)
+    with TerminalProgress() as progress:
+        progress.start("Tokenising", 600, "rows")
+        for _ in range(60):
+            now_s += 0.5
+            progress.advance(1_000, work=10)
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Tokenising: 33%, 20,000 rows, 2,000/s"
+    assert [line.split(" ")[1] for line in lines] == ["33%,", "67%,", "100%,"]
