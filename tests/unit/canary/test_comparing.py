@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bridgepack.canary.bounds import Sizes, bound_for
+from bridgepack.canary.bounds import Sizes, bound_for, chain_length
 from bridgepack.canary.comparing import WholeStep, distance, judged, unpacked_step, whole_step
 from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN
@@ -161,3 +161,10 @@ def test_bfloat16_counts_stored_tensors() -> None:
 
     assert bound.chain_length == 40
     assert bound.relative == pytest.approx(2 * 2 * math.sqrt(40) * 2**-8)
+
+
+def test_chain_is_counted_layer_by_layer() -> None:
+    forward = 4 * 8 + 16 + 2 * 4 + 2 * 4 + 2 * 10
+    backward = 4 * 8 + 2 * 16 + (2 + 2) * 4 + 4 + 3 * 10
+
+    assert chain_length(SIZES) == 2 * (forward + backward + 40) + 2 * (8 + 32) + 100

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bridgepack.canary.packs import chosen_packs, laid_out, lengths_of, sequences_of
+from bridgepack.canary.packs import choice_of, chosen_packs, laid_out, lengths_of, sequences_of
 from bridgepack.records import PackedRow
 
 EOS = 2
@@ -75,3 +75,22 @@ def test_fingerprint_is_that_of_the_content() -> None:
     prints = [chosen_packs({0: one}, eos_token_id=EOS, max_tokens=9).fingerprint for one in (row, row, other)]
 
     assert prints[0] == prints[1] != prints[2]
+
+
+def test_choice_takes_the_fullest_the_longest_and_the_emptiest() -> None:
+    num_sequences, longest = np.array([3, 9, 1, 4, 4]), np.array([5, 2, 8, 9, 4])
+
+    assert choice_of(num_sequences, longest, 3) == [1, 2, 3]
+    assert choice_of(num_sequences, longest, 2) == [1, 3]
+    assert choice_of(num_sequences, longest, 9) == [0, 1, 2, 3, 4]
+
+
+def test_tokens_are_renumbered_and_stay_distinct() -> None:
+    row = _row(([70, 900, 70, EOS], [1, 1, 1, 0]), ([900, 50, EOS], [1, 1, 0]))
+
+    chosen = chosen_packs({7: row}, eos_token_id=EOS, max_tokens=100)
+
+    assert chosen.packs[0].number == 7
+    assert chosen.packs[0].row.input_ids.tolist() == [2, 3, 2, 0, 3, 1, 0]
+    assert (chosen.eos_token_id, chosen.vocab_size) == (0, 128)
+    assert [one.runtime_length for one in chosen.sequences] == [3, 2]

@@ -10,7 +10,18 @@ from bridgepack.proof.masks import markers as mask_markers
 from bridgepack.proof.masks import prefixes as mask_prefixes
 from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
 from bridgepack.proof.masks.prefixes import Render, Renders, derive_from_prefixes
-from bridgepack.proof.masks.votes import Derivation, Differences, differences, only_last_turn, silent
+from bridgepack.proof.masks.votes import (
+    Derivation,
+    Differences,
+    Span,
+    differences,
+    leave_blanks,
+    only_last_turn,
+    silent,
+    token_bounds,
+    token_votes,
+    tokens_within,
+)
 
 Messages = Sequence[Mapping[str, Any]]
 Template = Callable[[Messages, bool], str | None]
@@ -223,6 +234,43 @@ def test_what_ends_a_turn_behind_its_block_is_not_judged() -> None:
 def _votes(text: str) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
     """Return votes as they are drawn: `1`, `0`, and `.` for none."""
     return np.array([{"1": 1, "0": 0, ".": -1}[character] for character in text], dtype=np.int8)
+
+
+@pytest.mark.parametrize(
+    ("votes", "offsets", "expected"),
+    [
+        ("0011", [(0, 2), (2, 4)], "01"),
+        ("0011", [(0, 1), (1, 3), (3, 4)], "0.1"),
+        ("00.1", [(0, 2), (2, 3), (3, 4)], "0.1"),
+        ("0111", [(0, 1), (1, 2), (1, 2), (2, 4)], "0111"),
+        ("01", [(0, 1), (1, 1), (1, 2)], "0.1"),
+        ("01", [], ""),
+    ],
+)
+def test_a_token_has_the_vote_that_all_its_characters_have(votes: str, offsets: list[Span], expected: str) -> None:
+    bounds = token_bounds(offsets, closes_gaps=False)
+
+    assert token_votes(_votes(votes), bounds).tolist() == _votes(expected).tolist()
+
+
+def test_a_space_that_offsets_leave_out_is_of_the_later_token() -> None:
+    offsets = [(0, 2), (3, 5)]
+
+    assert token_bounds(offsets, closes_gaps=True).tolist() == [[0, 2], [2, 5]]
+    assert token_bounds(offsets, closes_gaps=False).tolist() == [[0, 2], [3, 5]]
+
+
+def test_tokens_within_a_span_lie_in_it_whole() -> None:
+    bounds = token_bounds([(0, 2), (2, 4), (4, 4), (3, 5)], closes_gaps=False)
+
+    assert tokens_within((2, 4), bounds).tolist() == [1]
+
+
+def test_white_space_at_the_end_of_a_turn_is_not_judged() -> None:
+    votes = _votes("0111100")
+    leave_blanks(votes, "uabc \n\n", [(1, 5), None])
+
+    assert votes.tolist() == _votes("0111...").tolist()
 
 
 def test_only_the_last_turn_where_it_is_not_known() -> None:

@@ -4,12 +4,15 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.runs import RunOptions, TracedRun
-from bridgepack.proof.trace.schedule import epoch_of, evaluated_after
+from bridgepack.proof.trace.packs import token_ranges
+from bridgepack.proof.trace.records import TokenRange
+from bridgepack.proof.trace.schedule import epoch_of, evaluated_after, ranks_by_copy
 from bridgepack.proof.trace.source import parse_source, trace_source
 from bridgepack.proof.trace.trace import trace_pack, trace_step
 from bridgepack.replay.settings import ReplaySettings
@@ -230,3 +233,21 @@ def test_evaluation_batches_are_numbered_over_the_run(artifact: Path) -> None:
     assert [evaluated_after(schedule, batch) for batch in (1, 4, 5, 8, 9, 12)] == [10, 10, 20, 20, 25, 25]
     late = replace(schedule, start_eval_at_iter=15)
     assert [evaluated_after(late, batch) for batch in (1, 4, 5)] == [20, 20, 25]
+
+
+def test_ranks_of_every_copy() -> None:
+    topology = Topology(world_size=8, tensor_model_parallel_size=2, pipeline_model_parallel_size=2)
+
+    assert ranks_by_copy(topology) == ((0, 1, 4, 5), (2, 3, 6, 7))
+
+
+def test_token_ranges_stay_inside_sequences() -> None:
+    offsets = np.array([0, 4, 8, 10])
+
+    assert token_ranges(np.array([0, 3, 4, 7, 8, 9]), offsets, 2) == (
+        TokenRange(sequence=0, start=0, stop=1),
+        TokenRange(sequence=0, start=3, stop=4),
+        TokenRange(sequence=1, start=0, stop=1),
+        TokenRange(sequence=1, start=3, stop=4),
+        TokenRange(sequence=None, start=0, stop=2),
+    )

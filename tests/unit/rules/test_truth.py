@@ -1,5 +1,8 @@
 """Totals over rows, and sequences shared by splits, on rows anyone can count; parts merge to the whole."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from bridgepack.rules import CheckContext
@@ -96,3 +99,17 @@ def _is_blind(row: Row, *, size: int, eos: int) -> bool:
         padded.append(size)
         logical.append(logical[-1])
     return padded[:-1] == logical[:-1] and padded[-1] != logical[-1]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint32, np.uint64, np.int64])
+def test_unsigned_starts_do_not_wrap(kind: type[np.generic]) -> None:
+    batch = row_batch([[[11, 12, 13, 2], [0, 1, 1, 0], [0, 3, 1]]])
+    raw = rows_of(replace(batch, seq_start_id=batch.seq_start_id.astype(kind)), CONTEXT)
+    assert raw.gaps.tolist() == [3, -2, 3]
+
+
+def test_fractions_and_nan_train_nothing() -> None:
+    row: Row = [[11, 12, 13, 14, 15, 2], [0.5, float("nan"), -0.5, 1.5, 1.0, 0.0], [0]]
+    rows = rows_of(row_batch([row]), CONTEXT)
+    assert not rows.has_binary_mask
+    assert rows.is_trained.tolist() == [0, 0, 0, 1, 1, 0]
