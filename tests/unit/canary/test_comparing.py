@@ -55,6 +55,17 @@ def test_ranks_are_put_together() -> None:
     assert step.copies == {"copied": 0.5, "other": 0.0, "split": 0.0}
 
 
+def test_gradients_are_measured_by_the_norms_of_sequences() -> None:
+    """The measure is 10 / 3 trained tokens."""
+    far = distance(_step(a=[1.0], b=[2.0]), _step(a=[1.0], b=[2.01]))
+
+    assert list(far.gradients) == ["b", "a"]
+    assert far.gradients["b"] == pytest.approx(0.01 * 3 / 10)
+    assert far.largest_gradient == far.gradients["b"]
+    assert far.is_within(0.004)
+    assert not far.is_within(0.002)
+
+
 def test_copies_that_differ_count() -> None:
     reference = _step(a=[1.0])
     ranks = (_rank(0, a=[1.0]), _rank(1, a=[1.5]))

@@ -88,6 +88,17 @@ def test_single_rows(shard: Path) -> None:
         read_shard_row(shard, "s", 4)
 
 
+def test_nothing_is_left_of_a_shard_that_fails(tmp_path: Path) -> None:
+    def batches() -> Any:
+        yield _batch([5, 6, 7], [8, 9])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_shard(tmp_path / "s.idx.parquet", batches(), packed_sequence_size=1 << 14)
+
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("num_bytes", [None, 0, 3, 100])
 def test_shard_that_is_cut_off_or_not_there(shard: Path, num_bytes: int | None) -> None:
     content = shard.read_bytes()[:num_bytes]
