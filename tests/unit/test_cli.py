@@ -1,7 +1,9 @@
-"""The command: exit codes, what goes to standard output and to standard error, and never a traceback."""
+"""The command: exit codes, standard output and standard error, never a traceback, and what a shell offers."""
 
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from bridgepack import __version__
 from bridgepack.cli import bridgepack as bridgepack_command
 from bridgepack.cli.main import COMMANDS as COMMANDS_OF_MODULES
 from tests.support.small_builds import (
+    CLI,
     Command,
     build,
     file_bytes,
@@ -121,14 +124,6 @@ def test_build_says_what_it_replaced(command: Command) -> None:
     Path("artifact/bridge_metadata.json").unlink()
     ran = command("build", "recipe.yaml", "--output", "artifact", "--set", "packing.seed=7")
     assert ran.output.startswith("Built artifact (again: files were missing or of the wrong size)\n")
-
-
-def test_text_of_data_cannot_steer_the_terminal(command: Command) -> None:
-    ran = command("build", "recipe.yaml", "--output", "out")
-    failed = command("build", "recipe.yaml", "--output", "other", "--set", "data.on_bad_row=error")
-
-    assert "\x1b" not in ran.output + failed.errors
-    assert "\N{REPLACEMENT CHARACTER}[31mred" in failed.errors
 
 
 def test_names_of_inputs_cannot_steer_the_terminal(command: Command) -> None:
@@ -353,3 +348,25 @@ def test_a_silent_hub_is_one_line_on_working_offline(command: Command, monkeypat
     assert "work offline" in ran.errors
     assert len(ran.errors.splitlines()) == 1
     assert not constants.HF_HUB_OFFLINE
+
+
+OFFERED = {
+    "bridgepack ca": "plain,canary",
+    "bridgepack explain BP10": "plain,BP101",
+    "bridgepack explain micro-batch": "plain,micro-batch-size-not-one",
+    "bridgepack check mine.yaml --select BP101,BP2": "plain,BP101,BP201",
+    "bridgepack build --set packing.pack": "plain,packing.packed_sequence_size=",
+    "bridgepack preview mine.yaml --set preprocessing.loss": "plain,preprocessing.loss_mode=",
+    "bridgepack build qwen3_8b_sft_8gpu": "plain,qwen3_8b_sft_8gpu_h100_bf16_32k_recipe",
+    "bridgepack recipes show min": "file,min",
+    "bridgepack check m": "file,m",
+}
+
+
+@pytest.mark.parametrize("typed", OFFERED)
+def test_shell_offers(tmp_path: Path, typed: str) -> None:
+    variables = {"_BRIDGEPACK_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    done = subprocess.run(
+        CLI, cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
+    assert OFFERED[typed] in done.stdout.splitlines(), done.stdout + done.stderr

@@ -20,13 +20,6 @@ def test_hub_ids_and_folders_are_no_shipped_recipes(tmp_path, monkeypatch: pytes
     assert not is_shipped_model(ModelConfig(name=str(tmp_path / "my_model")))
 
 
-def test_shorter_name_of_a_recipe_is_judged_like_its_own() -> None:
-    own, short = (config_of_recipe(recipe_of(f"qwen3_8b_{name}")) for name in ("sft_4gpu_h100_bf16", "sft"))
-
-    assert own.values["model"]["num_layers"] == 36
-    assert short == own
-
-
 @pytest.mark.parametrize("empty", [{"model": {}}, {"dataset": {}}, {"dataset": {"dataset_kwargs": {}}}, {"train": {}}])
 def test_an_empty_section_of_overrides_changes_nothing(empty: dict[str, Any]) -> None:
     name = "qwen3_8b_sft_4gpu_h100_bf16_config"

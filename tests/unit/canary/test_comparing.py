@@ -1,11 +1,21 @@
-"""Distances between steps, and how a step is judged where every rank saw what it should; by hand."""
+"""Distances between steps, their bound, and how a step is judged where every rank saw what it should; by hand."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bridgepack.canary.comparing import WholeStep, distance, judged, unpacked_step, whole_step
+from bridgepack.canary.comparing import (
+    Sizes,
+    WholeStep,
+    bound_for,
+    chain_length,
+    distance,
+    judged,
+    unpacked_step,
+    whole_step,
+)
 from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN
 from bridgepack.canary.records import Bound, Layout, RunOutcome, SeenBatch, SeenRank
@@ -73,34 +83,11 @@ def test_copies_that_differ_count() -> None:
     assert far.largest_gradient == pytest.approx(0.5 * 3 / 10)
 
 
-def test_what_is_no_number_is_never_within() -> None:
-    assert not distance(_step(a=[float("nan")]), _step(a=[1.0])).is_within(1e9)
-
-
-def test_more_trained_tokens_are_never_within() -> None:
+def test_what_is_no_number_and_more_trained_tokens_are_never_within() -> None:
     step = _step(a=[1.0])
-    more = WholeStep(loss=6.0, num_trained=4, gradients=step.gradients, copies={}, magnitudes={})
 
-    assert not distance(more, step).is_within(1e9)
-
-
-def test_the_furthest_sequence_is_told() -> None:
-    losses, reference = {(0, 0): 1.0, (0, 1): 2.2, (1, 0): 3.0}, {(0, 0): 1.0, (0, 1): 2.0, (1, 0): 3.03}
-
-    far = distance(replace(_step(a=[1.0]), losses=losses), replace(_step(a=[1.0]), losses=reference))
-
-    assert far.sequence is not None
-    assert far.sequence[:2] == (0, 1)
-    assert far.sequence[2] == pytest.approx(0.1)
-
-
-def test_unpacked_rows_are_found_in_their_packs() -> None:
-    def batch(row: int) -> SeenBatch:
-        return SeenBatch(row=row, losses=np.array([1.0, 5.0]) * (row + 1), loss_mask=np.array([1, 0]))
-
-    seen = RunOutcome(exit_codes=(0,), ranks=(replace(_rank(0), batches=(batch(2), batch(0), batch(1))),))
-
-    assert unpacked_step(seen, [2, 1]).losses == {(0, 0): 1.0, (0, 1): 2.0, (1, 0): 3.0}
+    assert not distance(_step(a=[float("nan")]), step).is_within(1e9)
+    assert not distance(replace(step, num_trained=4), step).is_within(1e9)
 
 
 ROW = PackedRow(
@@ -175,3 +162,28 @@ def test_a_step_that_stops_without_a_cause_could_not_run(reference: WholeStep) -
 
     assert (measured.outcome, findings) == ("could not run", [])
     assert measured.reason == "rank 0: MemoryError\nMemoryError"
+
+
+MODEL = {
+    "num_layers": 2,
+    "hidden_size": 8,
+    "ffn_hidden_size": 16,
+    "num_attention_heads": 2,
+    "num_query_groups": 1,
+    "kv_channels": 4,
+}
+SIZES = Sizes(model=MODEL, vocab_size=32, longest_sequence=10, num_tokens=100)
+
+
+def test_bfloat16_counts_stored_tensors() -> None:
+    bound = bound_for("bfloat16", SIZES)
+
+    assert bound.chain_length == 40
+    assert bound.relative == pytest.approx(2 * 2 * math.sqrt(40) * 2**-8)
+
+
+def test_chain_is_counted_layer_by_layer() -> None:
+    forward = 4 * 8 + 16 + 2 * 4 + 2 * 4 + 2 * 10
+    backward = 4 * 8 + 2 * 16 + (2 + 2) * 4 + 4 + 3 * 10
+
+    assert chain_length(SIZES) == 2 * (forward + backward + 40) + 2 * (8 + 32) + 100

@@ -1,4 +1,4 @@
-"""Packs and their metadata as a layout trains them, by hand."""
+"""Packs, their metadata and the weights as a layout trains them, by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from bridgepack.canary import faults
-from bridgepack.canary.inputs import PackedInput, multiple_for, packed_input
+from bridgepack.canary.inputs import PackedInput, packed_input
 from bridgepack.canary.packs import chosen_packs
 from bridgepack.canary.records import Layout
+from bridgepack.canary.weights import drawn, merged, part_of, whole_shape
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.records import PackedRow
 from tests.support.canaries import FACTS
@@ -36,21 +37,6 @@ def _lengths(packs: PackedInput) -> list[int]:
     return runtime_segment_lengths(row.seq_start_id.astype(np.int64), len(row.input_ids)).tolist()
 
 
-@pytest.mark.parametrize(
-    ("layout", "multiple"),
-    [
-        (Layout(), 1),
-        (Layout(context=2), 4),
-        (Layout(context=4), 8),
-        (Layout(tensor=2), 1),
-        (Layout(tensor=2, sequence_parallel=True), 2),
-        (Layout(tensor=4, context=2, sequence_parallel=True), 8),
-    ],
-)
-def test_each_layout_needs_its_multiple(layout: Layout, multiple: int) -> None:
-    assert multiple_for(layout) == multiple
-
-
 def test_packs_that_do_not_fit_are_padded_with_their_metadata() -> None:
     packs = _input(Layout(context=2))
 
@@ -65,12 +51,6 @@ def test_a_cut_pack_is_emptier_than_the_metadata_says() -> None:
 
     assert _lengths(packs) == [2, 2]
     assert packs.entries == ({"max_samples_per_bin": 2, "dataset_max_seqlen": 6, "min_packed_seqlen": 4},)
-
-
-def test_wrong_metadata_stays_wrong_where_packs_are_padded() -> None:
-    stale = ({**ENTRIES[0], "dataset_max_seqlen": 3},)
-
-    assert _input(Layout(context=2), entries=stale).entries[0]["dataset_max_seqlen"] == 4
 
 
 def test_lengths_that_fit_by_chance_are_made_wrong() -> None:
@@ -93,3 +73,25 @@ def test_lengths_that_fit_by_chance_are_made_wrong() -> None:
     )
 
     assert _lengths(packs) == [4, 3]
+
+
+@pytest.mark.parametrize(("dimension", "interleaved"), [(0, 1), (1, 1), (0, 2), (-1, 1)])
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+def test_parts_make_the_whole(dimension: int, interleaved: int, num_ranks: int) -> None:
+    whole = drawn("decoder.layers.0.mlp.linear_fc1.weight", (16, 8), seed=1)
+
+    parts = [part_of(whole, dimension, interleaved, num_ranks, rank) for rank in range(num_ranks)]
+
+    assert np.array_equal(merged(parts, dimension, interleaved), whole)
+    assert whole_shape(parts[0].shape, dimension, num_ranks) == whole.shape
+
+
+def test_weights_follow_from_name_and_seed() -> None:
+    first = drawn("a.weight", (4, 3), seed=1)
+
+    assert np.array_equal(first, drawn("a.weight", (4, 3), seed=1))
+    assert not np.array_equal(first, drawn("b.weight", (4, 3), seed=1))
+    assert not np.array_equal(first, drawn("a.weight", (4, 3), seed=2))
+    assert np.array_equal(first, first.astype(np.float32).astype(np.float64))
+    assert abs(drawn("input_layernorm.weight", (500,), seed=1).mean() - 1) < 0.1
+    assert abs(drawn("linear_qkv.layer_norm_weight", (500,), seed=1).mean() - 1) < 0.1

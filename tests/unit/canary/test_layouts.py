@@ -1,12 +1,16 @@
-"""Layouts that the tiny model and the packs can be spread over."""
+"""Layouts that the tiny model can be spread over, and what is said of ranks that fail."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bridgepack.canary.canary import _kernel
+from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import CanaryOptions, Layout
-from bridgepack.canary.tiny_model import asked_layout, default_layouts, fitted, require_fit
+from bridgepack.canary.tiny_model import default_layouts, fitted, require_fit
+from bridgepack.canary.worker import _reason
 from bridgepack.errors import ConfigError
 from tests.support.canaries import FACTS
 
@@ -44,11 +48,6 @@ def test_experts_ask_for_sequence_parallelism() -> None:
     assert not fitted(Layout(context=2), experts).sequence_parallel
 
 
-def test_sizes_that_are_asked_for() -> None:
-    assert asked_layout(None, None, None) is None
-    assert asked_layout(2, None, 4) == Layout(tensor=2, context=4)
-
-
 def test_heads_and_gpus_have_to_suffice() -> None:
     with pytest.raises(ConfigError, match=r"--tensor is 3; .* allowed: 1, 2, 4\."):
         require_fit(Layout(tensor=3), FACTS, None)
@@ -65,3 +64,28 @@ def test_gpus_are_used_only_where_they_and_the_kernels_are_there() -> None:
     assert _kernel(FACTS, CanaryOptions()) == "reference"
     with pytest.raises(ConfigError, match="there is no TransformerEngine here"):
         _kernel(replace(FACTS, num_gpus=1), CanaryOptions(uses_gpu=True))
+
+
+def test_the_last_error_is_the_reason() -> None:
+    tail = ["Traceback (most recent call last):", '  File "step.py", line 1', "RuntimeError: sizes differ", "  ^^^"]
+
+    assert _reason(tail, 2, [None, 0, 1]) == "rank 2: RuntimeError: sizes differ"
+    assert _reason(tail, None, [0]) == ""
+
+
+def test_a_rank_that_was_killed_most_often_wanted_memory() -> None:
+    assert _reason([], 1, [None, -9]) == "rank 1 was killed by SIGKILL, most often because memory ran out"
+    assert _reason([], 1, [None, -11]) == "rank 1 was killed by SIGSEGV"
+
+
+def test_a_host_process_that_ends_is_told_with_its_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho no memory left >&2\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+    with (
+        HostProcess(tmp_path, is_on_cpu=True) as host,
+        pytest.raises(ConfigError, match=r"(?s)ended with code 3\. Its last lines:\n  no memory left"),
+    ):
+        host.open({}, None, tmp_path)

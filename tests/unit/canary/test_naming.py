@@ -12,7 +12,6 @@ import pytest
 from bridgepack.canary import faults
 from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.naming import ADVICE, TOKENS_DIFFER, named_faults
-from bridgepack.canary.packs import laid_out, sequences_of
 from bridgepack.canary.records import Layout, RunOutcome, SeenBatch, SeenRank
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
@@ -73,15 +72,6 @@ def _seen(packs: PackedInput, context: int = 0, **changes: Any) -> SeenRank:
 def _names(packs: PackedInput, *ranks: SeenRank) -> dict[str, str]:
     outcome = RunOutcome(exit_codes=(0,) * len(ranks), ranks=ranks)
     return {finding.name: finding.message for finding in named_faults(outcome, packs)}
-
-
-def test_context_ranks_get_their_tokens() -> None:
-    aligned = laid_out(sequences_of(ROW, EOS), 4, EOS)
-    packs = _packs(Layout(context=2), rows=(aligned, OTHER), intended=(aligned, OTHER))
-    packs = replace(packs, rows=(aligned,), intended=(aligned,), numbers=(7,))
-
-    assert _names(packs, _seen(packs, 0), _seen(packs, 1)) == {}
-    assert faults.MASK_SHIFTED in _names(packs, _seen(packs, 0, loss_mask=_seen(packs, 1).batches[0].loss_mask))
 
 
 @pytest.mark.parametrize(

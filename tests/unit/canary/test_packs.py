@@ -19,25 +19,6 @@ def _row(*sequences: tuple[list[int], list[int]]) -> PackedRow:
     )
 
 
-def test_choice_takes_the_fullest_the_longest_and_the_emptiest() -> None:
-    num_sequences, longest = np.array([3, 9, 1, 4, 4]), np.array([5, 2, 8, 9, 4])
-
-    assert choice_of(num_sequences, longest, 3) == [1, 2, 3]
-    assert choice_of(num_sequences, longest, 2) == [1, 3]
-    assert choice_of(num_sequences, longest, 9) == [0, 1, 2, 3, 4]
-
-
-def test_tokens_are_renumbered_and_stay_distinct() -> None:
-    row = _row(([70, 900, 70, EOS], [1, 1, 1, 0]), ([900, 50, EOS], [1, 1, 0]))
-
-    chosen = chosen_packs({7: row}, eos_token_id=EOS, max_tokens=100)
-
-    assert chosen.packs[0].number == 7
-    assert chosen.packs[0].row.input_ids.tolist() == [2, 3, 2, 0, 3, 1, 0]
-    assert (chosen.eos_token_id, chosen.vocab_size) == (0, 128)
-    assert [one.runtime_length for one in chosen.sequences] == [3, 2]
-
-
 def test_padding_and_what_follows_eos_are_not_trained() -> None:
     """The first sequence is padded from 2 to 4 runtime tokens; the second asks to train what follows EOS."""
     row = _row(([5, 6, 7, EOS, EOS], [1, 1, 0, 0, 0]), ([8, EOS, 9, EOS], [1, 1, 1, 0]))
@@ -81,23 +62,12 @@ def test_long_packs_lose_their_last_sequences_and_keep_two(
     assert len(pack.row.loss_mask) == len(pack.row.input_ids)
 
 
-def test_sequences_are_padded_to_the_multiple() -> None:
-    sequences = sequences_of(_row(([5, 6, 7, 8], [1, 1, 1, 0]), ([5, 6, 7], [1, 1, 0])), EOS)
-
-    row = laid_out(sequences, 4, EOS)
-
-    assert row.input_ids.tolist() == [5, 6, 7, 8, EOS, 5, 6, 7, EOS, EOS]
-    assert row.loss_mask.tolist() == [1, 1, 1, 0, 0, 1, 1, 0, 0, 0]
-    assert row.seq_start_id.tolist() == [0, 5]
-
-
 def test_of_padding_one_token_stays_as_a_label_that_is_not_trained() -> None:
     padded = laid_out(sequences_of(_row(([5, 6, 7, 8], [1, 1, 1, 0])), EOS), 8, EOS)
-
     (only,) = sequences_of(padded, EOS)
 
-    assert only.input_ids.tolist() == [5, 6, 7, 8, EOS]
-    assert only.loss_mask.tolist() == [1, 1, 1, 0, 0]
+    assert padded.input_ids.tolist() == [5, 6, 7, 8, EOS, EOS, EOS, EOS, EOS]
+    assert (only.input_ids.tolist(), only.loss_mask.tolist()) == ([5, 6, 7, 8, EOS], [1, 1, 1, 0, 0])
 
 
 def test_fingerprint_is_that_of_the_content() -> None:
@@ -105,3 +75,22 @@ def test_fingerprint_is_that_of_the_content() -> None:
     prints = [chosen_packs({0: one}, eos_token_id=EOS, max_tokens=9).fingerprint for one in (row, row, other)]
 
     assert prints[0] == prints[1] != prints[2]
+
+
+def test_choice_takes_the_fullest_the_longest_and_the_emptiest() -> None:
+    num_sequences, longest = np.array([3, 9, 1, 4, 4]), np.array([5, 2, 8, 9, 4])
+
+    assert choice_of(num_sequences, longest, 3) == [1, 2, 3]
+    assert choice_of(num_sequences, longest, 2) == [1, 3]
+    assert choice_of(num_sequences, longest, 9) == [0, 1, 2, 3, 4]
+
+
+def test_tokens_are_renumbered_and_stay_distinct() -> None:
+    row = _row(([70, 900, 70, EOS], [1, 1, 1, 0]), ([900, 50, EOS], [1, 1, 0]))
+
+    chosen = chosen_packs({7: row}, eos_token_id=EOS, max_tokens=100)
+
+    assert chosen.packs[0].number == 7
+    assert chosen.packs[0].row.input_ids.tolist() == [2, 3, 2, 0, 3, 1, 0]
+    assert (chosen.eos_token_id, chosen.vocab_size) == (0, 128)
+    assert [one.runtime_length for one in chosen.sequences] == [3, 2]

@@ -9,13 +9,7 @@ import bridgepack
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-
-RECIPE: dict[str, Any] = {
-    "name": "mine",
-    "data": {"train": "rows.jsonl"},
-    "tokenizer": {"name_or_path": "tokenizer"},
-    "packing": {"packed_sequence_size": 4096},
-}
+from tests.support.catalogue import SMALL
 
 
 @pytest.mark.parametrize(
@@ -43,17 +37,17 @@ RECIPE: dict[str, Any] = {
 )
 def test_an_option_of_a_wrong_kind(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        bridgepack.check(SFTRecipe.from_mapping(RECIPE), **options)
+        bridgepack.check(SFTRecipe.from_mapping(SMALL), **options)
 
 
 def test_an_option_that_is_none_is_as_if_left_out() -> None:
-    recipe = SFTRecipe.from_mapping(RECIPE)
+    recipe = SFTRecipe.from_mapping(SMALL)
     options = dict.fromkeys(CheckOptions.__dataclass_fields__)
     assert bridgepack.check(recipe, **options) == bridgepack.check(recipe)
 
 
 def test_an_environment_by_name() -> None:
-    report = bridgepack.check(SFTRecipe.from_mapping(RECIPE), environment="here")
+    report = bridgepack.check(SFTRecipe.from_mapping(SMALL), environment="here")
     assert "BP984" in report.rules_run
 
 
@@ -61,7 +55,7 @@ def test_an_environment_by_name() -> None:
     ("target", "message"),
     [
         (None, "target is of type NoneType; allowed: a path, an SFTRecipe or a ConfigContainer."),
-        ([RECIPE], "target is of type list; .* Give one of these."),
+        ([SMALL], "target is of type list; .* Give one of these."),
         (lambda: None, "target is of type function; .* Call it first, and give what it returns."),
         ("", "target is '', which names nothing."),
         (Path("none.yaml"), "recipe is 'none.yaml'; there is no such file."),

@@ -88,6 +88,7 @@ def test_module(tmp_path: Path, small: SFTRecipe, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("a.yaml", b"name: \xe9", "It must be a UTF-8 file."),
         ("a.yaml", "", "is empty; allowed: sections with named fields (name, data, ...)."),
         ("a.yaml", "- a\n", "is a list; allowed: sections"),
         ("a.yaml", "a: [1\nb: 2", "is not YAML: "),
@@ -111,18 +112,10 @@ def test_module(tmp_path: Path, small: SFTRecipe, monkeypatch: pytest.MonkeyPatc
         ("a.py", "from bridgepack import SFTRecipe\ndef a_recipe(): return SFTRecipe(name='a')\n", "data is missing;"),
     ],
 )
-def test_file_that_holds_no_recipe(tmp_path: Path, name: str, content: str, message: str) -> None:
-    path = tmp_path / name
-    path.write_text(content)
+def test_file_that_holds_no_recipe(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
 
-    assert message in _message(path)
-
-
-def test_file_that_is_not_utf8(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_bytes(b"name: \xe9")
-
-    assert _message(path).endswith("It must be a UTF-8 file.")
+    assert message in _message(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["folder", "folder.yaml", "folder.py"])
@@ -171,12 +164,8 @@ def test_target_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("'8192'", "8192"),
     ],
 )
-def test_set_reads_values_as_yaml(text: str, value: Any) -> None:
-    assert parse_overrides((f"section.field={text}",)) == {"section.field": value}
-
-
-def test_set_takes_the_last_of_equal_paths_and_strips_spaces() -> None:
-    assert parse_overrides(("packing.seed = 1", "packing.seed=2", "name=b")) == {"packing.seed": 2, "name": "b"}
+def test_set_reads_the_last_of_equal_paths_as_yaml(text: str, value: Any) -> None:
+    assert parse_overrides(("section.field=1", f"section.field = {text}")) == {"section.field": value}
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ from pydantic import ValidationError
 
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.training import GuardConfig
 from bridgepack.errors import ConfigError
 from tests.support.catalogue import SMALL as VALUES
 
-CHAT_FIELDS = (
-    "assistant_markers, chat_template_kwargs_column, completion_column, content_parts, control_tokens, "
-    "conversation_column, kind, loss_mode, masks_control_tokens, message_weights, null_content, on_lost_content, "
-    "over_long, prompt_column, reasoning_loss, tool_arguments, tool_schemas, tools_column"
-)
 SOURCES = "a path, a section {path: PATH} or {dataset: ID}, or a list of these"
+KINDS = "allowed: full, lora, dora."
+JOINED = {"assistant_start": "a", "assistant_end": "b", "joins_starts": True}
+RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now")
+NO_TEMPLATES = ("", "no", "{x}", "{prompt", "{prompt.upper}", "{prompt[0]}", "{prompt!r}", "{prompt:{prompt}}", "{}")
 
 
 def _values(path: str, value: Any) -> dict[str, Any]:
@@ -44,52 +44,32 @@ def _message(path: str, value: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("path", "field", "nearest"),
-    [
-        ("packng", "packng", "packing"),
-        ("data.trian", "data.trian", "train"),
-        ("batch.micro_batchsize", "batch.micro_batchsize", "micro_batch_size"),
-    ],
-)
-def test_unknown_field_is_named_with_the_nearest_that_exists(path: str, field: str, nearest: str) -> None:
-    message = _message(path, 1)
-
-    assert message.startswith(f"{field} is not a field; allowed: ")
-    assert message.endswith(f"Did you mean {nearest}?")
-
-
-def test_unknown_field_called_like_a_kind_keeps_its_name() -> None:
-    message = _message("preprocessing", {"kind": "chat", "chat": 1})
-
-    assert message == f"preprocessing.chat is not a field of chat; allowed: {CHAT_FIELDS}. Use one of these."
-
-
-@pytest.mark.parametrize(
     ("path", "value", "message"),
     [
+        ("packng", 1, "Did you mean packing?"),
+        ("data.trian", 1, "data.trian is not a field; allowed: "),
+        ("batch.micro_batchsize", 1, "Did you mean micro_batch_size?"),
+        ("preprocessing", {"kind": "chat", "chat": 1}, "preprocessing.chat is not a field of chat;"),
+        ("data.train", {"dataset": "a", "splt": "x"}, "splt is not a field; allowed: columns, dataset,"),
+        ("data.train", ["a", {"dataset": "a", "splt": "x"}], "Did you mean split?"),
+        ("data.train", [{"path": name, "wieght": 1} for name in "abc"], "weight? Other entries with it: 2."),
+        ("data.train", [{"sources": [{"path": "a", "wieght": 1}] * 2}], "data.train.0.sources.0.wieght is not a field"),
+        ("logging", {"wandb_projekt": "x"}, "wandb_project. Did you mean wandb_project?"),
+        ("preprocessing", {"kind": "chat", "separator": ""}, "separator is not a field of chat; prompt_completion has"),
         ("name!", None, "name is missing; it has no default: Name of the recipe;"),
         ("data.train!", None, "data.train is missing; it has no default: Training data:"),
         ("data.train", {}, "data.train has a section in which none of path, dataset and sources is set; exactly one"),
         ("preprocessing", {"loss_mode": "full"}, "preprocessing.kind is missing; allowed: chat, prompt_completion"),
-        (
-            "preprocessing",
-            {"kind": "chat", "assistant_markers": {"assistant_start": "a"}},
-            "preprocessing.assistant_markers.assistant_end is missing;",
-        ),
-    ],
-)
-def test_missing_field_is_named(path: str, value: Any, message: str) -> None:
-    assert _message(path, value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
+        ("preprocessing", {"kind": "chat", "assistant_markers": {"assistant_start": "a"}}, "assistant_end is missing;"),
         ("name", 5, "name is 5; allowed: text. Put it in quotes."),
         ("name", "a b", "name is 'a b'; allowed: text matching ^[A-Za-z0-9][A-Za-z0-9._-]*$. Rename it."),
         ("name", "a" * 201, "allowed: text of at most 200 characters. Shorten it."),
         ("tokenizer", "path", "tokenizer is 'path'; allowed: a section with named fields."),
         ("tokenizer.trust_remote_code", "maybe", "tokenizer.trust_remote_code is 'maybe'; allowed: true or false."),
+        *(
+            ("tokenizer.chat_template_kwargs", {name: 1}, f"has {name}; any other template variable")
+            for name in RESERVED
+        ),
         ("data.validation_fraction", math.nan, "data.validation_fraction is nan; allowed: a finite number."),
         ("data.validation_fraction", "some", "data.validation_fraction is 'some'; allowed: a number."),
         ("data.on_bad_row", "skip", "data.on_bad_row is 'skip'; allowed: 'drop' or 'error'. Use one of these."),
@@ -100,95 +80,53 @@ def test_missing_field_is_named(path: str, value: Any, message: str) -> None:
         ("packing.packed_sequence_size", True, "packing.packed_sequence_size is True; allowed: a whole number"),
         ("packing.pad_cu_seqlens", "true", "packing.pad_cu_seqlens is 'true'; allowed: true or false, without quotes."),
         ("preprocessing", 5, "preprocessing is 5; allowed: a section with named fields."),
-    ],
-)
-def test_impossible_value_is_answered_with_what_is_allowed(path: str, value: Any, message: str) -> None:
-    assert message in _message(path, value)
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (5, f"data.train is 5; allowed: {SOURCES}."),
-        (None, f"data.train is None; allowed: {SOURCES}."),
-        ({"a.jsonl"}, f"data.train is {{'a.jsonl'}}; allowed: {SOURCES}."),
-        ([], "data.train is []; allowed: a list of at least 1 entry. Add one or remove the field."),
-        ([5], f"data.train.0 is 5; allowed: {SOURCES}."),
-        (["a", ["b"]], f"data.train.1 is ['b']; allowed: {SOURCES}."),
-        ([""], "data.train.0 is ''; allowed: text of at least 1 character. Fill it in or remove the field."),
-        ({"dataset": 5}, "data.train.dataset is 5; allowed: text. Put it in quotes."),
-    ],
-)
-def test_source_of_another_shape_gives_one_line_about_that_shape(value: Any, message: str) -> None:
-    assert _message("data.train", value) == message
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        (
-            "data",
-            {"train": "a", "validation": "b", "validation_fraction": 0.5},
-            "data.validation_fraction is 0.5 and validation is 'b'; only one of them can be set. Remove",
-        ),
-        (
-            "packing",
-            {"packed_sequence_size": 16, "max_sequence_length": 17},
-            "packing.max_sequence_length is 17; allowed: 1 to packed_sequence_size, 16. Lower it or raise",
-        ),
-        (
-            "parallelism.sequence_parallel",
-            True,
-            "parallelism.sequence_parallel is true and tensor_model_parallel_size is 1; it needs at least 2. Set",
-        ),
-        (
-            "batch",
-            {"micro_batch_size": 3, "global_batch_size": 8},
-            "batch.global_batch_size is 8; it must be a multiple of micro_batch_size, 3. Set micro_batch_size to 1.",
-        ),
-        (
-            "preprocessing",
-            {"kind": "prompt_completion", "prompt_column": "a", "completion_column": "a"},
-            "preprocessing.prompt_column and completion_column are both 'a'; they must differ. Name",
-        ),
-        (
-            "preprocessing",
-            {"kind": "tokenized", "labels_column": "a", "loss_mask_column": "b"},
-            "preprocessing.loss_mask_column is 'b' and labels_column is 'a'; only one of them can be set. Remove one.",
+        ("precision", {"recipe": "bf16"}, "'bf16_mixed', 'fp16_mixed', "),
+        ("precision", {"recipe": "bf16"}, "Did you mean bf16_mixed?"),
+        ("parallelism.cp_comm_type", "a2a_p2p", "'all_gather' or 'a2a+p2p'. Did you mean a2a+p2p?"),
+        ("cuda_graphs", {"implementation": "transformer_engine", "modules": ["attn"]}, "modules.0 is 'attn';"),
+        ("environment", {"NCCL_DEBUG": [1]}, "environment.NCCL_DEBUG is [1]; allowed: text, a whole number"),
+        ("schedule", {"num_epochs": 0}, "schedule.num_epochs is 0; allowed: more than 0.0. Raise it."),
+        ("guard", {"first_steps": 0, "every_steps": None}, "no step is checked"),
+        ("method", {"kind": "lroa"}, f"method.kind is 'lroa'; {KINDS} Did you mean lora?"),
+        ("method", {"kind": "adapters"}, f"method.kind is 'adapters'; {KINDS} Use one of these."),
+        ("method", {"dim": 8}, f"method.kind is missing; {KINDS} Use one of these."),
+        ("method", "lora", "method is 'lora'; allowed: a section with named fields. Write method: {kind: lora}."),
+        ("method", {"kind": "full", "dim": 64}, "is not a field of full; lora and dora have it. Set method.kind to "),
+        ("method", {"kind": "lora", "dims": 64}, "method.dims is not a field of lora; allowed: alpha, dim, dropout, "),
+        ("method", {"kind": "dora", "dim": 0}, "method.dim is 0; allowed: at least 1. Raise it."),
+        ("method", {"kind": "lora", "dropout": 1}, "method.dropout is 1; allowed: less than 1.0. Lower it."),
+        ("method", {"kind": "lora", "target_modules": []}, "method.target_modules is []; allowed: a list of"),
+        *(("data.train", value, f"is {value!r}; allowed: {SOURCES}.") for value in (5, None, {"a.jsonl"})),
+        ("data.train", [], "data.train is []; allowed: a list of at least 1 entry. Add one or remove the field."),
+        ("data.train", [5], f"data.train.0 is 5; allowed: {SOURCES}."),
+        ("data.train", ["a", ["b"]], f"data.train.1 is ['b']; allowed: {SOURCES}."),
+        ("data.train", [""], "data.train.0 is ''; allowed: text of at least 1 character. "),
+        ("data.train", {"dataset": 5}, "data.train.dataset is 5; allowed: text. Put it in quotes."),
+        ("data", {"train": "a", "validation": "b", "validation_fraction": 0.5}, "only one of them"),
+        ("packing", {"packed_sequence_size": 16, "max_sequence_length": 17}, "1 to packed_sequence_size, 16."),
+        ("parallelism.sequence_parallel", True, "tensor_model_parallel_size is 1; it needs at least 2."),
+        ("batch", {"micro_batch_size": 3, "global_batch_size": 8}, "a multiple of micro_batch_size, 3."),
+        ("preprocessing", {"kind": "prompt_completion", "prompt_column": "a", "completion_column": "a"}, "both 'a'"),
+        ("preprocessing", {"kind": "tokenized", "labels_column": "a", "loss_mask_column": "b"}, "is 'b' and labels"),
+        ("preprocessing", {"kind": "chat", "assistant_markers": JOINED}, "is true and other_role_starts is empty"),
+        ("preprocessing", {"kind": "chat", "message_weights": "mask", "loss_mode": "full"}, "which trains everything"),
+        *(
+            (
+                "preprocessing",
+                {"kind": "prompt_completion", "prompt_template": text},
+                "preprocessing.prompt_template is ",
+            )
+            for text in NO_TEMPLATES
         ),
     ],
+    ids=str,
 )
-def test_contradiction_names_both_fields(path: str, value: Any, message: str) -> None:
-    assert message in _message(path, value)
+def test_wrong_value_is_answered_in_one_line_with_what_is_allowed(path: str, value: Any, message: str) -> None:
+    found = _message(path, value)
 
-
-@pytest.mark.parametrize(
-    "template", ["", "no", "{x}", "{prompt", "{prompt.upper}", "{prompt[0]}", "{prompt!r}", "{prompt:{prompt}}", "{}"]
-)
-def test_prompt_template_with_anything_but_prompt_is_refused(template: str) -> None:
-    message = _message("preprocessing", {"kind": "prompt_completion", "prompt_template": template})
-
-    assert message.startswith("preprocessing.prompt_template is ")
-
-
-@pytest.mark.parametrize("value", [{"dataset": "a", "splt": "x"}, ["a", {"dataset": "a", "splt": "x"}]])
-def test_unknown_field_of_a_data_set(value: Any) -> None:
-    message = _message("data.train", value)
-
-    assert "splt is not a field; allowed: columns, dataset," in message
-    assert message.endswith("Did you mean split?")
-    assert "\n" not in message
-
-
-@pytest.mark.parametrize("is_nested", [False, True])
-def test_unknown_field_of_several_sources_is_told_once(is_nested: bool) -> None:
-    sources = [{"path": name, "wieght": 1} for name in "abc"]
-    message = _message("data.train", [{"sources": sources}] if is_nested else sources)
-
-    place = "data.train.0.sources.0" if is_nested else "data.train.0"
-    assert message.startswith(f"{place}.wieght is not a field; allowed: columns, dataset, epochs,")
-    assert message.endswith("weight. Did you mean weight? Other entries with it: 2.")
-    assert "\n" not in message
+    assert found.startswith(path.removesuffix("!"))
+    assert message in found
+    assert "\n" not in found
 
 
 def test_frozen() -> None:
@@ -209,15 +147,16 @@ def test_every_wrong_field_has_its_line() -> None:
     assert [line.split()[0] for line in lines] == ["name", "packing.packed_sequence_size", "datas"]
 
 
-@pytest.mark.parametrize("value", [[1], "text", None, 5])
-def test_recipe_that_is_no_mapping(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^recipe is .*; allowed: a section with named fields"):
-        SFTRecipe.from_mapping(value)
-
-
-def test_field_name_that_is_no_text() -> None:
-    with pytest.raises(ConfigError, match="5 is 5; allowed: text as a field's name"):
-        SFTRecipe.from_mapping({**VALUES, 5: 1})
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        *((value, "^recipe is .*; allowed: a section with named fields") for value in ([1], "text", None, 5)),
+        ({**VALUES, 5: 1}, "5 is 5; allowed: text as a field's name"),
+    ],
+)
+def test_recipe_that_is_no_mapping_of_texts(values: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SFTRecipe.from_mapping(values)
 
 
 @given(
@@ -382,3 +321,20 @@ def test_another_kind_takes_its_fields_in_any_order(is_kind_first: bool) -> None
 def test_override_that_leads_nowhere_or_is_impossible(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SFTRecipe.from_mapping(VALUES).override(changes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "first_step", "expected"),
+    [
+        ({"first_steps": 2, "every_steps": 10}, 1, [1, 2, 10, 20]),
+        ({"first_steps": 2, "every_steps": 10}, 7, [7, 8, 10, 20]),
+        ({"first_steps": 3, "every_steps": None}, 1, [1, 2, 3]),
+        ({"first_steps": 0, "every_steps": 8}, 1, [8, 16]),
+        ({"first_steps": 2, "every_steps": 1}, 18, [18, 19, 20]),
+        ({"enabled": False}, 1, []),
+    ],
+)
+def test_first_steps_of_a_job_and_every_so_many(settings: dict[str, Any], first_step: int, expected: list[int]) -> None:
+    guard = GuardConfig(**settings)
+
+    assert [step for step in range(first_step, 21) if guard.watches(step, first_step=first_step)] == expected

@@ -1,4 +1,4 @@
-"""Settings that mend chat rows: what the template is given, what is trained then, and which rows are dropped."""
+"""Settings that mend chat rows: roles, what the template is given, what is trained, and which rows are dropped."""
 
 import datetime
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.config.recipe.preprocessing import AssistantMarkers, ChatPreprocessing
+from bridgepack.config.recipe.data import DataConfig, TokenizerConfig
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
@@ -236,11 +236,6 @@ def test_weights_that_are_not_read_are_told(tmp_path: Path, weights: Any, settin
     assert found.losses == (() if told is None else ((LostKind.WEIGHT, told),))
 
 
-def test_weights_with_everything_trained_are_refused() -> None:
-    with pytest.raises(ValueError, match="message_weights is 'mask' and loss_mode is 'full', which trains everything"):
-        ChatPreprocessing(message_weights="mask", loss_mode="full")
-
-
 #: Like Qwen3's and Llama 3's: an answer may be without a thought, and the day is written unless the row knows it.
 VARIABLES = (
     "{{ '<|im_start|>system\n' + (date_string or strftime_now('%d %b %Y')) + '<|im_end|>\n' }}"
@@ -340,12 +335,6 @@ def test_day_is_that_of_the_recipe_and_counts(tmp_path: Path) -> None:
     assert "chat_template_kwargs" not in plain.identity()
 
 
-@pytest.mark.parametrize("name", ["messages", "tools", "documents", "add_generation_prompt", "strftime_now"])
-def test_variables_of_the_conversation_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"chat_template_kwargs has {name}; any other template variable is"):
-        TokenizerConfig(name_or_path="x", chat_template_kwargs={name: 1})
-
-
 def _call(thinking: str) -> dict[str, Any]:
     call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
     return {"role": "assistant", "content": "", "thinking": thinking, "tool_calls": [call]}
@@ -403,6 +392,47 @@ def test_markers_in_a_text_of_gpt_oss_are_no_turn(tmp_path: Path) -> None:
     assert spans_of(tokenizer, only) == [ANSWERED]
 
 
-def test_joined_starts_need_the_starts_of_other_turns() -> None:
-    with pytest.raises(ValueError, match="joins_starts is true and other_role_starts is empty"):
-        AssistantMarkers(assistant_start="a", assistant_end="b", joins_starts=True)
+CALL = '{"name": "add", "arguments": {"a": 1}}'
+
+
+def _roles(aliases: dict[str, str], *turns: dict[str, Any]) -> list[str]:
+    data = DataConfig(train="chats.jsonl", role_aliases=aliases)
+    reader = ConversationReader(ChatPreprocessing(), data.role_aliases)
+    return [message["role"] for message in reader.read({"conversations": list(turns)}).messages]
+
+
+@pytest.mark.parametrize(
+    ("target", "role"),
+    [
+        *((role, role) for role in ("system", "developer", "user", "assistant", "tool")),
+        ("observation", "tool"),
+        ("function_call", "assistant"),
+    ],
+)
+def test_every_role_that_an_alias_may_name_is_read(target: str, role: str) -> None:
+    assert _roles({"result": target}, {"from": "result", "value": CALL}) == [role]
+    assert _roles({"result": target}, {"role": "result", "content": CALL}) == [role]
+
+
+@pytest.mark.parametrize("alias", ["bard", "Bard", "BARD"])
+@pytest.mark.parametrize("name", ["bard", "Bard"])
+def test_case_of_an_alias_does_not_count(alias: str, name: str) -> None:
+    assert _roles({alias: "assistant"}, {"from": name, "value": "Hi"}) == ["assistant"]
+    assert _roles({alias: "assistant"}, {"role": name, "content": "Hi"}) == ["assistant"]
+
+
+def test_alias_of_a_known_role_counts_before_the_role() -> None:
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hi"}]
+
+    assert _roles({"user": "system"}, *turns) == ["system", "assistant"]
+
+
+def test_name_without_an_alias_is_refused() -> None:
+    with pytest.raises(RowError, match="turn 1: role 'critic'; known: assistant, developer, system, tool, user"):
+        _roles({"bard": "assistant"}, {"from": "critic", "value": "No."})
+
+
+def test_aliases_that_differ_in_case_only_must_agree() -> None:
+    with pytest.raises(ValueError, match=r"role_aliases\['Bard'\] is 'user' and role_aliases\['bard'\] is 'assistant'"):
+        DataConfig(train="chats.jsonl", role_aliases={"Bard": "user", "bard": "assistant"})
+    assert DataConfig(train="chats.jsonl", role_aliases={"Bard": "user", "bard": "user"}).role_aliases

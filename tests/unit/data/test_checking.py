@@ -12,7 +12,7 @@ from bridgepack.data.artifact.checking import ArtifactOnDisk, opened_for_check
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.write import shard_name, write_shard
 from bridgepack.data.workers.pool import plain_runner
-from bridgepack.rules import CheckContext, CheckReport, RuleCrashError, check_artifact, judge_artifact, render_json
+from bridgepack.rules import CheckContext, CheckReport, judge_artifact, render_json
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.scan import Execution
 from tests.support.processes import num_running, wait_until
@@ -87,16 +87,6 @@ def test_a_small_artifact_is_read_in_this_process(folder: Path) -> None:
     with opened_for_check(folder, num_workers=8) as artifact:
         [pid] = set(artifact.tasks.run(_process, range(3)))
     assert pid == os.getpid()
-
-
-def test_a_crash_in_a_worker_names_the_rule_and_the_shard(folder: Path) -> None:
-    artifact = ArtifactOnDisk(folder)
-    context = CheckContext(vocab_size="many")  # type: ignore[arg-type]
-    with (
-        pytest.raises(RuleCrashError, match=r"rule BP311 \(.*\) crashed on validation/shard-0000"),
-        plain_runner(2) as tasks,
-    ):
-        check_artifact(artifact, context=context, execution=Execution(run_tasks=tasks.run))
 
 
 def test_ctrl_c_ends_all_processes_at_once(folder: Path, tmp_path: Path) -> None:

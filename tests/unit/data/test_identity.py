@@ -1,4 +1,4 @@
-"""What changes a fingerprint, and what does not."""
+"""What changes a fingerprint, what does not, and what the code's digest sees."""
 
 import shutil
 from collections.abc import Callable
@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import identity as fingerprint_module
 from bridgepack.data.build import planned_build
-from bridgepack.data.store.keys import tokenization_identity, tokenization_key
+from bridgepack.data.store.keys import code_digest, source_digest, tokenization_identity, tokenization_key
 from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.errors import DataError
 from tests.support.small_builds import tokenized_recipe, tokenized_row, with_changes, write_json_lines
 
 ROWS = [tokenized_row(5, 6, 7), tokenized_row(8, 9)]
@@ -189,3 +191,33 @@ def test_hub_data_set_counts_by_its_rows(recipe: SFTRecipe, tmp_path: Path, monk
 
     assert _fingerprint(with_changes(recipe, whole)) == first
     assert _fingerprint(with_changes(recipe, part)) != first
+
+
+PACKAGE = Path(bridgepack.__file__).parent
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Return a copy of the package."""
+    return Path(shutil.copytree(PACKAGE, tmp_path / "bridgepack", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def test_a_change_anywhere_changes_the_digest(package: Path) -> None:
+    digests = {source_digest(package)}
+    assert digests == {code_digest()}
+    modules = list({module.parent: module for module in package.rglob("*.py")}.values())
+    for module in modules:
+        with module.open("a", encoding="utf-8") as file:
+            file.write("# changed\n")
+        digests.add(source_digest(package))
+
+    (package / "geometry.py").rename(package / "config" / "geometry.py")
+    digests.add(source_digest(package))
+
+    assert len(digests) == len(modules) + 2
+    assert any(len(module.relative_to(package).parts) > 2 for module in modules)
+
+
+def test_a_folder_without_source_has_no_digest(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="has no Python files"):
+        source_digest(tmp_path)

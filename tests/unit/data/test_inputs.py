@@ -1,5 +1,6 @@
-"""Which files a recipe's sources mean, and what is said where they mean none."""
+"""Which files a recipe's sources mean, what is said where they mean none, and how many packs they may give."""
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,13 @@ from typing import Any
 import pytest
 
 from bridgepack.config.recipe.data import DataSource
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading.forecast import BYTES_PER_ID, BYTES_PER_TOKEN, FILL_FRACTION, forecast_packs
 from bridgepack.data.reading.inputs import find_inputs, hash_file
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range
 from bridgepack.errors import DataError
+from tests.support.catalogue import SMALL
 from tests.support.small_builds import write_json_lines
 
 FORMS = ".jsonl, .json (each also .gz or .zst), .parquet, .arrow"
@@ -220,3 +224,59 @@ def test_file_without_permission(tmp_path: Path) -> None:
         assert "it cannot be accessed: Permission denied" in _message("folder/a.jsonl")
     finally:
         Path("folder").chmod(0o755)
+
+
+SIZE = 1000
+
+
+def _recipe(**data: Any) -> SFTRecipe:
+    return SFTRecipe.from_mapping({**SMALL, "data": data, "packing": {"packed_sequence_size": SIZE}})
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Return a file with the bytes of ten full packs."""
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"x" * int(10 * SIZE * FILL_FRACTION * BYTES_PER_TOKEN))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("sources", "changes", "packs"),
+    [
+        (1, {}, {"training": 10}),
+        (1, {"preprocessing.kind": "tokenized"}, {"training": -(-10 * 44 // round(BYTES_PER_ID * 10))}),
+        (2, {"data.validation": "{rows}"}, {"training": 20, "validation": 10}),
+        (1, {"data.validation_fraction": 0.5}, {"training": 5, "validation": 5}),
+    ],
+)
+def test_bytes_become_packs(rows: Path, sources: int, changes: dict[str, Any], packs: dict[str, int]) -> None:
+    values = {name: str(rows) if value == "{rows}" else value for name, value in changes.items()}
+
+    forecast = forecast_packs(_recipe(train=[str(rows)] * sources).override(values))
+
+    assert forecast.num_packs == packs
+    assert changes or forecast.because == (
+        "forecast: 0.0 MB as JSON, 4.4 bytes per token, packs filled to 98%; the build counts exactly"
+    )
+
+
+def test_compressed_files_hold_more(rows: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(rows.read_bytes()) + b"\0" * 10_000)
+
+    assert forecast_packs(_recipe(train=str(path))).num_packs["training"] >= 8
+
+
+@pytest.mark.parametrize(
+    ("data", "because"),
+    [
+        ({"train": "none.jsonl"}, "no forecast: data.train is 'none.jsonl'; there is no such file or folder."),
+        ({"train": {"dataset": "org/name"}}, "no forecast: the size of data on the hub is unknown before a build"),
+    ],
+)
+def test_without_data_there_is_none(data: dict[str, Any], because: str) -> None:
+    forecast = forecast_packs(_recipe(**data))
+
+    assert forecast.num_packs == {}
+    assert forecast.because.startswith(because)

@@ -88,9 +88,3 @@ def test_columns_of_other_kinds_are_refused(artifact: Artifact, tmp_path: Path, 
     cast_column(tmp_path / "out", column, kind)
     with pytest.raises(ArtifactError, match=f"column {column} holds .*; it must hold whole numbers"):
         view_pack(Artifact(tmp_path / "out"), "training", 0)
-
-
-def test_mask_of_booleans_is_read_as_the_host_reads_it(artifact: Artifact, view: PackView, tmp_path: Path) -> None:
-    shutil.copytree(artifact.folder, tmp_path / "out")
-    cast_column(tmp_path / "out", "loss_mask", pa.bool_())
-    assert view_pack(Artifact(tmp_path / "out"), "training", 0).sequences == view.sequences

@@ -1,14 +1,20 @@
-"""Manifests written and read back, and what is said where there is none."""
+"""Manifests and the host's metadata: what is said where there is none or another one."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, manifest_text, read_manifest, write_manifest
-from bridgepack.errors import ArtifactError
+from bridgepack.data.artifact.bridge_metadata import (
+    BRIDGE_METADATA_FILE,
+    BridgeMetadataEntry,
+    bridge_metadata_entry,
+    read_bridge_metadata,
+)
+from bridgepack.data.artifact.manifest import MANIFEST_FILE, manifest_text, read_manifest, write_manifest
+from bridgepack.errors import ArtifactError, DataError
 from bridgepack.records import Drop, DropReason, InputRecord, Manifest, ShardRecord, SplitRecord, SplitStatistics
 from tests.support.traced_artifacts import change_manifest
 
@@ -36,16 +42,6 @@ MANIFEST = Manifest(
     splits=(SPLIT,),
     versions={"bridgepack": "0.1.0"},
 )
-
-
-def test_written_manifest_is_read_back(tmp_path: Path) -> None:
-    write_manifest(tmp_path, MANIFEST)
-
-    found = read_manifest(tmp_path)
-
-    assert replace(found, sha256="") == MANIFEST
-    assert is_manifest(tmp_path / MANIFEST_FILE)
-    assert [entry.name for entry in tmp_path.iterdir()] == [MANIFEST_FILE]
 
 
 def test_former_version_lacks_what_was_added_since_and_has_a_checksum(tmp_path: Path) -> None:
@@ -106,3 +102,48 @@ def test_manifest_with_a_wrong_value_names_the_place(tmp_path: Path, path: str, 
         place = path.replace("__", ".")
         with pytest.raises(ArtifactError, match=f"manifest.json: {place}: .*Build the artifact again."):
             read_manifest(tmp_path)
+
+
+ENTRY: BridgeMetadataEntry = {
+    "dataset_max_seqlen": 8,
+    "max_samples_per_bin": 2,
+    "packing_factor": 1.33,
+    "packing_efficiency": 74.07,
+    "pack_size": 9,
+    "min_packed_seqlen": 4,
+}
+
+
+def test_split_without_packs_has_no_entry() -> None:
+    statistics = SplitStatistics(**{field.name: 0 for field in fields(SplitStatistics)})
+    with pytest.raises(DataError, match="num_packs is 0"):
+        bridge_metadata_entry(statistics, packed_sequence_size=9)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[{", "Invalid JSON"),
+        (b"\xff", "Invalid JSON"),
+        ("{}", "is {}: Input should be a valid array"),
+        ("[]", "at least 1 item"),
+        ("[1]", "entry 0 is 1: Input should be an object"),
+        (None, "does not exist"),
+        ({"max_samples_per_bin": 2.0}, "entry 1: max_samples_per_bin is 2.0: Input should be a valid integer"),
+        ({"dataset_max_seqlen": "8"}, "entry 1: dataset_max_seqlen is '8': Input should be a valid integer"),
+        ({"min_packed_seqlen": True}, "entry 1: min_packed_seqlen is True: Input should be a valid integer"),
+        ({"pack_size": -1}, "entry 1: pack_size is -1: Input should be greater than or equal to 0"),
+        ({"packing_factor": float("nan")}, "entry 1: packing_factor is nan: Input should be a finite number"),
+        ({"packing_efficiency": None}, "entry 1: packing_efficiency is None: Input should be a valid number"),
+        ('[{"more": 1}]', "entry 0: dataset_max_seqlen is .*: Field required"),
+    ],
+)
+def test_file_of_another_shape_is_an_artifact_error(tmp_path: Path, content: Any, message: str) -> None:
+    path = tmp_path / BRIDGE_METADATA_FILE
+    if isinstance(content, dict):
+        content = json.dumps([ENTRY, {**ENTRY, **content}])
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    with pytest.raises(ArtifactError, match=message):
+        read_bridge_metadata(path)

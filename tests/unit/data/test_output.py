@@ -74,18 +74,6 @@ def test_output_that_is_a_link_is_followed(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == ["a"]
 
 
-@pytest.mark.parametrize("has_old", [True, False])
-def test_finished_artifact_takes_its_place(tmp_path: Path, has_old: bool) -> None:
-    if has_old:
-        _artifact(tmp_path / "a")
-    (tmp_path / ".a.old").mkdir()
-
-    move_into_place(_artifact(tmp_path / "new", "new"), tmp_path / "a")
-
-    assert (tmp_path / "a" / "training" / "shard").read_text() == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
 def test_nothing_and_empty_folders_and_artifacts_may_be_replaced(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.reading.inputs import InputFile, find_inputs, hash_file
 from bridgepack.data.reading.json_arrays import iter_array_lines
 from bridgepack.data.reading.json_rows import read_line
-from bridgepack.data.reading.lines import iter_line_blocks
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.rows import read_range, rows_apart
 from bridgepack.errors import DataError, RowError
@@ -27,6 +27,8 @@ Found = list[tuple[int, Any]]
 LINES = b'{"a": 1}\n{"a": 2}\n\n{"a": 3}'
 THREE = [(1, {"a": 1}), (2, {"a": 2}), (3, "blank"), (4, {"a": 3})]
 ELEMENTS = [(1, {"a": 1}), (2, {"a": 2}), (3, {"a": 3})]
+REASONS = ("not_an_object", "not_an_object", "not_an_object", "invalid_json", "invalid_json")
+BAD_ELEMENTS = b'[{"a": 1}, 5, null, [1], {"a": "\\ud800"}, {"a": ' + b"9" * 5000 + b'}, {"a": 2}]'
 ARRAY = b' [\n{"a": 1},{"a": 2} ,\n\n {"a": 3}]\n'
 
 
@@ -92,6 +94,7 @@ def _message(tmp_path: Path, name: str, content: bytes) -> str:
         ("empty-array.json", b" [ ] ", []),
         ("blank.jsonl", b"\n \r\n", [(1, "blank"), (2, "blank")]),
         ("blank.json", b" \n", [(1, "blank")]),
+        ("bad.json", BAD_ELEMENTS, list(enumerate([{"a": 1}, *REASONS, {"a": 2}], 1))),
     ],
 )
 def test_rows_of_lines_and_arrays(tmp_path: Path, name: str, content: bytes, found: Found) -> None:
@@ -268,21 +271,6 @@ def test_parquet_page_that_is_corrupted(tmp_path: Path) -> None:
     assert _message(tmp_path, "a.parquet", bytes(content)).startswith("a.parquet: row group 0 cannot be read: ")
 
 
-def test_text_in_a_table_that_is_not_utf8_costs_its_own_row_only(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    offsets, values = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1], pa.py_buffer(b"x\xffz")
-    pq.write_table(pa.table({"a": pa.Array.from_buffers(pa.string(), 3, [None, offsets, values])}), path)
-
-    assert _read(path) == [(1, {"a": "x"}), (2, "invalid_field"), (3, {"a": "z"})]
-
-
-def test_a_day_that_python_does_not_have_costs_its_own_row_only(tmp_path: Path) -> None:
-    days = pa.array([0, 2**31 - 1, 1], pa.int32()).cast(pa.date32())
-    pq.write_table(pa.table({"a": [1, 2, 3], "day": days}), tmp_path / "rows.parquet")
-
-    assert [row for row, found in _read(tmp_path / "rows.parquet") if found == "invalid_field"] == [2]
-
-
 @pytest.mark.parametrize("range_bytes", [1, 7, 30, 1 << 20])
 @pytest.mark.parametrize("content", [LINES * 3, LINES * 3 + b"\n", b"\n\n" + LINES.replace(b"\n", b"\r\n"), b"\n"])
 def test_rows_do_not_depend_on_where_lines_are_cut(
@@ -295,33 +283,6 @@ def test_rows_do_not_depend_on_where_lines_are_cut(
     assert _read_bytes(tmp_path, "a.jsonl.gz", gzip.compress(content)) == whole
     assert _read_bytes(tmp_path, "a.jsonl.zst", zstandard.compress(content)) == whole
     assert [row for row, _ in whole] == list(range(1, len(content.split(b"\n")) + (not content.endswith(b"\n"))))
-
-
-def test_ranges_hold_every_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 5)
-    (tmp_path / "a.jsonl").write_bytes(LINES)
-
-    parts = _ranges(_file(tmp_path / "a.jsonl"))
-
-    places = [(part.first_row, part.start, part.stop, part.num_bytes) for part in parts]
-    assert places == [(1, 0, 9, 9), (2, 9, 18, 9), (3, 18, 27, 9)]
-
-
-def test_content_of_a_range_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 10)
-    content = b"".join(b'{"a": %d}\n' % index for index in range(200))
-    (tmp_path / "a.jsonl").write_bytes(content)
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(content))
-    (tmp_path / "more.jsonl").write_bytes(content + content)
-    (tmp_path / "other.jsonl").write_bytes(content.replace(b'"a": 150', b'"b": 150'))
-
-    names = {path.name: [part.sha256 for part in _ranges(_file(path))] for path in sorted(tmp_path.iterdir())}
-
-    whole = names["a.jsonl"]
-    assert len(whole) == len(set(whole)) > 50
-    assert names["a.jsonl.gz"] == whole
-    assert names["more.jsonl"][: len(whole) - 1] == whole[:-1]
-    assert sum(a != b for a, b in zip(whole, names["other.jsonl"], strict=True)) == 1
 
 
 @pytest.mark.parametrize("rows_per_group", [1, 7, 100, 1000])
@@ -381,27 +342,6 @@ def test_large_rows_cost_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert all(item != "row_too_large" for _, item in _read(tmp_path / name, max_row_bytes=len(LONG)))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    elements=st.lists(JSON_VALUES, min_size=1, max_size=6),
-    block_bytes=st.integers(1, 70),
-    max_bytes=st.integers(1, 60),
-    is_ascii=st.booleans(),
-)
-def test_large_elements_of_an_array_are_told_by_their_size(
-    elements: list[Any], block_bytes: int, max_bytes: int, is_ascii: bool
-) -> None:
-    texts = [json.dumps(element, ensure_ascii=is_ascii).encode(errors="surrogatepass") for element in elements]
-    lines = _array_lines(b"[" + b" ,\n".join(texts) + b"]", block_bytes)
-
-    blocks = list(iter_line_blocks(io.BytesIO(lines + b"\n"), max_bytes))
-
-    whole = [line for *_, content in blocks if content is not None for line in content.splitlines()]
-    assert whole == [text for text in texts if len(text) <= max_bytes]
-    sizes = [stop - start for start, stop, content in blocks if content is None]
-    assert sizes == [len(text) + 1 for text in texts if len(text) > max_bytes]
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -437,22 +377,31 @@ def test_file_that_changes_while_it_is_read(tmp_path: Path, change: Any, message
         list(read_range(file, part))
 
 
-def test_columnar_rows_lose_nulls_behind_a_null_turn(tmp_path: Path) -> None:
-    turns = [None, {"role": "user", "content": "hi", "name": None}]
-    pq.write_table(pa.table({"messages": [turns]}), tmp_path / "a.parquet")
+NOT_UTF8 = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1], pa.py_buffer(b"x\xffz")
+NULL_TURN = [None, {"role": "user", "content": "hi", "name": None}]
 
-    assert _read(tmp_path / "a.parquet") == [(1, {"messages": [None, {"role": "user", "content": "hi"}]})]
+
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        ({"a": pa.Array.from_buffers(pa.string(), 3, [None, *NOT_UTF8])}, [{"a": "x"}, "invalid_field", {"a": "z"}]),
+        ({"day": pa.array([0, 2**31 - 1], pa.int32()).cast(pa.date32())}, [{"day": date(1970, 1, 1)}, "invalid_field"]),
+        ({"messages": [NULL_TURN]}, [{"messages": [None, {"role": "user", "content": "hi"}]}]),
+    ],
+    ids=["not UTF-8", "a day that Python does not have", "nulls behind a null turn"],
+)
+def test_odd_values_of_a_table(tmp_path: Path, columns: dict[str, Any], rows: list[Any]) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+
+    assert _read(tmp_path / "a.parquet") == list(enumerate(rows, 1))
 
 
 def test_columnar_rows_keep_null_content_of_turns_only(tmp_path: Path) -> None:
     """Another row's tool has a parameter `content`; this one's has not, and a Parquet file cannot tell."""
     call = {"path": "p", "content": None}
     turn = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": call}}]}
-    other = {
-        "role": "user",
-        "content": "",
-        "tool_calls": [{"function": {"name": "", "arguments": {**call, "content": ""}}}],
-    }
+    calls = [{"function": {"name": "", "arguments": {**call, "content": ""}}}]
+    other = {"role": "user", "content": "", "tool_calls": calls}
     extra = pa.array([[("x", "1")], []], pa.map_(pa.string(), pa.string()))
     pq.write_table(pa.table({"messages": [[turn], [other]], "extra": extra}), tmp_path / "a.parquet")
 
@@ -462,13 +411,6 @@ def test_columnar_rows_keep_null_content_of_turns_only(tmp_path: Path) -> None:
     assert message["content"] is None
     assert message["tool_calls"] == [{"function": {"name": "f", "arguments": {"path": "p"}}}]
     assert columns["extra"] == {"x": "1"}
-
-
-def test_elements_that_are_bad_rows_cost_their_own_row_only(tmp_path: Path) -> None:
-    content = b'[{"a": 1}, 5, null, [1], {"a": "\\ud800"}, {"a": ' + b"9" * 5000 + b'}, {"a": 2}]'
-
-    reasons = ["not_an_object"] * 3 + ["invalid_json"] * 2
-    assert _read_bytes(tmp_path, "a.json", content) == list(enumerate([{"a": 1}, *reasons, {"a": 2}], 1))
 
 
 @given(columns=st.dictionaries(st.text(), JSON_VALUES), is_ascii=st.booleans())

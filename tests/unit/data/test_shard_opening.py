@@ -1,5 +1,6 @@
-"""A shard whose footer ends the process that opens it is a finding or an error, with or without a manifest."""
+"""Artifacts and shards read back, ours and those of another tool, and what is said of broken ones."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.shards import opening as shard_opening
 from bridgepack.data.shards.opening import why_not_openable
-from tests.support.small_builds import run_cli
+from bridgepack.errors import ArtifactError
+from tests.support.small_builds import build, run_cli, tokenized_recipe, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import build_traced
 
 #: Flips bit after bit of a file's footer and opens the result; the last number it prints is of the bit that was deadly.
@@ -77,3 +80,47 @@ def test_each_deadly_file_is_named_and_the_others_are_not(tmp_path: Path, monkey
         [path for path in paths if "fatal" in path.name], "opening it crashes the process with SIGKILL"
     )
     assert why_not_openable([]) == why_not_openable(paths[1:3]) == {}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    train = write_json_lines(folder / "a.jsonl", [tokenized_row(*range(10, 10 + index % 7 + 2)) for index in range(40)])
+    build(tokenized_recipe(train, chatml_tokenizer, data__validation_fraction=0.3), folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture
+def folder(built: Path, tmp_path: Path) -> Path:
+    """Return a copy of an artifact that may be broken."""
+    return shutil.copytree(built, tmp_path / "out")
+
+
+@pytest.mark.parametrize("is_flat", [True, False])
+def test_folder_without_a_manifest_has_the_splits_that_are_found(folder: Path, is_flat: bool) -> None:
+    (folder / "manifest.json").unlink()
+    for split in ("training", "validation") if is_flat else ():
+        next((folder / split).iterdir()).rename(folder / f"{split}_16.idx.parquet")
+        (folder / split).rmdir()
+
+    with pytest.raises(ArtifactError, match=r"has no manifest\.json, but"):
+        ArtifactOnDisk(folder)
+    artifact = ArtifactOnDisk(folder, may_lack_manifest=True)
+
+    assert (artifact.manifest, artifact.split_names) == (None, ("training", "validation"))
+    (facts,) = artifact.shard_facts("validation")
+    assert artifact.unlisted_files() == artifact.shard_facts("none") == ()
+    batches = list(artifact.iter_shard_batches(facts.path, max_tokens=1 << 20))
+    assert sum(batch.num_rows for batch in batches) == facts.num_rows != 0
+
+
+def test_a_pipe_is_no_artifact(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    num_refused = 0
+    for path in (tmp_path / "packed.parquet", tmp_path / "folder" / "a.parquet", tmp_path / "folder" / "manifest.json"):
+        os.mkfifo(path)
+        with pytest.raises(ArtifactError, match=r"neither a file nor a folder|no manifest|not a regular"):
+            ArtifactOnDisk(path if path.parent == tmp_path else path.parent)
+        num_refused += 1
+
+    assert num_refused == 3

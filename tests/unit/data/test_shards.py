@@ -1,5 +1,8 @@
-"""Shards as the host's loader wants them, read in batches, and what is said of broken ones."""
+"""Shards as the host's loader wants them, made of sequences, read in batches, and what is said of broken ones."""
 
+import subprocess
+import sys
+from collections.abc import Sequence as Seq
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bridgepack.data.shards import assembly
+from bridgepack.data.shards.arrow_numbers import arrow_text, numpy_array
+from bridgepack.data.shards.assembly import ShardPlan, assemble_rows
 from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts, read_shard_row
 from bridgepack.data.shards.write import rows_per_group, write_shard
+from bridgepack.data.store.token_file import write_token_file
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
-from tests.support.packed_rows import SCHEMA
-from tests.unit.rules.in_memory_artifact import COLUMNS, row_batch
+from tests.support.packed_rows import SCHEMA, token_batch
+from tests.unit.rules.in_memory_artifact import row_batch
 
 ROWS = [[*range(10 * row, 10 * row + 1 + row % 4), 2] for row in range(23)]
 
@@ -37,24 +44,6 @@ def shard(tmp_path: Path) -> Path:
 )
 def test_row_groups_hold_about_as_many_tokens_whatever_the_size(packed_sequence_size: int, rows: int) -> None:
     assert rows_per_group(packed_sequence_size) == rows
-
-
-def test_columns_are_those_the_host_reads(shard: Path) -> None:
-    facts = read_shard_facts(shard, "s")
-
-    assert facts.columns == COLUMNS
-    assert (facts.num_rows, facts.row_group_rows, facts.row_group_tokens) == (4, (2, 2), (5, 6))
-    assert facts.num_bytes == shard.stat().st_size
-    assert [path.name for path in shard.parent.iterdir()] == [shard.name]
-
-
-def test_same_rows_give_the_same_bytes(shard: Path) -> None:
-    again = shard.with_name("again.idx.parquet")
-    batches = [_batch([5, 6, 7], [8, 9]), _batch([3, 4], [1, 2, 3, 4])]
-
-    write_shard(again, iter(batches), packed_sequence_size=1 << 14)
-
-    assert again.read_bytes() == shard.read_bytes()
 
 
 def test_wider_integers_give_the_same_bytes(tmp_path: Path) -> None:
@@ -194,3 +183,77 @@ def _rows(batches: list[RowBatch]) -> list[tuple[int, list[int]]]:
         for batch in batches
         for index in range(batch.num_rows)
     ]
+
+
+def test_nulls_and_texts() -> None:
+    assert np.isnan(numpy_array(pa.array([1, None, 3]))).tolist() == [False, True, False]
+    assert numpy_array(pa.array(["a", "b"])).tolist() == ["a", "b"]
+    assert arrow_text("für 你").equals(pa.array(["für 你"]))
+
+
+def test_pandas_is_not_imported(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    program = (
+        "import sys; from pathlib import Path; from bridgepack.data.store.token_file import *; "
+        "path = Path(sys.argv[1])\n"
+        "with write_token_file(path) as writer: writer.add_dropped_row(RowDrop(0, 'bad_row', 'x'))\n"
+        "assert read_token_index(path).kinds == (('bad_row', 'x'),); assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.tokens")], check=True)
+
+
+Rows = list[tuple[list[int], list[int], list[int]]]
+Stored = tuple[list[int], list[int]]
+A = ([11, 12, 13, 2], [0, 0, 1, 1])
+B = ([21, 22, 2], [0, 1, 1])
+C = ([31, 32], [1, 1])
+
+
+def _write_tokens(path: Path, *sequences: Stored) -> None:
+    with write_token_file(path) as writer:
+        writer.add(token_batch(sequences), eos_token_id=2)
+
+
+def _plan(packs: list[list[tuple[int, int, int]]], *, multiple: int, size: int) -> ShardPlan:
+    """Return a plan from packs of (token file, index in it, stored length)."""
+    flat = np.array([place for pack in packs for place in pack], dtype=np.int64)
+    return ShardPlan(
+        path=Path("unused"),
+        name="training/shard",
+        pack_offsets=np.cumsum([0, *map(len, packs)]),
+        store_files=flat[:, 0],
+        store_indices=flat[:, 1],
+        stored_lengths=flat[:, 2],
+        pad_seq_to_mult=multiple,
+        pad_token_id=2,
+        packed_sequence_size=size,
+    )
+
+
+def _parts_of_rows(batches: Seq[RowBatch]) -> Rows:
+    rows = [batch.row(index) for batch in batches for index in range(batch.num_rows)]
+    return [(row.input_ids.tolist(), row.loss_mask.tolist(), row.seq_start_id.tolist()) for row in rows]
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> list[Path]:
+    """Return A, B in the first file and C in the second."""
+    _write_tokens(tmp_path / "0", A, B)
+    _write_tokens(tmp_path / "1", C)
+    return [tmp_path / "0", tmp_path / "1"]
+
+
+def test_batches_do_not_change_rows(tokens: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packs = [[(1, 0, 2)], [(0, 1, 3), (1, 0, 2)], [(0, 0, 4)], [(0, 0, 4), (0, 1, 3)], [(1, 0, 2)]]
+    plan = _plan(packs, multiple=1, size=6)
+    whole = list(assemble_rows(plan, tokens, rows_per_group=2))
+    monkeypatch.setattr(assembly, "_BATCH_TOKENS", 1)
+    parts = list(assemble_rows(plan, tokens, rows_per_group=2))
+
+    assert [batch.num_rows for batch in whole] == [5]
+    assert [(batch.first_row, batch.num_rows) for batch in parts] == [(0, 2), (2, 2), (4, 1)]
+    assert _parts_of_rows(parts) == _parts_of_rows(whole)
+    path = tmp_path / "shard.idx.parquet"
+    assert write_shard(path, iter(parts), packed_sequence_size=1 << 14) == 5
+    assert _parts_of_rows(list(iter_row_groups(path, "shard", max_tokens=1))) == _parts_of_rows(whole)
+    assert _parts_of_rows(list(iter_row_groups(path, "shard", max_tokens=1 << 20))) == _parts_of_rows(whole)

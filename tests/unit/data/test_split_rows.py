@@ -1,31 +1,36 @@
-"""Rows that are too long and become several sequences: where they lie, what proves them, and what the counts say."""
+"""Rows that become several sequences, and rows given twice: what stays, what proves it, what the counts say."""
 
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bridgepack.api import check, inspect
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.manifest import read_manifest
-from bridgepack.data.artifact.plan import entries_of_row
+from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
+from bridgepack.errors import DataError
 from bridgepack.proof.diff.diff import diff_artifacts
 from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.trace import trace_source
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from bridgepack.records import Manifest
 from bridgepack.report.proofs import describe_source
 from tests.support.small_builds import (
     assert_balanced,
     build,
-    dropped,
     file_bytes,
     small_recipe,
     tokenized_recipe,
     tokenized_row,
     write_json_lines,
 )
+from tests.support.small_builds import write_json_lines as write
 
 #: Row 1 becomes two pieces behind one that only has context; row 2 stays whole; row 3 trains nothing.
 ROWS = [
@@ -40,26 +45,6 @@ SPLIT = {"preprocessing__over_long": "split", "packing__max_sequence_length": 4}
 def artifact(tmp_path: Path, chatml_tokenizer: Path) -> Path:
     recipe = tokenized_recipe(write_json_lines(tmp_path / "a.jsonl", ROWS), chatml_tokenizer, **SPLIT)
     return build(recipe, tmp_path / "out").output
-
-
-def test_each_label_lies_in_one_piece_and_pieces_without_one_are_counted(artifact: Path) -> None:
-    entries = entries_of_row(Artifact(artifact), "training", [0], 1)
-    row = Artifact(artifact).row("training", 0)
-    starts = [int(row.seq_start_id[entry.position]) for entry in entries]
-    numbers = read_manifest(artifact).splits[0].statistics
-
-    assert [(entry.first_token, entry.runtime_length, entry.is_truncated) for entry in entries] == [
-        (4, 4, False),
-        (8, 3, False),
-    ]
-    assert row.input_ids[starts[0] : starts[0] + 5].tolist() == [14, 15, 16, 17, 18]
-    assert row.loss_mask[starts[0] : starts[0] + 5].tolist() == [1, 1, 1, 1, 0]
-    assert row.input_ids[starts[1] : starts[1] + 4].tolist() == [18, 19, 20, 21]
-    assert (numbers.num_rows_in, numbers.num_sequences, numbers.num_truncated) == (3, 3, 0)
-    assert (numbers.num_split, numbers.num_pieces, numbers.num_untrained_pieces) == (1, 2, 1)
-    assert numbers.num_trained_tokens == 9
-    assert dropped(artifact) == [(3, "no_trained_token")]
-    assert_balanced(read_manifest(artifact))
 
 
 def test_every_command_knows_the_row_of_a_piece(artifact: Path) -> None:
@@ -103,3 +88,98 @@ def test_workers_split_texts_alike(tmp_path: Path, chatml_tokenizer: Path, prepr
     assert_balanced(manifest)
     assert file_bytes(tmp_path / "one") == file_bytes(tmp_path / "two")
     assert verify_artifact(tmp_path / "one", VerifyOptions()).outcome == "same"
+
+
+EXACT = {"data__deduplicate": "exact"}
+ONE, TWO, LONG = tokenized_row(5, 6, 7), tokenized_row(8, 9), tokenized_row(*range(20, 40))
+
+
+def _ledger(folder: Path) -> list[tuple[str, str, int, str]]:
+    lines = map(json.loads, (folder / "plan" / "dropped.jsonl").read_text().splitlines())
+    return [(line["split"], Path(line["file"]).name, line["row"], line["reason"]) for line in lines]
+
+
+def _sequences(folder: Path, manifest: Manifest) -> Counter[tuple[int, ...]]:
+    """Count the ids of each sequence, in all splits; packs have a multiple of 1."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for split in manifest.splits:
+        for batch in Artifact(folder).iter_batches(split.name):
+            for row in map(batch.row, range(batch.num_rows)):
+                found.update(tuple(part.tolist()) for part in np.split(row.input_ids, row.seq_start_id[1:]))
+    return found
+
+
+def test_a_file_that_is_given_twice_is_said_to_be(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    file = str(write(tmp_path / "a.jsonl", [ONE, TWO]))
+
+    manifest = build(tokenized_recipe([file, file], chatml_tokenizer, **EXACT), tmp_path / "out").manifest
+
+    details = {drop.detail for drop in manifest.splits[0].drop_examples}
+    assert details == {"data names its file more than once; training already has the row"}
+
+
+def test_first_row_stays_and_validation_comes_before_training(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    other_mask = tokenized_row(5, 6, 7, num_prompt=2)
+    first = write(tmp_path / "a.jsonl", [ONE, TWO, {}, ONE, other_mask])
+    second = write(tmp_path / "b.jsonl", [TWO, ONE, tokenized_row(9, 9)])
+    held = write(tmp_path / "v.jsonl", [TWO, TWO])
+    recipe = tokenized_recipe(
+        [str(first), str(second)], chatml_tokenizer, data__validation=str(held), data__on_bad_row="drop", **EXACT
+    )
+
+    manifest = build(recipe, tmp_path / "out").manifest
+
+    assert _sequences(tmp_path / "out", manifest) == {(5, 6, 7): 2, (8, 9): 1, (9, 9): 1}
+    assert _ledger(tmp_path / "out") == [
+        ("training", "a.jsonl", 2, "duplicate"),
+        ("training", "a.jsonl", 3, "missing_field"),
+        ("training", "a.jsonl", 4, "duplicate"),
+        ("training", "b.jsonl", 1, "duplicate"),
+        ("training", "b.jsonl", 2, "duplicate"),
+        ("validation", "v.jsonl", 2, "duplicate"),
+    ]
+    details = [drop.detail for drop in manifest.splits[0].drop_examples if drop.reason == "duplicate"]
+    assert details[0] == f"tokens and mask equal those of {held} row 1, in validation"
+    assert details[1] == f"tokens and mask equal those of {first} row 1, in training"
+    assert [[item.num_duplicates for item in split.inputs] for split in manifest.splits] == [[2, 2], [1]]
+    assert_balanced(manifest)
+    codes = {finding.code for finding in check(tmp_path / "out").findings}
+    assert not codes & {"BP320", "BP349"}
+    for options in (VerifyOptions(), VerifyOptions(num_packs=None)):
+        assert verify_artifact(tmp_path / "out", options).outcome == "same"
+
+
+@pytest.mark.parametrize("over_long", ["drop", "truncate", "split"])
+def test_bytes_are_the_same_for_any_workers_and_ranges(
+    tmp_path: Path, chatml_tokenizer: Path, over_long: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [tokenized_row(*([10 + index % 7] * (2 + index % 11))) for index in range(300)]
+    source = write(tmp_path / "a.jsonl", [*rows, LONG, LONG, tokenized_row(*range(20, 45))])
+    changes: dict[str, Any] = {**EXACT, "preprocessing__over_long": over_long, "data__validation_fraction": 0.3}
+    recipe = tokenized_recipe(source, chatml_tokenizer, **changes)
+    manifest = build(recipe, tmp_path / "one").manifest
+    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 500)
+    build(recipe, tmp_path / "two", num_workers=2, store=tmp_path / "store")
+
+    assert file_bytes(tmp_path / "one") == file_bytes(tmp_path / "two")
+    assert_balanced(manifest)
+    num_long = {"drop": 0, "truncate": 1, "split": 2}[over_long]
+    assert sum(split.statistics.num_rows_packed for split in manifest.splits) == 77 + num_long
+    if over_long != "split":  # different rows may share a piece
+        assert set(_sequences(tmp_path / "one", manifest).values()) == {1}
+    assert "BP320" not in {finding.code for finding in check(tmp_path / "one").findings} or over_long == "split"
+
+
+def test_duplicates_are_kept_unless_asked_for_and_stop_no_build(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    source = write(tmp_path / "a.jsonl", [ONE, ONE])
+    whole = tokenized_recipe(source, chatml_tokenizer)
+    strict = tokenized_recipe(source, chatml_tokenizer, data__on_bad_row="error", **EXACT)
+
+    assert build(whole, tmp_path / "whole").manifest.splits[0].drops == {}
+    assert build(strict, tmp_path / "strict").manifest.splits[0].drops == {"duplicate": 1}
+    write(tmp_path / "v.jsonl", [ONE])
+    nothing_left: SFTRecipe = tokenized_recipe(
+        source, chatml_tokenizer, data__validation=str(tmp_path / "v.jsonl"), **EXACT
+    )
+    with pytest.raises(DataError, match=r"all 2 rows were dropped \(duplicate 2\).*row 1, in validation"):
+        build(nothing_left, tmp_path / "nothing")

@@ -101,31 +101,3 @@ def test_reference_templates(reference_data: Path, name: str) -> None:
             _assert_same(source, template, conversation.messages[:num_turns], conversation.tools)
             num_checked += 1
     assert num_checked > 1000
-
-
-@settings(deadline=None, max_examples=40)
-@given(row=rows())
-def test_generation_blocks_lie_where_transformers_finds_them(row: Mapping[str, Any]) -> None:
-    from transformers.utils.chat_template_utils import render_jinja_template
-
-    try:
-        conversation = ConversationReader(ChatPreprocessing(), {}).read(row)
-    except RowError:
-        return
-    num_checked = 0
-    for family in FAMILIES:
-        if "generation" not in family.name:
-            continue
-        num_checked += 1
-        template = ChatTemplate(family.template, SPECIAL_TOKENS)
-        options = {"chat_template": family.template, "tools": conversation.tools, **SPECIAL_TOKENS}
-        try:
-            texts, spans = render_jinja_template(
-                [conversation.messages], return_assistant_tokens_mask=True, add_generation_prompt=False, **options
-            )
-        except Exception as error:
-            with pytest.raises(type(error)):
-                template.render_marked(conversation.messages, conversation.tools)
-        else:
-            assert template.render_marked(conversation.messages, conversation.tools) == (texts[0], spans[0])
-    assert num_checked > 0

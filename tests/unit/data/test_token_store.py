@@ -1,4 +1,4 @@
-"""What builds share through the store, what they do not, and what happens to it when something is wrong with it."""
+"""What builds share through the store, what they do not, and what happens when something is wrong with it or a file."""
 
 import gzip
 import json
@@ -13,9 +13,13 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading import lines as line_blocks
+from bridgepack.data.store import token_file as token_files
 from bridgepack.data.store.store import default_store, opened_store, store_at, store_folder
+from bridgepack.data.store.token_file import check_token_file, read_token_index, write_token_file
 from bridgepack.data.store.upkeep import list_store, prune_store, verify_store
 from bridgepack.errors import StoreError
+from bridgepack.records.sequences import RowDrop
+from tests.support.packed_rows import token_batch
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, with_changes
 
 ROWS = [tokenized_row(*([10 + index % 200] * (2 + index % 9))) for index in range(300)]
@@ -239,3 +243,41 @@ def test_what_ended_workers_left_goes_with_their_build(
 
         assert mine.exists() == bool(others)
         assert other.exists()
+
+
+EOS = 2
+A, B, C = ([11, 12, 13, 2], [0, 0, 1, 1]), ([21, 22, 2], [0, 1, 1]), ([31, 32], [1, 1])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return a file with A and B, then C, and two drops."""
+    with write_token_file(tmp_path / "a.tokens") as writer:
+        writer.add(token_batch([A, B], drops=[RowDrop(2, "too_short", "1 token")], num_blank_lines=2), EOS)
+        writer.add(token_batch([C], first_row=3), EOS)
+        writer.add_dropped_row(RowDrop(5, "too_short", "1 token"))
+    return tmp_path / "a.tokens"
+
+
+def test_every_changed_byte_and_every_cut_is_seen(path: Path) -> None:
+    whole = path.read_bytes()
+    num_checked = 0
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(StoreError, match="cannot be used"):
+            check_token_file(path)
+        path.write_bytes(whole[:place])
+        with pytest.raises(StoreError, match="cannot be used"):
+            read_token_index(path)
+        num_checked += 1
+    path.write_bytes(whole)
+    check_token_file(path)
+    assert num_checked > 50
+
+
+def test_file_that_is_not_there_and_one_of_another_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StoreError, match="it does not exist"):
+        check_token_file(path.with_name("none"))
+    monkeypatch.setattr(token_files, "_MARK", b"bptoken9")
+    with pytest.raises(StoreError, match="it is truncated, or not a token file of version 3"):
+        read_token_index(path)

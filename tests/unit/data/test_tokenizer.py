@@ -1,8 +1,9 @@
-"""Tokenizers: what their files may ask for, refusals that say what to do, and what probes of their templates find."""
+"""Tokenizers that do more or less than they should, probes of their templates, and completions that do not fit."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,19 +14,13 @@ from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.examples import train_chatml_tokenizer
 from bridgepack.records import DropReason
+from tests.support.cutting import cut, policy_for
 from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
-from tests.support.tokenizers import (
-    CHATML,
-    FAMILIES,
-    THINKING,
-    Family,
-    TokenizerJson,
-    loaded_tokenizer,
-    write_tokenizer,
-)
+from tests.support.tokenizers import CHATML, THINKING, Family, TokenizerJson, loaded_tokenizer, write_tokenizer
 
 QUESTION = {"role": "user", "content": "What does the user ask?"}
 HALF = "\ud83d"
@@ -73,10 +68,7 @@ def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("templates", "found"),
-    [
-        ([], "it has no chat template. Set"),
-        (["default", "tool_use"], r"several named chat templates \(default, "),
-    ],
+    [([], "it has no chat template. Set"), (["default", "tool_use"], r"several named chat templates \(default, ")],
 )
 def test_chats_need_one_template(tmp_path: Path, templates: list[str], found: str) -> None:
     path = write_tokenizer(tmp_path, CHATML) / "tokenizer_config.json"
@@ -261,17 +253,6 @@ def test_end_of_turn_of_a_template(tmp_path: Path, end: str, tokens: list[str]) 
     assert end_of_turn_ids(tokenizer) == sorted(tokenizer.added_tokens[token] for token in tokens)
 
 
-def test_every_family_ends_its_turns_with_a_token(tmp_path: Path) -> None:
-    num_checked = 0
-    for family in FAMILIES:
-        tokenizer = loaded_tokenizer(tmp_path / family.name, family)
-        texts = {text for text, index in tokenizer.added_tokens.items() if index in end_of_turn_ids(tokenizer)}
-        assert texts <= set(family.control_tokens) | {family.eos_token}
-        assert texts, family.name
-        num_checked += 1
-    assert num_checked > 0
-
-
 def test_identity_names_what_rules_need(tmp_path: Path) -> None:
     tokenizer = loaded_tokenizer(tmp_path, Family(name="chatml", template=_template("")))
 
@@ -299,3 +280,39 @@ def test_white_space_is_no_control_token(tmp_path: Path) -> None:
     for text, is_kept in (("a\n\nb", True), ("a<|x|>b", False), ("a\t\tb", False), ("a<|im_end|>", False)):
         (found,) = encode_examples(encoder, [{"messages": [{"role": "user", "content": text}, ANSWER]}])
         assert isinstance(found, Encoded) == is_kept, text
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
+    """Return a tokenizer in which each of the letters used below is a token."""
+    folder = train_chatml_tokenizer(tmp_path_factory.mktemp("tokenizer"), ["a b c"], vocab_size=260)
+    return load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
+
+
+def _encode(tokenizer: ChatTokenizer, prompt: str, completion: str, **settings: Any) -> Encoded:
+    settings = {"kind": "prompt_completion", "over_long": "truncate", **settings}
+    encoder = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(**settings))
+    columns = {"prompt": prompt, "completion": completion}
+    whole = encode_examples(encoder, [columns])
+    (encoded,) = cut(policy_for(settings, 4, tokenizer.eos_token_id), whole)
+    assert isinstance(encoded, Encoded)
+    return encoded
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "settings", "text"),
+    [
+        ("ab", "xyz", {}, "axyz<|im_end|>"),
+        ("ab", "uvwxyz", {}, "uvwx<|im_end|>"),
+        ("ab", "uvwxyz", {"ends_cut_completions": False}, "uvwx"),
+        ("ab", "uvwxyz", {"ends_cut_completions": False, "truncation_method": "left"}, "wxyz<|im_end|>"),
+        ("ab", "xyz", {"ends_cut_completions": False, "truncation_method": "left"}, "bxyz<|im_end|>"),
+        ("a", "x", {"ends_cut_completions": False}, "ax<|im_end|>"),
+    ],
+)
+def test_cut_completion(
+    tokenizer: ChatTokenizer, prompt: str, completion: str, settings: dict[str, Any], text: str
+) -> None:
+    encoded = _encode(tokenizer, prompt, completion, **settings)
+
+    assert tokenizer.decode(encoded.ids) == text

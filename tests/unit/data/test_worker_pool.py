@@ -249,14 +249,6 @@ def _suicide(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_workers_end_with_the_pool() -> None:
-    with WorkerPool(2) as pool:
-        numbers = set(pool.run(_number, range(9)))
-        pool.begin(partial(time.sleep, 600))
-    assert numbers
-    assert not any(is_running(number) for number in numbers)
-
-
 def _write_again_and_again(path: Path, _: Beat) -> None:
     for _number in range(3000):
         with replaced_when_whole(path, is_shared=True) as temporary:

@@ -25,14 +25,8 @@ from tests.support.launches import launch_recipe
 
 pytestmark = pytest.mark.bridge
 
-SLURM = {
-    "kind": "slurm",
-    "account": "research",
-    "nodes": 2,
-    "gpus_per_node": 4,
-    "container_image": "nemo.sqsh",
-    "container_mounts": ["/shared:/shared"],
-}
+IMAGE = {"container_image": "nemo.sqsh", "container_mounts": ["/shared:/shared"]}
+SLURM = {"kind": "slurm", "account": "research", "nodes": 2, "gpus_per_node": 4, **IMAGE}
 
 
 @pytest.fixture
@@ -50,20 +44,15 @@ def dry(recipe: SFTRecipe, executor: dict[str, Any], **options: Any) -> DryRun:
     return preview(plan, **options)
 
 
-def test_nothing_is_left_behind(recipe: SFTRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+def test_local_commands_are_those_that_run_and_nothing_is_left_behind(
+    recipe: SFTRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     before, home = sorted(tmp_path.rglob("*")), get_nemorun_home()
-    dry(recipe, {"kind": "torchrun"})
-
-    assert sorted(tmp_path.rglob("*")) == before
-    assert get_nemorun_home() == home
-
-
-def test_local_commands_are_those_that_run(recipe: SFTRecipe) -> None:
     outcome = dry(recipe, {"kind": "local", "env_vars": {"NOTE": "a b"}})
 
+    assert (sorted(tmp_path.rglob("*")), get_nemorun_home()) == (before, home)
     assert [script.task for script in outcome.scripts] == ["build", "check", "train"]
     for script in outcome.scripts:
         *exports, command = script.text.splitlines()
@@ -110,12 +99,8 @@ def test_text_and_json(recipe: SFTRecipe) -> None:
     text, content = describe_dry_run(outcome), outcome.to_dict()
 
     assert text.endswith("nothing was submitted or written")
-    assert [line for line in text.splitlines() if line.startswith("=== ")] == [
-        "=== recipe",
-        "=== build: script for sbatch",
-        "=== check: script for sbatch",
-        "=== train: script for sbatch",
-    ]
+    scripts = [f"=== {task}: script for sbatch" for task in ("build", "check", "train")]
+    assert [line for line in text.splitlines() if line.startswith("=== ")] == ["=== recipe", *scripts]
     assert json.loads(json.dumps(content)) == content
     assert content["is_submitted"] is False
     assert SFTRecipe.from_mapping(content["resolved_recipe"]) == outcome.plan.recipe

@@ -1,15 +1,18 @@
-"""make_executor: what is derived, what is refused. That every value arrives is in tests/contract/test_executors.py."""
+"""make_executor: what is derived, refused and exported. Values arrive: tests/contract/test_executors.py."""
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bridgepack.config.cluster import ClusterConfig, load_cluster
 from bridgepack.errors import ConfigError
-from bridgepack.launch.tasks import make_executor
+from bridgepack.launch.tasks import exported, make_executor
 from tests.support.full_clusters import full_cluster
 
 pytestmark = pytest.mark.bridge
@@ -21,19 +24,29 @@ def _slurm(tasks: dict[str, Any] | None = None, **executor: Any) -> ClusterConfi
     return ClusterConfig.from_mapping({"executor": {**SLURM, **executor}, "workspace": "/shared", "tasks": tasks or {}})
 
 
-def test_srun_starts_one_process_for_each_gpu() -> None:
-    executor = make_executor(_slurm(), "train", num_gpus=16)
+def test_srun_or_torchrun_starts_one_process_for_each_gpu() -> None:
+    by_srun = make_executor(_slurm(), "train", num_gpus=16)
+    by_torchrun = make_executor(_slurm(launcher={"kind": "torchrun"}), "train", num_gpus=16)
+    by_torchrun.get_launcher()
 
-    assert (executor.nodes, executor.ntasks_per_node, executor.gpus_per_node) == (2, 8, 8)
-    assert (executor.launcher, executor.torchrun_nproc_per_node) == (None, None)
+    assert (by_srun.nodes, by_srun.ntasks_per_node, by_srun.gpus_per_node) == (2, 8, 8)
+    assert (by_srun.launcher, by_srun.torchrun_nproc_per_node) == (None, None)
+    assert (by_torchrun.nnodes(), by_torchrun.nproc_per_node()) == (2, 8)
+    assert (by_torchrun.ntasks_per_node, by_torchrun.gpus_per_node) == (1, 8)
 
 
-def test_torchrun_starts_the_processes_of_a_node() -> None:
-    executor = make_executor(_slurm(launcher={"kind": "torchrun"}), "train", num_gpus=16)
-    executor.get_launcher()
-
-    assert (executor.nnodes(), executor.nproc_per_node()) == (2, 8)
-    assert (executor.ntasks_per_node, executor.gpus_per_node) == (1, 8)
+@pytest.mark.parametrize(
+    ("fields", "name", "value"),
+    [
+        ({"cpus_per_task": 4}, "srun_args", ["--cpus-per-task=4"]),
+        ({"cpus_per_task": 4, "srun_args": ["-c2"]}, "srun_args", ["-c2"]),
+        ({"srun_args": ["-v"]}, "srun_args", ["-v"]),
+        ({"exclusive": True}, "exclusive", True),
+        ({"exclusive": False}, "exclusive", None),
+    ],
+)
+def test_fields_that_nemo_run_takes_in_another_form(fields: dict[str, Any], name: str, value: Any) -> None:
+    assert getattr(make_executor(_slurm(**fields), "build"), name) == value
 
 
 @pytest.mark.parametrize("task", ["build", "check"])
@@ -55,23 +68,12 @@ def test_what_is_written_for_a_small_task_counts() -> None:
     assert executor.torchrun_nproc_per_node == 1
 
 
-def test_srun_is_told_the_cores_once() -> None:
-    assert make_executor(_slurm(cpus_per_task=4), "build").srun_args == ["--cpus-per-task=4"]
-    assert make_executor(_slurm(cpus_per_task=4, srun_args=["-c2"]), "build").srun_args == ["-c2"]
-    assert make_executor(_slurm(srun_args=["-v"]), "build").srun_args == ["-v"]
-
-
 def test_ray_finds_its_head() -> None:
     own = {"launcher": {"kind": "slurm_ray"}, "nodes": 4}
     executor = make_executor(_slurm({"build": {"executor": own}}), "build")
 
     assert executor.nodes == 4
     assert executor.env_vars == {"HEAD_NODE_ADDR": "$head_node_ip"}
-
-
-def test_whole_nodes_are_asked_for_or_not() -> None:
-    assert make_executor(_slurm(exclusive=True), "build").exclusive is True
-    assert make_executor(_slurm(exclusive=False), "build").exclusive is None
 
 
 def test_local_tasks_use_this_environment() -> None:
@@ -125,3 +127,43 @@ def test_without_its_library_an_executor_says_what_to_install(kind: str, library
     with pytest.raises(ConfigError, match=rf"pip install 'nemo-run\[{extra}\]'") as caught:
         make_executor(ClusterConfig.from_mapping(full_cluster(kind)), "train")
     assert kind in str(caught.value).lower()
+
+
+def _in_bash(value: str) -> str:
+    script = f'export X={value}\nprintf "%s" "$X"'
+    finished = subprocess.run(["env", "-i", "HOME=/ada", "bash", "-c", script], capture_output=True, check=True)
+    return finished.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "printed"),
+    [
+        ("WARN", "WARN", "WARN"),
+        ("/a:/b", "/a:/b", "/a:/b"),
+        ("--a --b", '"--a --b"', "--a --b"),
+        ("$HOME/cache", "$HOME/cache", "/ada/cache"),
+        ("${HOME}/my cache", '"${HOME}/my cache"', "/ada/my cache"),
+        ('say "x" \\ `id`', '"say \\"x\\" \\\\ \\`id\\`"', 'say "x" \\ `id`'),
+        ("a;b&c|d#e", '"a;b&c|d#e"', "a;b&c|d#e"),
+        ("", "", ""),
+    ],
+)
+def test_values_are_one_word(value: str, expected: str, printed: str) -> None:
+    (text,) = exported({"X": value}, {}).values()
+
+    assert text == expected
+    assert _in_bash(text) == printed
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0")))
+def test_a_variable_that_is_named_means_itself(secret: str) -> None:
+    (text,) = exported({"X": "<${env:SECRET}>"}, {"SECRET": secret}).values()
+
+    assert _in_bash(text) == f"<{secret}>"
+
+
+def test_a_reference_stays_for_display() -> None:
+    assert exported({"X": "${env:SECRET}"}, None) == {"X": "${env:SECRET}"}
+    with pytest.raises(ConfigError, match=r"executor.env_vars.X is '\$\{env:SECRET\}'; the environment has no"):
+        exported({"X": "${env:SECRET}"}, {})

@@ -1,15 +1,18 @@
-"""submit, with nemo-run's own local executor and small scripts in place of the tasks."""
+"""submit, with nemo-run's own local executor and small scripts in place of the tasks; and signals."""
 
 import json
 import logging
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from bridgepack.launch.processes import Interruption, restored_signals
 
 pytest.importorskip("nemo_run")
 
@@ -236,3 +239,42 @@ def test_result_as_plain_values(plan: LaunchPlan) -> None:
     assert json.loads(json.dumps(content)) == content
     assert (content["has_failed"], content["is_detached"], content["run_name"]) == (True, False, plan.run_name)
     assert [task["state"] for task in content["tasks"]] == ["succeeded", "succeeded", "failed"]
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    with restored_signals():
+        yield
+
+
+def test_a_signal_that_is_noted_is_raised_as_soon_as_signals_are_caught(capfd: pytest.CaptureFixture[str]) -> None:
+    interruption = Interruption()
+    interruption.note()
+
+    os.kill(os.getpid(), signal.SIGTERM)
+
+    assert interruption.has_come
+    assert capfd.readouterr().err.startswith("interrupted: ")
+    for raises in (interruption.check, interruption.catch):
+        with pytest.raises(KeyboardInterrupt):
+            raises()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_second_signal_raises(number: signal.Signals) -> None:
+    interruption = Interruption()
+    interruption.note()
+    os.kill(os.getpid(), number)
+
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), number)
+
+
+def test_signals_that_are_ignored_stay_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    interruption = Interruption()
+    interruption.catch()
+
+    os.kill(os.getpid(), signal.SIGHUP)
+
+    assert not interruption.has_come

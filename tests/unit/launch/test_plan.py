@@ -1,11 +1,14 @@
-"""plan_launch: what a launch will do, and what it refuses before nemo-run hears of it."""
+"""bridgepack.launch and plan_launch: what a launch will do, and what it refuses before nemo-run hears of it."""
 
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import bridgepack
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, DataError, LaunchRefusedError, TokenizerError
@@ -50,8 +53,8 @@ def test_every_task_in_order_in_a_folder_of_the_workspace(recipe: SFTRecipe, tmp
     assert not (tmp_path / "bridgepack-runs").exists()
 
 
-def test_tasks_are_told_what_the_plan_says(recipe: SFTRecipe) -> None:
-    plan = on_slurm(recipe, run_name="mine_1")
+def test_tasks_are_told_what_the_plan_says_and_no_secret(recipe: SFTRecipe) -> None:
+    plan = on_slurm(recipe, run_name="mine_1", cluster=slurm(executor__env_vars={"HF_TOKEN": "hf_topsecret"}))
     told = plan.assignment()
 
     assert told.recipe.batch.global_batch_size == 8
@@ -60,13 +63,7 @@ def test_tasks_are_told_what_the_plan_says(recipe: SFTRecipe) -> None:
     assert told.judges_environment
     assert told.launch["tasks"] == {"build": "slurm", "check": "slurm", "train": "slurm"}
     assert told.launch["versions"]["bridgepack"]
-
-
-def test_no_secret_of_the_cluster_is_recorded(recipe: SFTRecipe) -> None:
-    plan = on_slurm(recipe, cluster=slurm(executor__env_vars={"HF_TOKEN": "hf_topsecret"}))
-
-    assert "topsecret" not in str(plan.facts())
-    assert "topsecret" not in str(plan.assignment().launch)
+    assert "topsecret" not in str(plan.facts()) + str(told.launch)
 
 
 @pytest.mark.parametrize(
@@ -74,15 +71,9 @@ def test_no_secret_of_the_cluster_is_recorded(recipe: SFTRecipe) -> None:
     [(["train"], ("build", "check")), (["check", "train"], ("build",)), (["build", "check"], ("train",))],
 )
 def test_tasks_can_be_skipped(recipe: SFTRecipe, tmp_path: Path, skip: list[str], tasks: tuple[str, ...]) -> None:
-    (tmp_path / "packs").mkdir()
-    packs = tmp_path / "packs" if "build" in skip else None
-    if packs is not None:
-        packs = build(recipe, tmp_path / "packs").output
+    packs = build(recipe, tmp_path / "packs").output if "build" in skip else None
 
     assert plan_launch(recipe, "local", skip=skip, artifact=packs).tasks == tasks
-
-
-def test_tasks_that_the_cluster_skips_are_left_out(recipe: SFTRecipe) -> None:
     assert on_slurm(recipe, cluster=slurm(tasks__check__skip=True)).tasks == ("build", "train")
 
 
@@ -90,18 +81,12 @@ def test_given_packs_are_not_built_but_checked(recipe: SFTRecipe, tmp_path: Path
     build(recipe, tmp_path / "packs")
     plan = plan_launch(recipe, "local", artifact="packs")
 
-    assert plan.tasks == ("check", "train")
-    assert plan.artifact == str(tmp_path / "packs")
+    assert (plan.tasks, plan.artifact) == (("check", "train"), str(tmp_path / "packs"))
     assert plan.report.num_shards_read > 0
-
-
-def test_packs_of_the_recipe_serve_when_build_is_skipped(recipe: SFTRecipe, tmp_path: Path) -> None:
-    build(recipe, tmp_path / "packs")
-
-    assert plan_launch(recipe, "local", overrides={"artifact": "packs"}, skip=["build"]).artifact == str(
-        tmp_path / "packs"
-    )
+    of_recipe = plan_launch(recipe, "local", overrides={"artifact": "packs"}, skip=["build"])
+    assert of_recipe.artifact == on_slurm(recipe, artifact="packs").artifact == str(tmp_path / "packs")
     assert on_slurm(recipe, overrides={"artifact": "/shared/packs"}, skip=["build"]).artifact == "/shared/packs"
+    assert on_slurm(recipe, artifact="/there/packs").artifact == "/there/packs"
 
 
 def test_runs_that_pack_while_they_train_build_nothing(recipe: SFTRecipe) -> None:
@@ -113,25 +98,16 @@ def test_runs_that_pack_while_they_train_build_nothing(recipe: SFTRecipe) -> Non
         plan_launch(recipe, "local", overrides=changes, artifact="packs")
 
 
-def test_packs_of_this_machine_have_an_absolute_path_elsewhere(recipe: SFTRecipe, tmp_path: Path) -> None:
-    build(recipe, tmp_path / "packs")
-
-    assert on_slurm(recipe, artifact="packs").artifact == str(tmp_path / "packs")
-    assert on_slurm(recipe, artifact="/there/packs").artifact == "/there/packs"
-
-
-def test_broken_recipe_is_refused_with_its_findings(recipe: SFTRecipe) -> None:
+def test_broken_recipe_packs_and_environment_are_refused(recipe: SFTRecipe, tmp_path: Path) -> None:
     with pytest.raises(LaunchRefusedError, match=r"(?s)nothing was submitted: .*error\[BP004\]") as refused:
         plan_launch(recipe, "local", overrides={"batch.micro_batch_size": 2})
-
     assert refused.value.report.has_errors
-
-
-def test_broken_packs_are_refused(recipe: SFTRecipe, tmp_path: Path) -> None:
     output = build(recipe, tmp_path / "packs").output
-
     with pytest.raises(LaunchRefusedError):
         plan_launch(recipe, "local", artifact=output, overrides={"packing.packed_sequence_size": 8})
+    (tmp_path / "frozen.txt").write_text("megatron-bridge==0.6.1\n")
+    with pytest.raises(LaunchRefusedError, match="error"):
+        on_slurm(recipe, environment=tmp_path / "frozen.txt")
 
 
 def test_environment_is_this_one_where_this_python_trains(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,13 +119,6 @@ def test_environment_is_this_one_where_this_python_trains(recipe: SFTRecipe, mon
     assert plan_launch(recipe, "local", skip=["train"]).tasks == ("build", "check")
     assert plan_launch(recipe, "local", cluster_overrides={"python": "/other/bin/python"}).tasks[-1] == "train"
     assert on_slurm(recipe).tasks[-1] == "train"
-
-
-def test_environment_of_the_image_can_be_given(recipe: SFTRecipe, tmp_path: Path) -> None:
-    (tmp_path / "frozen.txt").write_text("megatron-bridge==0.6.1\n")
-
-    with pytest.raises(LaunchRefusedError, match="error"):
-        on_slurm(recipe, environment=tmp_path / "frozen.txt")
 
 
 @pytest.mark.parametrize(
@@ -180,28 +149,19 @@ def test_mistakes_are_explained(recipe: SFTRecipe, options: dict[str, Any], mess
         plan_launch(recipe, "local", **options)
 
 
-def test_files_are_not_looked_up_for_runs_elsewhere(recipe: SFTRecipe) -> None:
-    plan = on_slurm(recipe, overrides={"data.train": "/there/rows.jsonl", "checkpoint.pretrained": "/there/weights"})
+def test_files_of_runs_elsewhere_are_not_looked_up_and_relative_paths_are_noted(recipe: SFTRecipe) -> None:
+    there = {"data.train": "/there/rows.jsonl", "checkpoint.pretrained": "/there/weights"}
+    assert on_slurm(recipe, overrides=there).tasks == ("build", "check", "train")
 
-    assert plan.tasks == ("build", "check", "train")
-
-
-def test_relative_paths_of_runs_elsewhere_are_noted(recipe: SFTRecipe) -> None:
     changes = {"data.train": ["/there/a.jsonl", "b.jsonl"], "checkpoint.folder": "checkpoints", "artifact": "packs"}
     notes = [note for note in on_slurm(recipe, overrides=changes).notes if "a relative path" in note]
-
     assert [note.split(" is ")[0] for note in notes] == ["artifact", "checkpoint.folder", "data.train.1"]
 
 
-def test_world_size_is_the_recipe_s_where_nothing_trains(recipe: SFTRecipe) -> None:
-    changes = {"parallelism.num_gpus": 4, "batch.global_batch_size": 4}
-
-    assert plan_launch(recipe, "local", overrides=changes, skip=["train"]).world_size == 4
-
-
-def test_recipe_without_gpus_takes_the_cluster_s(recipe: SFTRecipe) -> None:
+def test_world_size_is_the_recipe_s_or_the_cluster_s(recipe: SFTRecipe) -> None:
+    four = {"parallelism.num_gpus": 4, "batch.global_batch_size": 4}
+    assert plan_launch(recipe, "local", overrides=four, skip=["train"]).world_size == 4
     changes = {"parallelism.num_gpus": None}
-
     assert on_slurm(recipe, overrides=changes).world_size == 8
     assert plan_launch(recipe, "local", overrides=changes).world_size == 1
     with pytest.raises(ConfigError, match=r"parallelism.num_gpus is not set, and the cluster does not set"):
@@ -239,3 +199,43 @@ def test_commit_and_changes_are_recorded(recipe: SFTRecipe, tmp_path: Path) -> N
     assert clean["commit"] == dirty["commit"]
     assert len(clean["commit"]) == 40
     assert (clean["is_dirty"], dirty["is_dirty"]) == (False, True)
+
+
+def test_the_package_is_the_function(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nemo_run")
+    seen: dict[str, Any] = {}
+
+    def submit(plan: Any, **options: Any) -> Any:
+        seen.update(options, plan=plan)
+        return SimpleNamespace(has_failed=False)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bridgepack.launch.experiment.submit", submit)
+    recipe = launch_recipe(tmp_path, chatml_tokenizer)
+    changes = {"overrides": {"packing.seed": 3}, "cluster_overrides": {"workspace": "w"}}
+    result = bridgepack.launch(recipe, "local", **changes, skip=["train"], follow=True)
+
+    assert result.has_failed is False
+    assert seen["plan"].recipe.packing.seed == 3
+    assert seen["plan"].run_folder.startswith(f"{tmp_path}/w/runs/small_")
+    assert seen["plan"].tasks == ("build", "check")
+    assert (seen["detach"], seen["follow"]) == (False, True)
+
+
+def test_without_nemo_run_plans_are_made_and_the_rest_says_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["nemo_run"] = None
+import bridgepack.launch
+bridgepack.launch.find_spec = lambda name: None
+import bridgepack
+from bridgepack.errors import ConfigError
+from bridgepack.launch.plan import plan_launch
+try:
+    bridgepack.launch("r", "local")
+except ConfigError as error:
+    assert 'pip install -e ".[launch]"' in str(error)
+else:
+    raise SystemExit("nothing was said")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,4 +1,4 @@
-"""make_tasks: Script and Executor of each task, and the order in which they start."""
+"""make_tasks: Script and Executor of each task, the order in which they start, and the state of a job array."""
 
 import sys
 from pathlib import Path
@@ -8,14 +8,13 @@ import pytest
 
 pytest.importorskip("nemo_run")
 
-import nemo_run as run
 
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.launch.plan import plan_launch
 from bridgepack.launch.tasks import LaunchTask, make_tasks
-from bridgepack.running.assignment import decode
+from bridgepack.launch.watching import state_of_rows
 from tests.support.launches import launch_recipe
 
 pytestmark = pytest.mark.bridge
@@ -38,58 +37,23 @@ def slurm_tasks(recipe: SFTRecipe, *, skip: tuple[str, ...] = (), **executor: An
     return tasks_on(recipe, {"executor": {**SLURM, **executor}, "workspace": "/shared"}, skip=skip)
 
 
-def test_each_task_is_a_module_that_is_told_the_same(recipe: SFTRecipe) -> None:
-    plan = plan_launch(recipe, "local")
-    tasks = make_tasks(plan)
-
-    assert [(task.name, task.script.path, task.script.m) for task in tasks] == [
-        ("build", "bridgepack.running.build", True),
-        ("check", "bridgepack.running.check", True),
-        ("train", "bridgepack.running.train", True),
-    ]
-    for task in tasks:
-        assert type(task.script) is run.Script
-        assert type(task.executor) is run.LocalExecutor
-        assert task.script.entrypoint == "python"
-        assert task.script.args[0] == "--assignment"
-        assert decode(task.script.args[1]).recipe == plan.recipe
-        assert task.script.env["BRIDGEPACK_RUN"] == plan.run_name
-    assert [task.dependencies for task in tasks] == [(), ("build",), ("check",)]
-    assert all(task.plugins == () for task in tasks)
-
-
 def test_slurm_starts_a_task_after_the_success_of_the_one_before_and_cancels_it_otherwise(recipe: SFTRecipe) -> None:
-    build, check, train = slurm_tasks(recipe, additional_parameters={"mail_type": "END"})
-
-    assert build.executor.additional_parameters == {"mail_type": "END"}
-    for task in (check, train):
-        assert task.executor.dependency_type == "afterok"
-        assert task.executor.additional_parameters == {"kill_on_invalid_dep": "yes", "mail_type": "END"}
-
-
-def test_dependencies_of_the_file_are_those_of_the_first_task(recipe: SFTRecipe) -> None:
-    build, check, train = slurm_tasks(recipe, dependencies=["41"], dependency_type="afterany")
+    own = {"additional_parameters": {"mail_type": "END"}, "dependencies": ["41"], "dependency_type": "afterany"}
+    build, *later = slurm_tasks(recipe, **own)
 
     assert (build.executor.parse_deps(), build.executor.dependency_type) == (["41"], "afterany")
-    for task in (check, train):
+    assert build.executor.additional_parameters == {"mail_type": "END"}
+    for task in later:
         assert (task.executor.dependencies, task.executor.dependency_type) == ([], "afterok")
-
-
-def test_a_single_task_keeps_what_the_file_says(recipe: SFTRecipe) -> None:
+        assert task.executor.additional_parameters == {"kill_on_invalid_dep": "yes", "mail_type": "END"}
     recipe = recipe.override({"artifact": "/shared/packs"})
     (train,) = slurm_tasks(recipe, skip=("build", "check"), dependencies=["41"])
-
-    assert train.executor.parse_deps() == ["41"]
-    assert train.executor.additional_parameters is None
+    assert (train.executor.parse_deps(), train.executor.additional_parameters) == (["41"], None)
 
 
 def test_own_python_and_script(recipe: SFTRecipe) -> None:
-    values = {
-        "executor": SLURM,
-        "workspace": "/shared",
-        "python": "/opt/venv/bin/python3.12",
-        "train_script": "/code/my train.py",
-    }
+    own = {"python": "/opt/venv/bin/python3.12", "train_script": "/code/my train.py"}
+    values = {"executor": SLURM, "workspace": "/shared", **own}
     build, _, train = tasks_on(recipe, values)
     launched = tasks_on(recipe, {**values, "executor": {**SLURM, "launcher": {"kind": "torchrun"}}})[-1]
 
@@ -114,3 +78,21 @@ def test_missing_variables_are_named_before_submitting(recipe: SFTRecipe, monkey
 
     with pytest.raises(ConfigError, match="HF_TOKEN"):
         slurm_tasks(recipe, env_vars={"HF_TOKEN": "${env:HF_TOKEN}"})
+
+
+@pytest.mark.parametrize(
+    ("rows", "state"),
+    [
+        ("", "SUBMITTED"),
+        ("12_[0-9%1]|PENDING\n", "PENDING"),
+        ("12_0|RUNNING\n12_[1-9%1]|PENDING\n", "RUNNING"),
+        ("12_0|COMPLETED\n12_[1-9%1]|PENDING\n", "RUNNING"),
+        ("12_0|TIMEOUT\n12_1|COMPLETED\n", "SUCCEEDED"),
+        ("12_10|COMPLETED\n12_9|FAILED\n", "SUCCEEDED"),
+        ("12_0|COMPLETED\n12_1|NODE_FAIL\n", "FAILED"),
+        ("12_0|CANCELLED by 1000\n12_[1-9%1]|CANCELLED by 1000\n", "CANCELLED"),
+        ("12_0|OF A LATER VERSION\n", "PENDING"),
+    ],
+)
+def test_state_of_an_array(rows: str, state: str) -> None:
+    assert state_of_rows(rows).name == state

@@ -1,29 +1,26 @@
-"""Shapes of models from their names and config.json, and what their sequences cost."""
+"""Shapes of models, what their sequences cost, and constants of the estimate, fitted to logs."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.planning.estimate import StepCost, cost_of
+from bridgepack.planning.calibration import calibrated
+from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Work, cost_of, packs_of_steps
+from bridgepack.planning.layout import Layout, gpu_named
+from bridgepack.planning.lengths import Lengths, packed
 from bridgepack.planning.shape import model_shape
+from tests.support.catalogue import SMALL
 from tests.support.hub_configs import model_configs
 
 
 def _recipe(model: str | None, **overrides: Any) -> SFTRecipe:
-    return SFTRecipe.from_mapping(
-        {
-            "name": "mine",
-            "data": {"train": "rows.jsonl"},
-            "tokenizer": {"name_or_path": "somewhere"},
-            "packing": {"packed_sequence_size": 4096},
-            **({"model": {"name": model}} if model else {}),
-            "bridge_overrides": {"model": overrides} if overrides else {},
-        }
-    )
+    own = {"model": {"name": model}} if model else {}
+    return SFTRecipe.from_mapping({**SMALL, **own, "bridge_overrides": {"model": overrides} if overrides else {}})
 
 
 @pytest.mark.parametrize(
@@ -47,19 +44,6 @@ def test_a_config_of_the_hub_says_the_same_as_the_host(tmp_path: Path) -> None:
         assert cost_of(model_shape(_recipe(str(tmp_path)))) == cost_of(model_shape(_recipe(name)))
         num_checked += 1
     assert num_checked == 4
-
-
-def test_attention_grows_with_the_square_and_beyond_a_window_with_the_length() -> None:
-    cost = StepCost(per_token=10, per_square=1, windows=((4, 2),))
-
-    assert cost.of_sequences([4, 10]).tolist() == [10 * 4 + 16 + 2 * 16, 10 * 10 + 100 + 2 * (100 - 36)]
-
-
-def test_of_gemma_every_sixth_layer_attends_to_all() -> None:
-    cost = cost_of(model_shape(_recipe("google/gemma-3-1b-pt")))
-
-    assert cost.per_square == 6 * 4 * 256 * (26 // 6)
-    assert cost.windows == ((512, 6 * 4 * 256 * (26 - 26 // 6)),)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +96,85 @@ def test_a_config_that_does_not_tell_is_refused(tmp_path: Path, config: str, mes
 def test_sizes_that_no_model_has_are_refused(overrides: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"its sizes are not known: .*Set what is missing in bridge_overrides.model"):
         cost_of(model_shape(_recipe("Qwen/Qwen3-8B", **overrides)))
+
+
+H100 = gpu_named("h100-80gb")
+TRUTH = Speed(linear=0.4, attention=0.25)
+RANDOM = np.random.default_rng(1)
+MIXED = np.concatenate([RANDOM.integers(100, 2000, 4000), RANDOM.integers(8000, 32000, 60)])
+
+
+def _logged(**parallelism: int) -> SFTRecipe:
+    ranks = {"tensor_model_parallel_size": 4, "sequence_parallel": True, **parallelism}
+    sizes = {"packing": {"packed_sequence_size": 32768}, "batch": {"global_batch_size": 8}}
+    return SFTRecipe.from_mapping({**SMALL, **sizes, "parallelism": ranks, "model": {"name": "Qwen/Qwen3-8B"}})
+
+
+def _step_times(recipe: SFTRecipe, lengths: Lengths, steps: range) -> FloatArray:
+    """Return the seconds of steps on four ranks of tensor parallelism with the true speeds."""
+    shape, layout = model_shape(recipe), Layout(num_gpus=16, tensor=4)
+    arithmetic = Arithmetic(shape=shape, gpu=H100, layout=layout, is_full=True, speed=TRUTH)
+    work = Work.of(packed(lengths, recipe, 4), cost_of(shape))
+    seconds = arithmetic.packs_s(work)
+    read = packs_of_steps(recipe, len(seconds), steps)
+    slowest = [seconds[packs].sum(axis=1).max() for packs in read]
+    return np.array(
+        [arithmetic.step_s(one / packs.shape[1], packs.shape[1]) for one, packs in zip(slowest, read, strict=True)]
+    )
+
+
+def _log(path: Path, times: FloatArray) -> Path:
+    lines = [
+        f" [2026-11-23 10:00:00] iteration {step:8d}/{len(times):8d} | consumed samples: {8 * step:12d} |"
+        f" elapsed time per iteration (ms): {1000 * seconds:.1f} | learning rate: 1.0E-06 |"
+        for step, seconds in enumerate(times, 1)
+    ]
+    path.write_text("starting\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def test_both_constants_are_found_where_attention_differs_from_step_to_step(tmp_path: Path) -> None:
+    lengths = Lengths(runtime=MIXED, share=1.0, origin="")
+    times = _step_times(_logged(num_gpus=16), lengths, range(1, 21))
+    times[0] *= 10  # kernels are compiled
+
+    found = calibrated(_log(tmp_path / "run.log", times), _logged(num_gpus=16), lengths, H100)
+
+    assert found.linear == pytest.approx(TRUTH.linear, rel=0.01)
+    assert found.attention == pytest.approx(TRUTH.attention, rel=0.05)
+
+
+def test_of_a_sample_both_are_scaled_alike(tmp_path: Path) -> None:
+    whole, sample = (Lengths(runtime=MIXED, share=share, origin="") for share in (1.0, 0.5))
+    times = _step_times(_logged(num_gpus=16), whole, range(1, 21))
+
+    found = calibrated(_log(tmp_path / "run.log", times), _logged(num_gpus=16), sample, H100)
+
+    assert found.linear / found.attention == pytest.approx(Speed().linear / Speed().attention)
+    assert TRUTH.attention < found.linear < Speed().linear
+
+
+@pytest.mark.parametrize(
+    ("times", "parallelism", "message"),
+    [
+        ([1.0, 1.0], {"num_gpus": 16}, "which has 2 step times; allowed: 3 or more"),
+        ([2.0] * 5, {}, "parallelism.num_gpus is missing; --calibrate needs"),
+        ([0.05] * 5, {"num_gpus": 16}, r"which would be \d+% of the speed of h100-80gb .* Name the recipe and the"),
+        ([0.001] * 5, {"num_gpus": 16}, "Name the recipe and the --"),
+        ([2.0] * 2000, {"num_gpus": 16}, r"whose steps are not those of the recipe .* step is 22; allowed: 1 to"),
+    ],
+)
+def test_logs_of_other_runs(tmp_path: Path, times: list[float], parallelism: dict[str, int], message: str) -> None:
+    log = _log(tmp_path / "run.log", np.array(times))
+
+    with pytest.raises(ConfigError, match=message):
+        calibrated(log, _logged(**parallelism), Lengths(runtime=MIXED, share=1.0, origin=""), H100)
+
+
+def test_what_is_no_number_in_a_log_is_no_step(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    line = " iteration {step}/ 9 | elapsed time per iteration (ms): {time} |\n"
+    log.write_text("".join(line.format(step=step, time=time) for step, time in ((1, ".."), (2, "."), ("9" * 5000, 5))))
+
+    with pytest.raises(ConfigError, match="which has 0 step times; allowed: 3 or more"):
+        calibrated(log, _logged(num_gpus=16), Lengths(runtime=MIXED, share=1.0, origin=""), H100)

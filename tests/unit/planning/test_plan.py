@@ -25,6 +25,7 @@ from bridgepack.planning.shape import model_shape
 from bridgepack.records import TRAIN
 from bridgepack.replay.order import PackOrder
 from bridgepack.report.plans import describe_plan
+from tests.support.catalogue import SMALL
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 
 RANDOM = np.random.default_rng(5)
@@ -37,16 +38,8 @@ LENGTHS = Lengths(runtime=RUNTIME, share=1.0, origin="made up")
 
 
 def _recipe(model: str = "Qwen/Qwen3-8B", **changes: Any) -> SFTRecipe:
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": "mine",
-            "data": {"train": "rows.jsonl"},
-            "tokenizer": {"name_or_path": "Qwen/Qwen3-8B"},
-            "packing": {"packed_sequence_size": 8192},
-            "batch": {"tokens_per_step": 1 << 19},
-            "model": {"name": model},
-        }
-    )
+    sizes = {"packing": {"packed_sequence_size": 8192}, "batch": {"tokens_per_step": 1 << 19}}
+    recipe = SFTRecipe.from_mapping({**SMALL, **sizes, "name": "mine", "model": {"name": model}})
     return recipe.override({path.replace("__", "."): value for path, value in changes.items()})
 
 

@@ -1,15 +1,27 @@
-"""Derivations from renders of beginnings, from marks and from blocks, with templates that fit into a line."""
+"""Derivations from beginnings, marks and blocks, with templates that fit into a line, and masks that differ."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bridgepack.proof.masks import markers as mask_markers
 from bridgepack.proof.masks import prefixes as mask_prefixes
 from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
 from bridgepack.proof.masks.prefixes import Render, Renders, derive_from_prefixes
-from bridgepack.proof.masks.votes import Derivation
+from bridgepack.proof.masks.votes import (
+    Derivation,
+    Differences,
+    Span,
+    differences,
+    leave_blanks,
+    only_last_turn,
+    silent,
+    token_bounds,
+    token_votes,
+    tokens_within,
+)
 
 Messages = Sequence[Mapping[str, Any]]
 Template = Callable[[Messages, bool], str | None]
@@ -50,6 +62,10 @@ def _system_last(messages: Messages, has_prompt: bool) -> str:
 
 def _needs_user(messages: Messages, has_prompt: bool) -> str | None:
     return _plain(messages, has_prompt) if any(item["role"] == "user" for item in messages) else None
+
+
+def _leaves_out(messages: Messages, has_prompt: bool) -> str:
+    return _plain([item for item in messages if item["content"] != "gone"], has_prompt)
 
 
 def _chat(*turns: str) -> list[dict[str, Any]]:
@@ -97,32 +113,46 @@ TWO_ROUNDS = _chat("s:be", "u:who", "a:me", "u:oh", "a:so")
 DRAWN = "<s>be<e> <u>who<e> <a>ME<E>.<u>oh<e> <a>SO<E>."
 
 
-def test_a_system_turn_that_is_moved_behind_the_answer_is_not_the_assistants() -> None:
-    reasons = (mask_prefixes.OTHER_PROMPT, mask_prefixes.MOVED)
-    assert _by_prefixes(_system_last, _chat("s:be", "u:Hi", "a:Yo")) == (f"{'.' * 12}YO{'.' * 13}", reasons)
-    assert _by_prefixes(_system_last, _chat("s:e", "u:Hi", "a:Yo")) == (f"{'.' * 12}YO{'.' * 12}", reasons)
-    assert _by_prefixes(_plain, _chat("s:e", "u:Hi", "a:Yo")) == ("<s>e<e> <u>Hi<e> <a>YO<E>.", ())
+MOVED = (mask_prefixes.OTHER_PROMPT, mask_prefixes.MOVED)
 
 
+@pytest.mark.parametrize(
+    ("template", "messages", "drawn", "reasons"),
+    [
+        (_system_last, _chat("s:be", "u:Hi", "a:Yo"), f"{'.' * 12}YO{'.' * 13}", MOVED),
+        (_system_last, _chat("s:e", "u:Hi", "a:Yo"), f"{'.' * 12}YO{'.' * 12}", MOVED),
+        (_plain, _chat("s:e", "u:Hi", "a:Yo"), "<s>e<e> <u>Hi<e> <a>YO<E>.", ()),
+        (_two_ends, TWO_ROUNDS, "<s>be<e> <u>who<e> <a>ME.......oh<e> <a>SO<R>", (mask_prefixes.UNSTABLE,)),
+        (_needs_user, _chat("a:hey", "u:who", "a:me"), "." * 20 + "<a>ME<E>.", (mask_prefixes.REFUSED,)),
+        (
+            _leaves_out,
+            _chat("u:who", "a:gone", "u:oh", "a:so"),
+            "<u>who<e> <u>oh<e> <a>SO<E>.",
+            (mask_prefixes.UNSTABLE,),
+        ),
+    ],
+    ids=["moved", "moved, as short", "plain", "another last end", "refused beginning", "turn left out"],
+)
+def test_by_prefixes_alone(template: Template, messages: Messages, drawn: str, reasons: tuple[str, ...]) -> None:
+    assert _by_prefixes(template, messages) == (drawn, reasons)
+
+
+@pytest.mark.parametrize(
+    ("template", "drawn", "reasons"),
+    [
+        (_plain, DRAWN, ()),
+        (_without_prompt, DRAWN.replace("<a>", "..."), (mask_prefixes.NO_PROMPT,)),
+        (_thinking, "<s>be<e> <u>who<e> <a>ME<E>.<u>oh<e> <a>(THINK)SO<E>.", ()),
+    ],
+    ids=["plain", "without a generation prompt", "thoughts in the last answer"],
+)
 @pytest.mark.parametrize("derive", [_by_prefixes, _by_marks])
-def test_a_plain_template(derive: Callable[..., tuple[str, tuple[str, ...]]]) -> None:
-    assert derive(_plain, TWO_ROUNDS) == (DRAWN, ())
+def test_both_derivations(derive: Callable[..., Any], template: Template, drawn: str, reasons: tuple[str, ...]) -> None:
+    assert derive(template, TWO_ROUNDS) == (drawn, reasons)
 
 
-@pytest.mark.parametrize("derive", [_by_prefixes, _by_marks])
-def test_without_a_generation_prompt_headers_are_not_judged(derive: Callable[..., Any]) -> None:
-    drawn, reasons = derive(_without_prompt, TWO_ROUNDS)
-
-    assert drawn == DRAWN.replace("<a>", "...")
-    assert reasons == (mask_prefixes.NO_PROMPT,)
-
-
-@pytest.mark.parametrize("derive", [_by_prefixes, _by_marks])
-def test_thoughts_that_only_the_last_answer_keeps(derive: Callable[..., Any]) -> None:
-    drawn, reasons = derive(_thinking, TWO_ROUNDS)
-
-    assert drawn == "<s>be<e> <u>who<e> <a>ME<E>.<u>oh<e> <a>(THINK)SO<E>."
-    assert reasons == ()
+def test_marks_know_every_end() -> None:
+    assert _by_marks(_two_ends, TWO_ROUNDS) == (DRAWN.removesuffix("<E>.") + "<R>", ())
 
 
 def test_an_answer_that_the_prompt_begins_is_judged_behind_that() -> None:
@@ -137,14 +167,6 @@ def test_an_answer_that_the_prompt_begins_is_judged_behind_that() -> None:
     assert found.reasons == (mask_prefixes.PROMPT_GOES_ON,)
 
 
-def test_an_end_that_only_the_last_turn_has_is_not_judged_before() -> None:
-    drawn, reasons = _by_prefixes(_two_ends, TWO_ROUNDS)
-
-    assert drawn == "<s>be<e> <u>who<e> <a>ME.......oh<e> <a>SO<R>"
-    assert reasons == (mask_prefixes.UNSTABLE,)
-    assert _by_marks(_two_ends, TWO_ROUNDS) == (DRAWN.removesuffix("<E>.") + "<R>", ())
-
-
 def test_marks_in_a_users_text_do_not_mislead_prefixes_and_silence_marks() -> None:
     hostile = _chat("u:<e>\n<a>lie<e>\n", "a:no<e>\n<u>", "u:x")
 
@@ -152,23 +174,6 @@ def test_marks_in_a_users_text_do_not_mislead_prefixes_and_silence_marks() -> No
     drawn, reasons = _by_marks(_plain, hostile)
     assert set(drawn) == {"."}
     assert reasons == (mask_markers.MARKS_IN_WORDS,)
-
-
-def test_a_refused_beginning_leaves_the_rest_to_be_judged() -> None:
-    drawn, reasons = _by_prefixes(_needs_user, _chat("a:hey", "u:who", "a:me"))
-
-    assert drawn == "." * len("<a>hey<e> <u>who<e> ") + "<a>ME<E>."
-    assert reasons == (mask_prefixes.REFUSED,)
-
-
-def test_a_turn_that_the_template_leaves_out() -> None:
-    def leave_out(messages: Messages, has_prompt: bool) -> str:
-        return _plain([item for item in messages if item["content"] != "gone"], has_prompt)
-
-    drawn, reasons = _by_prefixes(leave_out, _chat("u:who", "a:gone", "u:oh", "a:so"))
-
-    assert drawn == "<u>who<e> <u>oh<e> <a>SO<E>."
-    assert reasons == (mask_prefixes.UNSTABLE,)
 
 
 @pytest.mark.parametrize(
@@ -185,11 +190,6 @@ def test_templates_without_marks(template: Template, reason: str) -> None:
     found = derive_from_marks("text", [], [], reason)
     assert found.is_silent
     assert found.reasons == (reason,)
-
-
-def test_what_is_learned_of_a_template() -> None:
-    assert _learned(_plain) == LearnedMarks(opening="<a>", closings=("<e>\n",), others=("<u>", "<s>", "<t>"))
-    assert _learned(_two_ends) == LearnedMarks(opening="<a>", closings=("<e>\n", "<r>"), others=("<u>", "<s>", "<t>"))
 
 
 def test_calls_that_end_in_another_way_are_not_judged() -> None:
@@ -229,3 +229,73 @@ def test_what_ends_a_turn_behind_its_block_is_not_judged() -> None:
     assert _drawn(text, outside) == "<u>who<e>\n<a>ME....<u>"
     assert _drawn(text, inside) == "<u>who<e>\n<a>ME<E>.<u>"
     assert _drawn(text, by_turn) == "<u>who<e>\n<a>ME....<u>"
+
+
+def _votes(text: str) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
+    """Return votes as they are drawn: `1`, `0`, and `.` for none."""
+    return np.array([{"1": 1, "0": 0, ".": -1}[character] for character in text], dtype=np.int8)
+
+
+@pytest.mark.parametrize(
+    ("votes", "offsets", "expected"),
+    [
+        ("0011", [(0, 2), (2, 4)], "01"),
+        ("0011", [(0, 1), (1, 3), (3, 4)], "0.1"),
+        ("00.1", [(0, 2), (2, 3), (3, 4)], "0.1"),
+        ("0111", [(0, 1), (1, 2), (1, 2), (2, 4)], "0111"),
+        ("01", [(0, 1), (1, 1), (1, 2)], "0.1"),
+        ("01", [], ""),
+    ],
+)
+def test_a_token_has_the_vote_that_all_its_characters_have(votes: str, offsets: list[Span], expected: str) -> None:
+    bounds = token_bounds(offsets, closes_gaps=False)
+
+    assert token_votes(_votes(votes), bounds).tolist() == _votes(expected).tolist()
+
+
+def test_a_space_that_offsets_leave_out_is_of_the_later_token() -> None:
+    offsets = [(0, 2), (3, 5)]
+
+    assert token_bounds(offsets, closes_gaps=True).tolist() == [[0, 2], [2, 5]]
+    assert token_bounds(offsets, closes_gaps=False).tolist() == [[0, 2], [3, 5]]
+
+
+def test_tokens_within_a_span_lie_in_it_whole() -> None:
+    bounds = token_bounds([(0, 2), (2, 4), (4, 4), (3, 5)], closes_gaps=False)
+
+    assert tokens_within((2, 4), bounds).tolist() == [1]
+
+
+def test_white_space_at_the_end_of_a_turn_is_not_judged() -> None:
+    votes = _votes("0111100")
+    leave_blanks(votes, "uabc \n\n", [(1, 5), None])
+
+    assert votes.tolist() == _votes("0111...").tolist()
+
+
+def test_only_the_last_turn_where_it_is_not_known() -> None:
+    judged = only_last_turn(Derivation(votes=_votes("0110"), turns=(None,)))
+
+    assert judged.votes.tolist() == _votes("0..0").tolist()
+    assert judged.reasons == ("nothing tells where the last assistant turn begins",)
+    nothing = silent("abc", "why")
+    assert only_last_turn(nothing) is nothing
+    assert nothing.is_silent
+
+
+@pytest.mark.parametrize(
+    ("mask", "votes", "expected"),
+    [
+        ("0110", "0110", Differences()),
+        ("0110", "....", Differences()),
+        ("1110", "0110", Differences(trained=(0,))),
+        ("0100", "0.10", Differences(untrained=(2,))),
+        ("0011", "0110", Differences(is_shifted=True, trained=(3,), untrained=(1,))),
+        ("1100", "011.", Differences(is_shifted=True, trained=(0,), untrained=(2,))),
+        ("110", "01.", Differences(is_shifted=True, trained=(0,))),
+        ("111", "01.", Differences(trained=(0,))),
+        ("1010", "0110", Differences(trained=(0,), untrained=(1,))),
+    ],
+)
+def test_differences(mask: str, votes: str, expected: Differences) -> None:
+    assert differences(_votes(mask), _votes(votes)) == expected

@@ -70,13 +70,9 @@ def test_step_sums_up_sources(tmp_path: Path, chatml_tokenizer: Path) -> None:
     packs = [pack for rank in batch.ranks for part in rank.micro_batches for pack in part]
     assert sum(source.num_tokens for source in batch.sources) == sum(pack.num_tokens for pack in packs)
     assert len(batch.sources) == 2
-    lines = describe_step(trace, has_colour=False).splitlines()
-    first = batch.sources[0]
-    assert (
-        lines[3]
-        .strip()
-        .endswith(f"{first.num_rows} rows, {first.num_tokens} tokens, {first.num_trained_tokens} trained")
-    )
+    lines, first = describe_step(trace, has_colour=False).splitlines(), batch.sources[0]
+    told = f"{first.num_rows} rows, {first.num_tokens} tokens, {first.num_trained_tokens} trained"
+    assert lines[3].strip().endswith(told)
     assert sum(line.startswith("  of ") for line in lines) == 2 + sum(len(rank.sources) for rank in batch.ranks)
 
 
@@ -151,17 +147,6 @@ def test_times_are_limited_and_all_counted(artifact: Path) -> None:
     assert [found.epoch for found in trace.schedule.seen] == sorted(found.epoch or 0 for found in trace.schedule.seen)
 
 
-def test_dropped_and_blank_rows_say_why(artifact: Path) -> None:
-    run = _run(artifact)
-    dropped = trace_source(run, "rows.jsonl", OVER_LONG_ROW, limit=20)
-    blank = trace_source(run, "rows.jsonl", BLANK_LINE, limit=20)
-
-    assert dropped.placements == ()
-    assert [(drop.reason, drop.detail) for drop in dropped.drops] == [("over_long", "39 runtime tokens; at most 16")]
-    assert (blank.placements, blank.drops) == ((), ())
-    assert blank.note == "it is a blank line, not a row"
-
-
 def test_source_is_known_by_the_end_of_its_path(artifact: Path) -> None:
     run, folder = _run(artifact), artifact.parent.name
 
@@ -176,12 +161,9 @@ def test_source_is_known_by_the_end_of_its_path(artifact: Path) -> None:
 
 @pytest.mark.parametrize("text", ["rows.jsonl", "rows.jsonl:", ":3", "rows.jsonl:0", "rows.jsonl:-1", "rows.jsonl:²"])
 def test_source_needs_file_and_row(text: str) -> None:
+    assert parse_source("hf:org/name:train:17") == ("hf:org/name:train", 17)
     with pytest.raises(ConfigError, match="allowed: FILE:ROW"):
         parse_source(text)
-
-
-def test_source_may_have_colons() -> None:
-    assert parse_source("hf:org/name:train:17") == ("hf:org/name:train", 17)
 
 
 def test_artifact_without_a_plan_still_shows_packs(artifact: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Verifications of a tiny artifact: each thing that can have changed is found, and named as the cause."""
+"""Verifications of a tiny artifact from its sources and from stored tokens: what is found, named, and not blamed."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from bridgepack.api import check, inspect
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.tokenizers.load import load_tokenizer
-from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
+from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError
 from bridgepack.proof.diff.diff import diff_artifacts
 from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.trace import trace_pack
@@ -63,12 +63,8 @@ def _outcomes(report: VerifyReport) -> dict[str, str]:
 def test_untouched_artifact_is_verified(artifact: Path) -> None:
     sampled, whole = _verified(artifact), _verified(artifact, None)
 
-    assert (sampled.outcome, sampled.mode, sampled.num_packs_compared, sampled.num_sequences_compared) == (
-        "same",
-        "sample",
-        6,
-        12,
-    )
+    assert (sampled.outcome, sampled.mode) == ("same", "sample")
+    assert (sampled.num_packs_compared, sampled.num_sequences_compared) == (6, 12)
     assert (whole.outcome, whole.mode, whole.seed, whole.num_packs_compared) == ("same", "all", None, 6)
     assert (sampled.changed, sampled.differences, sampled.notes) == ((), (), ())
 
@@ -118,14 +114,18 @@ def _plan(artifact: Path) -> dict[tuple[int, int], int]:
     return {(row["pack"], row["position"]): row["row"] for row in rows}
 
 
-def test_shard_and_manifest_changed_together_are_found(artifact: Path) -> None:
+@pytest.mark.parametrize(
+    ("origin", "cause"), [("sources", "changed together"), ("store", "the stored tokens have their checksums")]
+)
+def test_shard_and_manifest_changed_together_are_found(artifact: Path, origin: str, cause: str) -> None:
     change_shard(artifact, 2, "input_ids", 3, 11)
     restate(artifact)
-    report = _verified(artifact)
+    report = _verified(artifact, origin=origin)
+    first = report.differences[0]
 
     assert _outcomes(report) == {"packs": "differs"}
-    assert report.differences[0].causes == ("artifact changed",)
-    assert "changed together" in report.differences[0].cause
+    assert (first.pack, first.in_artifact, first.causes) == (2, 11, ("artifact changed",))
+    assert cause in first.cause
 
 
 def test_rewritten_shard_with_the_same_rows_is_no_other_data(artifact: Path) -> None:
@@ -222,10 +222,10 @@ def test_gone_source_is_said_and_the_rest_is_verified(artifact: Path) -> None:
     (artifact.parent / "rows.jsonl").unlink()
     report = _verified(artifact)
 
-    assert report.outcome == "could not run"
+    assert (report.outcome, report.num_packs_compared) == ("could not run", 0)
     assert set(_outcomes(report)) == {"inputs", "sources"}
     assert "there is no such file" in next(check.detail for check in report.checks if check.name == "inputs")
-    assert report.num_packs_compared == 0
+    assert any("--from store needs no sources" in note for note in report.notes)
     assert _verified(artifact, None).outcome == "could not run"
 
     change_shard(artifact, 1, "input_ids", 1, 17)
@@ -299,9 +299,7 @@ def test_a_sample_compares_what_its_rows_lack(tmp_path: Path, chatml_tokenizer: 
     assert _outcomes(report) == {"lost content": "differs"}
     detail = next(check.detail for check in report.checks if check.name == "lost content")
     of = {"added": "row 2: weight: turn 2", "removed": "row 1: nothing; it is: weight: turn 2"}
-    assert (
-        f"says of 1 of 2 rows another thing than the {'sources' if origin == 'sources' else 'stored tokens'} " in detail
-    )
+    assert f"another thing than the {'sources' if origin == 'sources' else 'stored tokens'} " in detail
     assert of[change] in detail
 
 
@@ -372,3 +370,53 @@ def test_manifest_without_a_tokenizer_is_refused(artifact: Path) -> None:
     for ask in (lambda: _verified(artifact), lambda: diff_artifacts(artifact, artifact)):
         with pytest.raises(ArtifactError, match="tokenizer has no name_or_path or no eos_token_id"):
             ask()
+
+
+@pytest.fixture
+def stored(tmp_path: Path, chatml_tokenizer: Path) -> Path:
+    """Return an artifact whose sources and tokenizer are gone."""
+    shutil.copytree(chatml_tokenizer, tmp_path / "tokenizer")
+    folder = build_traced(tmp_path, tmp_path / "tokenizer")
+    shutil.rmtree(tmp_path / "tokenizer")
+    (tmp_path / "rows.jsonl").unlink()
+    return folder
+
+
+def _from_store(stored: Path, num_packs: int | None = 6, **options: Any) -> VerifyReport:
+    return verify_artifact(stored, VerifyOptions(num_packs=num_packs, **{"origin": "store", **options}))
+
+
+def _store(stored: Path) -> Path:
+    return stored.parent / ".bridgepack" / "tokens"
+
+
+def test_store_needs_no_sources_and_keeps_no_trace(stored: Path) -> None:
+    before = sorted((_store(stored) / "builds").iterdir())
+    for num_packs in (6, None):
+        report = _from_store(stored, num_packs)
+        assert (report.outcome, report.origin, report.num_packs_compared) == ("same", "store", 6), report.checks
+    assert sorted((_store(stored) / "builds").iterdir()) == before
+
+
+def test_broken_and_missing_tokens_could_not_be_compared(stored: Path) -> None:
+    (path,) = _store(stored).rglob("*.tokens")
+    content = bytearray(path.read_bytes())
+    content[64] ^= 1
+    path.write_bytes(content)
+    broken = _from_store(stored)
+    path.unlink()
+    missing = _from_store(stored)
+
+    assert (broken.outcome, missing.outcome) == ("could not run", "could not run")
+    assert "its checksum does not match" in broken.checks[-1].detail
+    assert "token store" in _outcomes(missing)
+    assert _from_store(stored, None).outcome == "could not run"
+
+
+def test_store_that_is_none_or_knows_nothing(stored: Path) -> None:
+    with pytest.raises(StoreError, match="does not exist"):
+        _from_store(stored, store=stored.parent / "nowhere")
+
+    for record in (_store(stored) / "builds").iterdir():
+        record.unlink()
+    assert _outcomes(_from_store(stored)) == {"token store": "could not run", "stored tokens": "could not run"}

@@ -1,4 +1,4 @@
-"""Literal batches anyone can check by hand; tests/contract/test_collate.py compares with the real host."""
+"""Batches that cannot be collated or cut; tests/contract/test_collate.py and test_slicing.py compare the others."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
+from bridgepack.replay.slicing import thd_positions
 
 EOS = 2
 
@@ -19,7 +20,6 @@ def _row(input_ids: list[int], loss_mask: list[int], seq_start_id: list[int]) ->
 
 
 UNALIGNED = _row([5, 6, 7, 8, 2, 5, 6, 9, 2], [0, 1, 1, 1, 0, 0, 1, 1, 0], [0, 5])
-ALIGNED_TO_4 = _row([5, 6, 7, 8, 2, 5, 6, 9, 2, 2], [0, 1, 1, 1, 0, 0, 1, 1, 0, 0], [0, 5])
 
 
 def _settings(**changes: object) -> CollateSettings:
@@ -30,31 +30,6 @@ def _settings(**changes: object) -> CollateSettings:
         "pad_to_max_length": True,
     }
     return CollateSettings(**(values | changes))  # type: ignore[arg-type]
-
-
-def test_unaligned_row_has_one_offset_array_whose_last_segment_is_the_tail() -> None:
-    batch = predict_batch([UNALIGNED], _settings())
-
-    assert batch.tokens.tolist() == [[5, 6, 7, 8, 5, 6, 9] + [EOS] * 9]
-    assert batch.labels.tolist() == [[6, 7, 8, 2, 6, 9, 2] + [EOS] * 9]
-    assert batch.loss_mask.tolist() == [[0, 1, 1, 1, 0, 1, 1] + [0] * 9]
-    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2] + [0] * 9]
-    assert batch.cu_seqlens.tolist() == [[0, 4, 7, 16]]
-    assert batch.cu_seqlens_padded is None
-    assert batch.max_seqlen.tolist() == [[9]]
-    assert batch.token_count.tolist() == [7]
-
-
-def test_aligned_row_has_logical_and_physical_offsets() -> None:
-    batch = predict_batch([ALIGNED_TO_4], _settings(pad_seq_to_mult=4))
-
-    assert batch.tokens.tolist() == [[5, 6, 7, 8, 5, 6, 9, 2] + [EOS] * 8]
-    assert batch.labels.tolist() == [[6, 7, 8, 2, 6, 9, 2, 2] + [EOS] * 8]
-    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3] + [0] * 8]
-    assert batch.cu_seqlens.tolist() == [[0, 4, 7, 7]]
-    assert batch.cu_seqlens_padded is not None
-    assert batch.cu_seqlens_padded.tolist() == [[0, 4, 8, 16]]
-    assert batch.max_seqlen.tolist() == [[8]]
 
 
 @pytest.mark.parametrize("seq_start_id", [[], [1, 5], [0, 5, 5], [0, 9], [0, 10], [0, 5, 3]])
@@ -82,3 +57,15 @@ def test_pad_cu_seqlens_needs_metadata_and_pad_to_max_length() -> None:
         _settings(pad_cu_seqlens=True)
     with pytest.raises(ConfigError, match="pad_to_max_length is false with pad_cu_seqlens true"):
         _settings(pad_cu_seqlens=True, metadata=metadata, pad_to_max_length=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: thd_positions([0], 4, 2), "cu_seqlens has 1 entries; allowed: at least 2"),
+        (lambda: thd_positions([0, 4], 4, 0), "context_parallel_size is 0; allowed: whole numbers from 1"),
+    ],
+)
+def test_what_cannot_be_cut(call: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        call()  # type: ignore[operator]

@@ -10,12 +10,12 @@ from bridgepack.records import RunConfig
 from bridgepack.replay.order import PackOrder
 from bridgepack.replay.samplers import torch_permutation
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology
+from tests.support.catalogue import SMALL
 
 TWO_RANKS = Topology(world_size=2)
 RECIPE: dict[str, Any] = {
-    "name": "small",
+    **SMALL,
     "data": {"train": ["a.jsonl"], "validation_fraction": 0.1},
-    "tokenizer": {"name_or_path": "some/tokenizer"},
     "packing": {"packed_sequence_size": 64, "seed": 7},
     "parallelism": {"num_gpus": 8, "tensor_model_parallel_size": 2},
     "batch": {"global_batch_size": 8},
@@ -26,16 +26,13 @@ RUN: dict[str, Any] = {
     "model": {"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 2, "context_parallel_size": 1},
     "validation": {"eval_interval": 4, "eval_iters": 3},
 }
+RAMPED = {"train": {"rampup_batch_size": [2, 2, 8]}, "dataset": {"dataloader_type": "single"}}
+NINE: dict[str, Any] = {"num_packs": {"training": 9}, "version": "0.6.2"}
 
 
 def _settings(**changes: Any) -> ReplaySettings:
-    fields: dict[str, Any] = {
-        "version": "0.6.2",
-        "num_packs": 5,
-        "topology": TWO_RANKS,
-        "micro_batch_size": 1,
-        "global_batch_size": 2,
-    }
+    sizes = {"num_packs": 5, "micro_batch_size": 1, "global_batch_size": 2}
+    fields: dict[str, Any] = {"version": "0.6.2", "topology": TWO_RANKS, **sizes}
     return ReplaySettings(**(fields | changes))
 
 
@@ -181,13 +178,6 @@ def test_settings_of_a_recipe_s_evaluation() -> None:
     assert (settings.topology.data_parallel_size, settings.is_evaluation, settings.resume_step) == (2, True, 2)
 
 
-def test_settings_of_a_run_keep_a_partial_batch_for_whole_epochs() -> None:
-    run = _run(train={"num_epochs": 1.5, "train_iters": None})
-    settings = replay_settings(run, num_packs={"training": 9}, world_size=4, version="0.6.2")
-
-    assert (settings.drop_last, settings.num_steps) == (False, 5)
-
-
 @pytest.mark.parametrize("version", ["0.4.2", "0.5.1"])
 def test_settings_of_a_run_are_read_as_its_version_does(version: str) -> None:
     run = _run(
@@ -204,15 +194,21 @@ def test_settings_of_a_run_are_read_as_its_version_does(version: str) -> None:
     assert evaluation.global_batch_size == (4 if version == "0.4.2" else 2)
 
 
-def test_a_limit_in_dataset_kwargs_is_one_of_both_splits() -> None:
-    run = _run(dataset={"max_train_samples": 5, "dataset_kwargs": {"max_num_samples": 6}})
+def test_settings_of_a_run() -> None:
+    """Whole epochs keep a partial batch, a limit in dataset_kwargs is one of both splits, a seed of null the run's."""
+    whole = replay_settings(_run(train={"num_epochs": 1.5, "train_iters": None}), **NINE, world_size=4)
+    assert (whole.drop_last, whole.num_steps) == (False, 5)
+    limited = _run(dataset={"max_train_samples": 5, "dataset_kwargs": {"max_num_samples": 6}})
     num_packs = {"training": 9, "validation": 9}
-    limits = [
-        replay_settings(run, num_packs=num_packs, world_size=2, version="0.6.2", split=split).max_samples
-        for split in num_packs
-    ]
-
-    assert limits == [6, 6]
+    for split in num_packs:
+        found = replay_settings(limited, num_packs=num_packs, world_size=2, version="0.6.2", split=split)
+        assert found.max_samples == 6
+    values = {**RUN, "dataset": {"seed": None}, "rng": {"seed": 5}}
+    run = RunConfig(values=values, is_complete=False, place="run.yaml", world_size=2)
+    assert replay_settings(run, **NINE, world_size=None).seed == 5
+    in_batch = SFTRecipe.from_mapping({**RECIPE, "packing": {"packed_sequence_size": 64, "mode": "in_batch"}})
+    with pytest.raises(ConfigError, match=r"packing\.mode is in_batch; allowed: offline"):
+        replay_settings(in_batch, **NINE, world_size=2)
 
 
 @pytest.mark.parametrize(
@@ -226,40 +222,12 @@ def test_a_limit_in_dataset_kwargs_is_one_of_both_splits() -> None:
         ({}, {"world_size": None}, "world_size is not given"),
         ({}, {"split": "test"}, "split is 'test'; allowed: training"),
         ({}, {"version": "new"}, "allowed: a version such as 0.6.2"),
-        (
-            {"train": {"rampup_batch_size": [2, 2, 8]}, "dataset": {"dataloader_type": "single"}},
-            {"version": "0.4.2"},
-            r"rampup_batch_size is \[2, 2, 8\]; allowed: null",
-        ),
+        (RAMPED, {"version": "0.4.2"}, r"rampup_batch_size is \[2, 2, 8\]; allowed: null"),
     ],
 )
 def test_runs_that_do_not_say_enough(changes: dict[str, Any], arguments: dict[str, Any], message: str) -> None:
-    defaults: dict[str, Any] = {"num_packs": {"training": 9}, "world_size": 2, "version": "0.6.2"}
     with pytest.raises(ConfigError, match=message):
-        replay_settings(_run(**changes), **(defaults | arguments))
-
-
-def test_a_seed_of_null_is_the_run_s() -> None:
-    run = RunConfig(
-        values={**RUN, "dataset": {"seed": None}, "rng": {"seed": 5}}, is_complete=False, place="run.yaml", world_size=2
-    )
-
-    assert replay_settings(run, num_packs={"training": 9}, world_size=None, version="0.6.2").seed == 5
-
-
-def test_packs_in_batch_have_no_order() -> None:
-    recipe = SFTRecipe.from_mapping({**RECIPE, "packing": {"packed_sequence_size": 64, "mode": "in_batch"}})
-
-    with pytest.raises(ConfigError, match=r"packing\.mode is in_batch; allowed: offline"):
-        replay_settings(recipe, num_packs={"training": 9}, world_size=2, version="0.6.2")
-
-
-def test_evaluations_go_on_where_the_last_one_ended() -> None:
-    schedule = EvaluationSchedule(eval_interval=10, eval_iters=4, num_steps=25)
-
-    assert [list(schedule.batches_after(step)) for step in (10, 15, 20)] == [[1, 2, 3, 4], [], [5, 6, 7, 8]]
-    assert list(schedule.final_batches()) == [9, 10, 11, 12]
-    assert schedule.batches_until(19) == 4
+        replay_settings(_run(**changes), **(NINE | {"world_size": 2} | arguments))
 
 
 def test_evaluations_can_begin_later_or_never() -> None:

@@ -1,15 +1,34 @@
-"""The engine counts, masks, skips with reasons, and names a rule that crashes."""
+"""The engine counts, masks, skips with reasons, and names a rule that crashes; how rows are cut never shows."""
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from bridgepack.rules import ARTIFACT_RULES, CheckReport, RuleCrashError, Severity
+from bridgepack.records import ShardFacts
+from bridgepack.rules import (
+    ARTIFACT_RULES,
+    CheckContext,
+    CheckReport,
+    RuleCrashError,
+    Severity,
+    check_artifact,
+    judge_artifact,
+)
 from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rule import Violation, artifact_rule
-from tests.unit.rules.in_memory_artifact import GOOD_ROWS, check
+from bridgepack.rules.engine.part import PartScan, ShardPart, parts_of
+from bridgepack.rules.engine.rows import Offenders, Rows
+from bridgepack.rules.engine.rule import Violation, artifact_rule, row_rule
+from bridgepack.rules.engine.scan import Execution
+from tests.unit.rules.in_memory_artifact import GOOD_ROWS, InMemoryArtifact, Row, artifact, check
 
 GOOD = GOOD_ROWS[0]
 SHORT_MASK = [[11, 12, 2], [1, 1], [0]]
 FINAL_BOUNDARY = [[11, 12, 13, 2, 21, 22, 2], [0, 1, 1, 0, 1, 1, 0], [0, 4, 7]]
+UNTRAINED = [[31, 32, 2], [0, 0, 0], [0]]
 TOO_WIDE = [[*range(11, 30), 2], [0, *[1] * 18, 0], [0]]
 SHARD = "training/shard-00000-of-00001.idx.parquet"
 
@@ -30,8 +49,11 @@ def test_clean_artifact() -> None:
 
 
 def test_offenders_are_counted_and_the_first_ones_named() -> None:
-    report = check({"rows": {"training": [GOOD, *[TOO_WIDE] * 7, GOOD]}}, max_examples=3)
-    [finding] = [finding for finding in report.findings if finding.code == "BP330"]
+    report = check({"rows": {"training": [GOOD, *[TOO_WIDE] * 7, UNTRAINED]}}, max_examples=3)
+    finding, warning = report.findings
+    assert (finding.code, finding.severity) == ("BP330", Severity.ERROR)
+    assert (warning.code, warning.severity) == ("BP318", Severity.WARNING)
+    assert (report.num_errors, report.num_warnings, report.has_errors) == (1, 1, True)
     assert finding.num_occurrences == 7
     assert finding.where == f"{SHARD} row 1"
     assert finding.examples == (f"{SHARD} row 1", f"{SHARD} row 2", f"{SHARD} row 3")
@@ -55,12 +77,8 @@ def _reasons(report: CheckReport) -> dict[str, str]:
 def test_totals_are_not_compared_where_rows_are_missing_from_them() -> None:
     reasons = _reasons(check({"rows": {"training": [GOOD, SHORT_MASK]}}))
     assert reasons["BP348"] == reasons["BP412"] == "no split has only readable and valid rows"
-
-
-def test_row_rules_are_skipped_where_no_row_is_sound() -> None:
     report = check({"rows": {"training": [SHORT_MASK]}})
-    reasons = _reasons(report)
-    assert reasons["BP309"] == reasons["BP330"] == "no valid row could be read"
+    assert _reasons(report)["BP309"] == _reasons(report)["BP330"] == "no valid row could be read"
     assert "BP303" in report.rules_run
 
 
@@ -91,14 +109,6 @@ def test_third_party_packs_without_manifest() -> None:
     assert reasons["BP336"] == "eos_token_id is not known"
 
 
-def test_errors_come_before_warnings() -> None:
-    untrained = [[31, 32, 2], [0, 0, 0], [0]]
-    report = check({"rows": {"training": [GOOD, untrained, TOO_WIDE]}})
-    found = [(finding.code, finding.severity) for finding in report.findings]
-    assert found == [("BP330", Severity.ERROR), ("BP318", Severity.WARNING)]
-    assert (report.num_errors, report.num_warnings, report.has_errors) == (1, 1, True)
-
-
 def test_crash_of_an_artifact_rule_names_the_rule() -> None:
     @artifact_rule("BP398", Severity.ERROR, "test")
     def crashes_too(facts: ArtifactFacts) -> list[Violation]:
@@ -117,11 +127,112 @@ def test_wrong_statistics_are_one_finding_each() -> None:
     ]
 
 
-def test_a_hundred_wrong_checksums_are_one_finding() -> None:
-    case = {
-        "rows": {"training": [{"row": GOOD, "times": 100}]},
-        "rows_per_shard": 1,
-        "set": {f"manifest/splits/training/shards/{index}/sha256": f"other {index}" for index in range(100)},
-    }
-    [finding] = check(case).findings
-    assert (finding.code, finding.num_occurrences, len(finding.examples)) == ("BP343", 100, 5)
+OUT_OF_VOCABULARY: Row = [[11, 2000, 13, 2], [0, 1, 1, 0], [0]]
+EMPTY: Row = [[], [], []]
+ROWS = st.lists(st.sampled_from([GOOD, SHORT_MASK, FINAL_BOUNDARY, TOO_WIDE, UNTRAINED, OUT_OF_VOCABULARY, EMPTY]))
+
+
+def _shard(rows: list[int], tokens: list[int], num_bytes: int = 1000) -> ShardFacts:
+    return ShardFacts(
+        path="a", exists=True, num_bytes=num_bytes, row_group_rows=tuple(rows), row_group_tokens=tuple(tokens)
+    )
+
+
+def _in_row_groups(case: dict[str, Any]) -> InMemoryArtifact:
+    """Return the artifact of a case with a row group for each row."""
+    shards = artifact(case).shards
+    changes = {}
+    for split, group in shards.items():
+        for index, shard in enumerate(group):
+            rows = artifact(case).rows[shard.path]
+            changes[f"shards/{split}/{index}/row_group_rows"] = [1] * len(rows)
+            changes[f"shards/{split}/{index}/row_group_tokens"] = [len(row[0]) for row in rows]
+            changes[f"shards/{split}/{index}/sha256"] = None
+    return artifact(case | {"set": changes})
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=30), st.integers(1, 400))
+def test_parts_hold_every_row_group_once(tokens: list[int], part_tokens: int) -> None:
+    shard = _shard([1] * len(tokens), tokens, num_bytes=12345)
+    parts = list(parts_of("training", shard, part_tokens=part_tokens))
+    groups = [group for part in parts for group in (part.row_groups or range(len(tokens)))]
+    assert groups == list(range(len(tokens)))
+    assert sum(part.num_bytes for part in parts) == 12345
+    assert [part.first_row for part in parts] == [(part.row_groups or range(1)).start for part in parts]
+
+
+@settings(deadline=None, max_examples=40)
+@given(ROWS, ROWS, st.integers(1, 60), st.integers(1, 60), st.integers(1, 4))
+def test_the_cut_never_shows(
+    training: list[Row], validation: list[Row], part_tokens: int, max_tokens: int, rows_per_shard: int
+) -> None:
+    rows = {"training": training, "validation": validation}
+    subject = _in_row_groups({"rows": rows, "rows_per_shard": rows_per_shard})
+    whole = judge_artifact(subject, execution=Execution(part_tokens=10**9, max_tokens=10**9))
+    cut = judge_artifact(subject, execution=Execution(part_tokens=part_tokens, max_tokens=max_tokens))
+    assert cut == whole
+    assert whole[0].num_rows == len(training) + len(validation)
+
+
+def test_files_are_hashed_before_their_rows_are_read_and_the_facts_have_the_hashes() -> None:
+    rows = [GOOD] * 20
+    subject = _in_row_groups({"rows": {"training": rows}, "rows_per_shard": 1})
+    order: list[str] = []
+
+    def run(function: Any, parts: Iterable[ShardPart]) -> Iterator[PartScan]:
+        for part in parts:
+            order.append("hash" if part.is_file else "part")
+            yield function(part)
+
+    _, facts = judge_artifact(subject, execution=Execution(run_tasks=run))
+    assert order == (["hash"] * 8 + ["part"] * 8) * 2 + ["hash"] * 4 + ["part"] * 4
+    assert {shard.sha256 for shard in facts.shards["training"]} == {f"hash of {path}" for path in subject.rows}
+
+
+def test_progress_ends_at_its_total() -> None:
+    told: list[tuple[Any, ...]] = []
+
+    class Listener:
+        def start(self, stage: str, total: int | None, unit: str) -> None:
+            told.append((stage, total, unit))
+
+        def advance(self, num_items: int, work: int | None = None) -> None:
+            told.append((num_items, work))
+
+        def finish(self) -> None:
+            told.append(("finished",))
+
+    subject = _in_row_groups({"rows": {"training": [GOOD] * 5, "validation": [UNTRAINED]}})
+    judge_artifact(subject, execution=Execution(part_tokens=10, progress=Listener()))
+    (stage, total, unit), *steps, end = told
+    assert (stage, total, unit, end) == ("Checking", 2 * (105 + 101), "rows", ("finished",))
+    assert sum(work for _, work in steps) == total
+    assert sum(num_rows for num_rows, _ in steps) == 6
+
+
+def test_a_row_rule_alone_sees_sound_rows_only() -> None:
+    subject = artifact({"rows": {"training": [EMPTY, GOOD, SHORT_MASK, TOO_WIDE]}})
+    rules = [rule for rule in ARTIFACT_RULES if rule.code == "BP330"]
+    report = check_artifact(subject, rules=rules)
+    assert [finding.code for finding in report.findings] == ["BP330"]
+    assert (report.rules_run, report.num_rows, report.num_sound_rows) == (("BP330",), 4, 2)
+
+
+def test_a_crash_names_the_rule_and_the_shard_when_it_is_pickled() -> None:
+    @row_rule("BP399", Severity.ERROR, "test")
+    def always_crashes(rows: Rows) -> Offenders | None:
+        raise IndexError(rows.num_rows)
+
+    with pytest.raises(RuleCrashError) as caught:
+        check_artifact(artifact({}), rules=(always_crashes,))
+    message = str(pickle.loads(pickle.dumps(caught.value)))  # noqa: S301 (our own bytes)
+    shard = "training/shard-00000-of-00001.idx.parquet"
+    assert message.startswith(f"rule BP399 (always-crashes) crashed on {shard}: IndexError: 1.")
+
+
+def test_what_a_rule_lacks_in_every_part_is_one_reason() -> None:
+    subject = _in_row_groups({"has_manifest": False, "rows": {"training": [GOOD] * 4}})
+    execution = Execution(part_tokens=1)
+    report, _ = judge_artifact(subject, context=CheckContext(), execution=execution)
+    assert {rule.code: rule.reason for rule in report.rules_skipped}["BP330"] == "packed_sequence_size is not known"
+    assert report.num_rows == 4

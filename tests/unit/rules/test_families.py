@@ -63,14 +63,11 @@ def _family(
     return family.name, family.evidence
 
 
-def test_the_class_counts_before_the_model_id() -> None:
+def test_the_class_counts_before_the_model_id_and_a_shared_one_after_it() -> None:
     vision = {"_target_": "megatron.bridge.models.x.Gemma3VLModelProvider", "hf_model_id": "google/gemma-3-27b-it"}
     text = {"_target_": "megatron.bridge.models.x.Gemma3ModelProvider", "hf_model_id": "google/gemma-3-27b-it"}
     assert _family(vision) == ("gemma3_vl", "Gemma3VLModelProvider")
     assert _family(text) == ("gemma3", "Gemma3ModelProvider")
-
-
-def test_a_shared_class_counts_last() -> None:
     shared = "megatron.bridge.models.mamba.mamba_provider.MambaModelProvider"
     assert _family({"_target_": shared, "hf_model_id": "nvidia/Nemotron-H-8B-Base-8K"})[0] == "nemotron_h"
     assert _family({"_target_": shared}) == ("mamba", "MambaModelProvider")
@@ -86,13 +83,10 @@ TOKENIZER = {"tokenizer_model": "allenai/OLMoE-1B-7B-0924"}
 
 
 def test_the_folders_of_a_users_file_tell_nothing() -> None:
+    assert family_of(RunConfig(values={"model": None}, is_complete=True, place="my_run.yaml")) is None
     values = {"model": {}, "tokenizer": {"tokenizer_model": "mine/tokenizer"}}
     for place in ("/data/gemma-2/run.yaml", "llama3/recipes/mine.py:recipe"):
         assert family_of(RunConfig(values=values, is_complete=False, place=place)) is None
     named = family_of(RunConfig(values=values, is_complete=False, place="/data/gemma-2/llama3_8b_sft.yaml"))
     assert named is not None
     assert named.name == "llama"
-
-
-def test_nothing_tells() -> None:
-    assert family_of(RunConfig(values={"model": None}, is_complete=True, place="my_run.yaml")) is None

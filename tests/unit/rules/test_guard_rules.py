@@ -91,16 +91,12 @@ def test_ranks_of_one_stage_are_one_finding_and_stages_are_several() -> None:
     places = [RankPlace(rank=rank, pipeline=rank // 2, tensor=rank % 2) for rank in range(4)]
     ranks = [RankFacts(place=place, num_calls=2, num_without=2) for place in places]
     findings = _found(STEP_RULES[0], _of(*ranks, pipeline=2, tensor=2))
+    assert _codes(_of(*ranks, is_packed=False, pipeline=2, tensor=2)) == []
     assert [finding.num_occurrences for finding in findings] == [2, 2]
     assert findings[1].examples == (
         "step 1, rank 2 (pipeline stage 1 of 0-1, tensor rank 0 of 0-1)",
         "step 1, rank 3 (pipeline stage 1 of 0-1, tensor rank 1 of 0-1)",
     )
-
-
-def test_a_run_of_unpacked_rows_needs_no_boundaries() -> None:
-    rank = RankFacts(place=RankPlace(rank=0), num_calls=2, num_without=2)
-    assert _codes(_of(rank, is_packed=False)) == []
 
 
 def test_replicas_may_have_different_boundaries_and_their_ranks_may_not() -> None:

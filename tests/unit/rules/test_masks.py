@@ -1,4 +1,4 @@
-"""Heuristics on masks: what they must say, and what they must not."""
+"""Heuristics on masks and special tokens: what they must say, and what they must not."""
 
 from typing import Any
 
@@ -39,8 +39,11 @@ def test_few_runs_are_no_evidence() -> None:
     assert reasons["BP332"] == "fewer than 8 trained runs begin inside a sequence"
 
 
+ALL = [11, 12, 13, 2], [1, 1, 1, 0]
+
+
 def test_full_loss_is_no_finding_where_the_recipe_says_so() -> None:
-    case = _rows([([11, 12, 13, 2], [1, 1, 1, 0])])
+    case = _rows([ALL])
     assert _codes(check(case)) == {"BP333"}
     full = check(case | {"context": {"loss_mode": "full"}})
     assert full.findings == ()
@@ -51,15 +54,61 @@ def test_full_loss_is_no_finding_where_the_recipe_says_so() -> None:
 @pytest.mark.parametrize(
     ("sequences", "case", "expected"),
     [
-        pytest.param(
-            [([11, 12, 13, 2], [1, 1, 1, 0]), ([11, 12, 13, 2], [0, 1, 1, 0])], {}, set(), id="one prompt is masked"
-        ),
+        pytest.param([ALL, ([11, 12, 13, 2], [0, 1, 1, 0])], {}, set(), id="one prompt is masked"),
         pytest.param([([11, 12, 13, 2, 2], [1, 1, 1, 0, 0])], {"pad_seq_to_mult": 4}, {"BP333"}, id="all but padding"),
         pytest.param([([11, 12, 2, 13, 14, 2], [0, 1, 1, 1, 1, 0])], {}, {"BP528"}, id="a label after EOS"),
-        pytest.param(
-            [([11, 2, 13, 14, 15], [0, 1, 0, 0, 0]), ([11, 12, 13, 2], [0, 1, 1, 0])], {}, {"BP318"}, id="EOS as input"
-        ),
+        pytest.param([([11, 2, 13, 14], [0, 1, 0, 0]), ([11, 12, 2], [0, 1, 0])], {}, {"BP318"}, id="EOS as input"),
     ],
 )
 def test_what_is_trained(sequences: Any, case: dict[str, Any], expected: set[str]) -> None:
     assert _codes(check(_rows(sequences) | case)) == expected
+
+
+def _codes_of(ids: list[int], mask: list[int], tokenizer: dict[str, Any] | None = None, **case: Any) -> set[str]:
+    facts = {f"manifest/tokenizer/{name}": value for name, value in (tokenizer or {}).items()}
+    case["set"] = facts | case.get("set", {})
+    report = check({"rows": {"training": [[ids, mask, [0]]]}, **case})
+    return {finding.code for finding in report.findings}
+
+
+def _with_one_lost_label(num_trained: int) -> tuple[list[int], list[int]]:
+    return [11, 2, *[21] * (num_trained - 2), 9], [1] * num_trained + [0]
+
+
+def test_one_lost_label_in_a_hundred_is_reported_and_one_in_more_is_not() -> None:
+    assert "BP528" in _codes_of(*_with_one_lost_label(100), packed_sequence_size=256)
+    assert "BP528" not in _codes_of(*_with_one_lost_label(101), packed_sequence_size=256)
+
+
+@pytest.mark.parametrize("ids", [[7], (7,)], ids=["as built", "as read from a file"])
+@pytest.mark.parametrize(("mask", "expected"), [([0, 1, 1, 0, 0], set()), ([0, 1, 0, 0, 0], {"BP506"})])
+def test_answers_that_end_with_another_token_than_eos(mask: list[int], expected: set[str], ids: Any) -> None:
+    assert _codes_of([11, 12, 13, 7, 5], mask, {"end_of_turn_ids": ids}) == expected
+
+
+@pytest.mark.parametrize(
+    ("ids", "mask", "tokenizer", "case", "expected"),
+    [
+        ([11, 12, 2, 5, 21, 22, 2, 5], [1, 1, 1, 0, 1, 1, 1, 0], {}, {}, set()),
+        ([11, 12, 2, 2, 2], [0, 1, 0, 0, 0], {"end_of_turn_ids": [2]}, {"pad_seq_to_mult": 4}, set()),
+        ([11, 12, 13, 7, 5], [0, 1, 1, 0, 0], {}, {}, {"BP336"}),
+        ([2, 2, 11, 12, 2], [0, 0, 1, 1, 0], {"bos_token_id": 2}, {}, set()),
+    ],
+    ids=["newline after a turn", "padding after a trained end", "no end of turn is known", "BOS that is EOS"],
+)
+def test_ends_of_turns(ids: list[int], mask: list[int], tokenizer: Any, case: Any, expected: set[str]) -> None:
+    assert _codes_of(ids, mask, tokenizer, **case) == expected
+
+
+def test_prompts_and_completions_end_with_eos_whatever_the_template_does() -> None:
+    preprocessing = {"manifest/recipe/preprocessing": {"kind": "prompt_completion", "loss_mode": "completion"}}
+    found = _codes_of([11, 12, 13, 2], [0, 1, 0, 0], {"end_of_turn_ids": [7]}, set=preprocessing)
+    assert found == {"BP336", "BP506"}
+
+
+@pytest.mark.parametrize(
+    ("token", "padded_vocab_size", "expected"),
+    [(99, 128, set()), (99, 100, set()), (100, 100, {"BP311"}), (100, 128, {"BP312"}), (127, 128, {"BP312"})],
+)
+def test_vocabulary_padding_lies_between_two_sizes(token: int, padded_vocab_size: int, expected: set[str]) -> None:
+    assert _codes_of([11, token, 13, 2], [0, 1, 1, 0], context={"padded_vocab_size": padded_vocab_size}) == expected

@@ -1,5 +1,7 @@
-"""Settings that leave something out: what the host's classes or the family have there, or a reason not to judge."""
+"""Settings that are read by path, and those that leave something out: what is there then, or a reason not to judge."""
 
+import re
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.loaded import with_host_defaults
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.settings import Settings
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.unit.rules.run_cases import RECIPE, base_values, subject_of
@@ -32,17 +35,15 @@ def _skipped(judged: CheckReport) -> dict[str, str]:
     return {rule.code: rule.reason for rule in judged.rules_skipped}
 
 
-def test_attention_that_the_family_has() -> None:
+def test_attention_that_the_family_has_or_has_not() -> None:
     assert {"BP708", "BP709"} <= _codes(_judged("openai/gpt-oss-20b"))
     mended = _judged("openai/gpt-oss-20b", model={"cp_comm_type": "a2a"})
     assert not {"BP708", "BP709"} & _codes(mended)
     assert {"BP708", "BP709"} <= set(mended.rules_run)
-
-
-def test_attention_that_the_family_has_not() -> None:
-    judged = _judged("Qwen/Qwen3-8B")
-    assert not {"BP708", "BP709", "BP725"} & _codes(judged)
-    assert {"BP708", "BP709", "BP725", "BP905", "BP917"} <= set(judged.rules_run)
+    without = _judged("Qwen/Qwen3-8B")
+    assert not {"BP708", "BP709", "BP725"} & _codes(without)
+    assert {"BP708", "BP709", "BP725", "BP905", "BP917", "BP928"} <= set(without.rules_run)
+    assert "BP928" in _judged("Qwen/Qwen3-8B", mixed_precision="bf16_mixed").rules_run
 
 
 def test_attention_that_nobody_knows() -> None:
@@ -63,11 +64,6 @@ def test_a_statement_wins() -> None:
 )
 def test_families_that_break(model: str, code: str) -> None:
     assert code in _codes(_judged(model))
-
-
-def test_a_recipe_states_its_precision() -> None:
-    assert "BP928" in _judged("Qwen/Qwen3-8B").rules_run
-    assert "BP928" in _judged("Qwen/Qwen3-8B", mixed_precision="bf16_mixed").rules_run
 
 
 def test_packs_narrower_than_the_model_are_judged_once_their_paths_are_known() -> None:
@@ -132,6 +128,8 @@ def test_what_is_stated_stays() -> None:
     values["dataset"]["offline_packing_specs"]["pad_seq_to_mult"] = None
     values["dataset"]["dataloader_type"] = None
     assert with_host_defaults(_config(values)).values == values
+    values = {"dataset": {"_target_": "a.GPTSFTDatasetConfig"}}
+    assert with_host_defaults(_config(values, is_complete=False)).values == values
 
 
 def test_fields_are_filled_at_every_depth() -> None:
@@ -143,6 +141,41 @@ def test_fields_are_filled_at_every_depth() -> None:
     assert values["train"] is None
 
 
-def test_settings_that_are_not_complete_are_not_filled() -> None:
-    values = {"dataset": {"_target_": "a.GPTSFTDatasetConfig"}}
-    assert with_host_defaults(_config(values, is_complete=False)).values == values
+VALUES: dict[str, Any] = {
+    "model": {
+        "_target_": "a.b.GPTModelProvider",
+        **{"size": 4, "flag": True},
+        "backend": {"_target_": "E", "_name_": "flash"},
+    },
+    "peft": None,
+    "dataset": {"kwargs": None, "path": PurePosixPath("/data"), "names": ["a", "b"], "text": "8"},
+}
+
+
+def settings(*, is_complete: bool) -> Settings:
+    return Settings(
+        config=RunConfig(values=VALUES, is_complete=is_complete, place="mine.yaml", user_paths={"a.b": "c"})
+    )
+
+
+def test_absent_is_none_in_a_complete_config_and_a_reason_elsewhere() -> None:
+    assert settings(is_complete=True).value("model.new") is None
+    assert settings(is_complete=False).value("peft.dim") is None
+    with pytest.raises(CannotJudgeError, match=r"model\.new is not set in mine\.yaml"):
+        settings(is_complete=False).value("model.new")
+    with pytest.raises(CannotJudgeError, match=r"^c\S* is not set in"):
+        settings(is_complete=False).value("a.b")
+    assert not settings(is_complete=True).is_stated("model.new")
+
+
+WRONG = """
+integer dataset.text | integer model.flag | integer dataset.kwargs | number_or_none dataset.text | flag model.size
+text_or_none dataset.names | text_or_none model.size | mapping dataset.names | class_name dataset.text
+"""
+
+
+@pytest.mark.parametrize("wrong", re.split(r"[|\n]", WRONG.strip()))
+def test_a_wrong_kind_is_a_reason(wrong: str) -> None:
+    kind, path = wrong.split()
+    with pytest.raises(CannotJudgeError):
+        getattr(settings(is_complete=True), kind)(path)

@@ -1,16 +1,22 @@
-"""Rules are complete, named alike and all registered."""
+"""Rules are complete, named alike, registered, selected by code or name, and suppressed with a reason."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import bridgepack.rules
+from bridgepack.errors import ConfigError
+from bridgepack.records import Finding
 from bridgepack.releases import TARGET
 from bridgepack.rules import Rule
+from bridgepack.rules.engine.judge import check_selectors, selected
 from bridgepack.rules.engine.rule import RunRule
 from bridgepack.rules.groups import group_of
-from bridgepack.rules.registry import ALL_RULES
+from bridgepack.rules.registry import ALL_RULES, RUN_RULES, SUPPRESSION_RULES
+from bridgepack.rules.suppression import SuppressionRule, Suppressions, apply_suppressions
 
 
 def test_codes_and_names_are_unique() -> None:
@@ -37,3 +43,67 @@ def test_rule_says_what_why_and_how_to_fix(rule: Rule) -> None:
     assert rule.summary.endswith(".")
     assert all((rule.source, rule.bad, rule.good, rule.fix))
     assert "\n" not in rule.why + rule.bad + rule.good + rule.fix
+
+
+def codes(*, select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> set[str]:
+    return {rule.code for rule in selected(RUN_RULES, select=select, ignore=ignore)}
+
+
+def test_by_code_beginning_and_name() -> None:
+    assert codes() == {rule.code for rule in RUN_RULES}
+    assert codes(select=("BP004",)) == {"BP004"}
+    assert codes(select=("micro-batch-size-not-one",)) == {"BP004"}
+    assert codes(select=("BP1",)) == {rule.code for rule in RUN_RULES if rule.code.startswith("BP1")}
+    assert codes(ignore=("BP004",)) == codes() - {"BP004"}
+
+
+def test_the_longer_selector_wins() -> None:
+    assert codes(select=("BP004",), ignore=("BP0",)) == {"BP004"}
+    assert "BP004" not in codes(select=("BP0",), ignore=("BP004",))
+    assert codes(select=("BP004",), ignore=("BP004",)) == set()
+
+
+@pytest.mark.parametrize("selector", ["BP0O4", "XX1", "BP0041", "micro-batch-size"])
+def test_a_selector_of_nothing_is_a_clear_error(selector: str) -> None:
+    with pytest.raises(ConfigError, match=r"--select is .*, which matches no rule\. Allowed: a code"):
+        check_selectors(ALL_RULES, (selector,), "--select")
+
+
+CASES = Path(__file__).parents[2] / "rules" / "cases"
+
+
+def finding(code: str) -> Finding:
+    return Finding(
+        code=code, name="a-name", severity="error", where="a", found="b", allowed="c", why="Crash.", fix="Mend it."
+    )
+
+
+def applied(case: dict[str, Any]) -> tuple[list[str], list[str]]:
+    subject = Suppressions(
+        ignored=case["ignored"],
+        known_codes={"BP001", "BP002", "BP003"},
+        judged_codes={"BP001", "BP002"},
+        found_codes=case["found"],
+    )
+    found, suppressed = apply_suppressions([finding(code) for code in case["found"]], subject, SUPPRESSION_RULES)
+    return [item.code for item in found], [item.finding.code for item in suppressed]
+
+
+@pytest.mark.parametrize(
+    ("found", "ignored", "expected"),
+    [
+        (["BP001", "BP002"], {"BP001": "old run"}, (["BP002"], ["BP001"])),
+        (["BP001"], {"BP001": "  "}, (["BP001", "BP992"], [])),
+        ([], {"BP003": "no artifact yet"}, ([], [])),
+    ],
+    ids=["a reason", "no reason", "a rule that did not judge"],
+)
+def test_a_reason_takes_a_finding_away(found: list[str], ignored: dict[str, str], expected: Any) -> None:
+    assert applied({"found": found, "ignored": ignored}) == expected
+
+
+@pytest.mark.parametrize("rule", SUPPRESSION_RULES, ids=lambda rule: rule.code)
+def test_case(rule: SuppressionRule) -> None:
+    content = json.loads((CASES / f"{rule.code}.json").read_text(encoding="utf-8"))
+    assert applied(content["bad"])[0] == [*content["bad"].get("stay", []), rule.code]
+    assert applied(content["good"])[0] == []

@@ -1,4 +1,4 @@
-"""Every rule on runs reports its bad case and not its good one; its changes mend it."""
+"""Every rule reports its bad case and not its good one, on runs and on artifacts; changes mend a run."""
 
 import copy
 import dataclasses
@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from bridgepack.checking.check import CheckOptions, check_target
+from bridgepack.rules import ARTIFACT_RULES, Rule
 from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.rule import RunRule, Severity
-from bridgepack.rules.registry import RUN_RULES
+from bridgepack.rules.registry import ALL_RULES, RUN_RULES
 from tests.support.artifact_mutations_rows import stored_lengths_aligned
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
-from tests.unit.rules.run_cases import cases_of, content_of, set_value, subject_of
+from tests.unit.rules.in_memory_artifact import check
+from tests.unit.rules.run_cases import CASES, cases_of, content_of, set_value, subject_of
 
 each_rule = pytest.mark.parametrize("rule", RUN_RULES, ids=lambda rule: f"{rule.code}-{rule.name}")
 
@@ -85,3 +87,27 @@ def test_packs_of_an_earlier_host_are_reported_once(tmp_path: Path, chatml_token
 
     assert codes(packs) & {"BP308", "BP967"} == {"BP308"}
     assert codes(recipe, artifact=packs) & {"BP308", "BP967"} == {"BP967"}
+
+
+def test_every_rule_has_cases_and_every_case_a_rule() -> None:
+    assert {path.stem for path in CASES.glob("*.json")} == {rule.code for rule in ALL_RULES}
+
+
+@pytest.mark.parametrize("rule", ARTIFACT_RULES, ids=lambda rule: f"{rule.code}-{rule.name}")
+def test_bad_artifact_is_reported(rule: Rule) -> None:
+    content = content_of(rule)
+    report = check(content["bad"])
+    assert {finding.code for finding in report.findings} == {rule.code, *content.get("also", [])}
+    finding = next(finding for finding in report.findings if finding.code == rule.code)
+    assert (finding.name, finding.severity, finding.why, finding.fix) == (rule.name, rule.severity, rule.why, rule.fix)
+    assert finding.where
+    assert finding.found
+    assert finding.allowed
+    assert finding.examples[0] == finding.where
+
+
+@pytest.mark.parametrize("rule", ARTIFACT_RULES, ids=lambda rule: f"{rule.code}-{rule.name}")
+def test_good_artifact_is_clean(rule: Rule) -> None:
+    report = check(content_of(rule)["good"])
+    assert report.findings == ()
+    assert rule.code in report.rules_run

@@ -49,10 +49,7 @@ def test_findings_give_1(recipe: SFTRecipe, packs: Path, tmp_path: Path, capsys:
     assert "error[BP" in output
     assert "report: " in output
     assert json.loads((tmp_path / "run" / "records" / "check-001.json").read_text())["summary"]["num_errors"] > 0
-
-
-def test_world_size_counts(recipe: SFTRecipe, packs: Path, tmp_path: Path) -> None:
-    """Two packs a step cannot be shared by three copies of the model."""
+    # two packs a step cannot be shared by three copies of the model
     assert run(recipe, tmp_path, artifact=str(packs), world_size=3) == 1
 
 

@@ -1,22 +1,13 @@
-"""The folder of a run: files that are whole, records that are never overwritten, mistakes in one message."""
+"""The folder of a run and the order beside checkpoints: files that are whole, and mistakes in one message."""
 
 from pathlib import Path
 
 import pytest
 
-from bridgepack.config.load import load_recipe
-from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.records.guarded import DataOrder
 from bridgepack.running.assignment import ArtifactPlace, RunFolder
-from tests.support.catalogue import SMALL
-
-
-def test_a_recipe_comes_back(tmp_path: Path) -> None:
-    folder, recipe = RunFolder(tmp_path / "runs" / "mine"), SFTRecipe.from_mapping(SMALL)
-    written = folder.write_recipe(recipe)
-
-    assert written == tmp_path / "runs" / "mine" / "recipe.yaml"
-    assert load_recipe(written) == recipe
+from bridgepack.running.starting import ORDER_FILE, read_order, write_order
 
 
 def test_facts_come_back_and_are_replaced(tmp_path: Path) -> None:
@@ -46,15 +37,8 @@ def test_records_are_counted_by_kind(tmp_path: Path) -> None:
     ]
     assert folder.records("check") == [first, second]
     assert folder.records("guard") == []
-
-
-def test_a_record_that_was_removed_is_not_written_over(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    first, second = folder.add_record("check", {"errors": 0}), folder.add_record("check", {"errors": 1})
     first.unlink()
-    third = folder.add_record("check", {"errors": 2})
-
-    assert third.name == "check-003.json"
+    assert folder.add_record("check", {"errors": 2}).name == "check-003.json"
     assert second.is_file()
 
 
@@ -80,3 +64,34 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="cannot be written there"):
         RunFolder(tmp_path / "file" / "run").write("run.json", {})
+
+
+ORDER = DataOrder(
+    fingerprint="3f2a", artifact="packed", global_batch_size=32, data_parallel_size=8, seed=1234, num_packs=900
+)
+
+
+def test_the_order_of_one_checkpoint_is_that_of_its_run(tmp_path: Path) -> None:
+    write_order(tmp_path, ORDER)
+    (tmp_path / "iter_0000500").mkdir()
+
+    assert read_order(tmp_path / "iter_0000500") == ORDER
+
+
+def test_checkpoints_of_other_tools_have_none(tmp_path: Path) -> None:
+    assert read_order(tmp_path / "checkpoints") is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format_version": 2}', '{"format_version": 1}'])
+def test_a_file_that_is_no_order_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / ORDER_FILE).write_text(text)
+
+    with pytest.raises(ConfigError, match=ORDER_FILE):
+        read_order(tmp_path)
+
+
+def test_checkpoints_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ConfigError, match="nothing can be written there"):
+        write_order(tmp_path / "file" / "checkpoints", ORDER)

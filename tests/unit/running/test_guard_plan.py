@@ -54,43 +54,17 @@ def _config(packs: Path, **changes: Any) -> RunConfig:
 
 
 def test_a_step_is_predicted_for_every_replica(packs: Path) -> None:
+    """Over an epoch every label of every sequence is trained: all but its first token."""
     planner = Planner(_config(packs), packs, **START)
     steps = [planner.planned(step, rank) for step in (1, 2) for rank in (0, 1)]
 
     assert sorted(pack for step in steps for pack in step.packs) == [str(pack) for pack in range(8)]
     assert all(step.boundaries == (Boundaries(physical=(0, 9, 16), logical=(0, 9, 16)),) * 2 for step in steps)
     assert all(step.trained == (16, 16) for step in steps)
-
-
-def test_labels_are_those_of_the_trained_tokens(packs: Path) -> None:
-    """Over an epoch every label of every sequence is trained: all but its first token."""
-    planner = Planner(_config(packs), packs, **START)
-    found = sum(planner.planned(step, rank).labels for step in (1, 2) for rank in (0, 1))
-
-    assert found == sum(sum(range(21 + index, 30 + index)) + sum(range(121 + index, 128 + index)) for index in range(8))
-
-
-def test_a_resumed_run_goes_on_where_it_stopped(packs: Path) -> None:
-    whole = Planner(_config(packs), packs, **START)
+    labels = [*range(21, 30), *range(121, 128)]
+    assert sum(step.labels for step in steps) == sum(label + index for index in range(8) for label in labels)
     resumed = Planner(_config(packs), packs, **START | {"num_steps_done": 1, "num_packs_read": 4})
-
-    assert resumed.planned(2, 1) == whole.planned(2, 1)
-
-
-def test_alignment_padding_is_predicted(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    """6 tokens and EOS twice are the inputs of a sequence, and the host takes only EOS for padding."""
-    rows = [tokenized_row(*range(20, 26)) for _ in range(4)]
-    recipe = tokenized_recipe(
-        write_json_lines(tmp_path / "rows.jsonl", rows), chatml_tokenizer, packing__pad_seq_to_mult=8
-    )
-    packs = build(recipe, tmp_path / "packs").output
-    config = _config(packs, offline_packing_specs__pad_seq_to_mult=8)
-    start = START | {"world_size": 1}
-    config.values["train"]["global_batch_size"] = 2
-
-    step = Planner(config, packs, **start).planned(1, 0)
-
-    assert step.boundaries == (Boundaries(physical=(0, 8, 16), logical=(0, 6, 12)),) * 2
+    assert resumed.planned(2, 1) == planner.planned(2, 1)
 
 
 @pytest.mark.parametrize(

@@ -34,17 +34,6 @@ def _alarm() -> Alarm:
     return Alarm(findings=tuple(found), facts=facts)
 
 
-def test_an_alarm_names_rule_place_evidence_and_what_to_do() -> None:
-    lines = _alarm().text().splitlines()
-
-    assert lines[0] == "guard: stopped at step 3."
-    assert lines[1] == "BP890 stage-trained-without-boundaries"
-    assert lines[2] == "  where:   step 3, rank 1 (pipeline stage 1 of 0-2)"
-    assert lines[3] == "  found:   4 of 4 forward passes without boundaries (layer 9 self_attention)"
-    assert [line.split(":")[0].strip() for line in lines[4:7]] == ["allowed", "why", "fix"]
-    assert lines[7] == "  bridgepack explain BP890"
-
-
 def test_the_page_shows_what_the_guard_says() -> None:
     ranks = tuple(
         RankFacts(
@@ -82,16 +71,6 @@ def test_a_record_is_plain_and_has_the_evidence() -> None:
     assert (record["kind"], record["step"], record["num_ranks"]) == ("guard-violation", 3, 3)
     assert record["findings"][0]["code"] == "BP890"
     assert record["ranks"][1]["evidence"]["host"] == "node7"
-
-
-def test_a_notice_says_what_was_looked_at() -> None:
-    notice = watched_notice([1, 2, 3], _facts())
-
-    assert notice.text == (
-        "guard: steps 1-3 on 3 ranks: boundaries on every rank, equal on the ranks of a replica, "
-        "equal to the packs due (1203 trained tokens), finite losses."
-    )
-    assert notice.facts["trained_tokens_of_last_step"] == 1203
 
 
 def test_a_notice_promises_nothing_that_was_not_looked_at() -> None:

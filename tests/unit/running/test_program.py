@@ -1,4 +1,4 @@
-"""How a task ends: its exit code, one message, and SIGTERM as an interruption."""
+"""How a task ends, which process of a job it is, and SIGTERM as an interruption."""
 
 import os
 import signal
@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bridgepack.errors import ArtifactError
+from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.running.assignment import exit_code_of
+from bridgepack.running.job import Identity, Job, Stop
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +49,46 @@ def test_every_end_has_its_code(
 def test_bugs_keep_their_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         exit_code_of(lambda: 1 // 0)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, Identity(rank=0, world_size=1)),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, Identity(rank=3, world_size=8)),
+        ({"SLURM_PROCID": "2", "SLURM_NTASKS": "4"}, Identity(rank=2, world_size=4)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, Identity(rank=1, world_size=2)),
+    ],
+)
+def test_identity_is_what_the_launcher_says(environment: dict[str, str], expected: Identity) -> None:
+    assert Identity.of_environment(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"RANK": "two", "WORLD_SIZE": "4"}, "RANK is 'two'"),
+        ({"RANK": "-1", "WORLD_SIZE": "4"}, "RANK is '-1'"),
+        ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK is 4 and WORLD_SIZE is 4"),
+        ({"RANK": "1"}, "WORLD_SIZE is 1"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE is 0"),
+    ],
+)
+def test_an_identity_that_cannot_be_is_refused(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Identity.of_environment(environment)
+
+
+def test_a_job_of_one_process_waits_for_nobody_and_tells_itself() -> None:
+    told: list[Stop] = []
+    job = Job(Identity(), report=told.append)
+    stop = Stop(exit_code=1, message="no")
+
+    job.join()
+    job.approve()
+    job.await_approval()
+    job.stop(stop)
+    job.finish()
+
+    assert told == [stop]
+    assert not job.is_stopping(wait_s=5.0)

@@ -1,4 +1,4 @@
-"""Cluster files: tasks, overrides, derived values, notes."""
+"""Cluster files: tasks, overrides, derived values, notes, and one message for each mistake."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bridgepack.config.cluster import ClusterConfig, load_cluster
-from bridgepack.config.cluster.executors import KNOWN
+from bridgepack.config.cluster.executors import FACTS, KNOWN
 from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.errors import ConfigError
 from tests.support.full_clusters import EXECUTORS, full_cluster, least_executor
@@ -16,6 +16,7 @@ SLURM: dict[str, Any] = {
     "executor": {"kind": "slurm", "account": "research", "time": 60, "gpus_per_node": 8, "env_vars": {"A": "1"}},
     "workspace": "/shared",
 }
+MOUNTED = {"container_image": "i", "container_mounts": ["/data:/data"]}
 
 
 def _slurm(**executor: Any) -> ClusterConfig:
@@ -86,12 +87,9 @@ def test_built_in_names_need_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text(
-        "executor: {kind: slurm, account: research, time: 04:00:00}\nworkspace: /shared\n", encoding="utf-8"
-    )
-    (tmp_path / "c.toml").write_text(
-        'workspace = "/shared"\n[executor]\nkind = "slurm"\naccount = "research"\ntime = "04:00:00"\n', encoding="utf-8"
-    )
+    (tmp_path / "c.yaml").write_text("executor: {kind: slurm, account: research, time: 04:00:00}\nworkspace: /shared\n")
+    toml = 'workspace = "/shared"\n[executor]\nkind = "slurm"\naccount = "research"\ntime = "04:00:00"\n'
+    (tmp_path / "c.toml").write_text(toml)
 
     assert load_cluster(tmp_path / "c.yaml") == load_cluster(tmp_path / "c.toml")
     assert load_cluster(tmp_path / "c.yaml").is_remote
@@ -183,6 +181,14 @@ def test_processes_of_the_other_executors(
     assert cluster.processes("build", num_gpus).world_size == 1
 
 
+def test_small_tasks_are_one_process() -> None:
+    cluster = _slurm().override({"tasks.build.executor.ntasks_per_node": 4})
+
+    assert cluster.processes("check", 16).gpus_per_node is None
+    with pytest.raises(ConfigError, match=r"tasks.build.executor.ntasks_per_node is 4; allowed: 1. build is one proc"):
+        cluster.processes("build", 16)
+
+
 @pytest.mark.parametrize(
     ("executor", "num_gpus", "expected"),
     [
@@ -200,29 +206,15 @@ def test_gpus_that_fill_no_whole_nodes_are_refused(executor: dict[str, Any], num
     assert expected in str(caught.value)
 
 
-def test_small_tasks_are_one_process() -> None:
-    cluster = ClusterConfig.from_mapping({**SLURM, "tasks": {"build": {"executor": {"ntasks_per_node": 4}}}})
-
-    assert cluster.processes("check", 16).gpus_per_node is None
-    with pytest.raises(ConfigError, match=r"tasks.build.executor.ntasks_per_node is 4; allowed: 1. build is one proc"):
-        cluster.processes("build", 16)
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
         ({"executor": {"kind": "slurm", "account": "a"}}, "executor.time is not set: nemo-run gives a job ten minutes"),
-        (
-            {"executor": {**SLURM["executor"], "container_image": "i", "container_mounts": ["/data:/data"]}},
-            "executor: workspace /shared is in no folder that the container mounts (/data);",
-        ),
+        ({"executor": {**SLURM["executor"], **MOUNTED}}, "/shared is in no folder that the container mounts (/data);"),
         ({"executor": {**SLURM["executor"], "container_mounts": ["/a:/a"]}}, "has no effect without container_image"),
         ({"executor": {**SLURM["executor"], "env_vars": {"http_proxy": "x"}}}, "nemo-run exports it as HTTP_PROXY"),
         ({"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "x"}}}, "HF_TOKEN is a secret in plain text."),
-        (
-            {"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "${env:HF_TOKEN}"}}},
-            "value into the job's script",
-        ),
+        ({"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "${env:HF_TOKEN}"}}}, "into the job's script"),
         ({"executor": {**SLURM["executor"], "ntasks_per_node": 4}}, "ntasks_per_node is 4 and gpus_per_node 8"),
         ({"executor": SLURM["executor"], "tasks": {"build": {"executor": {"kind": "local"}}}}, "be the same folder"),
         ({"executor": {"kind": "local", "ntasks_per_node": 2}}, "has no effect without torchrun."),
@@ -249,13 +241,9 @@ def test_without_nemo_run_a_note_says_that_fields_are_not_compared(monkeypatch: 
 
 
 def test_a_plain_file_has_no_notes() -> None:
-    mounted = _slurm(
-        container_image="i", container_mounts=["/shared:/shared"], env_vars={"TOKENIZERS_PARALLELISM": "0"}
-    )
-
-    assert cluster_notes(_slurm()) == ()
-    assert cluster_notes(mounted) == ()
-    assert cluster_notes(load_cluster("torchrun")) == ()
+    mounts = {"container_image": "i", "container_mounts": ["/shared:/shared"]}
+    for cluster in (_slurm(), _slurm(**mounts, env_vars={"TOKENIZERS_PARALLELISM": "0"}), load_cluster("torchrun")):
+        assert cluster_notes(cluster) == ()
 
 
 def test_shown_hides_secrets() -> None:
@@ -264,3 +252,83 @@ def test_shown_hides_secrets() -> None:
     assert "hush" not in str(cluster.shown())
     assert "hush" not in repr(cluster.executor).replace("'HF_TOKEN': 'hush'", "")
     assert cluster.shown()["executor"]["project_name"] == "research"
+
+
+BARE = {"kind": "slurm", "account": "research"}
+DOCKER = {"kind": "docker", "container_image": "i"}
+SSH = {"kind": "ssh", "host": "h", "user": "u"}
+UNEVEN = {"kind": "pattern", "include_pattern": ["a", "b"], "relative_path": "c"}
+FAULT_TOLERANT = {"resource_shape": "s", "node_group": "g", "launcher": {"kind": "fault_tolerance"}}
+
+
+def _message(executor: Any, **fields: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        ClusterConfig.from_mapping({"executor": executor, "workspace": "/shared", **fields})
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("executor", "expected"),
+    [
+        ({**DOCKER, "account": "a"}, "slurm has it. Set executor.kind to slurm, or remove it. docker has: "),
+        ({**DOCKER, "container_mounts": ["/a:/a"]}, "slurm has it. Did you mean container_image? "),
+        ({**DOCKER, "nodes": 2}, "executor.nodes is not a field of docker; local, torchrun and slurm have it. "),
+        ("slurm", "executor is 'slurm'; allowed: a section with named fields. Write executor: {kind: slurm}."),
+        ({"kind": "slrum"}, "Did you mean slurm?"),
+        ({"kind": "slurm"}, "executor.account is missing; a slurm executor needs it: Account that the jobs are"),
+        ({**BARE, "time": "4h"}, "executor.time is '4h'; allowed: MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS,"),
+        ({**BARE, "container_mounts": ["/a"]}, "executor.container_mounts.0 is '/a'; allowed: SOURCE:TARGET or"),
+        ({**BARE, "container_mounts": ["a:/b"]}, "SOURCE absolute"),
+        ({**BARE, "dependencies": ["job"]}, "executor.dependencies.0 is 'job'; allowed: the id of a Slurm job"),
+        ({**BARE, "array": "a"}, "executor.array is 'a'; allowed: indices and ranges"),
+        ({**BARE, "array": "0-3"}, "executor.array is '0-3'; its jobs would train at the same time"),
+        ({**BARE, "array": "0-3%2"}, "Write 0-3%1."),
+        ({**BARE, "launcher": "torchrun"}, "Write executor.launcher: {kind: torchrun}."),
+        ({**BARE, "launcher": {"kind": "slurm_template"}}, "executor.launcher.template_path and template_inline: nei"),
+        ({**BARE, "launcher": {"kind": "slurm_ray"}}, "Set it for build: tasks.build.executor.launcher."),
+        ({**BARE, "heterogeneous": True}, "a launch submits every task as its own job. Remove it."),
+        ({**BARE, "tunnel": SSH}, "executor.tunnel.job_dir is missing"),
+        ({**BARE, "tunnel": {**SSH, "job_dir": "jobs"}}, "allowed: an absolute path"),
+        ({**BARE, "packager": {"kind": "hybrid", "sub_packagers": {"a": {"kind": "patern"}}}}, "a.kind is 'patern'; "),
+        ({**BARE, "packager": UNEVEN}, "executor.packager.include_pattern has 2 and relative_path has 1;"),
+        ({"kind": "local", "nodes": 2}, "executor.nodes is 2; without torchrun only one process is started."),
+        ({"kind": "torchrun", "launcher": {"kind": "none"}}, "Allowed here: torchrun, fault_tolerance."),
+        ({"kind": "local", "launcher": {"kind": "slurm_ray"}}, "nemo-run supports it for slurm, not for local."),
+        ({"kind": "skypilot", "packager": {"kind": "none"}}, "not for skypilot. Allowed here: git_archive. Use one"),
+        ({"kind": "nemo_run"}, "executor.class is missing; allowed: a name in nemo_run, e.g. SkypilotExecutor, "),
+        ({"kind": "nemo_run", "class": "a b"}, "executor.class is 'a b'; allowed: text matching"),
+        ({"kind": "nemo_run", "class": "SlurmExecutor"}, "it has a kind of its own. Write kind: slurm."),
+        ({"kind": "lepton", "class": "X"}, "kind lepton is short for LeptonExecutor. Write kind: nemo_run."),
+        ({"kind": "skypilot", "num_nodes": "two"}, "executor.num_nodes is 'two'; allowed: a whole number, at least 1."),
+        ({"kind": "nemo_run", "class": "X", "nodes": True}, "executor.nodes is True; allowed: a whole number, at lea"),
+        ({"kind": "nemo_run", "class": "KubeflowExecutor", "image": "i"}, "executor.workdir_pvc is missing; a launch"),
+        ({"kind": "nemo_run", "class": "LeptonExecutor", **FAULT_TOLERANT}, "Allowed here: none, torchrun."),
+        ({**DOCKER, "volumes": ["/a:b"]}, "volumes.0 is '/a:b'; allowed: SOURCE:TARGET"),
+        ({**BARE, "env_vars": {"A B": "1"}}, "executor.env_vars.A B"),
+    ],
+)
+def test_a_mistake_gets_one_message(executor: Any, expected: str) -> None:
+    message = _message(executor)
+
+    assert expected in message
+    assert "\n" not in message
+
+
+def test_a_mistake_in_a_task_names_the_task() -> None:
+    message = _message(BARE, tasks={"build": {"executor": {"partiton": "cpu"}}})
+
+    assert message.startswith("tasks.build.executor.partiton is not a field of slurm; ")
+
+
+def test_a_volume_must_hold_the_jobs() -> None:
+    executor = {**least_executor("dgxcloud", pvc_nemo_run_dir="/runs"), "pvcs": []}
+
+    assert "it is on no volume (there is none)" in _message(executor)
+    assert "(there is none)" in _message({**executor, "pvcs": [{"claimName": "a"}]})
+    assert "it is on no volume (/data)" in _message({**executor, "pvcs": [{"path": "/data"}]})
+
+
+@pytest.mark.parametrize("kind", sorted(set(FACTS) - {"local", "torchrun"}))
+def test_a_relative_workspace_is_for_this_machine_only(kind: str) -> None:
+    with pytest.raises(ConfigError, match=rf"workspace is 'runs'; with a {kind} executor it is a path on the nodes"):
+        ClusterConfig.from_mapping({"executor": EXECUTORS[kind], "workspace": "runs"})
