@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bridgepack.data.shards import assembly
-from bridgepack.data.shards.assembly import ShardPlan, assemble_rows
+from bridgepack.data.shards import write
 from bridgepack.data.shards.row_groups import iter_row_groups
-from bridgepack.data.shards.write import write_shard
+from bridgepack.data.shards.write import ShardPlan, assemble_rows, write_shard
 from bridgepack.data.store.token_file import write_token_file
 from bridgepack.records import RowBatch
 from tests.support.packed_rows import token_batch
@@ -99,7 +98,7 @@ def test_batches_do_not_change_rows(tokens: list[Path], tmp_path: Path, monkeypa
     packs = [[(1, 0, 2)], [(0, 1, 3), (1, 0, 2)], [(0, 0, 4)], [(0, 0, 4), (0, 1, 3)], [(1, 0, 2)]]
     plan = _plan(packs, multiple=1, size=6)
     whole = list(assemble_rows(plan, tokens, rows_per_group=2))
-    monkeypatch.setattr(assembly, "_BATCH_TOKENS", 1)
+    monkeypatch.setattr(write, "_BATCH_TOKENS", 1)
     parts = list(assemble_rows(plan, tokens, rows_per_group=2))
 
     assert [batch.num_rows for batch in whole] == [5]

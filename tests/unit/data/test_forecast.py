@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.reading.forecast import BYTES_PER_ID, BYTES_PER_TOKEN, FILL_FRACTION, forecast_packs
+from bridgepack.data.forecast import BYTES_PER_ID, BYTES_PER_TOKEN, FILL_FRACTION, forecast_packs
 
 SIZE = 1000
 

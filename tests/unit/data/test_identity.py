@@ -10,7 +10,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import identity as fingerprint_module
 from bridgepack.data.build import planned_build
-from bridgepack.data.store.keys import tokenization_identity, tokenization_key
+from bridgepack.data.identity import tokenization_identity, tokenization_key
 from bridgepack.data.tokenizers.load import load_tokenizer
 from tests.support.small_builds import tokenized_recipe, tokenized_row, with_changes, write_json_lines
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import bridgepack
-from bridgepack.data.store.keys import code_digest, source_digest
+from bridgepack.data.identity import code_digest, source_digest
 from bridgepack.errors import DataError
 
 PACKAGE = Path(bridgepack.__file__).parent

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data.shards import opening as shard_opening
-from bridgepack.data.shards.opening import why_not_openable
+from bridgepack.data.shards import row_groups as shard_opening
+from bridgepack.data.shards.row_groups import why_not_openable
 from tests.support.small_builds import run_cli
 from tests.support.traced_artifacts import build_traced
 

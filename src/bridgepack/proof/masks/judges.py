@@ -11,9 +11,8 @@ from bridgepack.config.recipe.preprocessing import (
     TokenizedPreprocessing,
 )
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.sequences.encoder import IGNORED_LABEL
+from bridgepack.data.sequences.encoder import IGNORED_LABEL, STANDARD_COLUMNS
 from bridgepack.data.sequences.encoding import Encoded
-from bridgepack.data.sequences.prompt_completion import STANDARD_COLUMNS
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.proof.masks.chats import EVERYTHING, ChatJudge
 from bridgepack.proof.masks.records import RowVerdict

@@ -8,10 +8,10 @@ from typing import Any
 from bridgepack.bridge.targets import Target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.arguments import checked
-from bridgepack.data.artifact.contents import CARD_FILE, REPORT_FILE
+from bridgepack.data.artifact.artifact import CARD_FILE, REPORT_FILE
 from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
-from bridgepack.data.reading.cloud_path import CloudPath, artifact_place
+from bridgepack.data.reading.remote import CloudPath, artifact_place
 from bridgepack.errors import ConfigError
 from bridgepack.records.results import Result
 from bridgepack.report.checks import staged_report
