@@ -11,8 +11,7 @@ import numpy as np
 
 from bridgepack.api import check
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.contents import LOST_CONTENT_FILE, PLAN_FOLDER
+from bridgepack.data.artifact.artifact import LOST_CONTENT_FILE, PLAN_FOLDER, Artifact
 from bridgepack.data.artifact.plan import PlanEntry, entries_of_packs, iter_dropped_rows
 from bridgepack.data.build import build_artifact
 from bridgepack.data.results import BuildOptions

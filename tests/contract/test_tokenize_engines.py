@@ -13,10 +13,19 @@ import pytest
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.encoder import PromptCompletionEncoder
 from bridgepack.data.sequences.encoding import encode_examples
-from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizers.engine_checks import check_texts, checked_engine, probe_texts, use_engine
-from bridgepack.data.tokenizers.engines import Engine, EngineDiffersError, FlatIds, joined, reference_engine
+from bridgepack.data.tokenizers.engines import (
+    Engine,
+    EngineDiffersError,
+    FlatIds,
+    check_texts,
+    checked_engine,
+    joined,
+    probe_texts,
+    reference_engine,
+    use_engine,
+)
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from tests.support.tokenizers import CHATML, FAMILIES, Family, write_tokenizer

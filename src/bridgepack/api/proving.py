@@ -12,7 +12,7 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import PackView, view_pack
-from bridgepack.data.reading.cloud_path import artifact_place
+from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
 from bridgepack.proof.diff.diff import DEFAULT_LIMIT, diff_artifacts

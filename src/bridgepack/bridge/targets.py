@@ -16,8 +16,7 @@ from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX
 from bridgepack.config.load import catalogue_target, load_recipe
 from bridgepack.config.reading import RECIPE_SUFFIX, load_object, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.reading.cloud_path import artifact_place
-from bridgepack.data.reading.remote import scheme_of
+from bridgepack.data.reading.remote import artifact_place, scheme_of
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 

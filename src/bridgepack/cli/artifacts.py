@@ -13,7 +13,7 @@ from bridgepack.config.load import parse_overrides
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.data.export import export_artifact, plan_export
-from bridgepack.data.reading.cloud_path import artifact_place
+from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.repack import plan_repack, repack_artifact
 from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.errors import BridgepackError

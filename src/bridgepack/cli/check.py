@@ -11,7 +11,7 @@ from bridgepack.cli.completion import complete_recipe, complete_rule
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, tell_if_newer
 from bridgepack.config.load import parse_overrides
-from bridgepack.data.reading.cloud_path import artifact_place
+from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import BridgepackError
 from bridgepack.report.checks import (

@@ -9,7 +9,7 @@ from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option, set_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, tell_if_newer
 from bridgepack.config.load import parse_overrides
-from bridgepack.data.reading.cloud_path import artifact_place
+from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.proof.diff.diff import DEFAULT_LIMIT as SHOWN_SEQUENCES
 from bridgepack.proof.diff.diff import diff_artifacts

@@ -8,7 +8,7 @@ import click
 from bridgepack.checking.options import CheckOptions, parse_given
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
-from bridgepack.data.reading.cloud_path import artifact_place
+from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.report.html.files import write_report
 from bridgepack.report.progress import TerminalProgress

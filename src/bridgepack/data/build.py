@@ -1,6 +1,8 @@
 """Builds an artifact: inputs, tokens in the store, plan, shards, manifest; resumes an interrupted build."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,32 +14,30 @@ from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import output as staging
 from bridgepack.data.files import nearest_folder
-from bridgepack.data.identity import fingerprint, library_versions
-from bridgepack.data.reading.hashing import hashing
-from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs
+from bridgepack.data.forecast import SpaceWatch
+from bridgepack.data.identity import fingerprint, library_versions, tokenization_identity, tokenization_key
+from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs, hash_file
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import has_row
 from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
-from bridgepack.data.space import SpaceWatch
 from bridgepack.data.stages.finish import RangeResult
-from bridgepack.data.stages.range_tasks import Tokenization
-from bridgepack.data.stages.tokenise import Tokenizing
+from bridgepack.data.stages.tokenise import Tokenization, Tokenizing, checked_engine, stage_identity, tokenizer_identity
 from bridgepack.data.stages.write import ArtifactSpec
-from bridgepack.data.store.keys import tokenization_identity, tokenization_key
 from bridgepack.data.store.store import default_store
 from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineDiffersError
 from bridgepack.data.upload import refuse_replacing_at, upload_artifact, upload_place
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import TOKENISING, preload
-from bridgepack.data.workers.stage_loading import checked_engine, stage_identity, tokenizer_identity
 from bridgepack.data.workplace import Workplace, complete_on_interrupt, tasks_runner, workplace
 from bridgepack.errors import DataError
-from bridgepack.records import TRAIN, VALIDATION, BalanceRecord
+from bridgepack.records import TRAIN, VALIDATION, BalanceRecord, InputRecord
 
 DEFAULT_FOLDER = "artifacts"
 #: Input bytes for which one more worker pays off.
 _BYTES_PER_WORKER = 1 << 21
+_MAX_THREADS = 8
+Records = dict[str, tuple[InputRecord, ...]]
 
 
 def build_artifact(
@@ -234,3 +234,41 @@ def _tokenized(
 def _task_engine(recipe: SFTRecipe, engine: str) -> str:
     """Return the engine that tasks use: the reference, or the recipe's setting if its engine passed the comparison."""
     return REFERENCE if engine == REFERENCE else recipe.tokenizer.engine
+
+
+@contextmanager
+def hashing(files: Mapping[str, Sequence[InputFile]], num_threads: int) -> Iterator[Callable[[Progress], Records]]:
+    """Start hashing the files of each split; cancel unfinished hashing when the block ends.
+
+    Yields a function that waits until all files are hashed and returns split -> records of its files, without their
+    row counts. It raises `DataError` if a file cannot be read.
+    """
+    is_over = threading.Event()
+    executor = ThreadPoolExecutor(max_workers=max(1, min(num_threads, _MAX_THREADS)))
+    hashes = {
+        split: [executor.submit(hash_file, file.path, is_over) for file in members] for split, members in files.items()
+    }
+
+    def records(progress: Progress) -> Records:
+        progress.start("Hashing inputs", sum(file.num_bytes for members in files.values() for file in members), "files")
+        found: Records = {}
+        for split, members in files.items():
+            found[split] = ()
+            for file, sha256 in zip(members, hashes[split], strict=True):
+                record = InputRecord(
+                    path=file.label,
+                    num_bytes=file.num_bytes,
+                    sha256=sha256.result(),
+                    num_rows=0,
+                    source=file.source,
+                )
+                found[split] += (record,)
+                progress.advance(1, work=file.num_bytes)
+        progress.finish()
+        return found
+
+    try:
+        yield records
+    finally:
+        is_over.set()
+        executor.shutdown(wait=True, cancel_futures=True)

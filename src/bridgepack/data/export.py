@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bridgepack.data import output as staging
-from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.artifact import PLAN_FOLDER, Artifact, refuse_npy
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.data.artifact.contents import PLAN_FOLDER, refuse_npy
 from bridgepack.data.artifact.manifest import write_manifest
 from bridgepack.data.files import make_folders, replaced_when_whole
 from bridgepack.data.reading.inputs import hash_file
-from bridgepack.data.shards.npy_writing import write_npy_rows
+from bridgepack.data.shards.npy import write_npy_rows
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError
 from bridgepack.records import Manifest, RowBatch, ShardRecord, SplitRecord

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bridgepack.data.artifact.artifact import PLAN_FOLDER, REPORT_FILE
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.data.artifact.contents import PLAN_FOLDER, REPORT_FILE
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, read_manifest
 from bridgepack.data.files import TEMPORARY_SUFFIX, nearest_folder, refuse_name, sync_folder, write_text
 from bridgepack.errors import ArtifactError, ArtifactInUseError, BridgepackError, StoreError

@@ -9,14 +9,12 @@ from typing import Any
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.identity import fingerprint, library_versions
+from bridgepack.data.identity import fingerprint, library_versions, tokenization_settings
 from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildResult
 from bridgepack.data.stages.finish import RangePlace, RangeResult
-from bridgepack.data.stages.range_tasks import finish_stored
+from bridgepack.data.stages.tokenise import finish_stored
 from bridgepack.data.stages.write import ArtifactSpec
-from bridgepack.data.store.keys import tokenization_settings
-from bridgepack.data.store.records import BuildRecord, find_build_record
-from bridgepack.data.store.store import TokenStore, default_store, existing_store
+from bridgepack.data.store.store import BuildRecord, TokenStore, default_store, existing_store, find_build_record
 from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress, result_of
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import PACKING, preload

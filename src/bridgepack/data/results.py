@@ -6,18 +6,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bridgepack.data.artifact.contents import changed_files, shard_problem
+from bridgepack.data.artifact.artifact import changed_files, shard_problem
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.remote import Readable
+from bridgepack.data.shards.write import WrittenShard
 from bridgepack.data.stages.finish import RangeResult
-from bridgepack.data.stages.shard_tasks import WrittenShard
 from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.tasks import InThisProcess
 from bridgepack.data.tokenizers.engines import EngineReport
 from bridgepack.data.upload import Upload
 from bridgepack.data.workers.memory import parse_memory
 from bridgepack.data.workers.pool import WorkerPool
-from bridgepack.data.workers.ray_cluster import RaySettings, ray_settings
+from bridgepack.data.workers.ray_runner import RaySettings, ray_settings
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import DropReason, Manifest
 from bridgepack.records.results import Result, leaves

@@ -9,16 +9,15 @@ from typing import Any
 
 from bridgepack.data import output as staging
 from bridgepack.data.files import make_folders
+from bridgepack.data.identity import code_digest
 from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildResult, Kept
 from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.stages.write import ArtifactWriter
-from bridgepack.data.store.keys import code_digest
-from bridgepack.data.store.records import write_build_record
-from bridgepack.data.store.store import TokenStore, opened_store
+from bridgepack.data.store.store import TokenStore, opened_store, write_build_record
 from bridgepack.data.tasks import InThisProcess, Progress, Runner
 from bridgepack.data.workers.memory import plan_memory
 from bridgepack.data.workers.pool import WorkerPool
-from bridgepack.data.workers.ray_cluster import ray_runner
+from bridgepack.data.workers.ray_runner import ray_runner
 from bridgepack.data.workers.ray_tasks import WorkerSetup
 from bridgepack.errors import ArtifactError
 

@@ -11,12 +11,12 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import iter_plan_columns
 from bridgepack.data.build import find_files, planned_build
 from bridgepack.data.files import make_folders
+from bridgepack.data.identity import tokenization_identity, tokenization_key
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.results import BuildOptions
 from bridgepack.data.stages.finish import RangePlace, RangeResult, finish_range
 from bridgepack.data.stages.write import ArtifactWriter
-from bridgepack.data.store.keys import tokenization_identity, tokenization_key
 from bridgepack.data.store.store import store_at
 from bridgepack.data.tasks import InThisProcess, SilentProgress
 from bridgepack.data.tokenizers.engines import REFERENCE

@@ -18,8 +18,7 @@ from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.sampling import FileWindows, Window, file_windows
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult
-from bridgepack.data.stages.range_tasks import Tokenization, TokenizeTask, tokenize_range
-from bridgepack.data.stages.tokenise import rescued_range
+from bridgepack.data.stages.tokenise import Tokenization, TokenizeTask, rescued_range, tokenize_range
 from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.tasks import InThisProcess, TaskFailure
 from bridgepack.data.tokenizers.engines import REFERENCE

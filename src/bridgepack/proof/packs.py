@@ -18,7 +18,7 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
-from bridgepack.data.reading.cloud_path import arrow_source
+from bridgepack.data.reading.remote import arrow_source
 from bridgepack.data.shards.row_groups import batch_of_table, one_line, row_of_numbers
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import TRAIN, PackedRow, RunConfig

@@ -5,7 +5,7 @@ from typing import Any
 
 from bridgepack import __version__
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.reading.cloud_path import artifact_place
+from bridgepack.data.reading.remote import artifact_place
 from bridgepack.proof.diff.records import DiffReport, SequenceDifference, SplitDiff
 from bridgepack.report.html.charts import Chart, length_chart, lengths_of_plan
 from bridgepack.report.html.render import rendered

@@ -13,7 +13,7 @@ from bridgepack.bridge.wiring.settings import Scope
 from bridgepack.config.editing.yaml_text import flow
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.reading.forecast import forecast_packs
+from bridgepack.data.forecast import forecast_packs
 from bridgepack.errors import BridgepackError, ConfigError
 
 _SIZES = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
+from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
 from bridgepack.records import (
     LOSS_CURES,
     Drop,

@@ -14,7 +14,7 @@ from bridgepack.data.results import BuildResult
 from bridgepack.data.sequences import loading as stages
 from bridgepack.data.sequences.loading import forget_stage
 from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure
-from bridgepack.data.tokenizers import engine_checks
+from bridgepack.data.tokenizers import engines
 from bridgepack.data.tokenizers.engines import Engine, EngineDiffersError, EngineReport, FlatIds, reference_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from tests.support.small_builds import Row, build, chat_row, file_bytes, tokenized_recipe, write_json_lines
@@ -90,7 +90,7 @@ def _build_with(
     recipe = tokenized_recipe(files, tokenizer, **changes)
     expected = build(recipe, tmp_path / "expected", store=tmp_path / "one")
     deceitful = _deceitful(tokenizer, word)
-    patch.setattr(engine_checks, "load_engine", lambda name, content: deceitful)
+    patch.setattr(engines, "load_engine", lambda name, content: deceitful)
     forget_stage()
     found = build(recipe.override({"tokenizer.engine": "gigatoken"}), tmp_path / "found", store=tmp_path / "two")
     assert file_bytes(tmp_path / "found" / "training") == file_bytes(tmp_path / "expected" / "training")

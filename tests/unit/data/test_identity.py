@@ -11,7 +11,7 @@ import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import identity as fingerprint_module
 from bridgepack.data.build import planned_build
-from bridgepack.data.store.keys import code_digest, source_digest, tokenization_identity, tokenization_key
+from bridgepack.data.identity import code_digest, source_digest, tokenization_identity, tokenization_key
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError
 from tests.support.small_builds import tokenized_recipe, tokenized_row, with_changes, write_json_lines

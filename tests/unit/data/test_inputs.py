@@ -9,7 +9,7 @@ import pytest
 
 from bridgepack.config.recipe.data import DataSource
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.reading.forecast import BYTES_PER_ID, BYTES_PER_TOKEN, FILL_FRACTION, forecast_packs
+from bridgepack.data.forecast import BYTES_PER_ID, BYTES_PER_TOKEN, FILL_FRACTION, forecast_packs
 from bridgepack.data.reading.inputs import find_inputs, hash_file
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridgepack.data import space
+from bridgepack.data import forecast
+from bridgepack.data.forecast import SpaceWatch
 from bridgepack.data.reading.inputs import JSON_LINES, InputFile
-from bridgepack.data.space import SpaceWatch
 from bridgepack.data.workers import memory
 from bridgepack.data.workers.memory import free_bytes, parse_memory, parse_size, plan_memory
 from bridgepack.errors import ArtifactError, ConfigError, StoreError
@@ -73,7 +73,7 @@ def test_build_that_is_hopeless_does_not_begin(tmp_path: Path, monkeypatch: pyte
 def test_first_ranges_tell_the_space(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = write_json_lines(tmp_path / "a.jsonl", [tokenized_row(*range(10, 300)) for _ in range(4000)])
     recipe = tokenized_recipe(train, chatml_tokenizer, packing__packed_sequence_size=512)
-    monkeypatch.setattr(space, "_SURE_BYTES", 1 << 20)
+    monkeypatch.setattr(forecast, "_SURE_BYTES", 1 << 20)
     _free(monkeypatch, 2_000_000)
 
     with pytest.raises(ArtifactError, match=r"this build needs about .* MB more there. Finished work is kept."):

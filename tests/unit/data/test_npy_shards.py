@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.shards.npy import iter_npy_batches, read_npy_facts
-from bridgepack.data.shards.npy_writing import write_npy_rows
+from bridgepack.data.shards.npy import iter_npy_batches, read_npy_facts, write_npy_rows
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
 from tests.unit.rules.in_memory_artifact import row_batch

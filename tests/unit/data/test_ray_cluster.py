@@ -12,8 +12,7 @@ import pytest
 from bridgepack.data.results import build_options
 from bridgepack.data.tasks import Beat, InThisProcess, SilentProgress
 from bridgepack.data.workers.pool import WorkerPool
-from bridgepack.data.workers.ray_cluster import RaySettings, ray_runner, ray_settings
-from bridgepack.data.workers.ray_runner import RayRunner
+from bridgepack.data.workers.ray_runner import RayRunner, RaySettings, ray_runner, ray_settings
 from bridgepack.data.workers.ray_tasks import WorkerSetup, run_task
 from bridgepack.errors import ConfigError
 

@@ -14,11 +14,11 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.reading import decompression, json_arrays, json_rows, ranges
+from bridgepack.data.reading import json_rows, lines, ranges
 from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.reading.inputs import InputFile, find_inputs, hash_file
-from bridgepack.data.reading.json_arrays import iter_array_lines
 from bridgepack.data.reading.json_rows import read_line
+from bridgepack.data.reading.lines import iter_array_lines
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.rows import read_range, rows_apart
 from bridgepack.errors import DataError, RowError
@@ -201,7 +201,7 @@ def test_elements_do_not_depend_on_where_blocks_end(elements: list[Any], block_b
 
 def _array_lines(array: bytes, block_bytes: int) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_arrays, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(lines, "_BLOCK_BYTES", block_bytes)
         return b"".join(iter_array_lines(io.BytesIO(array), "a.json"))
 
 
@@ -330,7 +330,7 @@ LONG = json.dumps({"a": "x" * 50}).encode()
 def test_large_rows_cost_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, block_bytes: int) -> None:
     monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", block_bytes)
     monkeypatch.setattr(line_blocks, "_PIECE_BYTES", 7)
-    monkeypatch.setattr(json_arrays, "_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", block_bytes)
     rows = [LONG, b'{"a": 1}', LONG, LONG, b'{"a": "[]{}\\""}', LONG]
     content = b"[" + b", ".join(rows) + b"]" if ".json" in name[-9:] and "jsonl" not in name else b"\n".join(rows)
     compress = {"gz": gzip.compress, "st": zstandard.compress}.get(name[-2:], bytes)
@@ -350,7 +350,7 @@ def test_large_rows_cost_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_file_that_grows_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes) -> None:
-    monkeypatch.setattr(decompression, "_ALWAYS_ALLOWED_BYTES", 1 << 22)
+    monkeypatch.setattr(lines, "_ALWAYS_ALLOWED_BYTES", 1 << 22)
 
     message = _message(tmp_path, name, content)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bridgepack.data.artifact.checking import ArtifactOnDisk
-from bridgepack.data.shards import opening as shard_opening
-from bridgepack.data.shards.opening import why_not_openable
+from bridgepack.data.shards import row_groups
+from bridgepack.data.shards.row_groups import why_not_openable
 from bridgepack.errors import ArtifactError
 from tests.support.small_builds import build, run_cli, tokenized_recipe, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import build_traced
@@ -71,7 +71,7 @@ def test_what_reads_a_pack_refuses_it(artifact: Path, tmp_path: Path, command: t
 def test_each_deadly_file_is_named_and_the_others_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = "import os, sys\nfor path in sys.stdin.read().split('\\0'):\n"
     killed += "    if 'fatal' in path: os.kill(os.getpid(), 9)\n    print(flush=True)"
-    monkeypatch.setattr(shard_opening, "_OPEN_FOOTERS", killed)
+    monkeypatch.setattr(row_groups, "_OPEN_FOOTERS", killed)
     paths = [tmp_path / name for name in ("fatal 1", "a", "b\nc", "fatal 2", "fatal 3", "d")]
 
     found = why_not_openable(paths)

@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.data.shards import assembly
+from bridgepack.data.shards import write
 from bridgepack.data.shards.arrow_numbers import arrow_text, numpy_array
-from bridgepack.data.shards.assembly import ShardPlan, assemble_rows
 from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts, read_shard_row
-from bridgepack.data.shards.write import rows_per_group, write_shard
+from bridgepack.data.shards.write import ShardPlan, assemble_rows, rows_per_group, write_shard
 from bridgepack.data.store.token_file import write_token_file
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
@@ -247,7 +246,7 @@ def test_batches_do_not_change_rows(tokens: list[Path], tmp_path: Path, monkeypa
     packs = [[(1, 0, 2)], [(0, 1, 3), (1, 0, 2)], [(0, 0, 4)], [(0, 0, 4), (0, 1, 3)], [(1, 0, 2)]]
     plan = _plan(packs, multiple=1, size=6)
     whole = list(assemble_rows(plan, tokens, rows_per_group=2))
-    monkeypatch.setattr(assembly, "_BATCH_TOKENS", 1)
+    monkeypatch.setattr(write, "_BATCH_TOKENS", 1)
     parts = list(assemble_rows(plan, tokens, rows_per_group=2))
 
     assert [batch.num_rows for batch in whole] == [5]

@@ -7,8 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
-from bridgepack.data.sequences.scan import scan_turns
+from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, scan_turns
 from bridgepack.data.tokenizers.engines import joined
 
 #: 1 begins a turn, 2 and 3 say whose; 4 ends one, 5 may follow it.

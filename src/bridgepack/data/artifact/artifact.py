@@ -1,15 +1,141 @@
-"""An artifact that has a manifest, and its rows."""
+"""An artifact that has a manifest: its rows, and whether its files are those of the manifest."""
 
-from collections.abc import Iterator
-from pathlib import Path
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
 
-from bridgepack.data.artifact.contents import leaves, refuse_changed, refuse_npy, shard_problem
-from bridgepack.data.artifact.manifest import read_manifest
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, built_part
+from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.data.files import refuse_name
-from bridgepack.data.shards.opening import why_not_openable
-from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_row
-from bridgepack.errors import ArtifactError
-from bridgepack.records import PackedRow, RowBatch, ShardRecord
+from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.reading.remote import CloudPath
+from bridgepack.data.shards.npy import NPY_SUFFIX
+from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_row, why_not_openable
+from bridgepack.errors import ArtifactError, BridgepackError
+from bridgepack.records import FileRecord, Manifest, PackedRow, RowBatch, ShardRecord
+
+PLAN_FOLDER = "plan"
+DROPPED_ROWS_FILE = "dropped.jsonl"
+LOST_CONTENT_FILE = "lost_content.jsonl"
+REPORT_FILE = "report.html"
+#: The dataset card, in the place where a hub looks for it.
+CARD_FILE = "README.md"
+#: Up to this total size in bytes, opening an artifact hashes all shards; beyond it, only those that are read.
+_HASHED_BYTES = 1 << 26
+_NAMED = 3
+
+
+def other_files(splits: Iterable[str]) -> list[str]:
+    """Return the paths of an artifact's files other than the manifest and the shards."""
+    plans = [f"{PLAN_FOLDER}/{split}.parquet" for split in splits]
+    ledgers = [f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, LOST_CONTENT_FILE)]
+    return [BRIDGE_METADATA_FILE, *plans, *ledgers]
+
+
+def file_record(folder: Path, name: str) -> FileRecord:
+    """Return the record of a file of an artifact."""
+    path = folder / name
+    return FileRecord(path=name, num_bytes=path.stat().st_size, sha256=hash_file(path))
+
+
+def leaves(folder: Path, name: str) -> bool:
+    """Return whether a path in a manifest leads out of the artifact, directly or through a link."""
+    path = PurePosixPath(name)
+    is_plain = bool(path.parts) and ".." not in path.parts and not path.is_absolute()
+    return not is_plain or not (folder / name).resolve().is_relative_to(folder.resolve())
+
+
+def shard_problem(folder: Path, record: ShardRecord | FileRecord, *, hashes: bool = True) -> str | None:
+    """Return what is wrong with a listed file; None if it is unchanged since the build."""
+    path = folder / record.path
+    try:
+        if leaves(folder, record.path):
+            return "it lies outside the artifact"
+        if not path.is_file():
+            return "it is missing" if not path.exists() else "it is not a regular file"
+        if path.stat().st_size != record.num_bytes:
+            return f"it has {path.stat().st_size} bytes; the manifest says {record.num_bytes}"
+        digest = hash_file(path) if hashes else record.sha256
+    except (OSError, BridgepackError) as error:
+        return str(error)
+    return None if digest == record.sha256 else f"its sha256 is {digest}; the manifest says {record.sha256}"
+
+
+def refuse_npy(folder: Path, shards: Iterable[ShardRecord]) -> None:
+    """Refuse `.npy` shards of an export, which only `check` and the host read.
+
+    Raises:
+        ArtifactError: a shard is a `.npy` file.
+    """
+    if any(shard.path.endswith(NPY_SUFFIX) for shard in shards):
+        raise ArtifactError(
+            f"{str(folder)!r} holds {NPY_SUFFIX} files, an export for an older Megatron-Bridge; allowed: artifacts of "
+            "Parquet files. Give the artifact that it was exported from."
+        )
+
+
+def changed_files(folder: Path, manifest: Manifest) -> dict[str, str]:
+    """Return path -> problem, for every listed file other than a shard that changed since the build.
+
+    Entries that the host appends to its metadata do not count as a change.
+    """
+    problems = {record.path: shard_problem(folder, record) for record in manifest.files}
+    for record in manifest.files:
+        if record.path == BRIDGE_METADATA_FILE and problems[record.path] and (folder / record.path).is_file():
+            content = built_part((folder / record.path).read_bytes(), len(manifest.splits))
+            if not leaves(folder, record.path) and hashlib.sha256(content).hexdigest() == record.sha256:
+                problems[record.path] = None
+    return {path: problem for path, problem in problems.items() if problem}
+
+
+def unlisted_files(folder: Path, manifest: Manifest) -> tuple[str, ...]:
+    """Return the files in an artifact that its manifest does not list, sorted.
+
+    Hidden files, the report and the dataset card are allowed.
+    """
+    names = [split.name for split in manifest.splits]
+    listed = {shard.path for split in manifest.splits for shard in split.shards} | {MANIFEST_FILE}
+    listed |= {record.path for record in manifest.files} if manifest.files else set(other_files(names))
+    listed |= {REPORT_FILE, CARD_FILE}
+    return tuple(sorted({path for path in _files_below(folder) if path not in listed}))
+
+
+def refuse_changed(folder: Path, manifest: Manifest) -> None:
+    """Check that an artifact has exactly the files of its manifest, unchanged.
+
+    Raises:
+        ArtifactError: names the first files that are changed, missing or additional.
+    """
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    hashes = sum(shard.num_bytes for shard in shards) <= _HASHED_BYTES
+    problems = changed_files(folder, manifest)
+    outside = [split.name for split in manifest.splits if leaves(folder, split.name)]
+    problems |= dict.fromkeys(outside, "this split's folder lies outside the artifact")
+    for shard in shards:
+        problem = shard_problem(folder, shard, hashes=hashes)
+        problems |= {shard.path: problem} if problem else {}
+    problems |= dict.fromkeys(unlisted_files(folder, manifest), "the manifest does not list it")
+    if problems:
+        named = "; ".join(f"{path}: {problem}" for path, problem in list(problems.items())[:_NAMED])
+        more = f"; {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+        raise ArtifactError(
+            f"{str(folder)!r} was changed after the build: {named}{more}. Copy it again or rebuild it; "
+            "`bridgepack check` shows what differs."
+        )
+
+
+def _files_below(folder: Path) -> Iterator[str]:
+    """Yield the paths of files and of links to folders, without hidden ones."""
+    if isinstance(folder, CloudPath):
+        yield from (name for name in folder.files_below() if not any(part[0] == "." for part in name.split("/")))
+        return
+    for parent, folders, files in os.walk(folder):
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in (*links, *files):
+            if not name.startswith("."):
+                yield (Path(parent) / name).relative_to(folder).as_posix()
 
 
 class Artifact:

@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from bridgepack.data.artifact.artifact import PLAN_FOLDER, changed_files, leaves, unlisted_files
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.data.artifact.contents import PLAN_FOLDER, changed_files, leaves, unlisted_files
 from bridgepack.data.artifact.discovery import FoundShards, find_shards, is_pattern
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.data.files import refuse_name
-from bridgepack.data.reading.cloud_path import CloudPath
 from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.reading.remote import CloudPath
 from bridgepack.data.shards.npy import NPY_SUFFIX, iter_npy_batches, read_npy_facts
-from bridgepack.data.shards.opening import why_not_openable
-from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts
+from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts, why_not_openable
 from bridgepack.data.tasks import InThisProcess
 from bridgepack.data.workers.pool import PlainRunner, plain_runner
 from bridgepack.errors import ArtifactError

@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
-from bridgepack.data.reading.cloud_path import arrow_source
+from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, Artifact
+from bridgepack.data.reading.remote import arrow_source
 from bridgepack.data.shards.arrow_numbers import numpy_array
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray

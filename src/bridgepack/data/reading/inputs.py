@@ -15,8 +15,8 @@ from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, path_of
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
 from bridgepack.data.files import hub_or_cache
-from bridgepack.data.reading.decompression import open_stream
 from bridgepack.data.reading.json_rows import names_of
+from bridgepack.data.reading.lines import open_stream
 from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, find_objects, scheme_of
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason

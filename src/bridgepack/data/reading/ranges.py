@@ -7,17 +7,18 @@ and a file has the same ranges whether it is compressed or not. The elements of 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from bridgepack.data.reading.columns import arrow_table, parquet_file
-from bridgepack.data.reading.decompression import open_stream, stream_of
 from bridgepack.data.reading.inputs import ARROW, JSON_ARRAY, PARQUET, InputFile
-from bridgepack.data.reading.json_arrays import iter_array_lines
-from bridgepack.data.reading.lines import MIN_BLOCK_BYTES, iter_line_blocks
+from bridgepack.data.reading.lines import MIN_BLOCK_BYTES, iter_array_lines, iter_line_blocks, open_stream, stream_of
+from bridgepack.data.reading.remote import CloudFile
 from bridgepack.errors import DataError
 
 #: Uncompressed bytes of a range of rows of a columnar file.
 _MIN_COLUMNS_BYTES, _MAX_COLUMNS_BYTES = 1 << 21, 1 << 25
 _RANGES_PER_FILE = 256
+#: Bytes of a column read at a time, so that a row group is streamed and never held in memory.
+_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,3 +120,38 @@ def _cut(sizes: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         pending += size // max(num_parts, 1)
     if row > start:
         yield start, row
+
+
+def parquet_file(file: InputFile) -> Any:
+    """Return an open Parquet file.
+
+    Raises:
+        DataError: it is not a Parquet file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        source = file.path.open("rb") if isinstance(file.path, CloudFile) else file.path
+        return pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file.label} is not a Parquet file: {error}. Write it again.") from None
+
+
+def arrow_table(file: InputFile) -> Any:
+    """Return a file's rows, memory-mapped; reads Arrow's file format and the stream format that `datasets` writes.
+
+    Raises:
+        DataError: it is in neither format.
+    """
+    import pyarrow as pa
+
+    try:
+        source = pa.memory_map(str(file.path))
+        try:
+            return pa.ipc.open_file(source).read_all()
+        except pa.ArrowInvalid:
+            source.seek(0)
+            return pa.ipc.open_stream(source).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file.label} is not an Arrow file: {error}. Write it again.") from None

@@ -2,17 +2,17 @@
 
 import hashlib
 import io
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, zip_longest
+from functools import lru_cache
+from itertools import accumulate, islice, zip_longest
 from typing import Any
 
-from bridgepack.data.reading.columns import arrow_table, parquet_cursor
-from bridgepack.data.reading.decompression import open_stream
-from bridgepack.data.reading.inputs import JSON_ARRAY, PARQUET, InputFile
-from bridgepack.data.reading.json_arrays import broken_array
+from bridgepack.data.reading.inputs import JSON_ARRAY, PARQUET, InputFile, file_stamp
 from bridgepack.data.reading.json_rows import BrokenJson, Row, read_line, row_of
-from bridgepack.data.reading.ranges import InputRange, is_table, iter_ranges
+from bridgepack.data.reading.lines import broken_array, open_stream
+from bridgepack.data.reading.ranges import InputRange, arrow_table, is_table, iter_ranges, parquet_file
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
 
@@ -169,3 +169,62 @@ def _without_nulls(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list) and isinstance(next((item for item in value if item is not None), None), (dict, list)):
         return [_without_nulls(item, depth + 1) for item in value]
     return value
+
+
+class ParquetCursor:
+    """Reads rows of Parquet files; reading on in the same file does not decode a row group twice."""
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._batches: Iterator[Any] = iter(())
+        self._rest: Any = None
+        self._position = self._max_rows = 0
+        self._group_starts: list[int] = []
+
+    def batches(self, file: InputFile, start: int, stop: int, *, max_rows: int) -> Iterator[Any]:
+        """Yield record batches of rows `start` (0-based) to `stop - 1`, in order, at most `max_rows` each.
+
+        Raises:
+            DataError: a row group cannot be read.
+        """
+        key = (str(file.path), file_stamp(file.path))
+        if key != self._key or start < self._position or max_rows < self._max_rows:
+            self._open(file, start, max_rows)
+            self._key, self._max_rows = key, max_rows
+        while self._position < stop:
+            batch = self._rest if self._rest is not None else self._next(file)
+            first, last = max(start - self._position, 0), min(stop - self._position, batch.num_rows)
+            self._rest = batch.slice(last) if last < batch.num_rows else None
+            self._position += last
+            if first < last:
+                yield batch.slice(first, last - first)
+
+    def _open(self, file: InputFile, start: int, max_rows: int) -> None:
+        parquet = parquet_file(file)
+        num_groups = parquet.metadata.num_row_groups
+        counts = (parquet.metadata.row_group(index).num_rows for index in range(num_groups))
+        self._group_starts = [*accumulate(counts, initial=0)]
+        group = self._group_of(start)
+        self._position, self._rest = self._group_starts[group], None
+        self._batches = parquet.iter_batches(batch_size=max_rows, row_groups=range(group, num_groups))
+
+    def _group_of(self, row: int) -> int:
+        return max(bisect_right(self._group_starts, row) - 1, 0)
+
+    def _next(self, file: InputFile) -> Any:
+        import pyarrow as pa
+
+        key, self._key = self._key, None  # after an error the file is opened again
+        try:
+            batch = next(self._batches)
+        except (pa.ArrowException, OSError, StopIteration) as error:
+            group, reason = self._group_of(self._position), str(error) or "it ends early"
+            raise DataError(f"{file.label}: row group {group} cannot be read: {reason}. Write it again.") from None
+        self._key = key
+        return batch
+
+
+@lru_cache(maxsize=1)
+def parquet_cursor() -> ParquetCursor:
+    """Return the cursor of this process."""
+    return ParquetCursor()

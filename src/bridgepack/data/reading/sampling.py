@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from bridgepack.data.reading.decompression import expansion, open_stream
 from bridgepack.data.reading.inputs import PARQUET, InputFile
-from bridgepack.data.reading.lines import iter_line_blocks, skip_line
+from bridgepack.data.reading.lines import expansion, iter_line_blocks, open_stream, skip_line
 from bridgepack.data.reading.ranges import InputRange, group_sizes, is_streamed, is_table, iter_ranges
 from bridgepack.data.reading.rows import lines_of
 

@@ -1,7 +1,8 @@
-"""Reads packed rows from the `.npy` object arrays of megatron-bridge 0.3, without running code in their pickle.
+"""Packed rows in the `.npy` object arrays of megatron-bridge 0.3: reads them without running code in their pickle.
 
 A pickle cannot be read in part: a file is loaded whole, once for its facts and once for its rows, and takes about ten
-times as much memory as disk space. The host does the same on every rank.
+times as much memory as disk space. The host does the same on every rank. Writing takes bounded memory: `numpy.save`
+would hold every token of a split as a Python object at once, so the pickle is written row by row.
 """
 
 import codecs
@@ -9,7 +10,7 @@ import pickle
 import re
 import tokenize
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.lib.format as npy_format
 import numpy.typing as npt
 
+from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.shards.row_groups import one_line, row_batch
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
@@ -39,6 +41,12 @@ _UNREADABLE = (
 _WHOLE = frozenset({int, bool})
 
 Row = dict[str, Any]
+#: The newest protocol without frames, so that parts can be concatenated.
+_PROTOCOL = 3
+#: Every numpy version knows this name, and the host's restricted unpickler allows it.
+_RECONSTRUCT = pickle.GLOBAL + b"numpy.core.multiarray\n_reconstruct\n"
+#: Version of an array's pickled state; numpy has only ever written this one.
+_STATE_VERSION = 1
 
 
 class _LayoutError(Exception):
@@ -262,3 +270,38 @@ def _flat(rows: Sequence[Row], key: str) -> tuple[npt.NDArray[Any], IntArray]:
     if values.ndim != 1 or not (values.dtype.kind == "i" or (key == LOSS_MASK and values.dtype.kind == "f")):
         raise _LayoutError(f"an element of {key} is not a 64-bit integer")
     return values, offsets
+
+
+def write_npy_rows(path: Path, batches: Iterable[RowBatch], num_rows: int) -> None:
+    """Write rows to one file, atomically; holds only one batch in memory, so the header needs `num_rows` first.
+
+    Each row is a dict of three lists of integers, `input_ids`, `loss_mask` and `seq_start_id`, as in Parquet.
+
+    Raises:
+        ArtifactError: there are more or fewer rows.
+    """
+    written = 0
+    with replaced_when_whole(path) as temporary, temporary.open("wb") as stream:
+        header = {"descr": npy_format.dtype_to_descr(np.dtype(object)), "fortran_order": False, "shape": (num_rows,)}
+        npy_format.write_array_header_1_0(stream, header)
+        stream.write(_head(num_rows))
+        for batch in batches:
+            rows = map(batch.row, range(batch.num_rows))
+            parts = [_pickled({name: getattr(row, name).tolist() for name in ROW_COLUMNS}) for row in rows]
+            stream.write(b"".join([pickle.MARK, *parts, pickle.APPENDS]))
+            written += batch.num_rows
+        stream.write(pickle.TUPLE + pickle.BUILD + pickle.STOP)
+        if written != num_rows:
+            raise ArtifactError(f"{path.name}: {written} rows; the manifest says {num_rows}. Build the artifact again.")
+
+
+def _head(num_rows: int) -> bytes:
+    """Return the start of an object array's pickle, up to its empty list of elements."""
+    begin = pickle.PROTO + bytes([_PROTOCOL]) + _RECONSTRUCT + _pickled((np.ndarray, (0,), b"b"))
+    state = map(_pickled, (_STATE_VERSION, (num_rows,), np.dtype(object), False))
+    return begin + pickle.REDUCE + pickle.MARK + b"".join(state) + pickle.EMPTY_LIST
+
+
+def _pickled(value: Any) -> bytes:
+    """Return the opcodes that put a value on the stack: a pickle without its first and last opcode."""
+    return pickle.dumps(value, protocol=_PROTOCOL)[2:-1]

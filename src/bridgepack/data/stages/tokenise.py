@@ -1,22 +1,157 @@
-"""Tokenises all ranges of a split's files into the store."""
+"""Tokenises all ranges of a split's files into the store; a worker's task is one range."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from bridgepack.data.files import make_folders
 from bridgepack.data.reading.inputs import InputFile
-from bridgepack.data.reading.ranges import is_streamed, iter_ranges
-from bridgepack.data.stages.finish import FinishSettings, RangePlace, RangeResult
-from bridgepack.data.stages.range_tasks import Tokenization, TokenizeTask, tokenize_range, try_row
+from bridgepack.data.reading.ranges import InputRange, is_streamed, iter_ranges
+from bridgepack.data.reading.rows import read_range, rows_apart
+from bridgepack.data.stages.finish import FinishSettings, RangePlace, RangeResult, finish_range
 from bridgepack.data.store.store import TokenStore
-from bridgepack.data.tasks import Progress, Runner, TaskFailure
-from bridgepack.errors import DataError
+from bridgepack.data.store.token_file import TokenFileWriter, check_token_file, read_token_index, write_token_file
+from bridgepack.data.tasks import Beat, Progress, Runner, TaskFailure, is_meant_for_users
+from bridgepack.errors import DataError, StoreError
 from bridgepack.records import DropReason
 from bridgepack.records.sequences import RowDrop
 
+if TYPE_CHECKING:
+    from bridgepack.data.sequences.loading import LoadedStage
+    from bridgepack.data.tokenizers.engines import EngineReport
+
+#: Maximum rows of a range that may raise unexpected errors; if there are more, the rows are not the cause.
+_MAX_FAILED_ROWS = 50
+#: Drop reasons that may not occur on another machine or with more memory.
+_DEPENDS_ON_MACHINE = frozenset({DropReason.OUT_OF_MEMORY, DropReason.TIME_OUT})
 #: Maximum rows of one range that may crash their process; if there are more, the rows are not the cause.
 _MAX_DEADLY_ROWS = 50
 #: Times that a worker may die although each row alone works, e.g. because another process kills it.
 _MAX_UNEXPLAINED = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tokenization:
+    """How rows become tokens; the same for all ranges of a build."""
+
+    key: str  #: name of the tokenisation in the store
+    recipe_json: str  #: the recipe
+    engine: str  #: engine that encodes texts
+    num_input_bytes: int  #: size of all inputs; a fast engine's start pays off only for large inputs
+    max_text_bytes: int  #: maximum text per batch of rows
+
+    def stage(self) -> LoadedStage:
+        """Return the loaded stage; loaded once per process."""
+        from bridgepack.data.sequences.loading import load_stage  # templates and tokenizers: only for workers
+
+        return load_stage(self.recipe_json, self.engine, self.num_input_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenizeTask:
+    """One input range to tokenise."""
+
+    how: Tokenization  #: how rows become tokens
+    file: InputFile  #: the input file
+    part: InputRange  #: the range
+    place: RangePlace  #: origin of the rows, and the token file
+    settings: FinishSettings  #: what happens after tokenising
+    one_by_one: bool = False  #: tokenise each row alone, after a heartbeat; any exception drops the row
+    #: 0-based position in the range -> drop, for rows to skip
+    skips: Mapping[int, RowDrop] = field(default_factory=dict)
+
+
+def tokenize_range(task: TokenizeTask, beat: Beat) -> RangeResult:
+    """Return the result of a range, after tokenising it unless its tokens are in the store.
+
+    Raises:
+        DataError: a row is bad and the recipe says `on_bad_row: error`, or over-long with `over_long: error`; or the
+            input cannot be read.
+    """
+    is_there = _is_in_store(task)
+    if not is_there:
+        make_folders(task.place.token_file.parent)
+        with write_token_file(task.place.token_file) as writer:
+            (_tokenize_one_by_one if task.one_by_one else _tokenize_together)(task, writer, beat)
+            beat(-1)
+    finished = finish_range(task.settings, task.place)
+    return replace(finished, was_tokenized=not is_there, num_bytes=task.part.num_bytes)
+
+
+def finish_stored(task: tuple[FinishSettings, RangePlace], _: Beat) -> RangeResult:
+    """Return the result of a range whose tokens must be in the store.
+
+    Raises:
+        DataError: see `tokenize_range`.
+        StoreError: the tokens are missing or incomplete.
+    """
+    settings, place = task
+    check_token_file(place.token_file)
+    os.utime(place.token_file)
+    return finish_range(settings, place)
+
+
+def try_row(task: tuple[TokenizeTask, int], beat: Beat) -> None:
+    """Tokenise one row of a range, by its 0-based position, and discard the result."""
+    whole, wanted = task
+    stage = whole.how.stage()
+    for offset, rows in enumerate(rows_apart(whole.file, whole.part)):
+        if offset == wanted:
+            beat(offset)
+            list(stage.batches(rows, first_row=whole.part.first_row, max_text_bytes=whole.how.max_text_bytes))
+
+
+def _is_in_store(task: TokenizeTask) -> bool:
+    """Return whether the store has a range's complete tokens.
+
+    Removes a file that is broken or lacks rows that ran out of memory or time.
+    """
+    path = task.place.token_file
+    try:
+        check_token_file(path)
+        is_sound = not _DEPENDS_ON_MACHINE & {reason for reason, _ in read_token_index(path).kinds}
+    except StoreError:
+        is_sound = False
+    if is_sound:
+        os.utime(path)
+    else:
+        path.unlink(missing_ok=True)
+    return is_sound
+
+
+def _tokenize_together(task: TokenizeTask, writer: TokenFileWriter, beat: Beat) -> None:
+    stage = task.how.stage()
+    num_rows = 0
+    beat(0)
+    rows = read_range(task.file, task.part)
+    for batch in stage.batches(rows, first_row=task.part.first_row, max_text_bytes=task.how.max_text_bytes):
+        writer.add(batch, stage.tokenizer.eos_token_id)
+        num_rows += batch.num_rows + batch.num_blank_lines
+        beat(num_rows)
+
+
+def _tokenize_one_by_one(task: TokenizeTask, writer: TokenFileWriter, beat: Beat) -> None:
+    stage = task.how.stage()
+    first_row, num_failed = task.part.first_row, 0
+    for offset, rows in enumerate(rows_apart(task.file, task.part)):
+        beat(offset)
+        if offset in task.skips:
+            writer.add_dropped_row(task.skips[offset])
+            continue
+        try:
+            batches = list(stage.batches(rows, first_row=first_row, max_text_bytes=task.how.max_text_bytes))
+        except BaseException as error:  # any failure of one row drops that row, not the build
+            num_failed += 1
+            if is_meant_for_users(error) or num_failed > _MAX_FAILED_ROWS:
+                raise
+            reason = DropReason.OUT_OF_MEMORY if isinstance(error, MemoryError) else DropReason.TOKENIZER_FAILED
+            writer.add_dropped_row(RowDrop(offset, reason, f"{type(error).__name__}: {error}"[:500]))
+            continue
+        for batch in batches:
+            writer.add(batch, stage.tokenizer.eos_token_id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,3 +238,30 @@ def _reason(failure: TaskFailure) -> DropReason:
     if failure.kind == "stalled":
         return DropReason.TIME_OUT
     return DropReason.OUT_OF_MEMORY if failure.is_memory else DropReason.TOKENIZER_FAILED
+
+
+def tokenizer_identity(recipe_json: str) -> dict[str, Any]:
+    """Return the identity of a recipe's tokenizer, after loading it.
+
+    Raises:
+        TokenizerError: it cannot be loaded.
+    """
+    from bridgepack.data.sequences.loading import load_tokenizer_of
+
+    return load_tokenizer_of(recipe_json).identity()
+
+
+def checked_engine(recipe_json: str, engine: str, num_input_bytes: int, files: Sequence[InputFile]) -> EngineReport:
+    """Return which engine encodes texts, after comparing it with `tokenizers` on rows of all inputs."""
+    from bridgepack.data.reading.rows import sampled_rows
+    from bridgepack.data.sequences.loading import load_stage
+
+    stage = load_stage(recipe_json, engine, num_input_bytes)
+    return stage.check_engine(sampled_rows(files, stage.recipe.data.max_row_bytes), num_input_bytes)
+
+
+def stage_identity(recipe_json: str, engine: str, num_input_bytes: int) -> dict[str, Any]:
+    """Return the tokenizer's identity, after loading the tokenisation stage with an engine."""
+    from bridgepack.data.sequences.loading import load_stage
+
+    return load_stage(recipe_json, engine, num_input_bytes).tokenizer.identity()

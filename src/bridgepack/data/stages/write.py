@@ -8,25 +8,24 @@ from typing import Any
 from bridgepack.config.recipe.data import listed
 from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data import output as staging
-from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
-from bridgepack.data.artifact.contents import (
+from bridgepack.data.artifact.artifact import (
     DROPPED_ROWS_FILE,
     LOST_CONTENT_FILE,
     PLAN_FOLDER,
     file_record,
     other_files,
 )
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
 from bridgepack.data.artifact.manifest import FORMAT_VERSION, write_manifest
 from bridgepack.data.files import make_folders
 from bridgepack.data.packing.balance import balanced
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.sequences.over_long import OverLongPolicy
-from bridgepack.data.shards.assembly import ShardPlan
+from bridgepack.data.shards.write import ShardPlan, WriteTask, WrittenShard, write_planned_shard
 from bridgepack.data.stages.duplicates import without_duplicates
 from bridgepack.data.stages.finish import FinishSettings, RangeResult
 from bridgepack.data.stages.mixture import mixed
 from bridgepack.data.stages.notes import write_ledger
-from bridgepack.data.stages.shard_tasks import WriteTask, WrittenShard, write_planned_shard
 from bridgepack.data.stages.split import (
     TokenizedSplit,
     gather_split,

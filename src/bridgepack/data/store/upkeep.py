@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
-from bridgepack.data.store.records import BuildRecord, iter_build_records
 from bridgepack.data.store.store import (
     IDENTITY_FILE,
     ROWS,
     TOKEN_SUFFIX,
     TOKENIZATIONS,
+    BuildRecord,
     TokenStore,
     existing_store,
+    iter_build_records,
     store_at,
 )
 from bridgepack.data.store.token_file import check_token_file, token_arrays

@@ -1,8 +1,11 @@
-"""Engines that turn texts into ids: `tokenizers`, the reference, and two much faster ones."""
+"""Engines that turn texts into ids: `tokenizers`, the reference, and two much faster ones that are compared with it."""
+
+from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -10,7 +13,27 @@ from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
 from bridgepack.records import TokenArray
 
+if TYPE_CHECKING:
+    from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+
 REFERENCE = "tokenizers"
+#: Input bytes below which loading a fast engine takes longer than it saves.
+MIN_INPUT_BYTES = 4 << 20
+#: Texts of a batch that are compared during a build, if the batch has at least this many.
+_COMPARED, _MIN_TEXTS = 2, 16
+#: Engine that starts threads: each process loads its own, and the comparison runs in a process that ends.
+_STARTS_THREADS = "fastokens"
+_SLOWER = "tokenising with tokenizers, which is slower"
+#: Texts on which engines are most likely to differ: scripts, spaces, long runs.
+_TEXTS = (
+    "The quick brown fox, it's 3.14159 and 1234567890 naïve café Straße Ünïcödé ﬁne",
+    "你好，世界。日本語のテキスト 한국어 Русский язык עברית العربية हिन्दी ไทย ქართული Ελληνικά",
+    "😀👍🏽👩‍👩‍👧🇩🇪 ☃️ e\u0301 \u00e9 A\u030a \ufb01 \u200b\u200d\ufeff \u2028\u2029 "
+    "\x00\x07\x1b \u00a0x \U0001f9d1\u200d\U0001f4bb",
+    'def f(x):\n    return {"a": [1, 2], \'b\': f"{x!r}"}  # TODO\n\n\nclass A_b2:\n\tpass\n<div class="x">&amp;</div>',
+)
+_SPACES = ("a b", "a  b", "a   b ", "\n\n\nx", " \n \n", "\t\tx\t y", "x \r\n\r\n y", " ", "  ", "\n", "\r", "\u3000x")
+_LONG = ("a" * 5000, "ab" * 3000, "1" * 3000, " " * 3000, "\n" * 500, "!?" * 2000, "é" * 2000, "字" * 3000, "=" * 400)
 
 
 class FlatIds(NamedTuple):
@@ -103,3 +126,102 @@ def _fastokens(tokenizer_json: bytes) -> Callable[[Sequence[str]], FlatIds]:
 #: Engines by name, in the order in which they are tried. gigatoken loads in a third of fastokens' time and starts no
 #: threads, so that processes can be forked after loading it.
 FAST_ENGINES = {"gigatoken": _gigatoken, "fastokens": _fastokens}
+
+
+def checked_engine(engine: Engine, reference: Engine) -> Engine:
+    """Return an engine that compares a few of its results per batch with `tokenizers`.
+
+    It raises `EngineDiffersError` if they differ.
+    """
+
+    def encode(texts: Sequence[str]) -> FlatIds:
+        flat = engine.encode_flat(texts)
+        if len(texts) >= _MIN_TEXTS:
+            chosen = [len(texts) * number // _COMPARED for number in range(_COMPARED)]
+            expected = reference.encode_flat([texts[index] for index in chosen])
+            found = [flat.input_ids[flat.offsets[index] : flat.offsets[index + 1]] for index in chosen]
+            if not np.array_equal(np.concatenate(found), expected.input_ids):
+                raise EngineDiffersError(
+                    f"tokenizer.engine: {engine.name} and tokenizers give different tokens for this data. Set it to "
+                    "tokenizers."
+                )
+        return flat
+
+    return Engine(engine.name, encode)
+
+
+def probe_texts(tokenizer: ChatTokenizer) -> list[str]:
+    """Return texts on which engines are most likely to differ, with control tokens in all positions."""
+    texts = ["", *_TEXTS, *_SPACES, *_LONG]
+    for token in list(tokenizer.added_tokens)[:64]:
+        texts += [f"{token}", f"a {token} b{token}\n{token}{token} ", token[:-1], f"x{token[1:]}"]
+    return [*texts, "".join(_TEXTS) * 3]
+
+
+def use_engine(tokenizer: ChatTokenizer, wanted: str, num_input_bytes: int) -> EngineReport:
+    """Set the tokenizer's engine to the recipe's if its ids equal those of `tokenizers`; return which is used.
+
+    `auto` keeps `tokenizers`, the tokenizer's initial engine, for small inputs.
+    """
+    if wanted == REFERENCE or tokenizer.backend is None or (wanted == "auto" and num_input_bytes < MIN_INPUT_BYTES):
+        return EngineReport(REFERENCE)
+    reasons, reference, content = [], reference_engine(tokenizer.backend), tokenizer.backend.to_str().encode()
+    for name in FAST_ENGINES if wanted == "auto" else (wanted,):
+        try:
+            engine = _loaded_late(name, content) if name == _STARTS_THREADS else load_engine(name, content)
+            if _are_equal(engine, reference, probe_texts(tokenizer)):
+                tokenizer.engine = checked_engine(engine, reference)
+                return EngineReport(name)
+            reasons.append(f"{name} and tokenizers give different tokens with this tokenizer")
+        except EngineError as error:
+            reasons.append(str(error))
+    is_silent = wanted == "auto" and all("is not installed" in reason for reason in reasons)
+    return EngineReport(REFERENCE, None if is_silent else f"{_SLOWER}: {'; '.join(reasons)}")
+
+
+def check_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> EngineReport:
+    """Compare the tokenizer's engine with `tokenizers` on texts of the data; stop using it if they differ."""
+    engine = tokenizer.engine
+    if engine.name == REFERENCE or not texts:
+        return EngineReport(engine.name)
+    reference = reference_engine(tokenizer.backend)
+    if _are_equal(engine, reference, texts):
+        return EngineReport(engine.name)
+    tokenizer.engine = reference
+    return EngineReport(REFERENCE, f"{_SLOWER}: {engine.name} and tokenizers give different tokens for this data")
+
+
+def _loaded_late(name: str, content: bytes) -> Engine:
+    """Return an engine that each process loads when it first needs it."""
+
+    @lru_cache(maxsize=1)
+    def loaded(_process: int) -> Engine:
+        return load_engine(name, content)
+
+    return Engine(name, lambda texts: loaded(os.getpid()).encode_flat(texts))
+
+
+def _are_equal(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool:
+    """Return whether two engines give the same ids.
+
+    Raises:
+        EngineError: the engine cannot be loaded.
+    """
+    if engine.name != _STARTS_THREADS:
+        return _give_same_ids(engine, reference, texts)
+    number = os.fork()
+    if number == 0:
+        code = 2
+        try:
+            code = 0 if _give_same_ids(engine, reference, texts) else 1
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+    if code == 2:
+        raise EngineError(f"{engine.name} is not installed or cannot load this tokenizer")
+    return code == 0
+
+
+def _give_same_ids(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool:
+    found, expected = engine.encode_flat(texts), reference.encode_flat(texts)
+    return np.array_equal(found.offsets, expected.offsets) and np.array_equal(found.input_ids, expected.input_ids)

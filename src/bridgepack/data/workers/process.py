@@ -34,11 +34,10 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
 }
 #: Modules for tasks that write token files and shards, and those for tasks that tokenise.
-PACKING = ("bridgepack.data.stages.range_tasks", "bridgepack.data.stages.shard_tasks")
+PACKING = ("bridgepack.data.stages.tokenise", "bridgepack.data.shards.write")
 TOKENISING = (
     "bridgepack.data.workers.preload",
     "bridgepack.data.sequences.loading",
-    "bridgepack.data.workers.stage_loading",
     *PACKING,
     "tokenizers",
 )

@@ -11,8 +11,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from bridgepack.data.identity import library_versions
-from bridgepack.data.store.keys import code_digest
+from bridgepack.data.identity import code_digest, library_versions
 from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure, is_meant_for_users
 from bridgepack.data.tokenizers.frameworks import hide_frameworks
 from bridgepack.data.workers.memory import MIN_WORKER_BYTES, collect_rarely, memory_share

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, read_bridge_metadata
-from bridgepack.data.artifact.contents import (
+from bridgepack.data.artifact.artifact import (
     DROPPED_ROWS_FILE,
     PLAN_FOLDER,
+    Artifact,
     changed_files,
     shard_problem,
     unlisted_files,
 )
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, read_bridge_metadata
 from bridgepack.data.artifact.plan import iter_dropped_rows, iter_plan_columns, plan_path
 from bridgepack.data.identity import library_versions
 from bridgepack.data.reading.inputs import InputFile, hash_file

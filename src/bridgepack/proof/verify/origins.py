@@ -12,9 +12,8 @@ from typing import Literal
 import numpy as np
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, Artifact, changed_files
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, changed_files
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.store.store import TokenStore
 from bridgepack.data.tasks import Progress

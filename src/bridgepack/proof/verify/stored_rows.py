@@ -11,13 +11,21 @@ import numpy as np
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.identity import tokenization_key
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.over_long import OverLongPolicy
-from bridgepack.data.store.keys import tokenization_key
-from bridgepack.data.store.records import BuildRecord, RangeRecord, find_build_record, iter_build_records
-from bridgepack.data.store.store import IDENTITY_FILE, TokenStore, default_store, existing_store
+from bridgepack.data.store.store import (
+    IDENTITY_FILE,
+    BuildRecord,
+    RangeRecord,
+    TokenStore,
+    default_store,
+    existing_store,
+    find_build_record,
+    iter_build_records,
+)
 from bridgepack.data.store.token_file import check_token_file, read_token_index, token_arrays
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import RowError, StoreError

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.contents import LOST_CONTENT_FILE, PLAN_FOLDER, refuse_npy
+from bridgepack.data.artifact.artifact import LOST_CONTENT_FILE, PLAN_FOLDER, Artifact, refuse_npy
 from bridgepack.data.artifact.plan import iter_lost_content
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.tasks import Progress, SilentProgress

@@ -9,10 +9,10 @@ from bridgepack.bridge.targets import Target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.arguments import checked
 from bridgepack.config.editing.yaml_text import block_lines
-from bridgepack.data.artifact.contents import CARD_FILE, REPORT_FILE
+from bridgepack.data.artifact.artifact import CARD_FILE, REPORT_FILE
 from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
-from bridgepack.data.reading.cloud_path import CloudPath, artifact_place
+from bridgepack.data.reading.remote import CloudPath, artifact_place
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, TRAIN, Manifest, SplitRecord
 from bridgepack.records.results import Result
