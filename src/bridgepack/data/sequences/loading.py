@@ -34,43 +34,6 @@ _BYTES_PER_COMPARED, _MIN_COMPARED, _MAX_COMPARED = 200, 40_000, 400_000
 _PROBED, _PROBED_TEXTS = 4_000, 16
 
 
-def iter_token_batches(
-    encoder: Encoder,
-    rows: Iterable[RowRead],
-    *,
-    first_row: int,
-    max_text_bytes: int = 1 << 22,
-) -> Iterator[TokenBatch]:
-    """Yield the sequences of consecutive rows in batches; the batch limits do not affect them.
-
-    Args:
-        encoder: turns rows into tokens.
-        rows: from `read_range`.
-        first_row: number of the range's first row.
-        max_text_bytes: approximate text per batch; a longer row is encoded alone.
-
-    Raises:
-        DataError: many rows take too long.
-    """
-    batch, num_slow = _Pending(), 0
-    with TimeLimit() as limit:
-        for row, item in rows:
-            if item is None:
-                batch.num_blank_lines += 1
-                continue
-            num_slow += batch.add(encoder, row - first_row, item, limit) == DropReason.TIME_OUT
-            if num_slow > _MAX_SLOW_ROWS:
-                raise DataError(
-                    f"{num_slow} rows up to row {row + 1} took too long ({batch.drops[-1].detail}), so the rows are "
-                    "not the cause. Correct the template, or set tokenizer.chat_template to another."
-                )
-            if batch.num_rows >= _BATCH_ROWS or batch.num_characters >= max_text_bytes:
-                yield batch.encoded(encoder)
-                batch = _Pending()
-        if batch.num_rows or batch.num_blank_lines:
-            yield batch.encoded(encoder)
-
-
 class _Pending:
     """Rows collected for one batch."""
 
@@ -131,12 +94,34 @@ class LoadedStage:
     engine: EngineReport
 
     def batches(self, rows: Iterable[RowRead], *, first_row: int, max_text_bytes: int) -> Iterator[TokenBatch]:
-        """Yield the sequences of consecutive rows, in batches of about `max_text_bytes` of text.
+        """Yield the sequences of consecutive rows, in batches whose limits do not affect them.
+
+        Args:
+            rows: from `read_range`.
+            first_row: number of the range's first row.
+            max_text_bytes: approximate text per batch; a longer row is encoded alone.
 
         Raises:
+            DataError: many rows take too long.
             EngineDiffersError: for a compared row, the engine's tokens differ from those of `tokenizers`.
         """
-        yield from iter_token_batches(self.encoder, rows, first_row=first_row, max_text_bytes=max_text_bytes)
+        batch, num_slow = _Pending(), 0
+        with TimeLimit() as limit:
+            for row, item in rows:
+                if item is None:
+                    batch.num_blank_lines += 1
+                    continue
+                num_slow += batch.add(self.encoder, row - first_row, item, limit) == DropReason.TIME_OUT
+                if num_slow > _MAX_SLOW_ROWS:
+                    raise DataError(
+                        f"{num_slow} rows up to row {row + 1} took too long ({batch.drops[-1].detail}), so the rows "
+                        "are not the cause. Correct the template, or set tokenizer.chat_template to another."
+                    )
+                if batch.num_rows >= _BATCH_ROWS or batch.num_characters >= max_text_bytes:
+                    yield batch.encoded(self.encoder)
+                    batch = _Pending()
+            if batch.num_rows or batch.num_blank_lines:
+                yield batch.encoded(self.encoder)
 
     def check_engine(self, rows: Iterable[RowRead], num_input_bytes: int) -> EngineReport:
         """Compare the engine with `tokenizers` on rows of the data; stop using it if they differ.
