@@ -90,7 +90,12 @@ def write_new(path: Path, text: str, *, option: str = "--output") -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+            try:
+                file.write(text)
+                file.flush()
+            except OSError:
+                path.unlink()
+                raise
     except OSError as error:
         raise ConfigError(
             f"{option} is {str(path)!r}; it cannot be written: {error.strerror}. Choose another."
