@@ -67,14 +67,14 @@ def test_unknown_field_called_like_a_kind_keeps_its_name() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("name!", None, "name is missing; it has no default: Name of the recipe;"),
-        ("data.train!", None, "data.train is missing; it has no default: Training data:"),
+        ("name!", None, "name is missing (Name of the recipe;"),
+        ("data.train!", None, "data.train is missing (Training data:"),
         ("data.train", {}, "data.train has a section in which none of path, dataset and sources is set; exactly one"),
         ("preprocessing", {"loss_mode": "full"}, "preprocessing.kind is missing; allowed: chat, prompt_completion"),
         (
             "preprocessing",
             {"kind": "chat", "assistant_markers": {"assistant_start": "a"}},
-            "preprocessing.assistant_markers.assistant_end is missing;",
+            "preprocessing.assistant_markers.assistant_end is missing (",
         ),
     ],
 )

@@ -41,7 +41,7 @@ def test_the_nearest_field_of_the_executor_is_named() -> None:
     [
         ("slurm", "executor is 'slurm'; allowed: a section with named fields. Write executor: {kind: slurm}."),
         ({"kind": "slrum"}, "Did you mean slurm?"),
-        ({"kind": "slurm"}, "executor.account is missing; a slurm executor needs it: Account that the jobs are"),
+        ({"kind": "slurm"}, "executor.account is missing (Account that the jobs are"),
         ({**SLURM, "time": "4h"}, "executor.time is '4h'; allowed: MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS,"),
         ({**SLURM, "container_mounts": ["/a"]}, "executor.container_mounts.0 is '/a'; allowed: SOURCE:TARGET or"),
         ({**SLURM, "container_mounts": ["a:/b"]}, "SOURCE absolute"),
