@@ -40,8 +40,8 @@ def test_masks_that_agree(recipe: Path, command: Command) -> None:
     assert ran.code == 0
 
     assert ran.output.splitlines() == [
-        f"{recipe}: a sample of the rows, seed 0, 4 of 4",
-        "  4 sequences; so many judged by so many derivations: 4 by 2",
+        f"{recipe}: a sample of rows, seed 0, 4 of 4",
+        "  4 sequences; derivations that judged them: 2 for 4",
         "  incremental rendering  judged 4",
         "  boundary markers       judged 4",
         "",
@@ -55,7 +55,7 @@ def test_masks_that_disagree(recipe: Path, wrong: str, command: Command) -> None
     lines = ran.output.splitlines()
     assert lines[0].endswith(": every row, 4 of 4")
     heading = lines.index(f"other-turn-trained: {recipe.parent / 'chats.jsonl'} row 1, message 1 (training)")
-    assert "against it: incremental rendering, boundary markers" in lines[heading + 1]
+    assert "disagreeing: incremental rendering, boundary markers" in lines[heading + 1]
     assert "⟦Who\N{REPLACEMENT CHARACTER} asks?<|im_end|>⟧" in lines[heading + 2]
     assert "⟦" not in lines[heading + 3].partition("assistant\\n")[0]
     assert "... and 2 more findings (--limit shows more)" in lines
@@ -79,7 +79,7 @@ def test_nothing_to_judge(recipe: Path, command: Command) -> None:
     ran = command("masks", recipe)
     assert ran.code == 2
     output = ran.output
-    assert "gave no sequence: empty_conversation 1" in output
+    assert "rows dropped: empty_conversation 1" in output
     assert output.endswith("not compared: none of 0 sequences could be judged\n")
 
 

@@ -12,7 +12,7 @@ _BAR = 32
 #: Number of candidates in the table; JSON has all.
 _SHOWN = 8
 #: Text for a pack size without a candidate.
-NO_LAYOUT = "no layout fits into memory and the tokens of a step, and is legal"
+NO_LAYOUT = "no valid layout fits into memory and the tokens of a step"
 _HEAD = (
     "     pack  TP  PP  CP  EP  recompute  batch   fill  padding  over-long  straggler  balanced  GB/GPU  step s"
     "  tokens/s"
@@ -33,7 +33,7 @@ def _describe_data(plan: Plan) -> Iterator[str]:
 
 def _picture(plan: Plan) -> Iterator[str]:
     """Yield a bar of tokens per second for the best candidate of each pack size."""
-    yield f"     pack  {'tokens/s of a GPU':<{_BAR + 9}}  over-long    lost  straggler"
+    yield f"     pack  {'tokens/s per GPU':<{_BAR + 9}}  over-long    lost  straggler"
     for size, one in plan.of_sizes.items():
         if one is None:
             yield f"{size:>9,}  {NO_LAYOUT}"
@@ -43,7 +43,7 @@ def _picture(plan: Plan) -> Iterator[str]:
             f"{size:>9,}  {bar:<{_BAR}}{one.tokens_per_s:>9,.0f}  {one.over_long_fraction:>9.1%}  "
             f"{one.lost_fraction:>6.1%}  {one.waiting.ratio(one.balance):>9.2f}"
             f"{f'   CP {one.layout.context}' if one.layout.context > 1 else ''}"
-            f"{'   fewer packs than a step takes' if one.is_short else ''}"
+            f"{'   fewer packs than the global batch' if one.is_short else ''}"
         )
 
 
@@ -69,10 +69,10 @@ def _why(plan: Plan) -> Iterator[str]:
     best = plan.best
     parts = ", ".join(f"{name} {part:.0%}" for name, part in best.parts.items() if part >= 0.005)
     memory = best.memory
-    yield f"best: a step's time goes to {parts}"
+    yield f"best: step time is {parts}"
     yield (
-        f"      memory of a GPU: weights, gradients and optimiser {memory.states_gb:.1f} GB, activations "
-        f"{memory.activations_gb:.1f}, logits {memory.logits_gb:.1f}; {plan.gpu.budget_gb:.0f} GB may be filled"
+        f"      memory per GPU: weights, gradients and optimiser {memory.states_gb:.1f} GB, activations "
+        f"{memory.activations_gb:.1f} GB, logits {memory.logits_gb:.1f} GB; at most {plan.gpu.budget_gb:.0f} GB allowed"
     )
     action = plan.recipe.preprocessing.over_long
     if best.over_long_fraction:
@@ -82,11 +82,11 @@ def _why(plan: Plan) -> Iterator[str]:
             f"{action}); {best.lost_fraction:.1%} of the tokens are not trained"
         )
     if plan.context_from is not None:
-        yield f"      context parallelism is in the best layouts from packs of {plan.context_from:,} tokens on"
+        yield f"      the best layouts use context parallelism from packs of {plan.context_from:,} tokens up"
     if best.balance != "none":
         yield (
-            f"      packing.balance.kind is {best.balance}: the slowest rank of a step works "
-            f"{best.waiting.balanced_ratio:.2f} times the mean, without it {best.waiting.straggler_ratio:.2f}"
+            f"      packing.balance.kind is {best.balance}: the slowest rank of a step takes "
+            f"{best.waiting.balanced_ratio:.2f} times the mean; without balance, {best.waiting.straggler_ratio:.2f}"
         )
     yield f"speed: {plan.speed.linear:.0%} of the GPU's peak for matrices, {plan.speed.attention:.0%} for attention"
     for code, (count, why) in plan.refused.items():
@@ -96,4 +96,4 @@ def _why(plan: Plan) -> Iterator[str]:
             f"warning: training cannot start: {best.num_packs:,} packs < global batch {best.global_batch_size:,}. Use "
             "more data or fewer GPUs, or lower batch.tokens_per_step or batch.global_batch_size."
         )
-    yield f"packs of a step on each copy of the model: {best.global_batch_size // best.layout.data}, one at a time"
+    yield f"packs per step on each data-parallel rank: {best.global_batch_size // best.layout.data}, one at a time"

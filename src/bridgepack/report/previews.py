@@ -39,20 +39,20 @@ def _describe_source(source: SourcePreview, *, has_colour: bool) -> Iterator[str
         yield f"  {'tokens':<20}none: no row would become a sequence"
     else:
         yield (
-            f"  {'tokens of a row':<20}p50 {tokens.p50:,}  p95 {tokens.p95:,}  p99 {tokens.p99:,}  max {tokens.max:,}"
+            f"  {'tokens per row':<20}p50 {tokens.p50:,}  p95 {tokens.p95:,}  p99 {tokens.p99:,}  max {tokens.max:,}"
         )
         yield f"  {'trained':<20}{tokens.trained_fraction:.1%} of the tokens"
     num_dropped = sum(drop.num_rows for drop in source.drops)
     yield f"  {'rows dropped':<20}{num_dropped:,} of {source.num_rows_read:,}"
     yield from _describe_notes(source.drops)
     if source.lost_content:
-        yield "  lost content        sequences that the chat template does not write as the rows have them"
+        yield "  lost content        content of rows that the chat template leaves out or changes"
         yield from _describe_notes(source.lost_content)
 
 
 def _rows_read(source: SourcePreview) -> str:
     if not source.is_sample:
-        return f"{source.num_rows_read:,}, all there are"
+        return f"{source.num_rows_read:,}, all rows"
     files = f" in {len(source.files)} of {source.num_files:,} files" if source.num_files > 1 else ""
     return f"{source.num_rows_read:,} of about {source.num_rows:,}{files}: all figures are of this sample"
 
@@ -61,7 +61,7 @@ def _describe_notes(notes: Sequence[Note]) -> Iterator[str]:
     for note in notes:
         yield printable(f"    {note.kind:<28}{note.num_rows:>8,}   e.g. {' '.join(note.example.split())}")
         if note.kind in LOSS_CURES:
-            yield f"      to mend it: {LOSS_CURES[note.kind]}"
+            yield f"      fix: {LOSS_CURES[note.kind]}"
 
 
 def _describe_packs(preview: Preview) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _describe_packs(preview: Preview) -> Iterator[str]:
     about = "about " if preview.is_sample else ""
     counts = ", ".join(f"{about}{count:,} {split}" for split, count in (preview.num_packs or {}).items())
     if counts:
-        yield f"packs: {counts}{' (projected from the sample; the build counts)' if about else ''}"
+        yield f"packs: {counts}{' (projected from the sample; the build counts exactly)' if about else ''}"
     if preview.run is not None:
         yield from describe_run(preview.run)
     for field, reasons in preview.stops.items():

@@ -11,8 +11,8 @@ _ORIGINS = {"sources": "the sources", "store": "the stored tokens"}
 
 def describe_verification(report: VerifyReport) -> str:
     """Return the text of a verification: what was compared, the first difference and its cause."""
-    how = "every pack" if report.mode == "all" else f"a sample of the packs, seed {report.seed}"
-    lines = [f"{report.artifact}: {how}, from {_ORIGINS[report.origin]}"]
+    how = "every pack" if report.mode == "all" else f"a sample of packs, seed {report.seed}"
+    lines = [f"{report.artifact}: {how}, compared with {_ORIGINS[report.origin]}"]
     lines += [f"  {_MARKS[check.outcome]:<8} {check.name:<16} {check.detail}" for check in report.checks]
     lines += [f"  note     {note}" for note in report.notes]
     if report.differences:
@@ -40,5 +40,5 @@ def _verdict(report: VerifyReport) -> str:
     if report.outcome == "same":
         return f"verified: {compared}"
     if report.outcome == "differs":
-        return f"not what {_ORIGINS[report.origin]} give: {compared}, {report.num_packs_different:,} differ"
-    return f"not verified: {compared}; what could be compared is the same"
+        return f"differs from {_ORIGINS[report.origin]}: {compared}, {report.num_packs_different:,} differ"
+    return f"not verified: {compared}; all that could be compared is the same"

@@ -44,7 +44,7 @@ def compare_inputs(
     if sources.gone:
         named = "; ".join([*sources.gone, *map(describe_ingredient, changed)][:_NAMED])
         return Check(name="inputs", outcome="could not run", detail=named), tuple(changed)
-    return _check("inputs", changed, f"{num_files} files have the sha256 of the manifest"), tuple(changed)
+    return _check("inputs", changed, f"{num_files} match their sha256 in the manifest"), tuple(changed)
 
 
 def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Check, ...], tuple[Ingredient, ...], bool]:
@@ -61,8 +61,8 @@ def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Chec
     )
     rest = tuple(_tokenizer_changes(then, now, has_other_template=bool(template)))
     checks = (
-        _check("tokenizer", rest, f"{now['name_or_path']} has the files and ids of the manifest"),
-        _check("chat template", template, "it has the sha256 of the manifest"),
+        _check("tokenizer", rest, f"{now['name_or_path']} has the manifest's files and token ids"),
+        _check("chat template", template, "matches its sha256 in the manifest"),
     )
     return checks, (*template, *rest), True
 

@@ -50,11 +50,11 @@ def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
     wrong = [f"{path}: {problem}" for path, problem in others.items()]
     wrong += [f"{path}: the manifest does not list it" for path in unlisted_files(artifact.folder, manifest)]
     checks = (
-        _check("manifest", _manifest, artifact, f"it has its fingerprint, {manifest.fingerprint[:_SHORT]}"),
-        _check("shards", lambda _: _listed(found), artifact, f"{num_shards} have the sha256 of the manifest"),
-        _check("files", lambda _: _listed(wrong), artifact, f"{len(manifest.files)} others have it, too"),
-        _check("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} is what the statistics give"),
-        _check("plan", _plan, artifact, "it has the manifest's sequences, tokens and dropped rows"),
+        _check("manifest", _manifest, artifact, f"matches its fingerprint, {manifest.fingerprint[:_SHORT]}"),
+        _check("shards", lambda _: _listed(found), artifact, f"{num_shards} match their sha256 in the manifest"),
+        _check("files", lambda _: _listed(wrong), artifact, f"{len(manifest.files)} others match their sha256"),
+        _check("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} matches the statistics"),
+        _check("plan", _plan, artifact, "matches the manifest's counts of sequences, tokens and dropped rows"),
     )
     is_manifest_changed = checks[0].outcome == "differs"
     return Integrity(
@@ -79,7 +79,7 @@ def _manifest(artifact: Artifact) -> str | None:
     if computed == manifest.fingerprint:
         return None
     return (
-        f"its fingerprint is {manifest.fingerprint[:_SHORT]}, and what it says gives {computed[:_SHORT]}: recipe, "
+        f"its fingerprint is {manifest.fingerprint[:_SHORT]}, but its values give {computed[:_SHORT]}: recipe, "
         "inputs, tokenizer or versions in it were changed after the build"
     )
 

@@ -19,7 +19,7 @@ from bridgepack.proof.verify.records import Check, Ingredient
 from bridgepack.proof.verify.stored_rows import packed_anew, record_of, stored_rows, token_files, tokenizer_problem
 
 _CHANGED_TOGETHER = "shard and manifest were changed together, or another build made them"
-_SAMPLE = "--sample compares what can be derived without them"
+_SAMPLE = "--sample compares the packs that do not need them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,5 +97,5 @@ def _checked_tokens(artifact: Artifact, store: TokenStore) -> tuple[Check, bool 
     if num_gone:
         detail = f"{num_gone} of {len(files)} token files are missing from {str(store.folder)!r}"
         return Check(name="token store", outcome="could not run", detail=detail), False
-    detail = f"{len(files)} token files are there, made by the tokenizer of the manifest"
+    detail = f"all {len(files)} token files exist, made with the manifest's tokenizer"
     return Check(name="token store", outcome="same", detail=detail), True

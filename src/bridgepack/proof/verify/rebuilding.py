@@ -76,7 +76,7 @@ def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, result: Re
         return Check(name=name, outcome="differs", detail=f"{gives} no {split} split")
     names = [shard.path for shard in split_record(artifact, split).shards]
     if names == [shard.path for shard in other.shards] and all(_are_equal(artifact, rebuilt, path) for path in names):
-        return Check(name=name, outcome="same", detail=f"{len(names)} are, byte for byte, what {gives}")
+        return Check(name=name, outcome="same", detail=f"{len(names)} are byte for byte what {gives}")
     found = result.packs[split] = list(_differing_packs(artifact, rebuilt, split))
     if found:
         return Check(name=name, outcome="differs", detail=f"{len(found)} packs are not what {gives}")
