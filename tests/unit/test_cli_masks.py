@@ -41,7 +41,7 @@ def test_masks_that_agree(recipe: Path, command: Command) -> None:
 
     assert ran.output.splitlines() == [
         f"{recipe}: a sample of rows, seed 0, 4 of 4",
-        "  4 sequences; derivations that judged them: 2 for 4",
+        "  4 sequences: 4 judged by 2 derivations",
         "  incremental rendering  judged 4",
         "  boundary markers       judged 4",
         "",

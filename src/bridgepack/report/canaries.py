@@ -7,7 +7,7 @@ from bridgepack.report.text import printable
 
 _MARKS = {"same": "ok", "differs": "DIFFERS", "could not run": "NOT RUN"}
 _KERNELS = {
-    "reference": "bridgepack's reference attention on CPU, in place of TransformerEngine's kernel",
+    "reference": "bridgepack's reference attention on CPU, instead of TransformerEngine's kernel",
     "transformer_engine": "TransformerEngine's kernel on GPUs",
 }
 _SIZES = (
@@ -65,7 +65,7 @@ def _subject(report: CanaryReport) -> Iterator[str]:
 
 
 def _bounds(report: CanaryReport) -> Iterator[str]:
-    yield "tolerances, relative to the loss, and for a gradient to the norms of its sequences' own gradients:"
+    yield "bounds, relative to the loss, and for a gradient to the norms of its sequences' own gradients:"
     for bound in report.bounds:
         yield f"  {bound.precision:<9} {bound.relative:.1e}  {bound.because}"
 

@@ -27,8 +27,8 @@ def _count_lines(report: MaskReport) -> Iterator[str]:
     if report.drops:
         drops = ", ".join(f"{reason} {count:,}" for reason, count in report.drops.items())
         yield f"  rows dropped: {drops}"
-    judges = ", ".join(f"{number} for {count:,}" for number, count in report.judged_by.items())
-    yield f"  {report.num_sequences:,} sequences; derivations that judged them: {judges or 0}"
+    judges = ", ".join(f"{count:,} judged by {number} derivations" for number, count in report.judged_by.items())
+    yield f"  {report.num_sequences:,} sequences: {judges or 'none judged'}"
     for item in report.derivations:
         yield from _derivation_lines(item)
 

@@ -55,6 +55,6 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
         "model.name": base if "/" in recipe.model.name else f"a recipe of Megatron-Bridge: {base}",
         "parallelism.context_parallel_size": f"{size // topology.context_parallel_size:,} tokens per rank",
         "parallelism.num_gpus": f"data-parallel copies: {topology.num_gpus // ranks}, each on {ranks}",
-        "batch.tokens_per_step": f"some {max(round((recipe.batch.tokens_per_step or 0) / size), 1):,} packs",
+        "batch.tokens_per_step": f"about {max(round((recipe.batch.tokens_per_step or 0) / size), 1):,} packs",
         "checkpoint.pretrained": weights,
     }

@@ -19,7 +19,7 @@ from bridgepack.proof.sources import encoded_rows, found_sources, num_rows_of, s
 from bridgepack.records import LOSS_CURES, TRAIN, VALIDATION
 
 _EMPTY_THOUGHTS = (
-    "an empty block of thoughts is trained in {:,} sequences, e.g. {}; where the prompt gives it to the model, set "
+    "an empty reasoning block is trained in {:,} sequences, e.g. {}; where the prompt gives it to the model, set "
     "preprocessing.reasoning_loss to mask_empty"
 )
 DEFAULT_SAMPLE, DEFAULT_SEED, DEFAULT_LIMIT = 1000, 0, 10
