@@ -138,7 +138,7 @@ def note_of_newer(bridge_version: str) -> str:
     with suppress(InvalidVersion):
         if Version(Version(bridge_version).base_version) > Version(TARGET[BRIDGE]):
             newest = f"{TARGET[BRIDGE]}, the newest that this bridgepack knows"
-            return f"{bridge_version} is newer than {newest}, and taken for it"
+            return f"{bridge_version} is newer than {newest}, and treated like it"
     return ""
 
 

@@ -188,6 +188,6 @@ def test_full_disk_is_a_message_and_leaves_nothing(project: Project, num_workers
 
     assert (code, output) == (2, "")
     assert ".bridgepack/tokens' cannot be written: File too large" in errors
-    assert "Before that, free space, or choose another --output or --store." in errors
+    assert "First free space, or choose another --output or --store." in errors
     assert "Traceback" not in errors
     assert project.entries() == []

@@ -168,6 +168,6 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_home_folder_is_not_made_under_its_sign(recipe: dict[str, Any]) -> None:
-    with pytest.raises(ArtifactError, match=r"output is '~/packed'; .*Write the home folder out"):
+    with pytest.raises(ArtifactError, match=r"output is '~/packed'; .*Give the full path"):
         bridgepack.build(recipe, output="~/packed")
     assert not Path("~").exists()

@@ -239,7 +239,7 @@ def test_packs_are_judged_under_the_geometry_that_fixing_leaves(packs: Path, com
 def test_a_version_that_nobody_knows_yet_is_said(folder: Path, command: Command, version: str, is_newer: bool) -> None:
     ran = command("check", "mine.yaml", "--bridge-version", version, "--json")
 
-    told = f"{version} is newer than 0.6.2, the newest that this bridgepack knows, and taken for it"
+    told = f"{version} is newer than 0.6.2, the newest that this bridgepack knows, and treated like it"
     assert ran.errors == (f"--bridge-version {told}\n" if is_newer else "")
     assert (told in json.loads(ran.output)["versions"]) == is_newer
 

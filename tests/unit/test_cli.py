@@ -96,7 +96,7 @@ def test_build_says_what_it_did_and_the_second_time_that_it_is_done(command: Com
     of_use = "\n1 of 1 input ranges were tokenised before; 0 of 1 shards were written before\n"
     assert of_use in first.output
     assert first.output.endswith(
-        "\nrun: 4 packs, 128 a step: 0.0 steps per epoch; 1 steps are 32.0 epochs\n"
+        "\nrun: 4 packs, 128 per step: 0.0 steps per epoch; 1 steps are 32.0 epochs\n"
         "warning: training cannot start: 4 packs < global batch 128. Set batch.global_batch_size to at most 4.\n"
     )
     told = first.output.replace(of_use, "").replace("Built out", "Already built, nothing to do: out")
@@ -229,7 +229,7 @@ def test_inspect(command: Command) -> None:
     first = command("inspect", "artifact", "--row", "0", "--limit", "1")
 
     assert "sequence lengths in runtime tokens, training" in summary.output
-    assert pack.output.startswith("training row 0: 5 sequences, 15 of 16 runtime tokens, 1 left for the tail\n")
+    assert pack.output.startswith("training row 0: 5 sequences, 15 of 16 runtime tokens, 1 empty\n")
     assert pack.output.count("--- sequence ") == 5
     assert "a.jsonl row " in pack.output
     assert "⟦" in pack.output
@@ -245,7 +245,7 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
     assert ran.code == 0
     assert "text is shown as token ids: " in ran.output
     assert "[5] [6] [7]" in ran.output
-    assert "origin not known" in ran.output
+    assert "source unknown" in ran.output
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_verify_says_what_differs_and_why(artifact: Path, tmp_path: Path, comman
     ran = command("verify", artifact)
     assert ran.code == 0
     printed = ran.output
-    assert printed.startswith(f"{artifact}: a sample of the packs, seed 0, from the sources\n")
+    assert printed.startswith(f"{artifact}: a sample of packs, seed 0, compared with the sources\n")
     assert printed.endswith("verified: 6 of 6 packs compared with the sources\n")
 
     shutil.copytree(artifact, tmp_path / "copy")
@@ -103,7 +103,7 @@ def test_verify_without_sources_says_so(tmp_path: Path, chatml_tokenizer: Path, 
     printed = ran.output
     assert f"data.train is '{tmp_path / 'rows.jsonl'}'; there is no such file" in printed
     assert printed.endswith(
-        "not verified: 0 of 6 packs compared with the sources; what could be compared is the same\n"
+        "not verified: 0 of 6 packs compared with the sources; all that could be compared is the same\n"
     )
 
 
@@ -118,8 +118,8 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
     ran = command("diff", artifact, tmp_path / "copy")
     assert ran.code == 1
     printed = ran.output
-    assert "    tokens 1-1 not trained any more: " in printed
-    assert printed.endswith("\nother packs\n")
+    assert "    tokens 1-1 no longer trained: " in printed
+    assert printed.endswith("\ndifferent packs\n")
 
     ran = command("diff", artifact, tmp_path / "copy", "--json", "--limit", 0)
     assert ran.code == 1
@@ -134,7 +134,7 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("trace",), "no question given; use --step N, --pack N or --source FILE:ROW."),
+        (("trace",), "one of --step N, --pack N and --source FILE:ROW is needed."),
         (("trace", "--source", "a:1", "--step", "1"), "--source and --step contradict each other"),
         (("trace", "--source", "a:1", "--split", "training"), "--split needs --step or --pack"),
         (("trace", "--source", "a:1", "--pack", "1"), "--source and --pack contradict each other"),
@@ -202,8 +202,8 @@ def test_masks_that_agree(recipe: Path, command: Command) -> None:
     assert ran.code == 0
 
     assert ran.output.splitlines() == [
-        f"{recipe}: a sample of the rows, seed 0, 4 of 4",
-        "  4 sequences; so many judged by so many derivations: 4 by 2",
+        f"{recipe}: a sample of rows, seed 0, 4 of 4",
+        "  4 sequences: 4 judged by 2 derivations",
         "  incremental rendering  judged 4",
         "  boundary markers       judged 4",
         "",
@@ -217,7 +217,7 @@ def test_masks_that_disagree(recipe: Path, wrong: str, command: Command) -> None
     lines = ran.output.splitlines()
     assert lines[0].endswith(": every row, 4 of 4")
     heading = lines.index(f"other-turn-trained: {recipe.parent / 'chats.jsonl'} row 1, message 1 (training)")
-    assert "against it: incremental rendering, boundary markers" in lines[heading + 1]
+    assert "disagreeing: incremental rendering, boundary markers" in lines[heading + 1]
     assert "⟦Who\N{REPLACEMENT CHARACTER} asks?<|im_end|>⟧" in lines[heading + 2]
     assert "⟦" not in lines[heading + 3].partition("assistant\\n")[0]
     assert "... and 2 more findings (--limit shows more)" in lines
@@ -241,7 +241,7 @@ def test_nothing_to_judge(recipe: Path, command: Command) -> None:
     ran = command("masks", recipe)
     assert ran.code == 2
     output = ran.output
-    assert "gave no sequence: empty_conversation 1" in output
+    assert "rows dropped: empty_conversation 1" in output
     assert output.endswith("not compared: none of 0 sequences could be judged\n")
 
 

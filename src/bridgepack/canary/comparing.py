@@ -98,7 +98,7 @@ def bound_for(precision: Precision, sizes: Sizes) -> Bound:
             precision=precision,
             relative=max(FLOAT64_BOUND, derived),
             chain_length=length,
-            because=f"stated; the chain's own is {because} = {derived:.0e}",
+            because=f"fixed; rounding alone stays below {because} = {derived:.0e}",
         )
     return Bound(precision=precision, relative=derived, chain_length=length, because=because)
 

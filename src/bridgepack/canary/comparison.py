@@ -220,7 +220,7 @@ class Comparison:
             left_out = sum(pack.num_sequences_left_out for pack in chosen.packs)
             notes.append(
                 f"packs are cut to {self.options.max_tokens:,} tokens, which leaves {left_out} of their last "
-                "sequences out; --max-tokens raises it"
+                "sequences out; raise --max-tokens"
             )
         if all(len(pack.sequences) == 1 for pack in chosen.packs):
             notes.append(
@@ -229,7 +229,7 @@ class Comparison:
             )
         if chosen.num_untrained_eos:
             notes.append(
-                f"{chosen.num_untrained_eos} tokens that masks ask for follow an EOS token; the packed loader does not "
+                f"{chosen.num_untrained_eos} tokens with loss follow an EOS token; the packed loader does not "
                 "train them, so the unpacked step does not either"
             )
         margin = _margin(self._references[1][self.precisions[0]])

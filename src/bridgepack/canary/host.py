@@ -105,4 +105,4 @@ def _config(recipe: SFTRecipe, request: Mapping[str, Any]) -> tuple[Any, tuple[s
     at_hand = recipe.override({"model": {"name": str(folder)}})
     with quiet():
         config = to_bridge(at_hand, artifact=request["artifact"])
-    return config, (f"the model is bridgepack's own small one of the family {family}: {reason}",)
+    return config, (f"the model is bridgepack's own small model of the family {family}: {reason}",)

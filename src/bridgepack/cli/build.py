@@ -19,7 +19,7 @@ from bridgepack.data.workers.process import TOKENISING, preload
 @set_option
 @build_options
 @click.option("--check", "is_checked", is_flag=True, help="Then run `check` on recipe and artifact.")
-@click.option("--report", "is_reported", is_flag=True, help="Then check both and write report.html into the artifact.")
+@click.option("--report", "is_reported", is_flag=True, help="Then run `check` and write report.html into the artifact.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
 def build(
@@ -29,7 +29,7 @@ def build(
 
     RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name from `recipes list`. If the
     output is a URL (s3://, gs://, az://, msc://), the artifact is built in the default folder and copied to the URL.
-    With --check or --report, the exit code is 1 when a rule of severity error is broken.
+    With --check or --report, the exit code is 1 when `check` finds an error.
     """
     for name, is_asked in (("--check", is_checked), ("--report", is_reported)):
         if is_asked and dry_run:

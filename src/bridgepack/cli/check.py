@@ -41,7 +41,7 @@ from bridgepack.rules.registry import ALL_RULES
 @click.option("--bridge-version", metavar="VERSION", help="Check for this megatron-bridge version (default: 0.6.2).")
 @click.option("--environment", metavar="here|FILE", help="Check the installed packages, or a pip freeze FILE.")
 @overrides_option("Override a setting; repeatable.")
-@click.option("--given", multiple=True, metavar="NAME=VALUE", help="State a fact that packs without a manifest lack.")
+@click.option("--given", multiple=True, metavar="NAME=VALUE", help="A fact about packs without a manifest; repeatable.")
 @click.option(
     "--select",
     multiple=True,
@@ -54,10 +54,10 @@ from bridgepack.rules.registry import ALL_RULES
 )
 @click.option("--fix", is_flag=True, help="Write the safe fixes into the file, then check it.")
 @click.option("--diff", is_flag=True, help="Print the changes that --fix would write.")
-@click.option("--strict", is_flag=True, help="Exit 1 on warnings too.")
-@click.option("--advice", is_flag=True, help="Show advice too.")
+@click.option("--strict", is_flag=True, help="Exit 1 on warnings, too.")
+@click.option("--advice", is_flag=True, help="Show advice, too.")
 @click.option("--skipped", is_flag=True, help="List every skipped rule.")
-@click.option("--no-files", is_flag=True, help="Do not check whether the run's paths exist on this machine.")
+@click.option("--no-files", is_flag=True, help="Do not check that the run's paths exist on this machine.")
 @click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "sarif", "github", "gitlab"]), help="(default: text)"
@@ -67,10 +67,10 @@ from bridgepack.rules.registry import ALL_RULES
 def check(target: str, **arguments: Any) -> int:
     """Check TARGET against every rule that applies.
 
-    Exits 1 when a rule of severity error is broken.
+    Exits 1 when it finds an error, with --strict also on a warning.
 
     TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION), a recipe of Megatron-Bridge
-    (bridge:FUNCTION, megatron.bridge.recipes.qwen:FUNCTION) or any function or object that gives a ConfigContainer, a
+    (bridge:FUNCTION, megatron.bridge.recipes.qwen:FUNCTION) or any function or object that returns a ConfigContainer, a
     saved Megatron-Bridge config (FILE.yaml), or an artifact: a folder, a packed file, a glob, a URL. A folder wins over
     a recipe of the same name.
     """

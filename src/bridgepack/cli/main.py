@@ -32,7 +32,7 @@ COMMANDS = {
     "rules": ("check", "List every rule of `check` by subject: code, severity, name."),
     "store": ("store", "List, prune or verify the token store."),
     "trace": ("prove", "Show what each rank reads at a step, or where a source row ended up."),
-    "verify": ("prove", "Derive packs of ARTIFACT again and compare them."),
+    "verify": ("prove", "Rebuild packs of ARTIFACT and compare them with its own."),
 }
 #: Headings of the command list; commands not named here are listed under the last one.
 _GROUPS = {

@@ -53,12 +53,12 @@ _TIMES_SHOWN = 20
     "--resume-step", type=Count(minimum=0), default=0, help="Checkpoint step that the run resumes from (default: 0)."
 )
 @click.option("--bridge-version", metavar="VERSION", help="megatron-bridge version (default: 0.6.2).")
-@click.option("--limit", type=Count(), help="Maximum sequences and read times shown (default: all, 20).")
+@click.option("--limit", type=Count(), help="Maximum sequences of --pack (default: all), read times (default: 20).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def trace(artifact: Path | str, **arguments: Any) -> int:
     """Show what each rank reads at a step, or where a source row ended up.
 
-    ARTIFACT is a folder or its URL in an object store. The output goes down to source rows and their text.
+    ARTIFACT is a folder or its URL in an object store. The output names the source rows and shows their text.
     """
     _check_question(arguments)
     tell_if_newer(arguments["bridge_version"])
@@ -72,7 +72,7 @@ def _check_question(arguments: dict[str, Any]) -> None:
     """Refuse options that do not ask exactly one question."""
     has_step, has_source, has_pack = (arguments[name] is not None for name in ("step", "source", "pack"))
     if not (has_step or has_source or has_pack):
-        raise click.UsageError("no question given; use --step N, --pack N or --source FILE:ROW.")
+        raise click.UsageError("one of --step N, --pack N and --source FILE:ROW is needed.")
     if has_source and (has_step or has_pack):
         other = "--step" if has_step else "--pack"
         raise click.UsageError(f"--source and {other} contradict each other; give one of them.")
@@ -115,20 +115,20 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
     "origin",
     type=click.Choice(["sources", "store"]),
     default="sources",
-    help="Derive packs from this; the store needs no sources and no tokenizer (default: sources).",
+    help="Rebuild packs from this; the store needs no sources and no tokenizer (default: sources).",
 )
 @click.option("--store", type=PathOption("FOLDER"), help="Token store (default: the artifact's).")
 @click.option("--all", "is_all", is_flag=True, help="Rebuild everything and compare every byte.")
-@click.option("--sample", type=Count(), help="Packs to derive again; all shards are always hashed (default: 100).")
+@click.option("--sample", type=Count(), help="Packs to rebuild; all shards are always hashed (default: 100).")
 @click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0).")
 @overrides_option("Set the current path of a source; repeatable.")
 @click.option("--scratch", type=PathOption("FOLDER"), help="Folder for --all (default: the system's temporary folder).")
 @click.option("--workers", type=Count(), help="Maximum worker processes for --all (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(artifact: Path | str, **arguments: Any) -> int:
-    """Derive packs of ARTIFACT again and compare them.
+    """Rebuild packs of ARTIFACT and compare them with its own.
 
-    ARTIFACT is a folder or its URL in an object store. The packs are derived from its sources or its stored tokens.
+    ARTIFACT is a folder or its URL in an object store. The packs are rebuilt from its sources or its stored tokens.
     Exits 1 when anything differs, and names the first difference and what changed: an input, the tokenizer, the chat
     template, a library, or the artifact itself. Exits 2 when sources are missing, and reports what could be compared
     without them.

@@ -28,7 +28,7 @@ def recipes() -> None:
 
 
 @recipes.command("list")
-@click.option("--family", metavar="NAME", help="Only recipes of this family (their file name).")
+@click.option("--family", metavar="NAME", help="Only recipes of this family, e.g. qwen3.")
 @click.option("--bridge", "with_bridge", is_flag=True, help="Also list Megatron-Bridge's own recipes (imports it).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
@@ -48,7 +48,7 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
 @recipes.command()
 @click.argument("name", shell_complete=complete_recipe)
 @click.option("--resolved", is_flag=True, help="Print every value and where it comes from.")
-@click.option("--artifact", type=PathOption(), help="Packs that the steps follow from (default: the recipe's).")
+@click.option("--artifact", type=PathOption(), help="Packs to compute the training steps from (default: the recipe's).")
 @set_option
 @click.option("--format", "form", type=click.Choice(["yaml", "toml"]), help="(default: yaml)")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -96,8 +96,8 @@ def show(
 def new(context: click.Context, /, output: Path | None, dry_run: bool, **wish: Any) -> int:
     """Write a commented recipe file to start from.
 
-    The file is NAME.yaml. It names the columns of the data if that exists, and passes `check` once it does. In a
-    terminal, the command asks for missing values and proposes defaults.
+    The file is NAME.yaml. If the data exists, its columns are detected and the recipe passes `check`. In a terminal,
+    the command asks for missing values and proposes defaults.
     """
     missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
     if missing and not sys.stdin.isatty():

@@ -19,7 +19,7 @@ from bridgepack.report.text import printable
 @click.argument("artifact", type=PlaceOption())
 @click.option("--output", type=PathOption("FILE"), help="File of the page (default: report.html in ARTIFACT).")
 @click.option("--card", type=PathOption("FILE"), help="Also write a dataset card, e.g. README.md.")
-@click.option("--given", multiple=True, metavar="NAME=VALUE", help="State a fact that packs without a manifest lack.")
+@click.option("--given", multiple=True, metavar="NAME=VALUE", help="A fact about packs without a manifest; repeatable.")
 @click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -36,7 +36,7 @@ def report(
 
     The page shows the findings of `check`, kept and dropped rows, sources, lengths, fill, attention work, packs drawn
     and as text, and how to rebuild the artifact. It needs no script and no network. ARTIFACT is a folder or its URL in
-    an object store; a URL and packs of other tools need --output. Exits 1 when a rule of severity error is broken.
+    an object store; a URL and packs of other tools need --output. Exits 1 when `check` finds an error.
     """
     if is_whole_process:
         import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds

@@ -240,8 +240,8 @@ def _unknown_field(place: Place, name: str) -> str:
 def _missing(place: Place, what: str, option: str) -> str:
     section = place.path.split(".")[-2:][0]
     needs = f"a {place.kind} {section} needs it" if place.kind else "it has no default"
-    meaning = f": {place.meaning.rstrip('.')}" if place.meaning else ""
-    return f"{place.path} is missing; {needs}{meaning}. Set it in the {what} or with {option} {place.path}=VALUE."
+    meaning = f" ({place.meaning.rstrip('.')})" if place.meaning else ""
+    return f"{place.path} is missing{meaning}; {needs}. Set it in the {what} or with {option} {place.path}=VALUE."
 
 
 def _wrong_kind(path: str, value: Any, kinds: tuple[str, ...]) -> str:

@@ -135,7 +135,7 @@ def _parse_yaml(text: str, where: str) -> Any:
             raise ValueError(f"its aliases repeat more than {_MAX_VALUES:,} values, or themselves")
         return YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, KeyError, RecursionError) as error:
-        message = " ".join(str(error).split())
+        message = " ".join(str(error).split()).replace('in "<unicode string>",', "at")
         raise ConfigError(f"{where} is not YAML: {message[:300]}. Correct it.") from None
 
 

@@ -195,7 +195,7 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
         "model.name": base if "/" in recipe.model.name else f"a recipe of Megatron-Bridge: {base}",
         "parallelism.context_parallel_size": f"{size // topology.context_parallel_size:,} tokens per rank",
         "parallelism.num_gpus": f"data-parallel copies: {topology.num_gpus // ranks}, each on {ranks}",
-        "batch.tokens_per_step": f"some {max(round((recipe.batch.tokens_per_step or 0) / size), 1):,} packs",
+        "batch.tokens_per_step": f"about {max(round((recipe.batch.tokens_per_step or 0) / size), 1):,} packs",
         "checkpoint.pretrained": weights,
     }
 
@@ -279,7 +279,12 @@ def write_new(path: Path, text: str, *, option: str = "--output") -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+            try:
+                file.write(text)
+                file.flush()
+            except OSError:
+                path.unlink()
+                raise
     except OSError as error:
         raise ConfigError(
             f"{option} is {str(path)!r}; it cannot be written: {error.strerror}. Choose another."

@@ -78,7 +78,7 @@ def refuse_foreign_folder(output: Path) -> None:
     """
     refuse_name(output, ArtifactError, "output is")
     if output.parts[:1] == ("~",):
-        raise ArtifactError(f"output is {str(output)!r}; only a shell expands ~. Write the home folder out.")
+        raise ArtifactError(f"output is {str(output)!r}; only a shell expands ~. Give the full path.")
     if output.exists() and not output.is_dir():
         raise ArtifactError(f"output is {str(output)!r}, which is a file. Choose a folder.")
     if Path.cwd().is_relative_to(output.resolve()):

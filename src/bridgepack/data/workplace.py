@@ -99,7 +99,7 @@ def kept_on_errors(kept: Kept) -> Iterator[None]:
         root = kept.store if Path(place).absolute().is_relative_to(Path(kept.store).absolute()) else kept.output
         what = "free space" if error.errno in _NO_SPACE else "make it writable"
         raise ArtifactError(
-            f"{root!r} cannot be written: {error.strerror or error} ({place}). Kept: {kept}. Before that, "
+            f"{root!r} cannot be written: {error.strerror or error} ({place}). Kept: {kept}. First "
             f"{what}, or choose another --output or --store."
         ) from error
 

@@ -73,7 +73,7 @@ def _of_artifact(folder: Path) -> Lengths:
     runtime = np.concatenate([part for (part,) in iter_plan_columns(artifact, TRAIN, ("runtime_length",))])
     record = artifact.manifest.split(TRAIN)
     gone = record.drops.get(DropReason.OVER_LONG, 0) if record else 0
-    without = f"; {gone:,} rows were too long for its packs and are not among them" if gone else ""
+    without = f"; without {gone:,} rows that were too long for its packs" if gone else ""
     return _limited(runtime, 1.0, f"all {len(runtime):,} training sequences of {folder}{without}")
 
 

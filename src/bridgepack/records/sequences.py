@@ -95,11 +95,11 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.CONTENT_PARTS: "set preprocessing.content_parts to join_text, or to drop",
     LostKind.NULL_AS_NONE: "set preprocessing.null_content to empty",
     LostKind.DOUBLE_ENCODED: "set preprocessing.tool_arguments to object",
-    LostKind.REASONING: f"{_OTHER_TEMPLATE} the column, or put thoughts into the content",
+    LostKind.REASONING: f"{_OTHER_TEMPLATE} the column, or put the reasoning into the content",
     LostKind.INJECTED_TURN: "set preprocessing.control_tokens to drop, or clean the text",
     LostKind.WEIGHT: "set preprocessing.message_weights to mask",
     LostKind.TEMPLATE_KWARGS: "set preprocessing.chat_template_kwargs_column to chat_template_kwargs",
-    LostKind.NO_REASONING: "put thoughts between markers that the template writes, or set reasoning_loss to keep",
+    LostKind.NO_REASONING: "put the reasoning between markers that the template writes, or set reasoning_loss to keep",
 }
 
 

@@ -7,7 +7,7 @@ from bridgepack.report.text import printable
 
 _MARKS = {"same": "ok", "differs": "DIFFERS", "could not run": "NOT RUN"}
 _KERNELS = {
-    "reference": "bridgepack's reference attention on CPU, in place of TransformerEngine's kernel",
+    "reference": "bridgepack's reference attention on CPU, instead of TransformerEngine's kernel",
     "transformer_engine": "TransformerEngine's kernel on GPUs",
 }
 _SIZES = (
@@ -40,7 +40,7 @@ def describe_self_test(reports: Sequence[CanaryReport]) -> str:
         names = [finding.name for finding in report.findings]
         mark = "found" if report.planted in names else "MISSED"
         message = next((one.message for one in report.findings if one.name == report.planted), ", ".join(names))
-        lines.append(f"{mark:<7} {report.planted:<22} {message or 'nothing was found'}")
+        lines.append(f"{mark:<7} {report.planted:<22} {message or 'not found'}")
     num_missed = sum(line.startswith("MISSED") for line in lines)
     verdict = "every planted fault was found" if not num_missed else f"{num_missed} of {len(lines)} faults were missed"
     return printable("\n".join([*lines, "", verdict]))
@@ -65,7 +65,7 @@ def _subject(report: CanaryReport) -> Iterator[str]:
 
 
 def _bounds(report: CanaryReport) -> Iterator[str]:
-    yield "bounds, on the loss relative to it, on a gradient relative to the norms of its sequences' own gradients:"
+    yield "bounds, relative to the loss, and for a gradient to the norms of its sequences' own gradients:"
     for bound in report.bounds:
         yield f"  {bound.precision:<9} {bound.relative:.1e}  {bound.because}"
 
@@ -113,4 +113,4 @@ def _verdict(report: CanaryReport) -> Iterator[str]:
         wrong = [item.name for item in report.layouts if any(one.outcome == "differs" for one in item.measured)]
         yield f"differs: {len(wrong)} of {layouts} ({', '.join(wrong)})"
     else:
-        yield f"not compared: a step stopped in one of {layouts}; those that ran agree"
+        yield f"not compared: a step failed in one of {layouts}; those that ran agree"

@@ -14,9 +14,9 @@ from bridgepack.report.text import printable
 _FATES = {
     "lost": "only in the first",
     "gained": "only in the second",
-    "retokenized": "same row, other tokens",
-    "mask_moved": "same tokens, other mask",
-    "moved": "same content, other row",
+    "retokenized": "same row, new tokens",
+    "mask_moved": "same tokens, new mask",
+    "moved": "same content, new row",
 }
 _LONGEST_TEXT = 160
 
@@ -30,7 +30,7 @@ def describe_artifact_diff(report: DiffReport) -> str:
             lines += [f"  {item.name}: {_short(item.first)} -> {_short(item.second)}" for item in items]
     for split in report.splits:
         lines += ["", *_split_lines(split)]
-    lines += ["", "the same packs" if report.is_same else "other packs"]
+    lines += ["", "the same packs" if report.is_same else "different packs"]
     return printable("\n".join(lines))
 
 
@@ -70,7 +70,7 @@ def _difference_lines(item: SequenceDifference) -> Iterator[str]:
     found = [place for place in (item.first, item.second) if place is not None]
     places = [f"{one.file} row {one.row}, pack {one.pack} sequence {one.position}" for one in found]
     where = places[0] if len(set(places)) == 1 else " -> ".join(places)
-    whose = "" if item.is_same_input else " (of a file that is not the same)"
+    whose = "" if item.is_same_input else " (its file differs, too)"
     yield ""
     yield f"  {_FATES[item.fate]}: {where}{whose}"
     if item.token is not None:
@@ -78,7 +78,7 @@ def _difference_lines(item: SequenceDifference) -> Iterator[str]:
     for mark, text in zip("-+" if len(item.text) > 1 else " ", item.text, strict=False):
         yield f"    {mark} {_short(text)}"
     for moved in item.masks:
-        kind = "trained now" if moved.is_trained_now else "not trained any more"
+        kind = "trained now" if moved.is_trained_now else "no longer trained"
         yield f"    tokens {moved.start}-{moved.stop - 1} {kind}: {_short(moved.text)}"
 
 

@@ -63,7 +63,7 @@ def _check(plan: LaunchPlan) -> str:
     warnings = f"{report.num_warnings} {'warning' if report.num_warnings == 1 else 'warnings'}"
     return (
         f"no errors, {warnings}{f' ({codes})' if codes else ''}; {len(report.rules_run)} rules run, "
-        f"{len(report.rules_skipped)} wait for the packs or the nodes"
+        f"{len(report.rules_skipped)} need the packs or the nodes"
     )
 
 

@@ -16,7 +16,7 @@ _BAR = 32
 #: Number of candidates in the table; JSON has all.
 _SHOWN = 8
 #: Text for a pack size without a candidate.
-NO_LAYOUT = "no layout fits into memory and the tokens of a step, and is legal"
+NO_LAYOUT = "no valid layout fits into memory and the tokens of a step"
 _HEAD = (
     "     pack  TP  PP  CP  EP  recompute  batch   fill  padding  over-long  straggler  balanced  GB/GPU  step s"
     "  tokens/s"
@@ -37,7 +37,7 @@ def _describe_data(plan: Plan) -> Iterator[str]:
 
 def _picture(plan: Plan) -> Iterator[str]:
     """Yield a bar of tokens per second for the best candidate of each pack size."""
-    yield f"     pack  {'tokens/s of a GPU':<{_BAR + 9}}  over-long    lost  straggler"
+    yield f"     pack  {'tokens/s per GPU':<{_BAR + 9}}  over-long    lost  straggler"
     for size, one in plan.of_sizes.items():
         if one is None:
             yield f"{size:>9,}  {NO_LAYOUT}"
@@ -47,7 +47,7 @@ def _picture(plan: Plan) -> Iterator[str]:
             f"{size:>9,}  {bar:<{_BAR}}{one.tokens_per_s:>9,.0f}  {one.over_long_fraction:>9.1%}  "
             f"{one.lost_fraction:>6.1%}  {one.waiting.ratio(one.balance):>9.2f}"
             f"{f'   CP {one.layout.context}' if one.layout.context > 1 else ''}"
-            f"{'   fewer packs than a step takes' if one.is_short else ''}"
+            f"{'   fewer packs than the global batch' if one.is_short else ''}"
         )
 
 
@@ -73,10 +73,10 @@ def _why(plan: Plan) -> Iterator[str]:
     best = plan.best
     parts = ", ".join(f"{name} {part:.0%}" for name, part in best.parts.items() if part >= 0.005)
     memory = best.memory
-    yield f"best: a step's time goes to {parts}"
+    yield f"best: step time is {parts}"
     yield (
-        f"      memory of a GPU: weights, gradients and optimiser {memory.states_gb:.1f} GB, activations "
-        f"{memory.activations_gb:.1f}, logits {memory.logits_gb:.1f}; {plan.gpu.budget_gb:.0f} GB may be filled"
+        f"      memory per GPU: weights, gradients and optimiser {memory.states_gb:.1f} GB, activations "
+        f"{memory.activations_gb:.1f} GB, logits {memory.logits_gb:.1f} GB; at most {plan.gpu.budget_gb:.0f} GB allowed"
     )
     action = plan.recipe.preprocessing.over_long
     if best.over_long_fraction:
@@ -86,11 +86,11 @@ def _why(plan: Plan) -> Iterator[str]:
             f"{action}); {best.lost_fraction:.1%} of the tokens are not trained"
         )
     if plan.context_from is not None:
-        yield f"      context parallelism is in the best layouts from packs of {plan.context_from:,} tokens on"
+        yield f"      the best layouts use context parallelism from packs of {plan.context_from:,} tokens up"
     if best.balance != "none":
         yield (
-            f"      packing.balance.kind is {best.balance}: the slowest rank of a step works "
-            f"{best.waiting.balanced_ratio:.2f} times the mean, without it {best.waiting.straggler_ratio:.2f}"
+            f"      packing.balance.kind is {best.balance}: the slowest rank of a step takes "
+            f"{best.waiting.balanced_ratio:.2f} times the mean; without balance, {best.waiting.straggler_ratio:.2f}"
         )
     yield f"speed: {plan.speed.linear:.0%} of the GPU's peak for matrices, {plan.speed.attention:.0%} for attention"
     for code, (count, why) in plan.refused.items():
@@ -100,7 +100,7 @@ def _why(plan: Plan) -> Iterator[str]:
             f"warning: training cannot start: {best.num_packs:,} packs < global batch {best.global_batch_size:,}. Use "
             "more data or fewer GPUs, or lower batch.tokens_per_step or batch.global_batch_size."
         )
-    yield f"packs of a step on each copy of the model: {best.global_batch_size // best.layout.data}, one at a time"
+    yield f"packs per step on each data-parallel rank: {best.global_batch_size // best.layout.data}, one at a time"
 
 
 #: Maximum printed characters of a stretch of text; the middle of a longer one is omitted.
@@ -134,20 +134,20 @@ def _describe_source(source: SourcePreview, *, has_colour: bool) -> Iterator[str
         yield f"  {'tokens':<20}none: no row would become a sequence"
     else:
         yield (
-            f"  {'tokens of a row':<20}p50 {tokens.p50:,}  p95 {tokens.p95:,}  p99 {tokens.p99:,}  max {tokens.max:,}"
+            f"  {'tokens per row':<20}p50 {tokens.p50:,}  p95 {tokens.p95:,}  p99 {tokens.p99:,}  max {tokens.max:,}"
         )
         yield f"  {'trained':<20}{tokens.trained_fraction:.1%} of the tokens"
     num_dropped = sum(drop.num_rows for drop in source.drops)
     yield f"  {'rows dropped':<20}{num_dropped:,} of {source.num_rows_read:,}"
     yield from _describe_notes(source.drops)
     if source.lost_content:
-        yield "  lost content        sequences that the chat template does not write as the rows have them"
+        yield "  lost content        content of rows that the chat template leaves out or changes"
         yield from _describe_notes(source.lost_content)
 
 
 def _rows_read(source: SourcePreview) -> str:
     if not source.is_sample:
-        return f"{source.num_rows_read:,}, all there are"
+        return f"{source.num_rows_read:,}, all rows"
     files = f" in {len(source.files)} of {source.num_files:,} files" if source.num_files > 1 else ""
     return f"{source.num_rows_read:,} of about {source.num_rows:,}{files}: all figures are of this sample"
 
@@ -156,7 +156,7 @@ def _describe_notes(notes: Sequence[Note]) -> Iterator[str]:
     for note in notes:
         yield printable(f"    {note.kind:<28}{note.num_rows:>8,}   e.g. {' '.join(note.example.split())}")
         if note.kind in LOSS_CURES:
-            yield f"      to mend it: {LOSS_CURES[note.kind]}"
+            yield f"      fix: {LOSS_CURES[note.kind]}"
 
 
 def _describe_packs(preview: Preview) -> Iterator[str]:
@@ -165,7 +165,7 @@ def _describe_packs(preview: Preview) -> Iterator[str]:
     about = "about " if preview.is_sample else ""
     counts = ", ".join(f"{about}{count:,} {split}" for split, count in (preview.num_packs or {}).items())
     if counts:
-        yield f"packs: {counts}{' (projected from the sample; the build counts)' if about else ''}"
+        yield f"packs: {counts}{' (projected from the sample; the build counts exactly)' if about else ''}"
     if preview.run is not None:
         yield from describe_run(preview.run)
     for field, reasons in preview.stops.items():

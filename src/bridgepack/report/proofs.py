@@ -26,8 +26,8 @@ _ORIGINS = {"sources": "the sources", "store": "the stored tokens"}
 
 def describe_verification(report: VerifyReport) -> str:
     """Return the text of a verification: what was compared, the first difference and its cause."""
-    how = "every pack" if report.mode == "all" else f"a sample of the packs, seed {report.seed}"
-    lines = [f"{report.artifact}: {how}, from {_ORIGINS[report.origin]}"]
+    how = "every pack" if report.mode == "all" else f"a sample of packs, seed {report.seed}"
+    lines = [f"{report.artifact}: {how}, compared with {_ORIGINS[report.origin]}"]
     lines += [f"  {_MARKS[check.outcome]:<8} {check.name:<16} {check.detail}" for check in report.checks]
     lines += [f"  note     {note}" for note in report.notes]
     if report.differences:
@@ -55,8 +55,8 @@ def _verdict(report: VerifyReport) -> str:
     if report.outcome == "same":
         return f"verified: {compared}"
     if report.outcome == "differs":
-        return f"not what {_ORIGINS[report.origin]} give: {compared}, {report.num_packs_different:,} differ"
-    return f"not verified: {compared}; what could be compared is the same"
+        return f"differs from {_ORIGINS[report.origin]}: {compared}, {report.num_packs_different:,} differ"
+    return f"not verified: {compared}; all that could be compared is the same"
 
 
 _REASONS_SHOWN = 4
@@ -64,7 +64,7 @@ _REASONS_SHOWN = 4
 
 def describe_masks(report: MaskReport) -> str:
     """Return the text of a comparison: what was compared, how much each derivation could judge, and the findings."""
-    how = "every row" if report.mode == "all" else f"a sample of the rows, seed {report.seed}"
+    how = "every row" if report.mode == "all" else f"a sample of rows, seed {report.seed}"
     lines = [f"{report.target}: {how}, {report.num_rows_read:,} of {report.num_rows:,}"]
     lines += _count_lines(report)
     lines += [f"  note: {note}" for note in report.notes]
@@ -84,16 +84,16 @@ def describe_masks(report: MaskReport) -> str:
 def _count_lines(report: MaskReport) -> Iterator[str]:
     if report.drops:
         drops = ", ".join(f"{reason} {count:,}" for reason, count in report.drops.items())
-        yield f"  gave no sequence: {drops}"
-    judges = ", ".join(f"{count:,} by {number or 'none'}" for number, count in report.judged_by.items())
-    yield f"  {report.num_sequences:,} sequences; so many judged by so many derivations: {judges or 'none'}"
+        yield f"  rows dropped: {drops}"
+    judges = ", ".join(f"{count:,} judged by {number} derivations" for number, count in report.judged_by.items())
+    yield f"  {report.num_sequences:,} sequences: {judges or 'none judged'}"
     for item in report.derivations:
         yield from _derivation_lines(item)
 
 
 def _derivation_lines(item: DerivationCount) -> Iterator[str]:
-    in_part = f", {item.num_in_part:,} in part" if item.num_in_part else ""
-    silent = f", {item.num_not_judged:,} not" if item.num_not_judged else ""
+    in_part = f", {item.num_in_part:,} partly" if item.num_in_part else ""
+    silent = f", {item.num_not_judged:,} not judged" if item.num_not_judged else ""
     yield f"  {item.name:<22} judged {item.num_judged:,}{in_part}{silent}"
     reasons = list(item.reasons.items())
     for reason, count in reasons[:_REASONS_SHOWN]:
@@ -106,7 +106,7 @@ def _finding_lines(item: MaskFinding) -> Iterator[str]:
     finding = item.finding
     message = "" if finding.message is None else f", message {finding.message}"
     yield f"{finding.kind}: {item.file} row {item.row}{message} ({item.split})"
-    against = f"; against it: {', '.join(finding.derivations)}" if finding.derivations else ""
+    against = f"; disagreeing: {', '.join(finding.derivations)}" if finding.derivations else ""
     token = "" if finding.token is None else f", from token {finding.token} on"
     yield f"  {finding.detail}{token}{against}"
     for name, text in finding.texts.items():
@@ -119,7 +119,7 @@ def _mask_verdict(report: MaskReport) -> str:
         return f"masks disagree: {report.num_with_findings:,} of {report.num_sequences:,} sequences with findings"
     if report.outcome == "could not run":
         if not report.num_rows_read:
-            return "not compared: the sources have no row. Name others in data.train, or with --split."
+            return "not compared: the sources have no rows. Check data.train, or choose another --split."
         return f"not compared: none of {report.num_sequences:,} sequences could be judged"
     unjudged = f"; {report.num_not_judged:,} could not be judged" if report.num_not_judged else ""
     return f"masks agree: {report.num_agreed:,} of {report.num_sequences:,} sequences{unjudged}"

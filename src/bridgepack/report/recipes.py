@@ -175,7 +175,7 @@ def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]
     if Path(recipe.tokenizer.name_or_path).is_dir():
         projected = _projected(recipe)
         if projected is not None:
-            return Packs(folder=str(folder), num_packs=projected), f"{_FORECAST} by tokenised rows, as `preview` has it"
+            return Packs(folder=str(folder), num_packs=projected), f"{_FORECAST} from tokenised rows, as in `preview`"
     forecast = forecast_packs(recipe)
     packs = Packs(folder=str(folder), num_packs=forecast.num_packs)
     return (packs if forecast.num_packs else None), forecast.because

@@ -25,7 +25,7 @@ def describe_store(listing: StoreListing) -> str:
     lines += [] if listing.tokenizations else ["  none"]
     if listing.num_row_files:
         lines += ["", f"rows of datasets from Python: {listing.num_row_files:,} files, {_size(listing.num_row_bytes)}"]
-    lines += ["", "artifacts made of them"]
+    lines += ["", "artifacts built from them"]
     for artifact in listing.artifacts:
         state = "is there" if artifact.is_there else "is gone"
         missing = f", {artifact.num_missing:,} of them missing" if artifact.num_missing else ""
@@ -39,7 +39,7 @@ def describe_pruned(pruned: Pruned) -> str:
     """Return the number and size of the files that were removed from a store, or would be, as text."""
     verb = "would remove" if pruned.is_dry_run else "removed"
     lines = [
-        f"{verb} {len(pruned.removed):,} files, {_size(pruned.num_bytes)}; {_size(pruned.num_bytes_kept)} stay in "
+        f"{verb} {len(pruned.removed):,} files, {_size(pruned.num_bytes)}; {_size(pruned.num_bytes_kept)} remain in "
         f"{pruned.folder}"
     ]
     reasons = Counter(reason for _, _, reason in pruned.removed)

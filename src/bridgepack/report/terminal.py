@@ -62,7 +62,7 @@ def describe_run(run: RunLength) -> Iterator[str]:
     """Yield the number of steps and epochs of a run, and a warning if training cannot start."""
     packs, batch, steps = run.num_packs, run.global_batch_size, run.num_steps
     yield (
-        f"run: {packs:,} packs, {batch:,} a step: {packs / batch:,.1f} steps per epoch; {steps:,} steps are "
+        f"run: {packs:,} packs, {batch:,} per step: {packs / batch:,.1f} steps per epoch; {steps:,} steps are "
         f"{steps * batch / packs:,.1f} epochs"
     )
     if packs < batch:
@@ -79,7 +79,7 @@ def _describe_work(result: BuildResult) -> Iterator[str]:
         yield ""
         yield (
             f"A copy is in {result.upload.url}: {result.upload.num_sent:,} of {result.upload.num_files:,} files were "
-            "sent, the others were there"
+            "sent, the others were already there"
         )
     if kept.num_ranges_found or kept.num_shards_found:
         yield ""
@@ -142,7 +142,7 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         + _split(numbers),
         "rows dropped": f"{num_dropped:,}",
         "packs": f"{numbers.num_packs:,}, {numbers.sequences_per_pack:.1f} sequences per pack"
-        f" (most {numbers.max_sequences_per_pack})",
+        f" (max {numbers.max_sequences_per_pack})",
         "fill": f"{manifest.fill_fraction(split):.2%} of the capacity is tokens, "
         f"{_alignment_fraction(manifest, split):.2%} alignment padding",
         "tokens": f"{numbers.num_tokens:,}, of which {numbers.num_trained_tokens:,} "
@@ -158,14 +158,14 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
                 example = "left out of the mixture by the seed" if drop is None else f"e.g. {_example(split, drop)}"
                 yield f"    {reason:<28}{count:>8,}   {example}"
     if split.is_mixture:
-        yield f"  {'sources':<38}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked     got"
+        yield f"  {'sources':<38}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked  actual"
         yield from (_source_line(sources, depth) for depth, sources in source_tree(split))
     if split.lost_content:
-        yield "  lost content        sequences that the chat template does not write as the rows have them"
+        yield "  lost content        content of rows that the chat template left out or changed"
     for kind, count in split.lost_content.items():
         lost = next((lost for lost in split.lost_examples if lost.kind == kind), None)
         yield f"    {kind:<28}{count:>8,}   e.g. {_example(split, lost)}"
-        yield f"      to mend it: {LOSS_CURES.get(kind, 'build with the bridgepack that made it')}"
+        yield f"      fix: {LOSS_CURES.get(kind, 'see the docs of the bridgepack that built it')}"
 
 
 def source_tree(split: SplitRecord) -> Iterator[tuple[int, Sequence[SourceRecord]]]:
@@ -237,7 +237,7 @@ def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> 
     used = sum(item.runtime_length + item.num_alignment_tokens for item in view.sequences)
     lines = [
         f"{view.split} row {view.index}: {len(view.sequences)} sequences, {used:,} of {view.packed_sequence_size:,} "
-        f"runtime tokens, {view.packed_sequence_size - used:,} left for the tail",
+        f"runtime tokens, {view.packed_sequence_size - used:,} empty",
         _strip(view),
         trained_text_note(has_colour=has_colour),
     ]
@@ -246,7 +246,7 @@ def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> 
     for item in view.sequences[:limit]:
         lines += ["", draw_sequence(item, has_colour=has_colour)]
     if limit is not None and limit < len(view.sequences):
-        lines += ["", f"... and {len(view.sequences) - limit} more sequences (without --limit all are drawn)"]
+        lines += ["", f"... and {len(view.sequences) - limit} more sequences (omit --limit to see all)"]
     return "\n".join(lines)
 
 
@@ -265,7 +265,7 @@ def draw_sequence(item: SequenceView, *, has_colour: bool) -> str:
 
 def origin_of(item: SequenceView | TracedSequence) -> str:
     """Return the row that a sequence comes from, and of a later piece of a split row its first token."""
-    origin = f"{printable(item.file)} row {item.row}" if item.file else "origin not known"
+    origin = f"{printable(item.file)} row {item.row}" if item.file else "source unknown"
     return f"{origin} from token {item.first_token:,}" if item.first_token else origin
 
 
@@ -302,5 +302,5 @@ def _if_any(count: int, text: str) -> str:
 
 
 def _split(numbers: SplitStatistics) -> str:
-    left_out = _if_any(numbers.num_untrained_pieces, "; {} more, of which nothing is trained, left out")
+    left_out = _if_any(numbers.num_untrained_pieces, "; {} more without trained tokens left out")
     return _if_any(numbers.num_split, f", of which {numbers.num_pieces:,} are pieces of {{}} split rows{left_out}")

@@ -109,7 +109,7 @@ def test_module(tmp_path: Path, small: SFTRecipe, monkeypatch: pytest.MonkeyPatc
         ("a.py", "import sys\nsys.exit(3)\n", "failed: SystemExit: 3. Correct its code."),
         ("a.py", "def a_recipe(size): pass\n", "failed: TypeError: a_recipe() missing 1 required positional"),
         ("a.py", "def a_recipe(): pass\n", "returns a NoneType; it must return an SFTRecipe."),
-        ("a.py", "from bridgepack import SFTRecipe\ndef a_recipe(): return SFTRecipe(name='a')\n", "data is missing;"),
+        ("a.py", "from bridgepack import SFTRecipe\ndef a_recipe(): return SFTRecipe(name='a')\n", "data is missing ("),
     ],
 )
 def test_file_that_holds_no_recipe(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:

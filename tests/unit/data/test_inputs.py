@@ -113,7 +113,7 @@ def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("elsewhere/0.pq", "data.train is 'elsewhere/0.pq'; there is no such file or folder. Check the path."),
+        ("elsewhere/0.pq", "there is no such file or folder. Check the path; it is relative to the current folder."),
         ("training.jsnol", "there is no such file or folder. Did you mean 'training.jsonl'?"),
         ("data/trian.jsonl", "there is no such file or folder. Did you mean 'data/train.jsonl'?"),
         ("org/name", "For a data set on the Hugging Face hub write {dataset: org/name}."),

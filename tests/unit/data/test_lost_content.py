@@ -258,7 +258,7 @@ def test_losses_of_a_build_are_counted_listed_shown_and_errors_of_check(tmp_path
     assert _ledger(tmp_path / "out") == [(2, "tool_call"), (3, "reasoning")]
     shown = describe_build(result)
     assert "a.jsonl row 2: turn 2 (assistant): the call of 'lookup' is not in the text" in shown
-    assert "to mend it: set preprocessing.null_content to empty" in shown
+    assert "fix: set preprocessing.null_content to empty" in shown
     report = check_target(str(tmp_path / "out"), CheckOptions())
     codes = {finding.code: finding for finding in report.findings}
     assert {"BP540", "BP541"} <= set(codes)

@@ -133,7 +133,7 @@ def test_trained_thoughts_are_found(tmp_path: Path) -> None:
 
     (finding,) = Judged.of(tmp_path, THINKING, reasoning_loss="mask").verdict(row, keeping.mask).findings
     assert finding.kind == "reasoning-trained"
-    assert "of thoughts trained, although preprocessing.reasoning_loss excludes them" in finding.detail
+    assert "of reasoning trained, although preprocessing.reasoning_loss excludes them" in finding.detail
 
 
 def test_thoughts_between_unknown_markers_are_told_and_found(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,17 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
         write_new(tmp_path / "mine.toml", "")
     with pytest.raises(ConfigError, match="it cannot be written"):
         write_new(path / "below.yaml", "")
+
+
+def test_a_full_disk_leaves_no_empty_recipe(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(ConfigError, match="it cannot be written: File too large"):
+            write_new(tmp_path / "mine.yaml", "name: mine\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("method", ["full", "lora"])

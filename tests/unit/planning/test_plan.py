@@ -105,7 +105,7 @@ def test_lengths_of_an_artifact_are_those_of_its_data(tmp_path: Path, chatml_tok
     assert sorted(of_artifact.runtime.tolist()) == sorted(of_rows.runtime[of_rows.runtime <= 40].tolist())
     assert len(of_rows.runtime) == 600
     num_gone = int((of_rows.runtime > 40).sum())
-    assert of_artifact.origin.endswith(f"{num_gone} rows were too long for its packs and are not among them")
+    assert of_artifact.origin.endswith(f"without {num_gone} rows that were too long for its packs")
 
 
 def test_lengths_of_a_store_are_those_of_its_artifact(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_faster_candidate_that_cannot_start_is_not_called_slower() -> None:
     best = _plan(_recipe(), 64).best
     short = replace(best, num_packs=best.global_batch_size - 1, tokens_per_s=2 * best.tokens_per_s)
 
-    assert short.loses(best) == "fewer packs than a step takes"
+    assert short.loses(best) == "fewer packs than the global batch"
     assert best.loses(best) == "as fast"
 
 
@@ -302,8 +302,8 @@ def test_the_text_has_the_picture_the_table_and_the_reasons() -> None:
     assert "plan of mine on 64 x h100-80gb; speeds and memory are estimates" in text
     for size in (4096, 8192, 16384, 32768, 65536, 131072):
         assert f"\n{size:>9,}  #" in text
-    assert "best: a step's time goes to matrices" in text
-    assert "memory of a GPU: weights, gradients and optimiser" in text
+    assert "best: step time is matrices" in text
+    assert "memory per GPU: weights, gradients and optimiser" in text
 
 
 def _source(tmp_path: Path, tokenizer: Path, **changes: Any) -> Path:

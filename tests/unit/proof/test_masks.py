@@ -328,7 +328,7 @@ def test_empty_thoughts_that_a_template_writes_are_noted(tmp_path: Path, wanted:
     report = check_masks(recipe, MaskOptions(num_rows=None))
 
     assert (report.outcome, len(report.notes)) == ("agree", num_told)
-    assert all("empty block of thoughts is trained in 30 sequences, e.g. " in note for note in report.notes)
+    assert all("empty reasoning block is trained in 30 sequences, e.g. " in note for note in report.notes)
 
 
 def test_a_sample_is_the_same_for_the_same_seed(tmp_path: Path, chatml_tokenizer: Path) -> None:

@@ -73,7 +73,7 @@ def test_step_sums_up_sources(tmp_path: Path, chatml_tokenizer: Path) -> None:
     lines, first = describe_step(trace, has_colour=False).splitlines(), batch.sources[0]
     told = f"{first.num_rows} rows, {first.num_tokens} tokens, {first.num_trained_tokens} trained"
     assert lines[3].strip().endswith(told)
-    assert sum(line.startswith("  of ") for line in lines) == 2 + sum(len(rank.sources) for rank in batch.ranks)
+    assert sum(line.startswith("  from ") for line in lines) == 2 + sum(len(rank.sources) for rank in batch.ranks)
 
 
 def test_filler_is_named_and_trains_nothing(artifact: Path) -> None:

@@ -299,7 +299,7 @@ def test_a_sample_compares_what_its_rows_lack(tmp_path: Path, chatml_tokenizer: 
     assert _outcomes(report) == {"lost content": "differs"}
     detail = next(check.detail for check in report.checks if check.name == "lost content")
     of = {"added": "row 2: weight: turn 2", "removed": "row 1: nothing; it is: weight: turn 2"}
-    assert f"another thing than the {'sources' if origin == 'sources' else 'stored tokens'} " in detail
+    assert f"from what the {'sources' if origin == 'sources' else 'stored tokens'} " in detail
     assert of[change] in detail
 
 

@@ -210,7 +210,7 @@ def test_page_tells_how_long_ranks_wait_and_what_balance_would_give(tmp_path: Pa
     assert "balanced across_batches" in page.html()
     assert not isinstance(page.plan, str), page.plan
     text, sizes = Outline(page.html()).text, page.plan.of_sizes
-    assert "on 2 x h100-80gb, by estimate. Lengths are of all 32 training sequences of packed." in text
+    assert "on 2 x h100-80gb. Lengths: all 32 training sequences of packed." in text
     assert "h100-80gb is assumed" in text
     assert {4096, 131072} < set(sizes)
     assert all(f"{one.tokens_per_s:,.0f}" in text for one in sizes.values() if one)
@@ -264,4 +264,4 @@ def test_packs_of_another_tool_say_what_is_not_known(artifact: Path, tmp_path: P
     assert "the tokenizer of these packs is unknown" in text
     assert "packs \ufffd<i>" in text
     assert foreign.splits[0].lengths is not None
-    assert ("say the pack size with --given" in text) == (not given)
+    assert ("give the pack size with --given" in text) == (not given)

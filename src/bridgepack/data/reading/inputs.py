@@ -215,7 +215,7 @@ def _hint(path: Path, source: str) -> str:
         return f" Did you mean {str(path.parent / nearest)!r}?"
     if source.count("/") <= 1 and not path.suffix:
         return f" For a data set on the Hugging Face hub write {{dataset: {source}}}."
-    return " Check the path."
+    return " Check the path." if path.is_absolute() else " Check the path; it is relative to the current folder."
 
 
 def _files_in_folder(folder: Path, field: str, split: str) -> list[InputFile]:

@@ -135,7 +135,7 @@ def parquet_file(file: InputFile) -> Any:
         source = file.path.open("rb") if isinstance(file.path, CloudFile) else file.path
         return pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file.label} is not a Parquet file: {error}. Write it again.") from None
+        raise DataError(f"{file.label} is not a Parquet file: {str(error).rstrip('.')}. Write it again.") from None
 
 
 def arrow_table(file: InputFile) -> Any:
@@ -154,4 +154,4 @@ def arrow_table(file: InputFile) -> Any:
             source.seek(0)
             return pa.ipc.open_stream(source).read_all()
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file.label} is not an Arrow file: {error}. Write it again.") from None
+        raise DataError(f"{file.label} is not an Arrow file: {str(error).rstrip('.')}. Write it again.") from None

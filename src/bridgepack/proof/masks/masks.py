@@ -152,7 +152,7 @@ def _trained_from(num_tokens: int, first: int) -> VoteArray:
 
 
 _EMPTY_THOUGHTS = (
-    "an empty block of thoughts is trained in {:,} sequences, e.g. {}; where the prompt gives it to the model, set "
+    "an empty reasoning block is trained in {:,} sequences, e.g. {}; where the prompt gives it to the model, set "
     "preprocessing.reasoning_loss to mask_empty"
 )
 DEFAULT_SAMPLE, DEFAULT_SEED, DEFAULT_LIMIT = 1000, 0, 10

@@ -63,7 +63,7 @@ class TokenCase:
         trained = {token for item in found.values() for token in item.trained}
         thought = sorted(trained.intersection(self.thoughts.tolist()))
         if thought:
-            detail = f"{_tokens(thought)} of thoughts trained, although preprocessing.reasoning_loss excludes them"
+            detail = f"{_tokens(thought)} of reasoning trained, although preprocessing.reasoning_loss excludes them"
             yield self._finding("reasoning-trained", detail, thought)
         places = sorted(trained.difference(thought))
         if places:

@@ -126,7 +126,7 @@ def require_step(run: TracedRun, step: int) -> None:
     last, first = run.schedule.num_steps, run.options.resume_step + 1
     if step < first or (last is not None and step > last):
         raise ConfigError(
-            f"--step is {step}; allowed: {first} to {'any' if last is None else last}, as the host logs them."
+            f"--step is {step}; allowed: {first} to {'any' if last is None else last}, as Megatron-Bridge logs them."
         )
 
 

@@ -59,7 +59,7 @@ def compare_inputs(
     if sources.gone:
         named = "; ".join([*sources.gone, *map(describe_ingredient, changed)][:_NAMED])
         return Check(name="inputs", outcome="could not run", detail=named), tuple(changed)
-    return _check("inputs", changed, f"{num_files} files have the sha256 of the manifest"), tuple(changed)
+    return _check("inputs", changed, f"{num_files} match their sha256 in the manifest"), tuple(changed)
 
 
 def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Check, ...], tuple[Ingredient, ...], bool]:
@@ -76,8 +76,8 @@ def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Chec
     )
     rest = tuple(_tokenizer_changes(then, now, has_other_template=bool(template)))
     checks = (
-        _check("tokenizer", rest, f"{now['name_or_path']} has the files and ids of the manifest"),
-        _check("chat template", template, "it has the sha256 of the manifest"),
+        _check("tokenizer", rest, f"{now['name_or_path']} has the manifest's files and token ids"),
+        _check("chat template", template, "matches its sha256 in the manifest"),
     )
     return checks, (*template, *rest), True
 
@@ -191,11 +191,11 @@ def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
     wrong = [f"{path}: {problem}" for path, problem in others.items()]
     wrong += [f"{path}: the manifest does not list it" for path in unlisted_files(artifact.folder, manifest)]
     checks = (
-        _checked("manifest", _manifest, artifact, f"it has its fingerprint, {manifest.fingerprint[:_SHORT]}"),
-        _checked("shards", lambda _: _listed(found), artifact, f"{num_shards} have the sha256 of the manifest"),
-        _checked("files", lambda _: _listed(wrong), artifact, f"{len(manifest.files)} others have it, too"),
-        _checked("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} is what the statistics give"),
-        _checked("plan", _plan, artifact, "it has the manifest's sequences, tokens and dropped rows"),
+        _checked("manifest", _manifest, artifact, f"matches its fingerprint, {manifest.fingerprint[:_SHORT]}"),
+        _checked("shards", lambda _: _listed(found), artifact, f"{num_shards} match their sha256 in the manifest"),
+        _checked("files", lambda _: _listed(wrong), artifact, f"{len(manifest.files)} others match their sha256"),
+        _checked("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} matches the statistics"),
+        _checked("plan", _plan, artifact, "matches the manifest's counts of sequences, tokens and dropped rows"),
     )
     is_manifest_changed = checks[0].outcome == "differs"
     return Integrity(
@@ -220,7 +220,7 @@ def _manifest(artifact: Artifact) -> str | None:
     if computed == manifest.fingerprint:
         return None
     return (
-        f"its fingerprint is {manifest.fingerprint[:_SHORT]}, and what it says gives {computed[:_SHORT]}: recipe, "
+        f"its fingerprint is {manifest.fingerprint[:_SHORT]}, but its values give {computed[:_SHORT]}: recipe, "
         "inputs, tokenizer or versions in it were changed after the build"
     )
 

@@ -28,7 +28,7 @@ from bridgepack.proof.verify.stored_rows import packed_anew, record_of, stored_r
 from bridgepack.records import ROW_COLUMNS, PackedRow
 
 _CHANGED_TOGETHER = "shard and manifest were changed together, or another build made them"
-_SAMPLE = "--sample compares what can be derived without them"
+_SAMPLE = "--sample compares the packs that do not need them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ def _checked_tokens(artifact: Artifact, store: TokenStore) -> tuple[Check, bool 
     if num_gone:
         detail = f"{num_gone} of {len(files)} token files are missing from {str(store.folder)!r}"
         return Check(name="token store", outcome="could not run", detail=detail), False
-    detail = f"{len(files)} token files are there, made by the tokenizer of the manifest"
+    detail = f"all {len(files)} token files exist, made with the manifest's tokenizer"
     return Check(name="token store", outcome="same", detail=detail), True
 
 
@@ -164,7 +164,7 @@ def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, result: Re
         return Check(name=name, outcome="differs", detail=f"{gives} no {split} split")
     names = [shard.path for shard in split_record(artifact, split).shards]
     if names == [shard.path for shard in other.shards] and all(_are_equal(artifact, rebuilt, path) for path in names):
-        return Check(name=name, outcome="same", detail=f"{len(names)} are, byte for byte, what {gives}")
+        return Check(name=name, outcome="same", detail=f"{len(names)} are byte for byte what {gives}")
     found = result.packs[split] = list(_differing_packs(artifact, rebuilt, split))
     if found:
         return Check(name=name, outcome="differs", detail=f"{len(found)} packs are not what {gives}")

@@ -232,13 +232,13 @@ def _losses_checks(artifact: Artifact, found: DerivedPacks, gives: str) -> Itera
         return
     others = sorted(place for place, losses in wanted.items() if losses != listed[place])
     if not others:
-        detail = f"plan/{LOST_CONTENT_FILE} says of {len(wanted)} rows what {gives}"
+        detail = f"plan/{LOST_CONTENT_FILE} has for {len(wanted)} rows what {gives}"
         yield Check(name="lost content", outcome="same", detail=detail)
         return
     _, file, row = first = others[0]
     texts = ["; ".join(map(": ".join, sorted(losses))) or "nothing" for losses in (listed[first], wanted[first])]
     detail = (
-        f"plan/{LOST_CONTENT_FILE} says of {len(others)} of {len(wanted)} rows another thing than {gives}, e.g. of "
+        f"plan/{LOST_CONTENT_FILE} differs for {len(others)} of {len(wanted)} rows from what {gives}, e.g. for "
         f"{file} row {row}: {texts[0]}; it is: {texts[1]}"
     )
     yield Check(name="lost content", outcome="differs", detail=detail)

@@ -137,7 +137,7 @@ def _not_judged(report: CheckReport, *, names_all: bool) -> str:
     parts = [f"{number} {_NEEDS[reason]}" for reason, number in reasons.items() if reason in _NEEDS]
     num_others = sum(number for reason, number in reasons.items() if reason not in _NEEDS)
     if num_others:
-        parts.append(f"{num_others} skipped for other reasons (--skipped lists them)")
+        parts.append(f"{num_others} skipped (--skipped says why)")
     return "; ".join(parts)
 
 
@@ -161,7 +161,7 @@ def _summary(report: CheckReport, *, hides_advice: bool, shows_skipped: bool) ->
     if report.num_shards:
         shards = f"{report.num_shards_read} of {_counted(report.num_shards, 'shard')}"
         text += f"; {_counted(report.num_rows, 'row')} ({_counted(report.num_tokens, 'token')}) read from {shards}"
-    return f"{text}\njudged for {report.versions}" if report.versions else text
+    return f"{text}\nchecked for {report.versions}" if report.versions else text
 
 
 def _counted(count: int, noun: str) -> str:

@@ -275,7 +275,7 @@ def _message(executor: Any, **fields: Any) -> str:
         ({**DOCKER, "nodes": 2}, "executor.nodes is not a field of docker; local, torchrun and slurm have it. "),
         ("slurm", "executor is 'slurm'; allowed: a section with named fields. Write executor: {kind: slurm}."),
         ({"kind": "slrum"}, "Did you mean slurm?"),
-        ({"kind": "slurm"}, "executor.account is missing; a slurm executor needs it: Account that the jobs are"),
+        ({"kind": "slurm"}, "executor.account is missing (Account that the jobs are"),
         ({**BARE, "time": "4h"}, "executor.time is '4h'; allowed: MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS,"),
         ({**BARE, "container_mounts": ["/a"]}, "executor.container_mounts.0 is '/a'; allowed: SOURCE:TARGET or"),
         ({**BARE, "container_mounts": ["a:/b"]}, "SOURCE absolute"),
