@@ -168,7 +168,7 @@ def test_a_self_test_tells_what_was_missed() -> None:
     missed = replace(REPORT, planted=faults.SEQUENCE_LEAKS)
 
     assert describe_self_test([found]).endswith("every planted fault was found")
-    assert "MISSED  sequence-leaks         nothing was found" in describe_self_test([found, missed])
+    assert "MISSED  sequence-leaks         not found" in describe_self_test([found, missed])
     assert describe_self_test([found, missed]).endswith("1 of 2 faults were missed")
 
 

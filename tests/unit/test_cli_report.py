@@ -119,7 +119,7 @@ def test_diff_writes_a_page(recipe: Path, artifact: Path, command: Command) -> N
     page = Path("diff.html").read_text()
 
     assert ran.code == 1
-    assert "<strong>Other packs</strong>" in page
+    assert "<strong>Different packs</strong>" in page
     assert "other &lt;b&gt;" in page
     assert re.search(r'packed_sequence_size</th><td class="wide">16</td><td class="wide">8</td>', page)
     assert page.count('role="img"') == 4
