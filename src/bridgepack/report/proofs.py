@@ -168,9 +168,9 @@ def describe_source(trace: SourceTrace, *, has_colour: bool) -> str:
 
 
 def _source_line(split: str, source: SourceRecord) -> str:
-    asked = "" if source.share_asked is None else f", {source.share_asked:.2%} asked"
+    asked = "" if source.share_asked is None else f", {source.share_asked:.2%} requested"
     return (
-        f"{split} has of {printable('/'.join(source.name))}: {source.num_rows_in:,} rows, {source.num_sequences:,} "
+        f"{split} from {printable('/'.join(source.name))}: {source.num_rows_in:,} rows, {source.num_sequences:,} "
         f"sequences ({source.num_repeated:,} repeated), {source.num_tokens:,} tokens, {source.num_trained_tokens:,} "
         f"trained; {source.share_got:.2%} of the mixture{asked}"
     )
@@ -190,7 +190,7 @@ def _batch_lines(batch: TracedBatch, trace: StepTrace) -> Iterator[str]:
     packs = [pack for rank in batch.ranks for part in rank.micro_batches for pack in part]
     trained, num_fillers = sum(pack.num_trained_tokens for pack in packs), sum(pack.is_filler for pack in packs)
     whose = "the step" if trace.rank is None else f"rank {trace.rank}"
-    filling = f", {num_fillers} of them only to fill up" if num_fillers else ""
+    filling = f", {num_fillers} of them padding packs" if num_fillers else ""
     yield f"{whose}: {len(packs)} packs{filling}, {trained:,} trained tokens"
     is_mixed = len({source.name for found in trace.batches for source in found.sources}) > 1
     if is_mixed:
@@ -205,7 +205,7 @@ def _batch_lines(batch: TracedBatch, trace: StepTrace) -> Iterator[str]:
 def _source_sums(sources: Sequence[TracedSource]) -> Iterator[str]:
     for source in sources:
         yield (
-            f"  of {printable('/'.join(source.name))}: {source.num_rows:,} rows, {source.num_tokens:,} tokens, "
+            f"  from {printable('/'.join(source.name))}: {source.num_rows:,} rows, {source.num_tokens:,} tokens, "
             f"{source.num_trained_tokens:,} trained"
         )
 
@@ -224,7 +224,7 @@ def _rank_lines(rank: TracedRank) -> Iterator[str]:
 
 def _pack_line(pack: TracedPack) -> str:
     if pack.is_filler:
-        return f"pack {pack.pack:>6}  only fills the batch up, with a loss mask of zeros"
+        return f"pack {pack.pack:>6}  padding pack that fills the batch, with a loss mask of zeros"
     return (
         f"pack {pack.pack:>6}  {pack.num_sequences:>3} sequences  {pack.num_tokens:>7,} tokens  "
         f"{pack.num_trained_tokens:>7,} trained"
