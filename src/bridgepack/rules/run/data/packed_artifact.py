@@ -14,6 +14,7 @@ from bridgepack.rules.run.data.packed_paths import (
     PATH_SETTINGS,
     VALIDATION,
     longest_sequence,
+    metadata_unread,
     resolved,
     visible_paths,
 )
@@ -163,8 +164,8 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
     metadata = run.text_or_none(METADATA_SETTING)
     if metadata is None:
         yield wrong(METADATA_SETTING, "null, with pad_cu_seqlens", "the packs' metadata file")
-    elif run.files is not None and "://" not in metadata and not run.files.exists(metadata):
-        yield wrong(METADATA_SETTING, f"{metadata}, no such file", "a file that exists")
+    else:
+        yield from metadata_unread(run, metadata)
     if run.artifact is not None and not run.artifact.metadata.exists:
         yield wrong(run.artifact.metadata.path, "no such file, with pad_cu_seqlens", f"a file beside {MANIFEST_FILE}")
 

@@ -7,6 +7,7 @@ from packaging.version import Version
 from bridgepack.records import SPLITS, TRAIN, Files
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import Found, wrong
 from bridgepack.rules.engine.subject import SPECS, Run
 
 #: First versions whose own packs are Parquet files, and have a fingerprint in their folder's name.
@@ -131,6 +132,14 @@ def cached_packs(run: Run, split: str, files: Files) -> tuple[str, ...]:
 def cached_metadata(run: Run, files: Files) -> tuple[str, ...]:
     """Return the metadata files beside the host's cached packs of this size and multiple."""
     return files.matches(f"{_cache_folder(run)}/{run.packed_sequence_size}_metadata.jsonl")
+
+
+def metadata_unread(run: Run, metadata: str) -> Found:
+    """Yield the finding if the host cannot read its metadata: nothing is there, or a folder; URIs are not checked."""
+    if run.files is not None and "://" not in metadata:
+        reason = "a folder" if run.files.is_folder(metadata) else "no such file"
+        if reason == "a folder" or not run.files.exists(metadata):
+            yield wrong(METADATA_SETTING, f"{metadata}, {reason}", "a file that exists")
 
 
 def cache_folders(run: Run, files: Files) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from bridgepack.rules.run.data.packed_paths import (
     cached_packs,
     explicit_paths,
     is_parquet_name,
+    metadata_unread,
     raw_root,
     resolved,
     splits_packed_by_host,
@@ -173,8 +174,8 @@ def npy_without_metadata(run: Run) -> Found:
         has_root = run.is_set("dataset.dataset_root") or run.is_set("dataset.hf_output_root")
         if files is None or not has_root or not cached_metadata(run, files):
             yield wrong(METADATA_SETTING, "null, with .npy packs", "the packs' metadata file")
-    elif files is not None and "://" not in metadata and not files.exists(metadata):
-        yield wrong(METADATA_SETTING, f"{metadata}, no such file", "a file that exists")
+    else:
+        yield from metadata_unread(run, metadata)
 
 
 @rule("BP222", WARNING, "PSB616, PSB212; bridge/data/builders/gpt_sft.py:868")
