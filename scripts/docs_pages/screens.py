@@ -79,7 +79,7 @@ def built(folder: Path) -> Path:
 def ran(folder: Path, command: str) -> str:
     """Return what a command prints on a terminal in a folder; exit code 1, findings, is no failure."""
     variables = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "BRIDGEPACK_STORE")}
-    words = [sys.executable, "-m", "bridgepack.cli", *command.split()[1:]]
+    words = [sys.executable, "-m", "bridgepack", *command.split()[1:]]
     done = subprocess.run(
         words, cwd=folder, env={**variables, "FORCE_COLOR": "1"}, capture_output=True, text=True, check=False
     )

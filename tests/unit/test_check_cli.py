@@ -365,7 +365,7 @@ def test_colours_in_a_pipe(
     ("redirection", "code"), [(">/dev/full", 2), ("| head -c 1", 1), (">&-", 1), (">&- 2>&-", 1), ("| true", 1)]
 )
 def test_output_that_goes_nowhere(folder: Path, redirection: str, code: int) -> None:
-    command = f"{sys.executable} -m bridgepack.cli check mine.yaml {redirection}; exit ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m bridgepack check mine.yaml {redirection}; exit ${{PIPESTATUS[0]}}"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert finished.returncode == code
     assert "Traceback" not in finished.stderr

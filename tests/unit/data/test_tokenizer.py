@@ -137,7 +137,7 @@ def test_text_that_a_wrong_class_loses_is_noticed_and_the_own_file_keeps_it(tmp_
 @pytest.mark.parametrize(
     ("files", "refusal"),
     [
-        (None, "there is no such folder. Give a tokenizer folder or a Hugging Face id."),
+        (None, "there is no such folder. Give a tokenizer folder, relative to the current folder"),
         ({}, "the folder is empty. It must hold tokenizer.json and tokenizer_config.json."),
         ({"tokenizer.json": "{"}, "it cannot be loaded: .* Give a folder with tokenizer.json"),
         ({"tokenizer.json": None, "tokenizer_config.json": "{"}, "it cannot be loaded: .* Give a folder with"),

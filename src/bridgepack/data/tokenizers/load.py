@@ -87,7 +87,10 @@ def refuse_missing_folder(config: TokenizerConfig) -> None:
         raise TokenizerError(f"{where}; the folder is empty. It must hold tokenizer.json and tokenizer_config.json.")
     has_local_parent = path.parent != Path() and path.parent.is_dir()
     if not path.exists() and (path.is_absolute() or config.name_or_path.startswith((".", "~")) or has_local_parent):
-        raise TokenizerError(f"{where}; there is no such folder. Give a tokenizer folder or a Hugging Face id.")
+        raise TokenizerError(
+            f"{where}; there is no such folder. Give a tokenizer folder, relative to the current folder or absolute, "
+            "or a Hugging Face id."
+        )
 
 
 def _from_pretrained(config: TokenizerConfig) -> Any:

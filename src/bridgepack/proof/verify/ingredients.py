@@ -57,7 +57,8 @@ def compare_inputs(
         progress.finish()
         num_files += len(split.inputs)
     if sources.gone:
-        named = "; ".join([*sources.gone, *map(describe_ingredient, changed)][:_NAMED])
+        reasons = [*sources.gone, *map(describe_ingredient, changed)][:_NAMED]
+        named = "; ".join(reason.removesuffix(".") for reason in reasons)
         return Check(name="inputs", outcome="could not run", detail=named), tuple(changed)
     return _check("inputs", changed, f"{num_files} match their sha256 in the manifest"), tuple(changed)
 
