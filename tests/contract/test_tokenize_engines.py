@@ -4,6 +4,8 @@ Only transformers and `tokenizers` are the reference here; the host is not neede
 """
 
 import json
+import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +94,34 @@ def test_any_tokenizer_keeps_its_tokens(tmp_path: Path, family: Family, engine: 
     assert np.array_equal(found.offsets, expected.offsets)
     assert (report.name == engine) == (report.message is None)
     assert tokenizer.engine.name == report.name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_character_keeps_its_tokens(tmp_path: Path, engine: str) -> None:
+    """Engines follow different versions of Unicode, which order and compose marks and sort letters differently."""
+    pytest.importorskip(engine)
+    tokenizer = _load(write_tokenizer(tmp_path, replace(CHATML, edit=_like_qwen)))
+    reference = tokenizer.engine
+    assert use_engine(tokenizer, engine, LARGE) == (engine, None)
+    contexts = "e\u0316{0}\u0316{0}\u0301", "x {0}y1{0}!{0}", "\U00011935{0}\u07f3{0}"
+    every = [chr(code) for code in (*range(0x80, 0x3400), *range(0xA000, 0xAC00), *range(0xE000, 0x20000))]
+    marks = filter(lambda text: unicodedata.combining(text) or unicodedata.decomposition(text), every)
+    characters = [*marks, *every[::7]]
+
+    for context in contexts:
+        texts = [context.format(character) for character in characters]
+        found, expected = tokenizer.engine.encode_flat(texts), reference.encode_flat(texts)
+        assert np.array_equal(found.offsets, expected.offsets)
+        assert np.array_equal(found.input_ids, expected.input_ids)
+
+
+def _like_qwen(tokenizer: dict[str, Any]) -> None:
+    words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    words += r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    split = {"type": "Split", "pattern": {"Regex": words}, "behavior": "Isolated", "invert": False}
+    bytes_of = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, bytes_of]}
+    tokenizer["normalizer"] = {"type": "NFC"}
 
 
 def test_small_inputs_are_left_to_the_reference(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
@@ -33,6 +35,8 @@ _TEXTS = (
     'def f(x):\n    return {"a": [1, 2], \'b\': f"{x!r}"}  # TODO\n\n\nclass A_b2:\n\tpass\n<div class="x">&amp;</div>',
 )
 _SPACES = ("a b", "a  b", "a   b ", "\n\n\nx", " \n \n", "\t\tx\t y", "x \r\n\r\n y", " ", "  ", "\n", "\r", "\u3000x")
+#: Code points from here on are private, unassigned, or tags of flags.
+_NUM_CODE_POINTS = 0x40000
 _LONG = ("a" * 5000, "ab" * 3000, "1" * 3000, " " * 3000, "\n" * 500, "!?" * 2000, "é" * 2000, "字" * 3000, "=" * 400)
 
 
@@ -41,6 +45,10 @@ class FlatIds(NamedTuple):
 
     input_ids: TokenArray  #: shape [num_tokens], int32
     offsets: IntArray  #: shape [num_texts + 1], int64; text i has `input_ids[offsets[i]:offsets[i + 1]]`
+
+    def split(self) -> list[TokenArray]:
+        """Return the ids of each text."""
+        return np.split(self.input_ids, self.offsets[1:-1])
 
 
 class Engine(NamedTuple):
@@ -128,6 +136,49 @@ def _fastokens(tokenizer_json: bytes) -> Callable[[Sequence[str]], FlatIds]:
 FAST_ENGINES = {"gigatoken": _gigatoken, "fastokens": _fastokens}
 
 
+def reference_where_unicode_differs(engine: Engine, reference: Engine) -> Engine:
+    """Return an engine that encodes texts with characters on which versions of Unicode disagree as the reference does.
+
+    Each engine follows a version of its own: `tokenizers` 0.22 orders marks as Unicode 9 does, gigatoken 0.10 as 17.
+    """
+
+    def encode(texts: Sequence[str]) -> FlatIds:
+        flat = engine.encode_flat(texts)
+        disputed = [index for index, text in enumerate(texts) if not text.isascii() and _is_disputed(text)]
+        if not disputed:
+            return flat
+        parts = flat.split()
+        for index, ids in zip(disputed, reference.encode_flat([texts[i] for i in disputed]).split(), strict=True):
+            parts[index] = ids
+        return joined(parts)
+
+    return Engine(engine.name, encode)
+
+
+def _is_disputed(text: str) -> bool:
+    codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    return bool(_disputed_characters()[np.minimum(codes, _NUM_CODE_POINTS - 1)].any())
+
+
+@lru_cache(maxsize=1)
+def _disputed_characters() -> npt.NDArray[np.bool_]:
+    """Return which characters are unassigned, or have an order or a decomposition that Unicode 3.2 lacks.
+
+    Shape [_NUM_CODE_POINTS]. Unassigned is what Unicode 15.0, that of Python 3.12, lacks: no engine is older there.
+    """
+    old, found = unicodedata.ucd_3_2_0, np.zeros(_NUM_CODE_POINTS, dtype=np.bool_)
+    for code in range(_NUM_CODE_POINTS):
+        character = chr(code)
+        parts = unicodedata.decomposition(character)
+        if unicodedata.category(character) == "Cn" or unicodedata.combining(character) != old.combining(character):
+            found[code] = True
+        elif parts != old.decomposition(character):
+            found[code] = True
+            if " " in parts and not parts.startswith("<"):  # its parts are composed, too
+                found[[int(part, 16) for part in parts.split()]] = True
+    return found
+
+
 def checked_engine(engine: Engine, reference: Engine) -> Engine:
     """Return an engine that compares a few of its results per batch with `tokenizers`.
 
@@ -138,9 +189,8 @@ def checked_engine(engine: Engine, reference: Engine) -> Engine:
         flat = engine.encode_flat(texts)
         if len(texts) >= _MIN_TEXTS:
             chosen = [len(texts) * number // _COMPARED for number in range(_COMPARED)]
-            expected = reference.encode_flat([texts[index] for index in chosen])
-            found = [flat.input_ids[flat.offsets[index] : flat.offsets[index + 1]] for index in chosen]
-            if not np.array_equal(np.concatenate(found), expected.input_ids):
+            expected, parts = reference.encode_flat([texts[index] for index in chosen]), flat.split()
+            if not np.array_equal(np.concatenate([parts[index] for index in chosen]), expected.input_ids):
                 raise EngineDiffersError(
                     f"tokenizer.engine: {engine.name} and tokenizers give different tokens for this data. Set it to "
                     "tokenizers."
@@ -168,7 +218,8 @@ def use_engine(tokenizer: ChatTokenizer, wanted: str, num_input_bytes: int) -> E
     reasons, reference, content = [], reference_engine(tokenizer.backend), tokenizer.backend.to_str().encode()
     for name in FAST_ENGINES if wanted == "auto" else (wanted,):
         try:
-            engine = _loaded_late(name, content) if name == _STARTS_THREADS else load_engine(name, content)
+            loaded = _loaded_late(name, content) if name == _STARTS_THREADS else load_engine(name, content)
+            engine = reference_where_unicode_differs(loaded, reference)
             if _are_equal(engine, reference, probe_texts(tokenizer)):
                 tokenizer.engine = checked_engine(engine, reference)
                 return EngineReport(name)
