@@ -23,6 +23,12 @@ class Problem:
     line: int | None = None
 
 
+def unusable(error: OSError) -> str:
+    """Return what to say of a path that the system does not let us use."""
+    place = f"{error.filename!r}: " if error.filename else ""
+    return f"{place}{error.strerror or error}. Check the path and its permissions."
+
+
 class BridgepackError(Exception):
     """Base of every error that the user can fix; the CLI prints it and exits with code 2.
 

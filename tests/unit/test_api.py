@@ -151,7 +151,14 @@ class Named:
         (lambda: bridgepack.preview({"name": "x", "data": {"train": iter(())}}), "Write rows to a file and name it"),
         (lambda: bridgepack.launch({"name": "x"}, "local"), "data is missing"),
         (lambda: bridgepack.launch("mine.yaml", "local", skip="build"), "skip is 'build'; allowed: a list"),
-        (lambda: bridgepack.forward_step_for(None), "recipe is 'None'; allowed: FILE.yaml"),
+        (lambda: bridgepack.forward_step_for(None), "target is None; allowed: text, a path"),
+        (lambda: bridgepack.build("mine.yaml", out="x"), "build: .* argument 'out'; allowed: recipe, output"),
+        (lambda: bridgepack.launch("mine.yaml"), "launch: missing .* 'cluster'; allowed: recipe, cluster"),
+        (lambda: bridgepack.repack("packed", {}, output="s3://b/x"), "output is 's3://b/x', a URL; allowed: a local"),
+        (lambda: bridgepack.verify("packed", scratch="s3://b/x"), "scratch is 's3://b/x', a URL; allowed: a local"),
+        (lambda: bridgepack.report("x" * 300), "File name too long. Check the path"),
+        (lambda: bridgepack.export("packed", "a\0b", "0.3"), r"output is 'a\\x00b'; allowed: a path"),
+        (lambda: bridgepack.preview("mine.yaml", num_rows=2**70), "num_rows is 1180591620717411303424; allowed"),
     ],
 )
 def test_mistakes_say_what_to_do(call: Any, message: str) -> None:

@@ -8,7 +8,7 @@ from bridgepack.bridge.adopting.pack_for import PackedConfig
 from bridgepack.bridge.adopting.pack_for import pack_for as pack_config
 from bridgepack.bridge.forward_steps import forward_step_for as forward_step_for
 from bridgepack.bridge.shipped import load_shipped
-from bridgepack.config.arguments import checked
+from bridgepack.config.arguments import checked, local_path
 from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
@@ -142,10 +142,10 @@ def plan(
     shape_to_plan(loaded)  # fails before rows are read
     lengths = lengths_of(
         loaded,
-        artifact=None if artifact is None else Path(artifact),
+        artifact=None if artifact is None else local_path(artifact, "artifact"),
         store=None if store is None else store_folder(store),
     )
-    speed = None if log is None else calibrated(Path(log), loaded, lengths, machine)
+    speed = None if log is None else calibrated(local_path(log, "log"), loaded, lengths, machine)
     return plan_recipe(loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed)
 
 
@@ -178,11 +178,12 @@ def repack(
     Raises:
         BridgepackError: ConfigError, DataError, ArtifactError or StoreError, each saying what to do.
     """
+    folder = local_path(artifact, "artifact")
     return repack_artifact(
-        Path(artifact),
+        folder,
         overrides,
-        output=None if output is None else Path(output),
-        balance=balance_of_repack(Path(artifact), overrides),
+        output=None if output is None else local_path(output, "output"),
+        balance=balance_of_repack(folder, overrides),
         progress=progress,
         options=build_options(
             store=None if store is None else store_folder(store),
@@ -211,7 +212,8 @@ def export(
         ConfigError: that version cannot read packs.
         ArtifactError: the folder is not an artifact, or the output cannot be written.
     """
-    return export_artifact(Path(artifact), Path(output), bridge_version, progress=progress)
+    places = local_path(artifact, "artifact"), local_path(output, "output")
+    return export_artifact(*places, bridge_version, progress=progress)
 
 
 @checked

@@ -14,11 +14,11 @@ from typing import Any
 class _CallableModule(ModuleType):
     """A package that can be called, so that `bridgepack.canary` is both a function and a package."""
 
-    def __call__(self, target: Any, **options: Any) -> Any:
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Return the comparison of packed and unpacked training of a target, as `bridgepack.api.canary`."""
         from bridgepack.canary.canary import canary  # it imports this package
 
-        return canary(target, **options)
+        return canary(*arguments, **options)
 
 
 sys.modules[__name__].__class__ = _CallableModule

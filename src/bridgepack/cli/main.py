@@ -10,7 +10,7 @@ import click
 from bridgepack import __version__
 from bridgepack.cli.output import COULD_NOT_RUN, StopSignals, print_json, silence
 from bridgepack.data.workers.memory import collect_rarely
-from bridgepack.errors import BridgepackError, ConfigError
+from bridgepack.errors import BridgepackError, ConfigError, unusable
 from bridgepack.report.text import printable
 
 #: Command -> its module in this package, and the first line of its help, which the list of commands shows.
@@ -133,10 +133,7 @@ def _message(error: Exception) -> str:
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         return error.format_message() + (f" `{context.command_path} --help` lists what is allowed." if context else "")
-    if isinstance(error, OSError):
-        place = f"{error.filename!r}: " if error.filename else ""
-        return f"{place}{error.strerror or error}. Check the path and its permissions."
-    return str(error)
+    return unusable(error) if isinstance(error, OSError) else str(error)
 
 
 def _failed(

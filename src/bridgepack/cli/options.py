@@ -11,6 +11,7 @@ import click
 from bridgepack.cli.completion import complete_field
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_MAX_DIGITS = 18  # of 64 bits
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -53,7 +54,8 @@ class Count(click.IntRange):
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
         """Return the number."""
         text = str(value)
-        if not (text.isascii() and text.isdecimal()) or int(text) < self._minimum:
+        is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+        if not is_number or int(text) < self._minimum:
             self.fail(f"{value!r} is not a whole number of at least {self._minimum}.", parameter, context)
         return int(text)
 

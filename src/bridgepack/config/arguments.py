@@ -6,15 +6,19 @@ from functools import wraps
 from inspect import signature
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Literal, SupportsIndex, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 from pydantic.dataclasses import is_pydantic_dataclass
 
 from bridgepack.config.errors import shown
-from bridgepack.errors import ConfigError
+from bridgepack.errors import ConfigError, unusable
 
 #: Options that are paths of this machine.
 _PATHS = frozenset({"artifact", "store", "scratch"})
+_PLACE = frozenset({str, Path, NoneType})
+#: Largest whole number that an argument may be.
+MAX_NUMBER = 2**63 - 1
 _WORDS: Mapping[Any, str] = MappingProxyType(
     {
         str: "text",
@@ -30,7 +34,7 @@ _WORDS: Mapping[Any, str] = MappingProxyType(
 
 
 def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that refuses arguments of other types than it names, and a current folder that is gone."""
+    """Return a function that refuses arguments of other types or names, and a current folder that is gone."""
 
     @wraps(function)
     def refusing(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -38,10 +42,38 @@ def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             Path.cwd()
         except OSError:
             raise ConfigError("the current folder is gone, where relative paths start. Change to another.") from None
-        refuse_types({**dict(zip(signature(function).parameters, args, strict=False)), **kwargs}, function)
-        return function(*args, **kwargs)
+        refuse_types(bound(function, args, kwargs), function)
+        try:
+            return function(*args, **kwargs)
+        except OSError as error:
+            raise ConfigError(unusable(error)) from error
 
     return refusing
+
+
+def bound(function: Callable[..., Any], args: Collection[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by their names.
+
+    Raises:
+        ConfigError: one is missing, or the function has no such argument.
+    """
+    form = signature(function)
+    try:
+        return form.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        names = ", ".join(form.parameters)
+        raise ConfigError(f"{function.__name__}: {error}; allowed: {names}. Call it with these.") from None
+
+
+def local_path(given: str | Path, name: str) -> Path:
+    """Return the path of an argument that is read or written on this machine.
+
+    Raises:
+        ConfigError: it is a URL, which would become a folder named after its scheme.
+    """
+    if "://" in str(given):
+        raise ConfigError(f"{name} is {given!r}, a URL; allowed: a local path. Give one.")
+    return Path(given)
 
 
 def stated_options[T](kind: type[T], stated: Mapping[str, Any], what: str) -> T:
@@ -53,7 +85,10 @@ def stated_options[T](kind: type[T], stated: Mapping[str, Any], what: str) -> T:
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     for name in sorted(stated.keys() - set(known)):
         raise ConfigError(f"{what} has no option {name!r}; allowed: {', '.join(known)}. Use one of these.")
-    values = {name: Path(item) if name in _PATHS and isinstance(item, str) else item for name, item in stated.items()}
+    values = {
+        name: local_path(item, name) if name in _PATHS and isinstance(item, str) else item
+        for name, item in stated.items()
+    }
     if not is_pydantic_dataclass(kind):  # which says itself what it takes
         refuse_types(values, kind)
     for name in ("num_packs", "num_rows"):
@@ -78,6 +113,8 @@ def refuse_types(values: Mapping[str, Any], kind: Callable[..., Any]) -> None:
             raise ConfigError(
                 f"{name} is {shown(value)}; allowed: {', '.join(others)}{' or ' if others else ''}{last}. {cure}"
             )
+        if Path in allowed and _PLACE.issuperset(allowed) and isinstance(value, str) and (not value or "\0" in value):
+            raise ConfigError(f"{name} is {shown(value)}; allowed: a path. Give one.")
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -89,7 +126,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is Collection:
         return isinstance(value, Collection) and not isinstance(value, str)
     if origin is int:
-        return isinstance(value, SupportsIndex) and not isinstance(value, bool) and value.__index__() >= 0
+        return isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= int(value) <= MAX_NUMBER
     if origin is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     return origin is Any or isinstance(value, origin)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bridgepack.config.arguments import checked
 from bridgepack.config.errors import nearest_name
 from bridgepack.config.reading import (
     FORMS,
@@ -185,6 +186,7 @@ def _named_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
         yield from ((alias.asname or alias.name, "") for alias in node.names)
 
 
+@checked
 def load_recipe(
     target: str | Path | SFTRecipe | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
 ) -> SFTRecipe:

@@ -90,9 +90,11 @@ def require_nemo_run() -> None:
 class _CallableModule(ModuleType):
     """A callable package: `bridgepack.launch` is both the function and the package of its modules."""
 
-    def __call__(self, recipe: Any, cluster: Any, **options: Any) -> Any:
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Return what came of a launch, as `launch` in it."""
-        return launch(recipe, cluster, **options)
+        from bridgepack.config.arguments import bound  # slow to import
+
+        return launch(**bound(launch, arguments, options))
 
 
 sys.modules[__name__].__class__ = _CallableModule

@@ -47,6 +47,8 @@ def submit(
         LaunchError: nemo-run could not submit a task; tasks submitted before it are cancelled.
         LaunchInterrupt: a signal asked to stop; processes on this machine have been ended.
     """
+    if listener is not None and not callable(listener):
+        raise ConfigError(f"listener is {listener!r}; allowed: a function of a task's name and its state, or None.")
     tasks = make_tasks(plan) if tasks is None else tasks
     if detach:
         refuse_detaching(plan, tasks)

@@ -14,11 +14,11 @@ from typing import Any
 class _CallableModule(ModuleType):
     """A package that can be called, so that `bridgepack.report` is both a function and a package."""
 
-    def __call__(self, artifact: Any, **options: Any) -> Any:
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Write the report of an artifact and return the result, as `bridgepack.api.report`."""
         from bridgepack.report.html.files import report  # it imports this package
 
-        return report(artifact, **options)
+        return report(*arguments, **options)
 
 
 sys.modules[__name__].__class__ = _CallableModule

@@ -7,7 +7,7 @@ from typing import Any
 
 from bridgepack.bridge.targets import Target
 from bridgepack.checking.options import CheckOptions
-from bridgepack.config.arguments import checked
+from bridgepack.config.arguments import checked, local_path
 from bridgepack.config.editing.yaml_text import block_lines
 from bridgepack.data.artifact.artifact import CARD_FILE, REPORT_FILE
 from bridgepack.data.artifact.discovery import find_shards
@@ -117,8 +117,8 @@ def report(
     return write_report(
         artifact_place(artifact),
         CheckOptions(given=given or {}),
-        output=None if output is None else Path(output),
-        card=None if card is None else Path(card),
+        output=None if output is None else local_path(output, "output"),
+        card=None if card is None else local_path(card, "card"),
     )
 
 
