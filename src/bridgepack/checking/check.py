@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.disk_files import DiskFiles
 from bridgepack.bridge.locations import line_of
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import config_of_recipe, recipe_field
@@ -22,6 +21,7 @@ from bridgepack.releases import BRIDGE, RELEASES
 from bridgepack.rules.engine.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.files import DiskFiles
 from bridgepack.rules.engine.judge import check_selectors, judge_run, without_doubles
 from bridgepack.rules.engine.loaded import in_current_names
 from bridgepack.rules.engine.report import CheckReport, SkippedRule, in_order, skipped
