@@ -11,10 +11,6 @@ from bridgepack.rules.engine.rows import Rows
 
 HashArray = npt.NDArray[np.uint64]
 
-#: Odd, so that it has an inverse modulo 2**64: the multiplier of Knuth's 64-bit generator.
-_BASE = 6364136223846793005
-_INVERSE = pow(_BASE, -1, 1 << 64)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceHashes:
@@ -31,37 +27,23 @@ class SequenceHashes:
 
 
 def hash_sequences(rows: Rows) -> SequenceHashes:
-    """Return one hash per sequence, independent of the sequence's position in a row or batch.
+    """Return one hash per sequence: the sum of `(id + 1) * base ** position` in the sequence, modulo 2**64.
 
-    Polynomial modulo 2**64: the sum of `(id + 1) * base ** position`, moved to the sequence's first token by a power
-    of the inverse, then mixed so that every bit is uniform. The expected number of wrong matches
-    is about n**2 / 2**64 for n sequences.
+    The expected number of wrong matches is about n**2 / 2**64 for n sequences.
     """
     num_powers = 1 << (len(rows.input_ids) - 1).bit_length()
-    terms = rows.input_ids.astype(np.uint64)
-    terms += np.uint64(1)
-    terms *= _powers(_BASE, num_powers)[: len(terms)]
-    shifts = _powers(_INVERSE, num_powers)[rows.sequence_begin]
-    hashes = _mixed(np.add.reduceat(terms, rows.sequence_begin) * shifts)
+    positions = np.arange(len(rows.input_ids)) - np.repeat(rows.sequence_begin, rows.runtime_lengths + 1)
+    terms = (rows.input_ids.astype(np.uint64) + np.uint64(1)) * _powers(num_powers)[positions]
+    hashes = np.add.reduceat(terms, rows.sequence_begin)
     return SequenceHashes(hashes=hashes, row_numbers=rows.numbers, start_offsets=rows.start_offsets)
 
 
-@lru_cache(maxsize=2)
-def _powers(base: int, num_powers: int) -> HashArray:
-    """Return 1, base, base ** 2, ...; shape [num_powers], uint64. Cached: every batch needs the same powers."""
-    factors = np.full(num_powers, base, dtype=np.uint64)
+@lru_cache(maxsize=1)
+def _powers(num_powers: int) -> HashArray:
+    """Return 1, base, base ** 2, ...; the base is the multiplier of Knuth's 64-bit generator."""
+    factors = np.full(num_powers, 6364136223846793005, dtype=np.uint64)
     factors[0] = 1
     return np.cumprod(factors, dtype=np.uint64)
-
-
-def _mixed(hashes: HashArray) -> HashArray:
-    """Return hashes mapped one to one, so that each bit depends on all bits.
-
-    Source: splitmix64's finaliser, Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
-    """
-    mixed = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
