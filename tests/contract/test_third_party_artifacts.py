@@ -12,8 +12,10 @@ import torch
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.records import SPLITS
 from bridgepack.replay.collate import CollateSettings
-from bridgepack.rules import CheckContext, CheckReport, check_artifact
+from bridgepack.rules.engine.context import CheckContext
+from bridgepack.rules.engine.report import CheckReport
 from tests.support import host_datasets as host
+from tests.support.judging import check_artifact
 from tests.support.small_builds import write_conversations
 from tests.support.upstream_preprocessing import prepare_host_packs
 

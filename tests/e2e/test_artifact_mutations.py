@@ -11,9 +11,9 @@ import pytest
 import bridgepack
 from bridgepack.data.artifact import checking
 from bridgepack.errors import ArtifactError
-from bridgepack.rules import CheckReport
+from bridgepack.report.checks import named_rule
+from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.registry import find_rule
 from tests.support import (
     artifact_mutations_files,
     artifact_mutations_manifest,
@@ -241,8 +241,7 @@ def test_the_command_says_what_is_broken(artifacts: Path, mutated: Callable[[Mut
 def _assert_as_documented(mutation: Mutation, report: CheckReport) -> set[str]:
     """Assert that its rules report a mutation, as severe as they are, and where; return all codes of the report."""
     for code in mutation.codes:
-        rule = find_rule(code)
-        assert rule is not None
+        rule = named_rule(code)
         assert rule.severity in (Severity.ERROR, Severity.WARNING)
         assert {finding.severity for finding in report.findings if finding.code == code} == {rule.severity}
     first = [finding for finding in report.findings if finding.code == mutation.codes[0]]

@@ -18,7 +18,7 @@ from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.errors import DataError
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.rules import check_artifact
+from tests.support.judging import check_artifact
 from tests.support.small_builds import assert_balanced, build, file_bytes, tokenized_recipe, with_changes
 
 EOS = 2

@@ -31,7 +31,7 @@ from bridgepack.data.artifact.bridge_metadata import BridgeMetadataEntry
 from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.examples.__main__ import write_examples
 from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistics
-from bridgepack.rules import find_rule
+from bridgepack.report.checks import named_rule
 from bridgepack.rules.engine.text import rule_page
 from bridgepack.rules.registry import ALL_RULES
 from tests.support.docs_blocks import PROJECT, Block, blocks, pages, run_snippets
@@ -277,10 +277,9 @@ def test_names_are_explained(page: str, names: list[str]) -> None:
 
 
 def test_example_finding_is_the_rule_s() -> None:
-    rule = find_rule("BP101")
+    rule = named_rule("BP101")
     example = next(block.text for block in blocks("text", page="check.md"))
 
-    assert rule is not None
     assert f"{rule.severity}[{rule.code}]: {rule.name}\n" in example
     assert f"why     {rule.why}\n" in example
     assert f"fix     {rule.fix}\n" in example

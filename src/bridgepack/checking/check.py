@@ -21,13 +21,20 @@ from bridgepack.releases import BRIDGE, RELEASES
 from bridgepack.rules.engine.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.files import DiskFiles
-from bridgepack.rules.engine.judge import check_selectors, judge_run, without_doubles
+from bridgepack.rules.engine.files import Files
+from bridgepack.rules.engine.judge import check_selectors, judge_artifact, judge_run, without_doubles
 from bridgepack.rules.engine.loaded import in_current_names
 from bridgepack.rules.engine.report import CheckReport, SkippedRule, in_order, skipped
 from bridgepack.rules.engine.settings import Settings
 from bridgepack.rules.engine.subject import SPECS, Run
-from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES, SUPPRESSION_RULES
+from bridgepack.rules.registry import (
+    ALL_RULES,
+    ARTIFACT_RULES,
+    GUARD_RULES,
+    RUN_RULES,
+    STRUCTURE_RULES,
+    SUPPRESSION_RULES,
+)
 from bridgepack.rules.suppression import Suppressions, apply_suppressions
 
 _SUPPRESSION_CODES = {rule.code for rule in SUPPRESSION_RULES}
@@ -143,7 +150,6 @@ def is_judged_for(packs: CheckedArtifact, loaded: Target) -> bool:
 
 def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> CheckedArtifact:
     from bridgepack.data.artifact.checking import opened_for_check
-    from bridgepack.rules import judge_artifact
     from bridgepack.rules.engine.scan import Execution
 
     opened = opened_for_check(folder, num_workers=options.num_workers, may_lack_manifest=bool(options.given))
@@ -153,6 +159,7 @@ def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> C
             artifact,
             context=_context(artifact, geometry or {}, checked_given(options.given)),
             rules=options.selected(ARTIFACT_RULES),
+            structure=STRUCTURE_RULES,
             max_examples=options.max_examples,
             execution=Execution(run_tasks=artifact.tasks.run, progress=options.progress),
         )
@@ -190,7 +197,7 @@ def _run_of(loaded: Target, packs: CheckedArtifact | None, options: CheckOptions
         world_size_given=options.world_size,
         artifact=packs.facts if packs else None,
         environment=environment,
-        files=DiskFiles() if options.looks_at_files else None,
+        files=Files() if options.looks_at_files else None,
         waiting=_waiting(loaded, options, str(versions[BRIDGE])),
         balance_refused=None if loaded.recipe is None else _balance_refused(loaded.recipe),
     )

@@ -6,29 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from bridgepack.errors import BridgepackError, DataError
+from bridgepack.records import Progress as Progress
 
 #: Interval for checking how many tasks may be in flight.
 _LOOK_S = 1.0
 #: Heartbeat: a task calls it with the number of its next step, which shows that the task is alive, and where it was if
 #: it dies. A number below 0 says that the next step may take any time.
 Beat = Callable[[int], None]
-
-
-@runtime_checkable
-class Progress(Protocol):
-    """Is told about a stage's progress; shows it or ignores it."""
-
-    def start(self, stage: str, total: int | None, unit: str) -> None:
-        """Begin a stage with `total` work, None if unknown; `unit` names the things that it makes."""
-
-    def advance(self, num_items: int, work: int | None = None) -> None:
-        """Count `num_items` more things and `work` more of the total; by default `work` is `num_items`."""
-
-    def finish(self) -> None:
-        """End the stage."""
 
 
 class SilentProgress:

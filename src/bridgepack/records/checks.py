@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from bridgepack.records.manifests import Manifest
 from bridgepack.records.sequences import RowBatch
@@ -85,42 +85,6 @@ class RunConfig:
         return self.user_paths.get(path, path)
 
 
-class Files(Protocol):
-    """The file system as the run will see it; methods do not raise for missing or unreadable paths."""
-
-    def exists(self, path: str) -> bool:
-        """Return whether the file or folder exists."""
-        ...
-
-    def is_folder(self, path: str) -> bool:
-        """Return whether the folder exists."""
-        ...
-
-    def names(self, folder: str) -> tuple[str, ...]:
-        """Return the names in a folder, sorted; empty if it is not a folder."""
-        ...
-
-    def matches(self, pattern: str) -> tuple[str, ...]:
-        """Return the paths that match a shell pattern (`*`, `?`, not recursive), sorted."""
-        ...
-
-    def num_bytes(self, path: str) -> int | None:
-        """Return the size of a file in bytes; None if it is not a file."""
-        ...
-
-    def num_lines(self, path: str, *, at_most: int) -> int | None:
-        """Return the number of non-blank lines of a file, at most `at_most`; None if it is not a file."""
-        ...
-
-    def modified_s(self, path: str) -> float | None:
-        """Return a path's modification time in seconds since the epoch; None if it does not exist."""
-        ...
-
-    def is_writable(self, path: str) -> bool:
-        """Return whether a file can be created in a folder, or in its nearest existing parent."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
     """One finding of a rule.
@@ -187,6 +151,20 @@ class MetadataFacts:
     read_error: str | None = None  #: why it could not be parsed, in one line; None if it could
 
 
+@runtime_checkable
+class Progress(Protocol):
+    """Is told about a stage's progress; shows it or ignores it."""
+
+    def start(self, stage: str, total: int | None, unit: str) -> None:
+        """Begin a stage with `total` work, None if unknown; `unit` names the things that it makes."""
+
+    def advance(self, num_items: int, work: int | None = None) -> None:
+        """Count `num_items` more things and `work` more of the total; by default `work` is `num_items`."""
+
+    def finish(self) -> None:
+        """End the stage."""
+
+
 class PartReader(Protocol):
     """Reads shards; picklable, for checks in other processes."""
 
@@ -200,11 +178,9 @@ class PartReader(Protocol):
         Raises:
             ArtifactError: they cannot be read completely, or a row or an element is null.
         """
-        ...
 
     def sha256(self, shard: str) -> str:
         """Return the sha256 of a shard's file, hexadecimal."""
-        ...
 
 
 class InspectableArtifact(Protocol):
@@ -213,30 +189,23 @@ class InspectableArtifact(Protocol):
     @property
     def manifest(self) -> Manifest | None:
         """Its manifest; None for packs that another tool wrote."""
-        ...
 
     @property
     def parts(self) -> PartReader:
         """Reader of its shards."""
-        ...
 
     @property
     def split_names(self) -> tuple[str, ...]:
         """Its splits, training first: those in the manifest, or without one those found."""
-        ...
 
     def shard_facts(self, split: str) -> tuple[ShardFacts, ...]:
         """Return facts about the split's shards, in order: those the manifest lists, or those found."""
-        ...
 
     def unlisted_files(self) -> tuple[str, ...]:
         """Return paths of files in the artifact that its manifest does not list, sorted."""
-        ...
 
     def changed_files(self) -> Mapping[str, str]:
         """Return path -> problem, for files other than shards that do not match the manifest."""
-        ...
 
     def metadata_facts(self) -> MetadataFacts:
         """Return facts about the host's metadata file."""
-        ...

@@ -32,8 +32,3 @@ RESUME_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, ResumeRule))
 GUARD_RULES = (*STEP_RULES, *RESUME_RULES)
 #: Every rule on the user's suppressions.
 SUPPRESSION_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, SuppressionRule))
-
-
-def find_rule(code: str) -> Rule | None:
-    """Return the rule with this code, or None."""
-    return next((rule for rule in ALL_RULES if rule.code == code), None)

@@ -17,7 +17,7 @@ from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.stages import split as splits
 from bridgepack.data.tasks import SilentProgress
 from bridgepack.errors import ArtifactError, DataError
-from bridgepack.rules import check_artifact
+from tests.support.judging import check_artifact
 from tests.support.small_builds import (
     assert_balanced,
     build,

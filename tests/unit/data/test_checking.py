@@ -12,9 +12,12 @@ from bridgepack.data.artifact.checking import ArtifactOnDisk, opened_for_check
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.write import shard_name, write_shard
 from bridgepack.data.workers.pool import plain_runner
-from bridgepack.rules import CheckContext, CheckReport, judge_artifact, render_json
+from bridgepack.rules.engine.context import CheckContext
 from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.scan import Execution
+from bridgepack.rules.engine.text import render_json
+from tests.support.judging import judge_artifact
 from tests.support.processes import num_running, wait_until
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
@@ -37,14 +40,14 @@ import sys
 from pathlib import Path
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.workers.pool import plain_runner
-from bridgepack.rules import check_artifact
+from bridgepack.rules.engine.judge import judge_artifact
 from bridgepack.rules.engine.scan import Execution
 from sleepy import Sleepy
 
 artifact = ArtifactOnDisk(Path(sys.argv[1]))
 with plain_runner(2) as artifact.tasks:
     artifact.parts = Sleepy(folder=artifact.folder)
-    check_artifact(artifact, execution=Execution(run_tasks=artifact.tasks.run))
+    judge_artifact(artifact, rules=(), structure=(), execution=Execution(run_tasks=artifact.tasks.run))
 """
 
 

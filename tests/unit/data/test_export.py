@@ -13,7 +13,7 @@ from bridgepack.data.export import export_artifact
 from bridgepack.data.stages import split as splits
 from bridgepack.errors import ArtifactError
 from bridgepack.records import ROW_COLUMNS
-from bridgepack.rules import check_artifact
+from tests.support.judging import check_artifact
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import change_manifest
 

@@ -19,9 +19,11 @@ from bridgepack.records import (
     SplitRecord,
     SplitStatistics,
 )
-from bridgepack.rules import CheckContext, CheckReport, check_artifact, context_from_manifest, judge_artifact
+from bridgepack.rules.engine.context import CheckContext, context_from_manifest
 from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.scan import Execution
+from tests.support.judging import check_artifact, judge_artifact
 
 #: input_ids, loss_mask, seq_start_id.
 Row = list[list[Any]]

@@ -28,9 +28,9 @@ from scripts.bench.balance import RUN
 
 from bridgepack.records import LostOverride, RunConfig, StepRatios, Waiting
 from bridgepack.releases import TARGET
-from bridgepack.rules import Rule
 from bridgepack.rules.engine.context import NO_PACKS
 from bridgepack.rules.engine.environment import Versions
+from bridgepack.rules.engine.rule import Rule
 from bridgepack.rules.engine.subject import Environment, Run
 from tests.unit.rules.in_memory_artifact import artifact_facts
 

@@ -9,20 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.records import ShardFacts
-from bridgepack.rules import (
-    ARTIFACT_RULES,
-    CheckContext,
-    CheckReport,
-    RuleCrashError,
-    Severity,
-    check_artifact,
-    judge_artifact,
-)
+from bridgepack.rules.engine.context import CheckContext
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.part import PartScan, ShardPart, parts_of
+from bridgepack.rules.engine.report import CheckReport, RuleCrashError
 from bridgepack.rules.engine.rows import Offenders, Rows
-from bridgepack.rules.engine.rule import Violation, artifact_rule, row_rule
+from bridgepack.rules.engine.rule import Severity, Violation, artifact_rule, row_rule
 from bridgepack.rules.engine.scan import Execution
+from bridgepack.rules.registry import ARTIFACT_RULES
+from tests.support.judging import check_artifact, judge_artifact
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, InMemoryArtifact, Row, artifact, check
 
 GOOD = GOOD_ROWS[0]

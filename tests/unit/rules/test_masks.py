@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.rules import CheckReport
+from bridgepack.rules.engine.report import CheckReport
 from tests.unit.rules.in_memory_artifact import check
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bridgepack.rules import CheckContext
+from bridgepack.rules.engine.context import CheckContext
 from bridgepack.rules.engine.overlap import OverlapFinder, hash_sequences
 from bridgepack.rules.engine.rows import Rows, rows_of
 from bridgepack.rules.engine.truth import SplitTruth, truth_of

@@ -7,9 +7,8 @@ the largest.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import batched
-from typing import Protocol
 
-from bridgepack.records import Finding, InspectableArtifact, ShardFacts
+from bridgepack.records import Finding, InspectableArtifact, Progress, ShardFacts
 from bridgepack.rules.engine.context import CheckContext
 from bridgepack.rules.engine.facts import ArtifactFacts, why_not_streamable
 from bridgepack.rules.engine.overlap import OverlapFinder
@@ -24,26 +23,13 @@ RunTasks = Callable[[Callable[[ShardPart], PartScan], Iterable[ShardPart]], Iter
 _FILES_AHEAD = 8
 
 
-class ScanProgress(Protocol):
-    """Receives the progress of a scan, in judged rows and read bytes."""
-
-    def start(self, stage: str, total: int | None, unit: str) -> None:
-        """Start the stage."""
-
-    def advance(self, num_items: int, work: int | None = None) -> None:
-        """Add progress."""
-
-    def finish(self) -> None:
-        """End the stage."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Execution:
     """How a scan reads and runs; it does not affect the result."""
 
     #: returns the function's result for each part, in order (default: sequentially in this process)
     run_tasks: RunTasks | None = None
-    progress: ScanProgress | None = None  #: receives the progress
+    progress: Progress | None = None  #: receives the progress, in judged rows and read bytes
     #: stored tokens per batch: small enough for CPU caches, large enough to hide numpy's overhead
     max_tokens: int = 1 << 20
     #: stored tokens per part: about 0.1 s of work, so that progress moves and cores stay busy to the end

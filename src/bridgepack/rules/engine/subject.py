@@ -10,12 +10,13 @@ from operator import attrgetter
 from typing import Any
 
 from bridgepack import geometry
-from bridgepack.records import Files, RunConfig, Waiting
+from bridgepack.records import RunConfig, Waiting
 from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS, CannotJudgeError, given, known
 from bridgepack.rules.engine.environment import Environment as Environment
 from bridgepack.rules.engine.environment import Versions
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.families import ARCHITECTURES, Family, family_of
+from bridgepack.rules.engine.files import Files
 from bridgepack.rules.engine.loaded import in_current_names, with_host_defaults
 from bridgepack.rules.engine.settings import Settings, number_format_of
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from bridgepack.records import SPLITS, TRAIN, Files
+from bridgepack.records import SPLITS, TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.files import Files
 from bridgepack.rules.engine.rule import Found, wrong
 from bridgepack.rules.engine.subject import SPECS, Run
 

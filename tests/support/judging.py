@@ -1,0 +1,17 @@
+"""All rules on an artifact, without a target."""
+
+from typing import Any
+
+from bridgepack.records import InspectableArtifact
+from bridgepack.rules.engine import judge
+from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.registry import ARTIFACT_RULES, STRUCTURE_RULES
+
+
+def judge_artifact(artifact: InspectableArtifact, **options: Any) -> tuple[CheckReport, ArtifactFacts]:
+    return judge.judge_artifact(artifact, **{"rules": ARTIFACT_RULES, **options}, structure=STRUCTURE_RULES)
+
+
+def check_artifact(artifact: InspectableArtifact, **options: Any) -> CheckReport:
+    return judge_artifact(artifact, **options)[0]
