@@ -56,7 +56,6 @@ def paths_of_artifact(artifact: Path, *, has_validation: bool) -> dict[str, Any]
 
 
 def _path_of(found: FoundShards, split: str) -> str | None:
-    """Return the path that gives the host a split's files: the file, or a folder with no other file; else None."""
     files = [found.folder / path for path in found.splits.get(split, ())]
     if len(files) == 1:
         return str(files[0])

@@ -99,7 +99,6 @@ def check_section(place: str, name: str, value: Any) -> None:
 
 
 def _unknown(path: str, wrong: str, name: str, node: Mapping[str, Any]) -> ConfigError:
-    """Return the error for a path whose part `wrong` does not exist, because a node has no field `name`."""
     known = sorted(key for key in node if not key.startswith("_"))
     more = f", and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else ""
     hint = did_you_mean(name, known, f"It has: {', '.join(known[:_MAX_NAMES])}{more}.")
@@ -126,7 +125,6 @@ def _config(values: dict[str, Any], place: str) -> RunConfig:
 
 
 def _restored(value: Any) -> Any:
-    """Return saved values with path objects restored."""
     if isinstance(value, Mapping):
         if str(value.get("_target_", "")).startswith("pathlib."):
             parts = value.get("_args_")  # megatron-bridge 0.6.2 saves none, so the path is lost

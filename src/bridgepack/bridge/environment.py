@@ -69,7 +69,6 @@ def environment_from_file(path: Path) -> Environment:
 
 
 def _from_json(text: str) -> tuple[dict[str, str], str | None]:
-    """Return the versions of a JSON listing, and the version of Python if conda lists it."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
@@ -95,7 +94,6 @@ def _from_lines(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _line_pair(line: str) -> tuple[str, str] | None:
-    """Return (name, version) of a line of a listing, or None if it is not an installed distribution."""
     if line.startswith("#"):
         return None
     if _is_editable(line):

@@ -69,7 +69,6 @@ def has_formats_of(precision: Any, other: Any) -> bool:
 
 
 def _has_details(base: Any, named: Mapping[str, Any]) -> bool:
-    """Return whether the base has the formats of a registered precision, with additional details."""
     return isinstance(base, Mapping) and has_formats_of(base, named) and base != named
 
 

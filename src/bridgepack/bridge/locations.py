@@ -34,7 +34,6 @@ def line_of(file: Path, paths: Iterable[str]) -> int | None:
 
 @lru_cache(maxsize=4)
 def _lines(text: str, is_toml: bool) -> dict[str, int]:
-    """Return dotted path -> its first line."""
     from ruamel.yaml import YAML
 
     found = _toml_lines(text) if is_toml else _yaml_lines(YAML(typ="safe", pure=True).compose(text), "", set())
@@ -55,7 +54,6 @@ def _yaml_lines(node: Any, above: str, seen: set[int]) -> Iterator[tuple[str, in
 
 
 def _toml_lines(text: str) -> Iterator[tuple[str, int]]:
-    """Yield (path, line) of the tables and keys of a TOML file, as far as single lines show them."""
     table = ""
     for number, content in enumerate(text.splitlines(), 1):
         if header := _TOML_TABLE.match(content):

@@ -104,7 +104,6 @@ def config_of_recipe(
 
 
 def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:
-    """Return the base of a recipe with new sections, and the settings that are written into it."""
     values = base_of(recipe)
     settings = settings_over(values, recipe, packs, precision_named(recipe.precision.recipe))
     size, base = recipe.packing.packed_sequence_size, values["dataset"] or {}
@@ -191,7 +190,6 @@ def _lost(
 def _lost_name(
     node: Mapping[str, Any], above: str, name: str, settings: Mapping[str, Setting], written: Any
 ) -> LostOverride:
-    """Return the override of a name that an object of the host lacks; `written` are the overrides beside it."""
     known = sorted(field for field in node if not field.startswith("_"))
     allowed = f"one of its fields. {did_you_mean(name, known, f'It has: {", ".join(known[:20])}.')}"
     meant = get_close_matches(name, known, n=2, cutoff=_BEYOND_DOUBT)
@@ -268,7 +266,6 @@ def recipe_field(config: RunConfig, path: str) -> str:
 
 
 def _check_override(path: str, value: Any) -> None:
-    """Raise `ConfigError` if the section of an override does not exist, or would become a plain value."""
     section, _, rest = path.partition(".")
     if not rest and section in all_sections():
         check_section(f"{OVERRIDES}.{section}", section, value)

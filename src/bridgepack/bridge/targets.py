@@ -102,7 +102,6 @@ def _of_text(text: str, overrides: Mapping[str, Any], artifact: Path | None) -> 
 
 
 def _check_text(text: str) -> None:
-    """Raise `ConfigError` if a text cannot be a target."""
     if not text.strip() or "\0" in text:
         raise ConfigError(f"target is {text!r}, which names nothing. Allowed: {_FORMS}.")
     if scheme_of(text) is not None and text.lower().endswith((*_SETTINGS_SUFFIXES, ".py")):
@@ -171,7 +170,6 @@ def quiet() -> Iterator[None]:
 
 
 def _load_value(text: str) -> Any:
-    """Return the result of the function, or the object, that a target's text names."""
     if text.startswith(PREFIX):
         text = f"{MODULE}:{text.removeprefix(PREFIX)}"
     elif ":" not in text and Path(text).suffix.lower() != ".py":
@@ -197,7 +195,6 @@ def _of_catalogue(name: str) -> SFTRecipe:
 
 
 def _explained(error: ConfigError, text: str) -> ConfigError:
-    """Return an error that says what to do if the host's own code failed."""
     if not text.startswith("megatron."):
         return error
     if "megatron.bridge" not in sys.modules:

@@ -167,7 +167,6 @@ def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> C
 
 
 def _context(artifact: Any, geometry: Mapping[str, int], given: Mapping[str, Any]) -> CheckContext:
-    """Return the facts that rows are judged against, from `given`, else the manifest, the run or the file names."""
     if artifact.manifest is not None:
         return replace(context_from_manifest(artifact.manifest), **given)
     return replace(CheckContext(), **{**artifact.name_hints, **geometry, **given})
@@ -216,7 +215,6 @@ def _balance_refused(recipe: SFTRecipe) -> str | None:
 
 
 def _waiting(loaded: Target, options: CheckOptions, version: str) -> Waiting | str:
-    """Return how long ranks wait for each other in the run, or why that is unknown."""
     folder, source = loaded.artifact or options.artifact, loaded.recipe or loaded.config
     if folder is None or source is None:
         return NO_PACKS
@@ -285,7 +283,6 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
 
 
 def _user_name(path: str, loaded: Target, config: RunConfig) -> str:
-    """Return the user's name of a setting: the recipe's field, or an override if the recipe has no field for it."""
     holder, _, name = path.rpartition(".")
     section = value_at(config.values, holder)
     is_inherited = path not in config.user_paths and isinstance(section, Mapping) and name in section
@@ -294,7 +291,6 @@ def _user_name(path: str, loaded: Target, config: RunConfig) -> str:
 
 
 def _in_users_paths(text: str, config: RunConfig | None) -> str:
-    """Return a text with settings renamed to their names in the user's own file."""
     return text if config is None else _PATH.sub(lambda found: config.user_path(found[0]), text)
 
 

@@ -121,7 +121,6 @@ def _proposed(report: CheckReport, overrides: Mapping[str, Any]) -> Mapping[str,
 
 
 def _edit(loaded: Target, changes: Mapping[str, Change]) -> tuple[FileEdit | None, dict[str, str]]:
-    """Return the edit of the file, and path -> what to do for changes that cannot be written there."""
     if not changes:
         return None, {}
     if loaded.file is None:

@@ -32,7 +32,6 @@ _TokenId = Annotated[int, Field(ge=0, le=_INT32_MAX)]
 
 
 def _says(allowed: str) -> Any:
-    """Return the allowed values of a field, for messages."""
     return Field(description=allowed)
 
 
@@ -91,7 +90,6 @@ class CheckOptions:
     @model_validator(mode="wrap")
     @classmethod
     def _in_plain_words(cls, values: Any, handler: ModelWrapValidatorHandler[CheckOptions]) -> CheckOptions:
-        """Turn the first option of a wrong type into an error for users."""
         try:
             return handler(values)
         except ValidationError as error:

@@ -68,7 +68,6 @@ def build_recipe(
 def _judged(
     recipe: str, overrides: tuple[str, ...], result: BuildResult, *, is_reported: bool, num_workers: int
 ) -> tuple[CheckReport, Path | None]:
-    """Return the check report on the recipe with its new artifact, and the path of the HTML page."""
     with TerminalProgress() as progress:
         options = CheckOptions(
             artifact=result.output,

@@ -110,7 +110,6 @@ def _checked(target: str, arguments: dict[str, Any], form: str) -> int:
 
 
 def _form(arguments: dict[str, Any]) -> str:
-    """Return the report format; contradictory options are refused."""
     form = arguments["form"]
     if arguments["as_json"] and form not in (None, "json"):
         raise click.UsageError(f"--json and --format {form} contradict each other; give one of them.")
@@ -125,7 +124,6 @@ def _form(arguments: dict[str, Any]) -> str:
 
 
 def _fix(target: str, options: CheckOptions, arguments: dict[str, Any], form: str) -> int:
-    """Print or write the fixes, then the report of the fixed settings, and return the exit code."""
     outcome, output = fixed(target, options), arguments["output"]
     has_failed = outcome.report.fails(strict=arguments["strict"])
     if arguments["diff"]:

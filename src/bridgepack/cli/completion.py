@@ -48,7 +48,6 @@ def _field_paths(_typed: str) -> Iterator[tuple[str, str]]:
 
 
 def _paths(section: Any, prefix: str) -> Iterator[str]:
-    """Yield the dotted paths of a section's fields; nested sections are replaced by their own fields."""
     for name, field in section.model_fields.items():
         inner = [path for kind in _sections_in(field.annotation) for path in _paths(kind, f"{prefix}{name}.")]
         yield from inner or [f"{prefix}{name}"]

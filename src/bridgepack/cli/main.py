@@ -129,7 +129,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _message(error: Exception) -> str:
-    """Return the error message: what is wrong and what to do."""
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         return error.format_message() + (f" `{context.command_path} --help` lists what is allowed." if context else "")

@@ -69,7 +69,6 @@ def trace(artifact: Path | str, **arguments: Any) -> int:
 
 
 def _check_question(arguments: dict[str, Any]) -> None:
-    """Refuse options that do not ask exactly one question."""
     has_step, has_source, has_pack = (arguments[name] is not None for name in ("step", "source", "pack"))
     if not (has_step or has_source or has_pack):
         raise click.UsageError("one of --step N, --pack N and --source FILE:ROW is needed.")
@@ -95,7 +94,6 @@ def _run_options(arguments: dict[str, Any]) -> RunOptions:
 
 
 def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the result, and a function that returns its text."""
     limit, split = arguments["limit"], arguments["split"] or "training"
     shown: dict[str, Any] = {"has_colour": has_colour()}
     if arguments["source"] is not None:
@@ -151,7 +149,6 @@ def verify(artifact: Path | str, **arguments: Any) -> int:
 
 
 def _check_extent(arguments: dict[str, Any]) -> None:
-    """Refuse options that contradict each other."""
     for name in ("sample", "seed"):
         if arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")

@@ -116,7 +116,6 @@ _NEEDED = frozenset({"name", "model", "num_gpus", "seq_length"})
 
 
 def _asked(wish: dict[str, Any]) -> dict[str, Any]:
-    """Return the missing values, asked from the user, with matches in the catalogue and on disk shown."""
     model = wish["model"] or click.prompt("Model (hub id, folder, or a recipe's name)", err=True)
     same = [entry.recipe for entry in recipes_of_model(catalogue(), model) if entry.recipe]
     is_full = wish["method"] in (None, "full")

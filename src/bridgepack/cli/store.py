@@ -85,7 +85,6 @@ def verify(folder: Path | None, remove: bool, workers: int | None, as_json: bool
 
 
 def _named(folder: Path | None) -> Path:
-    """Return the given store folder, else the default store of builds without --output."""
     place = folder or default_store(Path(DEFAULT_FOLDER) / "any")
     if folder is None and not place.exists() and STORE_VARIABLE not in os.environ:
         found = sorted(map(str, [*Path().glob(_BESIDE_OUTPUT), *Path().glob(f"*/{_BESIDE_OUTPUT}")]))

@@ -75,7 +75,6 @@ def _with_texts(value: Any) -> Any:
 
 
 def _section_at(values: dict[str, Any], document: Document, path: str, sections: list[str]) -> Any:
-    """Return the section or list of plain values at a path; missing sections are created."""
     node: Any = values
     here: Any = document
     for depth, name in enumerate(sections):

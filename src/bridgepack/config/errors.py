@@ -223,7 +223,6 @@ def _shape(detail: ErrorDetails) -> str:
 
 
 def _unknown_field(place: Place, name: str) -> str:
-    """Return the message line for an unknown field; if another kind of the section has it, the message says so."""
     kind, known = place.kind, place.known
     others = [other for other, fields in place.fields_of_kinds.items() if name in fields]
     text = f"{place.path} is not a field{f' of {kind}' if kind else ''}"

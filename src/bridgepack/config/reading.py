@@ -114,7 +114,6 @@ def written_in(path: Path) -> Iterator[None]:
 
 
 def _neighbours(path: Path, mark: str = "") -> str:
-    """Return a hint at a neighbouring file with a similar name that contains the text `mark`."""
     files = [entry for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
     nearest = nearest_name(path.name, [entry.name for entry in files if not mark or _holds(entry, mark)])
     return f" Did you mean {str(path.parent / nearest)!r}?" if nearest else " Check the path."

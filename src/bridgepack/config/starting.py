@@ -91,7 +91,6 @@ def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str,
 
 
 def _is_plain(recipe: SFTRecipe) -> bool:
-    """Return whether a recipe has no special settings: CUDA graphs, hierarchical context parallelism."""
     is_special = recipe.packing.pad_cu_seqlens or recipe.parallelism.hierarchical_context_parallel_sizes
     return recipe.packing.mode == "offline" and recipe.cuda_graphs.implementation == "none" and not is_special
 
@@ -183,7 +182,6 @@ def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
 
 
 def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
-    """Return field path -> comment with names and numbers of this recipe."""
     topology, size = recipe.parallelism, recipe.packing.packed_sequence_size
     assert topology.num_gpus is not None
     assert recipe.model is not None

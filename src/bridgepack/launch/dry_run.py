@@ -136,7 +136,6 @@ def _sbatch(task: LaunchTask, request: Any, executor: Any) -> str:
 
 
 def _settings(executor: Any) -> str:
-    """Return the set fields of an executor as YAML comments, without nested objects."""
     values = {field.name: getattr(executor, field.name) for field in fields(executor) if not field.name.startswith("_")}
     plain = {
         name: value

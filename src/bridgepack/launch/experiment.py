@@ -205,7 +205,6 @@ def reason_of(error: Exception) -> str:
 
 
 def _log_of(job: Any) -> str:
-    """Return the file or folder with a job's output; empty if this machine cannot tell."""
     if job is None or not job.handle:
         return ""
     executor = job.executor
@@ -218,7 +217,6 @@ def _log_of(job: Any) -> str:
 
 
 def _make_folders(plan: LaunchPlan) -> None:
-    """Create and check the folders that a launch writes to on this machine."""
     here = [task for task in plan.tasks if plan.cluster.executor_for(task).kind in LOCAL_KINDS]
     if any(plan.cluster.processes(task).has_process_launcher for task in here):
         folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])

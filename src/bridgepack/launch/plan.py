@@ -133,7 +133,6 @@ def plan_launch(
 
 
 def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, Any]:
-    """Return the plan's fields for the run's name, its folders and the launching environment."""
     now, versions = datetime.now(UTC), {"bridgepack": __version__}
     with contextlib.suppress(PackageNotFoundError):
         versions["nemo-run"] = version("nemo-run")
@@ -152,7 +151,6 @@ def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> d
 def _packs(
     recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str], artifact: str | Path | None
 ) -> str | None:
-    """Return the path of existing packs as the tasks see it; None if a build task builds or finds them."""
     if artifact is not None and not str(artifact):
         raise ConfigError("--artifact is ''; it is empty. Give the folder of the packs, or leave it out.")
     if recipe.packing.mode != _OFFLINE and artifact is not None:
@@ -184,7 +182,6 @@ def _exists(artifact: str) -> bool:
 
 
 def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str]) -> int:
-    """Return the number of GPUs of the training, even if this launch skips it."""
     wanted = recipe.parallelism.num_gpus
     if "train" not in tasks and wanted is not None:
         return wanted
@@ -223,7 +220,6 @@ def _git_state(folder: Path) -> dict[str, Any] | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return the output of a git command, or None if it fails."""
     command = ["git", "--no-optional-locks", *arguments]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_GIT_LIMIT_S, check=False)

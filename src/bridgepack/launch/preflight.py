@@ -182,7 +182,6 @@ def _name(task: Any) -> str:
 
 
 def _argument_of(task: Any) -> Any:
-    """Return the recipe or ConfigContainer built from a task's argument config, or None."""
     task = task.resolve() if getattr(task, "is_lazy", False) else task
     if not isinstance(task, fdl.Buildable):
         return None
@@ -203,7 +202,6 @@ def _overrides(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _refuse_unseen_options(name: str, words: Sequence[str]) -> None:
-    """Refuse a script with options that change settings."""
     calls = [index for index, word in enumerate(words) if PurePosixPath(word).name == _RUN_RECIPE]
     after = words[calls[0] + 1 :] if calls else []
     for word in (*words, *after):
@@ -235,7 +233,6 @@ def _words(script: Script, executor: Executor) -> list[str]:
 
 
 def _line(words: Sequence[str]) -> str:
-    """Return the line to write, with the script's recipe if its arguments name one."""
     named = next((after for word, after in pairwise(words) if word == "--recipe"), None)
     if named is None:
         return (

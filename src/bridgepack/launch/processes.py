@@ -97,7 +97,6 @@ def end_processes(variable: str, value: str) -> None:
 
 
 def _processes_with(variable: str, value: str) -> list[int]:
-    """Return the ids of the processes with a variable; empty if the system does not tell."""
     wanted = f"{variable}={value}".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):

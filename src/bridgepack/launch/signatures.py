@@ -111,7 +111,6 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _checked(hint: Any) -> Any:
-    """Return a type hint for pydantic: strict numbers and booleans, mappings for dataclasses."""
     origin: Any = get_origin(hint)
     arguments = get_args(hint)
     if hint in {int, bool}:
@@ -149,7 +148,6 @@ def _part(classes: tuple[Any, ...], value: Any) -> Any:
 
 
 def _listed(name: str) -> ListedSection:
-    """Return a class with the fields that it adds to the common executor fields."""
     facts = next((one for one in KNOWN.values() if one.class_name == name), Facts(class_name=name, title=""))
     try:
         cls = find_executor(name)

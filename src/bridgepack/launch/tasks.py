@@ -159,7 +159,6 @@ def _quoted(value: str, environment: Mapping[str, str] | None, where: str) -> st
 
 
 def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:
-    """Return the fields with the numbers of nodes, processes and GPUs, under nemo-run's names."""
     facts, per_node = section.facts, processes.num_per_node or 1
     counts = {facts.nodes: processes.num_nodes or 1, facts.processes: per_node, facts.gpus: processes.gpus_per_node}
     values: dict[str, Any] = {name: count for name, count in counts.items() if name}
@@ -173,7 +172,6 @@ def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:
 
 
 def _refuse_other_counts(section: NemoRunExecutor, executor: run.Executor, processes: Processes) -> None:
-    """Refuse a class that would give torchrun different nodes or processes than the checked run has."""
     expected = (processes.num_nodes or 1, processes.num_per_node or 1)
     with contextlib.suppress(NotImplementedError):  # classes that report no processes
         found = (executor.nnodes(), executor.nproc_per_node())

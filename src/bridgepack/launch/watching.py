@@ -109,7 +109,6 @@ class Watch:
         job.cleanup()
 
     def _read_log(self, job: Any) -> None:
-        """Stream the log of a job, in a thread that ends with the job."""
         if job.id in self._readers or is_array(job):  # nemo-run finds no logs of an array
             return
         reader = threading.Thread(target=_follow, args=(job.handle, self.experiment._runner), daemon=True)

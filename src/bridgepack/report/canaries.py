@@ -93,7 +93,6 @@ def _aside(layout: LayoutRecord) -> str:
 
 
 def _stops(layouts: Sequence[LayoutRecord]) -> Iterator[str]:
-    """Yield the reasons of failed steps, each once."""
     told: set[str] = set()
     for layout in layouts:
         for measured in layout.measured:

@@ -135,7 +135,6 @@ def staged_report(path: Path | None, text: str, *, option: str = "--output") -> 
 
 
 def _staged(path: Path, text: str, cleaning: ExitStack) -> Path:
-    """Return a temporary file with the report beside its final path; `cleaning` removes it."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +174,6 @@ def describe_diff(outcome: Fixed) -> str:
 
 
 def _printable(report: CheckReport) -> CheckReport:
-    """Return a report without terminal control characters in its texts."""
     findings = []
     for finding in report.findings:
         names = ("where", "file", "found", "allowed", "fix")

@@ -99,7 +99,6 @@ def _task_line(task: TaskResult) -> str:
 
 
 def _log_lines(task: TaskResult, result: LaunchResult) -> Iterator[str]:
-    """Yield the end of a failed task's log, or the command that shows it."""
     number = [one.name for one in result.tasks].index(task.name)
     tail = log_tail(task.log)
     if not tail:

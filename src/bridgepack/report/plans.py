@@ -36,7 +36,6 @@ def _describe_data(plan: Plan) -> Iterator[str]:
 
 
 def _picture(plan: Plan) -> Iterator[str]:
-    """Yield a bar of tokens per second for the best candidate of each pack size."""
     yield f"     pack  {'tokens/s per GPU':<{_BAR + 9}}  over-long    lost  straggler"
     for size, one in plan.of_sizes.items():
         if one is None:

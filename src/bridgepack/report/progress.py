@@ -63,8 +63,6 @@ class TerminalProgress:
 
 
 class _Lines:
-    """Progress as log lines, with a minimum time between two lines."""
-
     def __init__(self) -> None:
         self._told_s = self._began_s = time.monotonic()
         self._stage, self._unit = "", ""

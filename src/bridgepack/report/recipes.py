@@ -182,7 +182,6 @@ def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]
 
 
 def _projected(recipe: SFTRecipe) -> dict[str, int] | None:
-    """Return the number of packs projected from a sample of rows, or None if they cannot be read or tokenised."""
     from bridgepack.planning.preview import preview_recipe  # loads a tokenizer, which is rarely installed here
 
     try:
@@ -193,7 +192,6 @@ def _projected(recipe: SFTRecipe) -> dict[str, int] | None:
 
 
 def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
-    """Return how the GPUs share a batch; empty if their number is unknown or not divisible."""
     scope = Scope(recipe=recipe, packs=None)
     size = scope.data_parallel_size()
     if size is None:
@@ -210,7 +208,6 @@ def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
 
 
 def _settings(recipe: SFTRecipe, packs: Packs | None, *, is_forecast: bool) -> Iterator[Setting]:
-    """Yield the settings; those derived from a forecast of the packs say so."""
     without = {setting.path: setting for setting in host_settings(recipe)}
     for setting in host_settings(recipe, packs=packs):
         counts = not setting.path.startswith("dataset.") and without.get(setting.path) != setting

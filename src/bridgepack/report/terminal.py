@@ -73,7 +73,6 @@ def describe_run(run: RunLength) -> Iterator[str]:
 
 
 def _describe_work(result: BuildResult) -> Iterator[str]:
-    """Yield where a copy is, and what of an earlier build and of the token store was of use."""
     kept = result.kept
     if result.upload is not None:
         yield ""

@@ -219,7 +219,6 @@ def _number(environment: Mapping[str, str], *names: str, default: int) -> int:
 
 
 def _ensure_meeting_place() -> None:
-    """Set MASTER_ADDR and MASTER_PORT if the launcher does not, as the host does later."""
     if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
         return
     from megatron.bridge.utils.common_utils import get_master_addr_safe, get_master_port_safe
@@ -229,7 +228,6 @@ def _ensure_meeting_place() -> None:
 
 
 def _is_soon(is_so: Callable[[], bool], wait_s: float = _GRACE_S) -> bool:
-    """Return whether a condition becomes true within `wait_s` seconds."""
     deadline = time.monotonic() + wait_s
     while not is_so():
         if time.monotonic() >= deadline:

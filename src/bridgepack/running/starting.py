@@ -247,7 +247,6 @@ def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
 
 
 def _check_same_packs(artifact: Path, folder: RunFolder) -> None:
-    """Refuse packs that differ from those recorded by the previous tasks."""
     place = folder.read_artifact()
     if place is None or Path(place.path) != artifact or not (artifact / MANIFEST_FILE).is_file():
         return

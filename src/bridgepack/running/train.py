@@ -89,7 +89,6 @@ def _in_job(job: Job, run: _Run, arguments: Sequence[str] | None) -> int:
 
 
 def _prepare(start: Start) -> Stop | None:
-    """Check the run and record its facts; return why it must not start, or None."""
     report = checked(start)
     file = start.run_folder.add_record("check", {"task": "train", **report_to_dict(report)})
     text = rendered(report).rstrip()
@@ -147,8 +146,6 @@ def _train(job: Job, run: _Run, start: Start) -> int:
 
 
 class _Run:
-    """Prints and records events; only the first process has the run's folder."""
-
     folder: RunFolder | None = None
 
     def tell(self, stop: Stop) -> None:

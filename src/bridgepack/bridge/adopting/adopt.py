@@ -97,7 +97,6 @@ def _base(config: Any, name: str | None, model: str | Mapping[str, Any] | None) 
 
 
 def _with_the_rest(recipe: SFTRecipe, config: Any) -> SFTRecipe:
-    """Return the recipe with the config's remaining settings, in recipe fields or as overrides."""
     host = host_config(recipe)
     fields: dict[str, Any] = {}
     overrides: dict[str, Any] = {}
@@ -136,7 +135,6 @@ def _undecided(host: HostConfig, config: Any) -> Iterator[tuple[str, tuple[Any, 
 
 
 def _means_the_same(path: str, wanted: Any, config: Any) -> bool:
-    """Return whether the config's value is equivalent to the recipe's."""
     if path in _WORKED_OUT:
         return wanted in (None, config.train.train_iters)
     return wanted is None and path.startswith(_NONE_IS_DEFAULT)

@@ -81,7 +81,6 @@ def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | 
 
 
 def _write(config: Any, settings: Iterator[Setting]) -> Iterator[Change]:
-    """Write the settings that differ, and yield them as changes."""
     for setting in settings:
         old = value_at(config, setting.path)
         if old != setting.value or type(old) is not type(setting.value):

@@ -100,7 +100,6 @@ def _batch(config: Any) -> dict[str, Any]:
 
 
 def _artifact(config: Any) -> str | None:
-    """Return the folder of the packs if they have bridgepack's layout, else None."""
     train, metadata = (value_at(config, f"{SPECS}.packed_{name}_path") for name in ("train_data", "metadata"))
     if train is None or metadata is None or Path(metadata) != Path(train).parent / "bridge_metadata.json":
         return None

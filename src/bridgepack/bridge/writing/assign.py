@@ -35,7 +35,6 @@ def assign(config: Any, settings: Iterable[Setting]) -> None:
 
 
 def _precision(value: Any, field: str) -> Any:
-    """Return a registered name, or the host's object unchanged."""
     if not isinstance(value, str):
         return value
     if named_precision(value) is None:

@@ -66,7 +66,6 @@ def _has_no_effect(config: Any, path: str) -> bool:
 
 
 def _decided(config: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield (path of a setting that overwrites this one, its value)."""
     section, _, name = path.partition(".")
     for decider, sections in _DECIDERS.items():
         source = getattr(config, decider)

@@ -139,7 +139,6 @@ def _with_packs(recipe: SFTRecipe, artifact: str | Path | None) -> tuple[SFTReci
 
 
 def _adapter(base: Any, recipe: SFTRecipe) -> Any:
-    """Return the base's adapters if they have the recipe's kind, else new ones; None for full training."""
     if not isinstance(recipe.method, AdapterMethod):
         return None
     module, name = _ADAPTERS[recipe.method.kind]

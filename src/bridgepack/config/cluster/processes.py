@@ -62,7 +62,6 @@ def processes_of(
 
 
 def _one_process(executor: Executor, task: Task, own_fields: Collection[str], place: str) -> Processes:
-    """Return one process, with the GPUs requested for this task only."""
     launcher, facts = executor.launcher.kind, executor.facts
     limited = {facts.processes, "torchrun_nproc_per_node", *([] if launcher == "slurm_ray" else [facts.nodes])}
     for name in sorted(limited & set(own_fields)):
@@ -82,7 +81,6 @@ def _one_process(executor: Executor, task: Task, own_fields: Collection[str], pl
 
 
 def _as_written(executor: Executor, is_launched: bool) -> tuple[int | None, int | None, int | None]:
-    """Return (nodes, processes per node, GPUs per node) from the file, each None if not set."""
     facts = executor.facts
     nodes, processes, gpus = (executor.value(name) for name in (facts.nodes, facts.processes, facts.gpus))
     if executor.kind in LOCAL_KINDS or not facts.nodes:

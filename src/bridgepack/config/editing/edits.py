@@ -104,7 +104,6 @@ def nested(names: Sequence[str], value: Any) -> Any:
 
 
 def _applied(values: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
-    """Return plain values after an edit; missing or None sections are created."""
     result = dict(values)
     *sections, leaf = edit.keys
     node: dict[str, Any] = result

@@ -87,7 +87,6 @@ def _last_entry(document: tomlkit.TOMLDocument, table: Any) -> Trivia | None:
 
 
 def _inline(value: Any) -> Item:
-    """Return a value as one line: mappings become inline tables, also within lists."""
     if isinstance(value, list):
         array = tomlkit.array()
         for item in value:

@@ -127,7 +127,6 @@ def _with_entry(text: str, mapping: MappingNode, name: str, value: Any, step: st
 
 
 def _with_value(text: str, edit: Edit, key: Node, old: Node, value: Any) -> str:
-    """Return a text with one value replaced; the new value is on one line and keeps the old quotes."""
     colon = _COLON.match(text, key.end_mark.index)
     if colon is None:
         refuse(edit, f"line {key.end_mark.line + 1}: its key has no value and no colon")
@@ -146,11 +145,9 @@ def _with_value(text: str, edit: Edit, key: Node, old: Node, value: Any) -> str:
 
 
 def _end(text: str, node: Node) -> int:
-    """Return the offset after the last line of a node in block style."""
     return len(_TRAILING.sub("", text[: node.end_mark.index]))
 
 
 def _step_of(root: MappingNode) -> str:
-    """Return the indentation of the first nested block mapping; two spaces if there is none."""
     nested_blocks = (value for _, value in root.value if isinstance(value, MappingNode) and not value.flow_style)
     return " " * next((value.value[0][0].start_mark.column for value in nested_blocks), 2)

@@ -82,7 +82,6 @@ def _factory(name: str) -> Callable[[], run.Config[SFTRecipe]]:
 
 
 def _node(value: Any) -> Any:
-    """Return plain values with every mapping as a config whose fields can be set."""
     if isinstance(value, Mapping):
         return run.Config(section_of, **{str(key): _node(item) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
@@ -195,7 +194,6 @@ NAMESPACE = "bridgepack"
 
 
 def _task[**P, T](function: Callable[P, T]) -> Callable[P, T]:
-    """Register a task with nemo-run."""
     context = TrainContext if function.__name__ == "train" else RecipeContext
     registered: Callable[P, T] = run.cli.entrypoint(with_types(function), namespace=NAMESPACE, run_ctx_cls=context)
     return registered

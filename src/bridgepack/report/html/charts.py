@@ -238,7 +238,6 @@ def pack_bars(lengths: SplitLengths, packed_sequence_size: int | None) -> tuple[
 
 
 def _boxes(lengths: IntArray, width: int) -> Iterator[tuple[float, float]]:
-    """Yield (left edge, width) per sequence, in order; short neighbours share a box."""
     start = stop = 0
     for length in lengths.tolist():
         stop += length

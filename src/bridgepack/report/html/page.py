@@ -223,7 +223,6 @@ def _waiting(artifact: Artifact, loaded: Target, options: CheckOptions) -> Waiti
 
 
 def _plan(artifact: Artifact, loaded: Target) -> Plan | str:
-    """Return a plan with possible pack sizes for the artifact's sequences, or why it is unknown."""
     try:
         recipe = loaded.recipe or recorded_recipe(artifact, {})
         num_gpus = recipe.parallelism.num_gpus
@@ -237,7 +236,6 @@ def _plan(artifact: Artifact, loaded: Target) -> Plan | str:
 
 
 def _opened(target: Path, packs: CheckedArtifact, options: CheckOptions) -> Artifact | ArtifactOnDisk | None:
-    """Return the opened packs, or None if files differ from the manifest."""
     if packs.facts.manifest is None:
         return ArtifactOnDisk(target, may_lack_manifest=bool(options.given))
     try:
@@ -289,7 +287,6 @@ def _charts(lengths: SplitLengths, size: int | None) -> dict[str, Chart]:
 
 
 def _chosen(lengths: SplitLengths) -> dict[str, int]:
-    """Return reason for showing a pack -> the pack; several reasons may have the same pack."""
     drawn = int(np.random.default_rng(0).integers(lengths.num_packs))
     return {"The first pack": 0, "A pack drawn at random": drawn, "The emptiest pack": lengths.emptiest}
 

@@ -41,7 +41,6 @@ def _environment() -> Environment:
 
 
 def _safe(value: Any) -> Any:
-    """Return a value without control characters and characters that reverse the text direction."""
     return value if isinstance(value, (Markup, int, float)) else printable(str(value))
 
 

@@ -204,7 +204,6 @@ def nothing_of_thoughts_masked(facts: ArtifactFacts) -> Found:
 
 
 def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequence[SplitRecord] | None = None) -> Found:
-    """Yield a finding per split and kind of lost content, with its first example and what to do."""
     for split in facts.require_manifest().splits if splits is None else splits:
         for kind in kinds:
             count = split.lost_content.get(kind, 0)

@@ -288,6 +288,5 @@ def _records(manifest: Manifest) -> dict[str, ShardRecord]:
 
 
 def _promised(facts: ArtifactFacts) -> list[tuple[ShardFacts, ShardRecord]]:
-    """Return the shards that the manifest lists, each with its record."""
     records = _records(facts.require_manifest())
     return [(shard, records[shard.path]) for shard in facts.all_shards if shard.path in records]

@@ -137,7 +137,6 @@ def bos_missing(rows: Rows) -> Offenders | None:
 
 
 def _positions_of(rows: Rows, tokens: tuple[int, ...]) -> IntArray:
-    """Return the positions of any of the tokens in `input_ids`, ascending."""
     return np.flatnonzero(np.isin(rows.input_ids, tokens))
 
 

@@ -113,7 +113,6 @@ class PartJudge:
             scan.sequences.append(hash_sequences(rows))
 
     def _offenders(self, rule: StructureRule | RowRule, rows: Rows, scan: PartScan) -> Offenders | None:
-        """Count and return the offenders of a rule in a batch; None if there are none or a fact is missing."""
         if rule.code in scan.skipped:
             return None
         shard = scan.part.shard

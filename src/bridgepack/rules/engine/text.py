@@ -130,7 +130,6 @@ def _skipped_text(report: CheckReport) -> str:
 
 
 def _not_judged(report: CheckReport, *, names_all: bool) -> str:
-    """Return one line with the number of skipped rules and, unless listed above, what they need."""
     if names_all and report.rules_skipped:
         return f"{len(report.rules_skipped)} skipped"
     reasons = Counter(skipped.reason for skipped in report.rules_skipped)

@@ -177,7 +177,6 @@ class Guard:
         return self._run.place if self._run else RankPlace(rank=0)
 
     def _judge_alone(self, own: RankFacts, number: int, cause: Exception) -> None:
-        """Raise for findings on this rank only, in the middle of a step."""
         sizes = self._run.sizes if self._run else GroupSizes()
         self._judge(StepFacts(step=number, is_packed=True, sizes=sizes, ranks=(own,)), cause=cause)
 
@@ -235,7 +234,6 @@ class Guard:
             return RankFacts(place=run.place, num_calls=0)
 
     def _judge(self, facts: StepFacts, *, cause: Exception | None = None) -> None:
-        """Raise for findings that the recipe does not ignore."""
         found = [
             finding
             for rule in STEP_RULES
@@ -253,7 +251,6 @@ class Guard:
             raise GuardViolationError(alarm) from cause
 
     def _tell_watched(self) -> None:
-        """Report once what was checked: after the first steps, or at the end of a shorter run."""
         if self._last is not None and self._place.rank == 0:
             notice = watched_notice(self._watched, self._last)
             self._notify(notice.kind, notice.text, notice.facts)

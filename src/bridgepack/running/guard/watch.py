@@ -75,7 +75,6 @@ def mixers_of(chunks: Sequence[Any]) -> tuple[Mixer, ...]:
 
 
 def _language_layers(chunk: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, module) below the language models of a chunk, or below the chunk if it has none."""
     from megatron.core.models.common.language_module.language_module import LanguageModule
 
     roots = [module for module in chunk.modules() if isinstance(module, LanguageModule)] or [chunk]
@@ -177,7 +176,6 @@ class _WatchedBatches:
 
 
 def _wrappers(chunk: Any) -> Iterator[Any]:
-    """Yield a chunk and the modules that it wraps, outermost first: DDP, Float16Module, the model."""
     seen: set[int] = set()
     while chunk is not None and id(chunk) not in seen:
         seen.add(id(chunk))

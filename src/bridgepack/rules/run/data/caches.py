@@ -35,7 +35,6 @@ _TOKENIZER_NAME = f"{SPECS}.tokenizer_model_name"
 
 
 def _older_caches(run: Run, split: str, newer: str, files: Files) -> tuple[str, ...]:
-    """Return the host's packs of a split that are older than a file."""
     changed_s = files.modified_s(newer)
     if changed_s is None:
         return ()

@@ -110,7 +110,6 @@ def metadata_path_is_text(run: Run) -> Found:
 
 
 def _strangers(path: PackedPath, files: Files) -> list[str]:
-    """Return the names of a path's files that belong to another split by their name."""
     wrong = "other" if path.split == TRAIN else "train"
     names = [name.rpartition("/")[2] for name in resolved(path, files)]
     matched = [(name, _SPLIT_OF_NAME.match(name)) for name in names]
@@ -209,7 +208,6 @@ def shards_out_of_number_order(run: Run) -> Found:
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
-    """Return a sort key that orders names by their numbers."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 

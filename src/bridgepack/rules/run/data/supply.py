@@ -40,7 +40,6 @@ def _num_sequences(run: Run, split: str) -> int:
 
 
 def _training_packs(run: Run) -> int:
-    """Return the number of packs that training may read."""
     limit = run.stated_integer("dataset.max_train_samples")
     return num_packs(run, TRAIN) if limit is None else limit
 

@@ -139,7 +139,6 @@ def chat_template_of_packs_differs_from_run(run: Run) -> Found:
 
 
 def _tokenizers(run: Run) -> tuple[str, str]:
-    """Return the names of the packs' tokenizer and of the run's tokenizer."""
     made_with = run.require_artifact().require_manifest().tokenizer.get("name_or_path")
     run_with = run.text_or_none("tokenizer.tokenizer_model")
     if not isinstance(made_with, str) or not run_with:
@@ -155,7 +154,6 @@ def _short_name(name_or_path: str) -> str:
 
 
 def _tokenizer_vocab_size(run: Run) -> int:
-    """Return the number of ids of the run's tokenizer, added tokens included."""
     if run.text_or_none("tokenizer.tokenizer_type") in _NULL_TOKENIZERS:
         return run.integer("tokenizer.vocab_size")
     manifest = run.require_artifact().require_manifest()
