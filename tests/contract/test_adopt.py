@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import bridgepack.api
-from bridgepack.bridge.adopting.adopt import from_bridge, pack_for
-from bridgepack.bridge.adopting.differences import as_written, differences
+from bridgepack.bridge.adopting.adopt import as_written, differences, from_bridge, pack_for
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import load_shipped
 from bridgepack.bridge.writing.write import host_config, to_bridge

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.adopting.differences import plain_differences
+from bridgepack.bridge.adopting.adopt import plain_differences
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe

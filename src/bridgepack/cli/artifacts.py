@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bridgepack.cli.build_options import chosen_options
+from bridgepack.cli.building import chosen_options
 from bridgepack.cli.options import Count, PathOption, PlaceOption, build_options, set_option
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json, tell_if_newer
 from bridgepack.config.load import parse_overrides

@@ -1,4 +1,4 @@
-"""What the `build` command does after the worker server has started."""
+"""The options of commands that write artifacts, and what `build` does after the worker server has started."""
 
 from pathlib import Path
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from bridgepack.bridge.targets import recipe_target
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
-from bridgepack.cli.build_options import chosen_options
+from bridgepack.cli.options import num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.data.build import build_artifact, planned_build
-from bridgepack.data.results import BuildResult
+from bridgepack.data.results import BuildOptions, BuildResult, build_options
 from bridgepack.data.workplace import complete_on_interrupt
 from bridgepack.planning.balance import balance_for
 from bridgepack.report.checks import rendered
@@ -82,3 +82,15 @@ def _judged(
 
         written = write_report(result.output, options, target=target)
     return written.report, written.files["output"]
+
+
+def chosen_options(**stated: Any) -> BuildOptions:
+    """Return the build options from the values of the options that `cli.options.build_options` adds.
+
+    Raises:
+        ConfigError: an option has an impossible value, or Ray is not installed.
+    """
+    chosen = build_options(**stated, default_workers=num_cores())
+    if chosen.ray is not None and chosen.ray.address is None:
+        echo("no --ray-address: starting Ray on this machine; it is stopped at the end", err=True)
+    return chosen

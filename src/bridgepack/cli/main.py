@@ -25,7 +25,7 @@ COMMANDS = {
     "launch": ("launch", "Build, check, then train RECIPE on CLUSTER through nemo-run."),
     "masks": ("prove", "Compare the loss masks of TARGET with independently derived ones."),
     "plan": ("plan", "Rank pack sizes and parallel topologies for RECIPE on N GPUs."),
-    "preview": ("preview", "Show what a build would do with RECIPE's data, without writing anything."),
+    "preview": ("plan", "Show what a build would do with RECIPE's data, without writing anything."),
     "recipes": ("recipes", "List the available recipes, show one, or write a new one."),
     "repack": ("artifacts", "Pack the sequences of ARTIFACT again, with other sizes."),
     "report": ("report", "Write a one-page HTML report of ARTIFACT."),
@@ -42,7 +42,7 @@ _GROUPS = {
     "Run": ("launch", "store"),
 }
 #: Commands that tools call; help does not list them.
-_HIDDEN = {"hook": ("hook", "")}
+_HIDDEN = {"hook": ("check", "")}
 
 
 class _Commands(click.Group):

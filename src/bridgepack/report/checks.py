@@ -31,8 +31,7 @@ from bridgepack.rules.engine.sarif import (
     render_sarif_failure,
 )
 from bridgepack.rules.engine.text import render_json, render_text, rule_page, value_text
-from bridgepack.rules.groups import group_of
-from bridgepack.rules.registry import ALL_RULES
+from bridgepack.rules.registry import ALL_RULES, group_of
 
 if TYPE_CHECKING:
     from bridgepack.checking.fix import Fixed

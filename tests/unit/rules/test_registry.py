@@ -13,8 +13,7 @@ from bridgepack.records import Finding
 from bridgepack.releases import TARGET
 from bridgepack.rules.engine.judge import check_selectors, selected
 from bridgepack.rules.engine.rule import Rule, RunRule
-from bridgepack.rules.groups import group_of
-from bridgepack.rules.registry import ALL_RULES, RUN_RULES, SUPPRESSION_RULES
+from bridgepack.rules.registry import ALL_RULES, RUN_RULES, SUPPRESSION_RULES, group_of
 from bridgepack.rules.suppression import SuppressionRule, Suppressions, apply_suppressions
 
 

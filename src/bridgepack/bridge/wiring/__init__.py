@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridgepack.bridge.wiring.data import LOSS_SETTINGS, dataset_settings, topology_settings
-from bridgepack.bridge.wiring.schedule import batch_settings, schedule_settings
 from bridgepack.bridge.wiring.settings import OVERRIDES, SPECS, Packs, Scope, Setting, derived
-from bridgepack.bridge.wiring.training import bookkeeping_settings, kernel_settings, optimizer_settings
+from bridgepack.bridge.wiring.training import (
+    batch_settings,
+    bookkeeping_settings,
+    kernel_settings,
+    optimizer_settings,
+    schedule_settings,
+)
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN

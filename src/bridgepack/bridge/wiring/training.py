@@ -1,7 +1,10 @@
-"""Settings of the optimiser, the kernels, checkpoints and logs."""
+"""Settings of batches, steps, evaluation, the optimiser, the kernels, checkpoints and logs."""
 
+import math
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
+from bridgepack import geometry
 from bridgepack.bridge.wiring.settings import Scope, Setting, derived
 from bridgepack.config.recipe.training import AdapterMethod
 
@@ -81,3 +84,92 @@ def bookkeeping_settings(scope: Scope) -> Iterator[Setting]:
             yield given if is_given else derived(path, scope.recipe.name, "the recipe's name", f"logging.{name}")
     for variable, value in scope.recipe.environment.items():
         yield Setting(path=f"env_vars.{variable}", value=value, origin="recipe", field=f"environment.{variable}")
+
+
+_EVALUATIONS_PER_RUN = 10
+
+
+def batch_settings(scope: Scope) -> Iterator[Setting]:
+    """Yield batch sizes."""
+    batch = scope.recipe.batch
+    yield scope.of("train.micro_batch_size", "batch.micro_batch_size")
+    yield _global_batch(scope)
+    yield derived("train.rampup_batch_size", None, "every step takes as many packs")
+    yield scope.of("validation.eval_micro_batch_size", "batch.eval_micro_batch_size")
+    if batch.eval_global_batch_size is not None:
+        yield scope.of("validation.eval_global_batch_size", "batch.eval_global_batch_size")
+        return
+    value = _global_batch(scope).value
+    num_packs = scope.num_packs("validation")
+    data_parallel = scope.data_parallel_size(evaluates=True)
+    because = "as in training"
+    if num_packs and data_parallel and num_packs < value:
+        value = max(geometry.floor_to_multiple(num_packs, data_parallel), data_parallel)
+        because = f"{num_packs} validation packs over {data_parallel} data-parallel ranks"
+    yield derived("validation.eval_global_batch_size", value, because, "batch.eval_global_batch_size")
+
+
+def schedule_settings(scope: Scope) -> Iterator[Setting]:
+    """Yield the length of the run, the learning rate over it, and evaluation."""
+    schedule = scope.recipe.schedule
+    iters = _train_iters(scope)
+    yield iters
+    if iters.path == "train.num_epochs":
+        yield derived("train.train_iters", None, "Megatron-Bridge computes it from num_epochs and the number of packs")
+    else:
+        yield derived("train.num_epochs", None, "train_iters is set")
+    num_iters = iters.value if iters.path == "train.train_iters" else None
+    if num_iters is not None:
+        warmup = math.ceil(schedule.warmup_fraction * num_iters) if num_iters > 1 else 0
+        because = f"{schedule.warmup_fraction:g} of {num_iters} steps"
+        yield derived("scheduler.lr_warmup_iters", warmup, because, "schedule.warmup_fraction")
+        yield derived("scheduler.lr_warmup_fraction", None, "lr_warmup_iters is set")
+    else:
+        yield scope.of("scheduler.lr_warmup_fraction", "schedule.warmup_fraction")
+        yield derived("scheduler.lr_warmup_iters", 0, "lr_warmup_fraction is set")
+    yield derived("scheduler.lr_decay_iters", None, "the whole run")
+    yield scope.of("scheduler.lr_decay_style", "schedule.lr_decay_style")
+    yield from _evaluation(scope, num_iters)
+
+
+def _global_batch(scope: Scope) -> Setting:
+    path, slots = "train.global_batch_size", scope.recipe.batch.tokens_per_step
+    if slots is None:
+        return scope.of(path, "batch.global_batch_size")
+    size = scope.recipe.packing.packed_sequence_size
+    unit = (scope.data_parallel_size() or 1) * scope.recipe.batch.micro_batch_size
+    value = max(round(slots / size / unit), 1) * unit
+    because = f"{slots} token slots of {size} in multiples of {unit}, what the data-parallel ranks take at a time"
+    return derived(path, value, because, "batch.tokens_per_step")
+
+
+def _train_iters(scope: Scope) -> Setting:
+    schedule, field = scope.recipe.schedule, "schedule.num_epochs"
+    if schedule.train_iters is not None:
+        return scope.of("train.train_iters", "schedule.train_iters")
+    epochs = schedule.num_epochs or 1.0
+    num_packs = scope.num_packs("training")
+    if num_packs == 0:
+        origin: Literal["recipe", "default"] = "default" if schedule.num_epochs is None else "recipe"
+        return Setting(path="train.num_epochs", value=math.ceil(epochs), origin=origin, field=field)
+    batch = _global_batch(scope).value
+    value = max(math.ceil(epochs * num_packs / batch), 1)
+    because = f"ceil({epochs:g} epochs x {num_packs} packs / {batch} packs per step)"
+    return derived("train.train_iters", value, because, field)
+
+
+def _evaluation(scope: Scope, num_iters: int | None) -> Iterator[Setting]:
+    schedule = scope.recipe.schedule
+    if schedule.eval_interval is not None:
+        yield scope.of("validation.eval_interval", "schedule.eval_interval")
+    elif num_iters is not None:
+        value = max(num_iters // _EVALUATIONS_PER_RUN, 1)
+        yield derived("validation.eval_interval", value, f"a tenth of {num_iters} steps", "schedule.eval_interval")
+    if schedule.eval_iters is not None:
+        yield scope.of("validation.eval_iters", "schedule.eval_iters")
+    elif not scope.has_validation:
+        yield derived("validation.eval_iters", 0, "there is no validation data", "schedule.eval_iters")
+    elif num_packs := scope.num_packs("validation"):
+        batch = next(item.value for item in batch_settings(scope) if item.path == "validation.eval_global_batch_size")
+        because = f"{num_packs} validation packs / {batch} per step"
+        yield derived("validation.eval_iters", num_packs // batch, because, "schedule.eval_iters")

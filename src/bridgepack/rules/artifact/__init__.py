@@ -1,5 +1,5 @@
 """Rules on packed artifacts.
 
 In: rows, shards, the manifest and the host's metadata. Out: findings.
-Read first: `structure`, which decides which rows the other rules can judge.
+Read first: `rows`, which begins with the rules that decide which rows the others can judge.
 """

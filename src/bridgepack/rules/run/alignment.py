@@ -8,8 +8,7 @@ from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import longest_sequence, splits_packed_by_host
-from bridgepack.rules.run.kernels.kernel_facts import has_constant_width
-from bridgepack.rules.run.reading import nearest_multiples, splits_context
+from bridgepack.rules.run.reading import has_constant_width, nearest_multiples, splits_context
 
 #: Shipped recipes of 0.6 that derive pad_seq_to_mult above the line that sets context_parallel_size.
 _SETS_MULTIPLE_FIRST = re.compile(

@@ -6,7 +6,7 @@ from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
-from bridgepack.rules.run.models.hybrid_models import has_mamba_layers
+from bridgepack.rules.run.models.families import has_mamba_layers
 from bridgepack.rules.run.reading import splits_context
 
 _WORKERS, _TRAIN_PATH = f"{SPECS}.num_tokenizer_workers", f"{SPECS}.packed_train_data_path"

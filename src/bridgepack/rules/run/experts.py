@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.run.kernels.kernel_facts import graph_capture
-from bridgepack.rules.run.reading import HAS_EXPERTS, acting
+from bridgepack.rules.run.reading import HAS_EXPERTS, acting, graph_capture
 
 _EXPERTS = "model.num_moe_experts"
 _EXPERT_SIZE = "model.expert_model_parallel_size"

@@ -6,11 +6,13 @@ from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, Violation, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernels.graphs import num_shares
-from bridgepack.rules.run.kernels.kernel_facts import graph_capture, has_constant_width, pads_between_sequences
 from bridgepack.rules.run.reading import (
     HAS_EXPERTS,
     computes_loss_per_token,
+    graph_capture,
+    has_constant_width,
     has_own_dataset,
+    pads_between_sequences,
     per_token_loss,
     splits_context,
     switches_on,

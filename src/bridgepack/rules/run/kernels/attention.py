@@ -7,13 +7,15 @@ from packaging.version import Version
 from bridgepack.rules.engine.environment import ENGINE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.kernels.kernel_facts import (
+from bridgepack.rules.run.reading import (
     attention_backend,
     backend_takes_effect,
     pads_between_sequences,
+    splits_context,
+    switches_on,
+    truths,
     uses_engine_attention,
 )
-from bridgepack.rules.run.reading import splits_context, switches_on, truths
 
 _BACKEND = "model.attention_backend"
 #: Distributions of FlashAttention 3.

@@ -6,8 +6,7 @@ from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
 from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.kernels.kernel_facts import uses_engine_attention
-from bridgepack.rules.run.reading import has_own_dataset, splits_context, truths
+from bridgepack.rules.run.reading import has_own_dataset, splits_context, truths, uses_engine_attention
 
 _CORE_WITH_PARTITION = Version("0.18.0")
 #: Maximum boundaries in the default 48 KiB of shared memory of a kernel, 4 bytes each.

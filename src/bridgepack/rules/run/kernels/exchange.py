@@ -9,9 +9,8 @@ from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import ENGINE, version_of
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
-from bridgepack.rules.run.kernels.kernel_facts import replaces_attention, uses_engine_attention
-from bridgepack.rules.run.models.hybrid_models import has_gated_delta_net
-from bridgepack.rules.run.reading import splits_context
+from bridgepack.rules.run.models.families import has_gated_delta_net
+from bridgepack.rules.run.reading import replaces_attention, splits_context, uses_engine_attention
 
 _KIND = "model.cp_comm_type"
 _SIZES = "model.hierarchical_context_parallel_sizes"

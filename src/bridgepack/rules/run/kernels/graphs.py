@@ -6,7 +6,7 @@ from bridgepack.geometry import ceil_to_multiple
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.kernels.kernel_facts import GraphCapture, graph_capture, graph_entries
+from bridgepack.rules.run.reading import GraphCapture, graph_capture, graph_entries
 
 _IMPL, _MODULES, _SCOPE = "model.cuda_graph_impl", "model.cuda_graph_modules", "model.cuda_graph_scope"
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
