@@ -1,5 +1,8 @@
 """bridgepack: packed SFT datasets for NVIDIA Megatron-Bridge, built exactly and checked before training."""
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -65,11 +68,23 @@ def __getattr__(name: str) -> Any:
     Raises:
         AttributeError: for any other name.
     """
-    from importlib import import_module
-
     if name in _CALLED_PACKAGES:
         return import_module(f"bridgepack.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'bridgepack' has no attribute {name!r}")
     home = "bridgepack.config.recipe.recipe" if name == "SFTRecipe" else "bridgepack.api"
     return getattr(import_module(home), name)
+
+
+def make_callable(package: str, home: str) -> None:
+    """Make a package also the function of its name, which the module `home` defines: `bridgepack.report(...)`."""
+
+    class CallablePackage(ModuleType):
+        def __call__(self, *arguments: Any, **options: Any) -> Any:
+            from bridgepack.config.arguments import bound  # slow to import
+
+            function = getattr(import_module(home), package.rpartition(".")[2])
+            bound(function, arguments, options)
+            return function(*arguments, **options)
+
+    sys.modules[package].__class__ = CallablePackage

@@ -4,36 +4,21 @@ In: recipes, artifacts and options as values. Out: results with `to_dict` and `t
 Read first: `making`, then `proving`.
 """
 
-from bridgepack.api.making import (
-    build,
-    export,
-    forward_step_for,
-    load_recipe,
-    pack_for,
-    plan,
-    preview,
-    repack,
-    to_bridge,
-)
-from bridgepack.api.proving import canary, check, diff, explain, inspect, masks, report, trace, verify
-
-__all__ = [
-    "build",
-    "canary",
-    "check",
-    "diff",
-    "explain",
-    "export",
-    "forward_step_for",
-    "inspect",
-    "load_recipe",
-    "masks",
-    "pack_for",
-    "plan",
-    "preview",
-    "repack",
-    "report",
-    "to_bridge",
-    "trace",
-    "verify",
-]
+from bridgepack.api.making import build as build
+from bridgepack.api.making import export as export
+from bridgepack.api.making import forward_step_for as forward_step_for
+from bridgepack.api.making import load_recipe as load_recipe
+from bridgepack.api.making import pack_for as pack_for
+from bridgepack.api.making import plan as plan
+from bridgepack.api.making import preview as preview
+from bridgepack.api.making import repack as repack
+from bridgepack.api.making import to_bridge as to_bridge
+from bridgepack.api.proving import canary as canary
+from bridgepack.api.proving import check as check
+from bridgepack.api.proving import diff as diff
+from bridgepack.api.proving import explain as explain
+from bridgepack.api.proving import inspect as inspect
+from bridgepack.api.proving import masks as masks
+from bridgepack.api.proving import report as report
+from bridgepack.api.proving import trace as trace
+from bridgepack.api.proving import verify as verify

@@ -8,13 +8,12 @@ Read first: `plan`, then `tasks` and `experiment`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from bridgepack import make_callable
 from bridgepack.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -87,14 +86,4 @@ def require_nemo_run() -> None:
         )
 
 
-class _CallableModule(ModuleType):
-    """A callable package: `bridgepack.launch` is both the function and the package of its modules."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Return what came of a launch, as `launch` in it."""
-        from bridgepack.config.arguments import bound  # slow to import
-
-        return launch(**bound(launch, arguments, options))
-
-
-sys.modules[__name__].__class__ = _CallableModule
+make_callable(__name__, __name__)

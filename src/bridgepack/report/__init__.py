@@ -6,19 +6,6 @@ In: results as values. Out: text. Nothing is computed or decided here.
 Read first: `terminal`.
 """
 
-import sys
-from types import ModuleType
-from typing import Any
+from bridgepack import make_callable
 
-
-class _CallableModule(ModuleType):
-    """A package that can be called, so that `bridgepack.report` is both a function and a package."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Write the report of an artifact and return the result, as `bridgepack.api.report`."""
-        from bridgepack.report.html.files import report  # it imports this package
-
-        return report(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _CallableModule
+make_callable(__name__, "bridgepack.report.html.files")

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from bridgepack.bridge.artifact_paths import packs_in
 from bridgepack.bridge.wiring import Packs, Setting, host_settings
@@ -32,6 +33,7 @@ _COLUMNS = {
     **_SIZES,
 }
 _FORECAST = "forecast"
+_plain = partial(TypeAdapter(Any).dump_python, mode="json", exclude_unset=True, fallback=str)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,16 +224,6 @@ def _fields(section: BaseModel, prefix: str = "") -> Iterator[FieldValue]:
         else:
             origin = "recipe" if name in section.model_fields_set else "default"
             yield FieldValue(field=path, value=_plain(value), origin=origin)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude_unset=True)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _aligned(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
