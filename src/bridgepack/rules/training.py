@@ -158,8 +158,7 @@ def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
     """A run resumes from a checkpoint with an artifact that differs from the one it began with.
 
     Why: Silent: the loader skips as many packs as the checkpoint counted, but in another list: some data is never seen
-        and some is seen twice.
-    Bad: 500 steps with artifact 3f2a..., then a resumed job with artifact 91bc...
+        and some is seen twice. Bad: 500 steps with artifact 3f2a..., then a resumed job with artifact 91bc...
     Good: the resumed job reads artifact 3f2a... again.
     Fix: Use the artifact that the run began with. To continue with other data, start a new run: set another
         checkpoint.folder, and checkpoint.pretrained to the last checkpoint.

@@ -87,8 +87,7 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Found:
 def pack_size_overflows_int32(facts: ArtifactFacts) -> Found:
     """packed_sequence_size is less than 1, or too large for the host's int32 cu_seqlens.
 
-    Why: Crash at the first collate: overflow.
-    Bad: packed_sequence_size 2147483648. Good: packed_sequence_size 8192.
+    Why: Crash at the first collate: overflow. Bad: packed_sequence_size 2147483648. Good: packed_sequence_size 8192.
     Fix: Lower packed_sequence_size.
     """
     size = known(facts.context.packed_sequence_size, "packed_sequence_size")
@@ -101,8 +100,7 @@ def split_name_unknown(facts: ArtifactFacts) -> Found:
     """A split of the manifest is neither training nor validation, or is listed twice.
 
     Why: Silent: the host looks for these two names only, so the split is never read.
-    Bad: a split named train. Good: a split named training.
-    Fix: Build again; splits are named training and validation.
+    Bad: a split named train. Good: a split named training. Fix: Build again; splits are named training and validation.
     """
     names = [split.name for split in facts.require_manifest().splits]
     for position, name in enumerate(names):

@@ -21,8 +21,7 @@ def loss_mask_not_zero_or_one(rows: Rows) -> Offenders | None:
     """A mask element is neither 0 nor 1.
 
     Why: Silent: the host casts the mask to integers, so 0.5 trains nothing and 2 counts twice.
-    Bad: loss_mask [0, 0.5, 0]. Good: loss_mask [0, 1, 0].
-    Fix: Store 0 or 1; the packed format has no weights.
+    Bad: loss_mask [0, 0.5, 0]. Good: loss_mask [0, 1, 0]. Fix: Store 0 or 1; the packed format has no weights.
     """
     if rows.has_binary_mask:
         return None
@@ -50,8 +49,7 @@ def padding_trained(rows: Rows) -> Offenders | None:
 
     Why: Silent: trained-token counts are too high; the host drops these labels because their input is EOS.
     Bad: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 1, 1, 0], EOS 2.
-    Good: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 0, 0, 0], EOS 2.
-    Fix: Pad with mask 0 and build again.
+    Good: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 0, 0, 0], EOS 2. Fix: Pad with mask 0 and build again.
     """
     eos = known(rows.context.eos_token_id, "eos_token_id")
     positions = rows.cleared_labels

@@ -78,8 +78,7 @@ def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
     """A sequence is longer, in runtime tokens, than the metadata's largest dataset_max_seqlen.
 
     Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small: wrong results or an
-        illegal memory access.
-    Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
+        illegal memory access. Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
     Good: dataset_max_seqlen 3, a sequence of 3 runtime tokens.
     Fix: Build again, or take dataset_max_seqlen from the rows: stored length - 1.
     """
@@ -118,8 +117,7 @@ def metadata_entry_missing(facts: ArtifactFacts) -> Found:
     """The metadata has fewer entries than the artifact has splits.
 
     Why: Silent, with pad_cu_seqlens: the shapes of the other split's rows differ.
-    Bad: one entry, two splits. Good: two entries, two splits.
-    Fix: Build again; there is one entry per split.
+    Bad: one entry, two splits. Good: two entries, two splits. Fix: Build again; there is one entry per split.
     """
     num_entries, num_splits = len(_entries(facts)), len(facts.shards)
     if num_entries < num_splits:
@@ -146,8 +144,7 @@ def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
 
     Why: Slow, with pad_cu_seqlens: too wide bounds cost time and memory; a wrong factor or efficiency misleads.
     Bad: dataset_max_seqlen 100, longest sequence 3 runtime tokens.
-    Good: dataset_max_seqlen 3, longest sequence 3 runtime tokens.
-    Fix: Build again, or take the values from the rows.
+    Good: dataset_max_seqlen 3, longest sequence 3 runtime tokens. Fix: Build again, or take the values from the rows.
     """
     entries, splits = _entries(facts), list(facts.shards)
     if len(entries) != len(splits):

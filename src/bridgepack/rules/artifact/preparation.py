@@ -97,8 +97,7 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
     Why: Silent here: part of the data is missing. The host's own data preparation fails at the first such row, e.g. a
         row with a missing column, with two schemas, or with fewer than two tokens.
     Bad: 110 rows read, 10 dropped as missing_field. Good: 100 rows read, none dropped.
-    Fix: Read the drop ledger; correct the recipe's columns or the data, and build again.
-    Evidence: read in the source.
+    Fix: Read the drop ledger; correct the recipe's columns or the data, and build again. Evidence: read in the source.
     """
     return _dropped(facts, _REFUSED, DROPPED_FRACTION, "that could not be used")
 
@@ -123,8 +122,7 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Found:
     Bad: a template that renders a call of `lookup` with id `call00001` as `<|tool_call_begin|>call00001`.
     Good: a template that renders it as `<|tool_call_begin|>lookup`.
     Fix: Put the name into the ids of the calls, or set tokenizer.chat_template to a template that writes the name.
-        Ignore this finding if the data has no tool calls.
-    Evidence: executed with a probe conversation at build time.
+        Ignore this finding if the data has no tool calls. Evidence: executed with a probe conversation at build time.
     """
     if known(facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"):
         yield wrong(MANIFEST_FILE, "tokenizer.drops_tool_names is true", "false")

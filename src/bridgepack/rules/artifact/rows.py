@@ -146,8 +146,7 @@ def first_start_not_zero(rows: Rows) -> Offenders:
     """The first seq_start_id of a row is not 0.
 
     Why: Silent: tokens before the first start are dropped from inputs and labels.
-    Bad: seq_start_id [1, 4]. Good: seq_start_id [0, 4].
-    Fix: Begin seq_start_id with 0 and build the artifact again.
+    Bad: seq_start_id [1, 4]. Good: seq_start_id [0, 4]. Fix: Begin seq_start_id with 0 and build the artifact again.
     """
     has_start = rows.sequences_per_row > 0
     first = np.zeros(rows.num_rows, dtype=np.int64)

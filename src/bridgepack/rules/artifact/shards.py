@@ -84,8 +84,7 @@ def list_offsets_overflow(facts: ArtifactFacts) -> Found:
 
     Why: Crash at the first read of the row group, or a chunked column that the host does not expect.
     Bad: a row group of 2**31 tokens of type list<element: int32>.
-    Good: a row group of 65536 tokens of type list<element: int32>.
-    Fix: Write small row groups and several shards.
+    Good: a row group of 65536 tokens of type list<element: int32>. Fix: Write small row groups and several shards.
     """
     for shard in _readable(facts):
         if max(shard.row_group_tokens, default=0) > MAX_LIST_ELEMENTS:
@@ -98,8 +97,7 @@ def too_many_shards(facts: ArtifactFacts) -> Found:
     """A split has too many shards.
 
     Why: Crash, later: each visited shard stays open in every DataLoader worker: OSError, too many open files.
-    Bad: 2000 shards in one split. Good: 64 shards in one split.
-    Fix: Write fewer, larger shards, or raise `ulimit -n`.
+    Bad: 2000 shards in one split. Good: 64 shards in one split. Fix: Write fewer, larger shards, or raise `ulimit -n`.
     """
     for split, shards in facts.shards.items():
         if len(shards) > MAX_SHARDS:

@@ -46,8 +46,7 @@ def sequence_of_eos_only(rows: Rows) -> Offenders | None:
 
     Why: Silent: nothing of it is trained. If sequences are padded to a multiple, the host strips trailing EOS, and the
         logical length becomes 0, which models that unpack sequences for their positions refuse.
-    Bad: input_ids [2, 2, 2], EOS 2. Good: input_ids [11, 12, 2], EOS 2.
-    Fix: Drop empty examples before packing.
+    Bad: input_ids [2, 2, 2], EOS 2. Good: input_ids [11, 12, 2], EOS 2. Fix: Drop empty examples before packing.
     Noticed: never; the first step with models that unpack sequences.
     Evidence: executed with the real 0.6.2 collate; Megatron-Bridge #5610.
     """
@@ -126,8 +125,7 @@ def bos_missing(rows: Rows) -> Offenders | None:
 
     Why: Silent: inference with this tokenizer begins with BOS, training did not; Gemma models degrade badly.
     Bad: input_ids [11, 12, 2], BOS 1, a tokenizer that encodes "x" as [1, 15]. Good: input_ids [1, 11, 12, 2], BOS 1.
-    Fix: Set preprocessing.add_bos to true and build again.
-    Evidence: read in the source: add_bos is false by default.
+    Fix: Set preprocessing.add_bos to true and build again. Evidence: read in the source: add_bos is false by default.
     """
     if not known(rows.context.expects_bos, "whether the tokenizer begins a text with BOS"):
         return None

@@ -191,8 +191,7 @@ def pack_that_no_build_makes(run: Run) -> Found:
     """The recipe's packed_sequence_size is not a multiple of its pad_seq_to_mult, so `bridgepack build` refuses it.
 
     Why: Crash before anything is built: the host would cut the longest sequences to the next lower multiple, and no
-        pack could be full.
-    Bad: packed_sequence_size 6000, pad_seq_to_mult 64. Good: packed_sequence_size 5952 or 6016.
+        pack could be full. Bad: packed_sequence_size 6000, pad_seq_to_mult 64. Good: packed_sequence_size 5952 or 6016.
     Fix: Make packing.packed_sequence_size a multiple of packing.pad_seq_to_mult.
     """
     if run.pad_seq_to_mult > 1 and run.config.builds_packs:

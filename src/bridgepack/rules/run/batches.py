@@ -82,8 +82,7 @@ def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
     """The number of GPUs is not a multiple of tensor x pipeline x context parallelism.
 
     Why: Crash at start: validate() refuses it, for the sizes of training and, if they differ, for those of
-        evaluation.
-    Bad: 8 GPUs with tensor parallelism 2 and context parallelism 3. Good: context parallelism 2.
+        evaluation. Bad: 8 GPUs with tensor parallelism 2 and context parallelism 3. Good: context parallelism 2.
     Fix: Change the number of GPUs or one of the three sizes. Evidence: executed with the real 0.6.2.
     """
     run.require_plain_gpus()

@@ -165,8 +165,7 @@ def leptonai_too_new(run: Run) -> Found:
     """The launcher nemo-run 0.11 cannot import this version of leptonai.
 
     Why: Crash on import of nemo_run, which launches runs; training without it is not affected.
-    Bad: nemo-run 0.11.1, leptonai 0.28.0. Good: leptonai 0.27.3.
-    Fix: pip install "leptonai<=0.27.3"
+    Bad: nemo-run 0.11.1, leptonai 0.28.0. Good: leptonai 0.27.3. Fix: pip install "leptonai<=0.27.3"
     Noticed: import of nemo_run.
     """
     nemo_run, lepton = installed_version(run, "nemo-run"), installed_version(run, "leptonai")
@@ -179,8 +178,7 @@ def yanked_release(run: Run) -> Found:
     """The installed release of megatron-bridge was withdrawn by its authors.
 
     Why: Crash or silent: its fault is not documented, and it cannot be installed again.
-    Bad: megatron-bridge 0.6.1. Good: megatron-bridge 0.6.2.
-    Fix: pip install megatron-bridge==0.6.2
+    Bad: megatron-bridge 0.6.1. Good: megatron-bridge 0.6.2. Fix: pip install megatron-bridge==0.6.2
     """
     version = installed_version(run, BRIDGE)
     if is_in(version, "==0.6.1"):

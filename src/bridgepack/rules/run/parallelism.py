@@ -41,8 +41,7 @@ def middle_stages_without_boundaries(run: Run) -> Found:
     """In this version of megatron-bridge middle pipeline stages do not get the boundaries of packed sequences.
 
     Why: Silent: their layers attend across all sequences of a pack; benchmarks fell by 10 to 20 points while the loss
-        looked better (0.035 against 0.571).
-    Bad: megatron-bridge 0.4.2, pipeline_model_parallel_size 4, packing on.
+        looked better (0.035 against 0.571). Bad: megatron-bridge 0.4.2, pipeline_model_parallel_size 4, packing on.
     Good: megatron-bridge 0.5.0 or newer; or at most 2 stages without virtual stages.
     Fix: Upgrade megatron-bridge to 0.5.0 or newer, or use at most two pipeline stages.
     Evidence: Bridge #2952, fixed by #3926; Megatron-LM #4092, #4150 for its own loop. Packing inside the batch is not

@@ -32,8 +32,7 @@ def epochs_without_finite_batches(run: Run) -> Found:
 def dataloader_type_unknown(run: Run) -> Found:
     """The host has no such loader type.
 
-    Why: Crash at dataset build.
-    Bad: dataset.dataloader_type random. Good: dataset.dataloader_type batch.
+    Why: Crash at dataset build. Bad: dataset.dataloader_type random. Good: dataset.dataloader_type batch.
     Fix: Use batch for fine-tuning.
     """
     loader = run.text_or_none("dataset.dataloader_type")
@@ -215,8 +214,7 @@ def batch_size_ramp_up_ignored(run: Run) -> Found:
 def batch_size_ramp_up_with_epochs_or_samples(run: Run) -> Found:
     """Batch size ramp-up is set with num_epochs or train_samples.
 
-    Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3. Good: rampup_batch_size null.
-    Fix: Remove rampup_batch_size.
+    Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3. Good: rampup_batch_size null. Fix: Remove rampup_batch_size.
     """
     for length in (_EPOCHS, _SAMPLES):
         if run.is_set(_RAMP_UP) and run.value(length) is not None:

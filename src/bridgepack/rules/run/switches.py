@@ -33,8 +33,7 @@ def packing_switch_without_specs(run: Run) -> Found:
     """Offline packing is on without offline_packing_specs, or off with them.
 
     Why: Crash at start: validate() refuses the one without the other.
-    Bad: enable_offline_packing true, offline_packing_specs null. Good: both set.
-    Fix: Set both, or neither.
+    Bad: enable_offline_packing true, offline_packing_specs null. Good: both set. Fix: Set both, or neither.
     """
     if run.packs_offline and run.value(SPECS) is None:
         yield wrong(SPECS, "none", "PackedSequenceSpecs, because enable_offline_packing is true")
@@ -133,8 +132,7 @@ def boundaries_of_sequences_withheld(run: Run) -> Found:
     """return_cu_seqlen is false, so the dataset does not return the sequence boundaries.
 
     Why: Silent: every pack becomes one causal sequence. Crash at dataset build if the host has to make the packs.
-    Bad: dataset_kwargs.return_cu_seqlen false. Good: return_cu_seqlen is not set.
-    Fix: Remove return_cu_seqlen.
+    Bad: dataset_kwargs.return_cu_seqlen false. Good: return_cu_seqlen is not set. Fix: Remove return_cu_seqlen.
     """
     value = run.dataset_kwargs.get("return_cu_seqlen", True)
     if not value:

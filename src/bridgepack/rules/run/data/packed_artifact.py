@@ -207,10 +207,8 @@ def absolute_positions_with_packs(run: Run) -> Found:
     """The model uses position ids, which restart at 0 in each sequence and are 0 in a row's tail.
 
     Why: Silent: learned or multimodal positions are trained with these ids; plain rotary positions do not use
-        them.
-    Bad: position_embedding_type learned_absolute with offline packing. Good: position_embedding_type rope.
-    Fix: None needed if positions should restart at 0 in each sequence.
-    Evidence: executed with the real 0.6.2 collate.
+        them. Bad: position_embedding_type learned_absolute with offline packing. Good: position_embedding_type rope.
+    Fix: None needed if positions should restart at 0 in each sequence. Evidence: executed with the real 0.6.2 collate.
     """
     kind = run.text_or_none("model.position_embedding_type")
     if kind in ("learned_absolute", "mrope"):
@@ -222,8 +220,7 @@ def numpy_seeded_by_dataset(run: Run) -> Found:
     """Building the packed dataset seeds numpy's global generator with dataset.seed, which differs from rng.seed.
 
     Why: Silent: your own code that uses numpy's global generator gets the same numbers on every rank, for any rng.seed.
-    Bad: dataset.seed 1234, rng.seed 5678. Good: both 5678.
-    Fix: Use a separate generator in such code.
+    Bad: dataset.seed 1234, rng.seed 5678. Good: both 5678. Fix: Use a separate generator in such code.
     """
     seed, expected = run.value("dataset.seed"), run.value("rng.seed")
     if seed != expected:

@@ -70,8 +70,7 @@ def packed_npy_missing(run: Run) -> Found:
     Why: Silent: if the path is set after construction, the host prints a warning, skips training and exits with 0. At
         construction it is a FileNotFoundError, on the login node too.
     Bad: packed_train_data_path /data/packs/training.npy, and no such file. Good: the file exists.
-    Fix: Correct the path; it must exist on every node.
-    Noticed: construction of the config; never if it is set later.
+    Fix: Correct the path; it must exist on every node. Noticed: construction of the config; never if it is set later.
     """
     for path, files in visible_paths(run):
         if path.is_npy and not files.exists(path.text):
@@ -122,8 +121,7 @@ def packed_path_mixes_splits(run: Run) -> Found:
 
     Why: Silent: the host reads every Parquet file there; it trains on validation data, or validates on training data.
     Bad: packed_train_data_path /data/packs, with validation_4096.idx.parquet in it.
-    Good: /data/packs/training_*.parquet.
-    Fix: Use a pattern that begins with the split's name.
+    Good: /data/packs/training_*.parquet. Fix: Use a pattern that begins with the split's name.
     """
     for path, files in visible_paths(run):
         if (path.is_pattern or files.is_folder(path.text)) and (strangers := _strangers(path, files)):

@@ -67,8 +67,7 @@ def stored_mask_ignored(run: Run) -> Found:
 def completions_without_eos(run: Run) -> Found:
     """The host packs completions without EOS at their end.
 
-    Why: Silent: the model never learns to stop.
-    Bad: preprocessing.add_eos false. Good: preprocessing.add_eos true.
+    Why: Silent: the model never learns to stop. Bad: preprocessing.add_eos false. Good: preprocessing.add_eos true.
     Fix: Set add_eos to true, unless the completions already end with a stop token.
     """
     is_legacy = preprocessing_kind(run) == LEGACY

@@ -150,8 +150,7 @@ def softmax_offset_over_the_ring(run: Run) -> Found:
 def exchange_of_wrong_kind(run: Run) -> Found:
     """cp_comm_type is neither a name nor a list of names.
 
-    Why: Crash at start: validate() searches it for a name.
-    Bad: cp_comm_type 3. Good: cp_comm_type p2p, or null.
+    Why: Crash at start: validate() searches it for a name. Bad: cp_comm_type 3. Good: cp_comm_type p2p, or null.
     Fix: Set model.cp_comm_type to p2p, or to a list with a name for each layer.
     """
     value = run.stated(_KIND)

@@ -178,8 +178,7 @@ def graph_settings_contradict(run: Run) -> Found:
 
     Why: Crash in validate(): megatron-core accepts only one of the settings, and modules only if layers are captured.
     Bad: cuda_graph_impl full_iteration with cuda_graph_modules [attn]; or external_cuda_graph true as well.
-    Good: no modules.
-    Fix: Use only model.cuda_graph_impl and model.cuda_graph_modules. Noticed: validate().
+    Good: no modules. Fix: Use only model.cuda_graph_impl and model.cuda_graph_modules. Noticed: validate().
     """
     capture = graph_capture(run)
     yield from _wrong_inference_scope(run, capture)

@@ -212,8 +212,7 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
 def gated_delta_net_on_old_core(run: Run) -> Found:
     """Packing is on for a model with gated delta net layers, which megatron-core supports from 0.18 on.
 
-    Why: Crash at the first step: NotImplementedError.
-    Bad: Qwen3-Next packed with megatron-core 0.17.1.
+    Why: Crash at the first step: NotImplementedError. Bad: Qwen3-Next packed with megatron-core 0.17.1.
     Good: Qwen3-Next unpacked with megatron-core 0.17.1, or packed with 0.19.2.
     Fix: Install megatron-core 0.18 or newer, or set dataset.enable_offline_packing to false.
     Evidence: Megatron-LM #2645; the packed path read in megatron-core 0.19.2.
