@@ -8,12 +8,7 @@ are vision-language ones, whose recipes upstream trains unpacked.
 from bridgepack.config.recipe.rows import SAME, Model, more_tp
 
 _1B = Model(
-    module=__name__,
-    stem="gemma3_1b",
-    title="Gemma 3 1B",
-    hub_id="google/gemma-3-1b-it",
-    full_gpus=1,
-    lora_gpus=1,
+    module=__name__, stem="gemma3_1b", title="Gemma 3 1B", hub_id="google/gemma-3-1b-it", full_gpus=1, lora_gpus=1
 )
 
 gemma3_1b_sft_1gpu_h100_bf16_recipe = _1B.row("sft", 4096, 1, SAME, 17)

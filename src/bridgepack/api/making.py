@@ -217,12 +217,7 @@ def export(
 
 
 @checked
-def to_bridge(
-    recipe: Recipe,
-    *,
-    artifact: str | Path | None = None,
-    overrides: Mapping[str, Any] | None = None,
-) -> Any:
+def to_bridge(recipe: Recipe, *, artifact: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Any:
     """Return the ConfigContainer of a recipe, ready for Megatron-Bridge's `finetune(config, forward_step)`.
 
     Example: `config = bridgepack.to_bridge("recipes/mine.yaml", artifact="packed")`.

@@ -19,11 +19,7 @@ from types import ModuleType
 
 #: Modules that import TransformerEngine without a fallback in some version from 0.3 to 0.6.
 NEED_TRANSFORMER_ENGINE = frozenset(
-    {
-        "megatron.bridge.diffusion.models.wan.utils",
-        "megatron.bridge.peft.lora",
-        "megatron.bridge.peft.lora_layers",
-    }
+    {"megatron.bridge.diffusion.models.wan.utils", "megatron.bridge.peft.lora", "megatron.bridge.peft.lora_layers"}
 )
 _HARD_IMPORT = re.compile(r"^(?:import|from) transformer_engine", re.MULTILINE)
 

@@ -51,12 +51,7 @@ def list_command(folder: Path | None, as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 def prune(
-    folder: Path | None,
-    unused: bool,
-    older_than: float | None,
-    max_size: str | None,
-    as_json: bool,
-    dry_run: bool,
+    folder: Path | None, unused: bool, older_than: float | None, max_size: str | None, as_json: bool, dry_run: bool
 ) -> int:
     """Remove tokens by age, by size, or that no artifact uses. Do not run it while a build uses the store."""
     if not (unused or older_than is not None or max_size is not None):

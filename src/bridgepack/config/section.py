@@ -23,12 +23,7 @@ class Section(BaseModel):
     # pydantic's use_attribute_docstrings reads all field docstrings at every program start, which takes longer than all
     # its other work on these sections; schemas call `meanings_of` instead.
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        validate_default=True,
-        allow_inf_nan=False,
-        str_min_length=1,
-        defer_build=True,
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, str_min_length=1, defer_build=True
     )
 
     @classmethod

@@ -19,13 +19,7 @@ from bridgepack.records import TRAIN, VALIDATION, Change, Finding
 from bridgepack.rules.engine.subject import TEXT_DATASETS
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
-_HUB_FIELDS = (
-    "hf_dataset",
-    "hf_validation_dataset",
-    "hf_test_dataset",
-    "hf_output_root",
-    "hf_validation_proportion",
-)
+_HUB_FIELDS = ("hf_dataset", "hf_validation_dataset", "hf_test_dataset", "hf_output_root", "hf_validation_proportion")
 #: Rules on models that do not support packed rows, or are not trained with them upstream.
 _REFUSALS = frozenset({"BP901", "BP902", "BP903", "BP915", "BP917"})
 

@@ -36,11 +36,7 @@ _PROMPT_COMPLETION = (
 )
 #: How the loss counts tokens, whatever the recipe says.
 LOSS_SETTINGS = (
-    derived(
-        "model.calculate_per_token_loss",
-        True,
-        "every trained token has the same weight, on every pack and rank",
-    ),
+    derived("model.calculate_per_token_loss", True, "every trained token has the same weight, on every pack and rank"),
     derived("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once"),
 )
 

@@ -227,12 +227,7 @@ def pack_bars(lengths: SplitLengths, packed_sequence_size: int | None) -> tuple[
     """Return evenly spaced packs of a split as bars; without a pack size the fullest pack has the full width."""
     width = packed_sequence_size or int(lengths.pack_tokens.max())
     return tuple(
-        PackBar(
-            index=pack,
-            num_sequences=len(found),
-            num_tokens=int(found.sum()),
-            boxes=tuple(_boxes(found, width)),
-        )
+        PackBar(index=pack, num_sequences=len(found), num_tokens=int(found.sum()), boxes=tuple(_boxes(found, width)))
         for pack, found in lengths.drawn.items()
     )
 

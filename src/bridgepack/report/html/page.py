@@ -85,11 +85,7 @@ def excerpts(
         _excerpt(
             why,
             PackView(
-                split=split,
-                index=pack,
-                packed_sequence_size=size or 0,
-                sequences=view_sequences(rows[pack]),
-                note=note,
+                split=split, index=pack, packed_sequence_size=size or 0, sequences=view_sequences(rows[pack]), note=note
             ),
         )
         for pack, why in reasons.items()
