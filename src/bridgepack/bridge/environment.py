@@ -62,8 +62,7 @@ def environment_from_file(path: Path) -> Environment:
     if not any(version != _UNKNOWN_VERSION for version in versions.values()):
         raise ConfigError(
             f"--environment is {str(path)!r}, which lists no distribution with its version. Allowed: here, or a file "
-            f"with {READABLE}. "
-            "Write it with: pip freeze > environment.txt"
+            f"with {READABLE}. Write it with: pip freeze > environment.txt"
         )
     return Environment(versions=versions, python=python, origin=str(path))
 

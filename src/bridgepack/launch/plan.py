@@ -196,8 +196,7 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
         hint = "launch on torchrun" if cluster.executor_for("train").kind == "local" else "change the cluster's nodes"
         raise ConfigError(
             f"parallelism.num_gpus is {wanted}, and the cluster starts {processes.num_nodes} x "
-            f"{processes.num_per_node} processes. They must agree: --set parallelism.num_gpus={found}, "
-            f"or {hint}."
+            f"{processes.num_per_node} processes. They must agree: --set parallelism.num_gpus={found}, or {hint}."
         )
     return found
 

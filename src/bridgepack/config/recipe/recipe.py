@@ -217,9 +217,8 @@ class SFTRecipe(Document):
         evaluation = topology.eval_context_parallel_size
         terms = (
             f"context_parallel_size {topology.context_parallel_size}"
-            f"{f', eval_context_parallel_size {evaluation}' if evaluation else ''}, "
-            f"tensor_model_parallel_size {topology.tensor_model_parallel_size}, "
-            f"sequence_parallel {str(topology.sequence_parallel).lower()}"
+            f"{f', eval_context_parallel_size {evaluation}' if evaluation else ''}, tensor_model_parallel_size "
+            f"{topology.tensor_model_parallel_size}, sequence_parallel {str(topology.sequence_parallel).lower()}"
         )
         pinned = self.packing.pad_seq_to_mult
         if pinned is None:

@@ -55,23 +55,21 @@ class Kind(StrEnum):
 
 
 _WHOLE = (
-    "train.micro_batch_size train.global_batch_size train.train_iters train.train_samples train.eval_iters"
-    " train.eval_interval validation.eval_micro_batch_size validation.eval_global_batch_size validation.eval_iters"
-    " validation.eval_interval dataset.seq_length dataset.max_train_samples dataset.num_workers dataset.seed"
-    " model.seq_length model.tensor_model_parallel_size model.pipeline_model_parallel_size model.context_parallel_size"
-    " model.virtual_pipeline_model_parallel_size model.expert_model_parallel_size model.expert_tensor_parallel_size"
-    " model.num_moe_experts model.mtp_num_layers model.vocab_size dist.eval_context_parallel_size"
-    " scheduler.max_steps scheduler.lr_decay_iters scheduler.lr_decay_samples scheduler.lr_warmup_iters"
-    " scheduler.lr_warmup_samples"
+    "train.micro_batch_size train.global_batch_size train.train_iters train.train_samples train.eval_iters "
+    "train.eval_interval validation.eval_micro_batch_size validation.eval_global_batch_size validation.eval_iters "
+    "validation.eval_interval dataset.seq_length dataset.max_train_samples dataset.num_workers dataset.seed "
+    "model.seq_length model.tensor_model_parallel_size model.pipeline_model_parallel_size model.context_parallel_size "
+    "model.virtual_pipeline_model_parallel_size model.expert_model_parallel_size model.expert_tensor_parallel_size "
+    "model.num_moe_experts model.mtp_num_layers model.vocab_size dist.eval_context_parallel_size scheduler.max_steps "
+    "scheduler.lr_decay_iters scheduler.lr_decay_samples scheduler.lr_warmup_iters scheduler.lr_warmup_samples"
 )
 _SPEC_WHOLE = "packed_sequence_size max_single_sequence_length num_tokenizer_workers pad_seq_to_mult"
 _SWITCHES = (
-    "dataset.enable_offline_packing dataset.enable_in_batch_packing dataset.do_validation dataset.do_test"
-    " dataset.hf_rewrite dataset.drop_last model.sequence_parallel model.calculate_per_token_loss"
-    " model.hybrid_context_parallel model.apply_rope_fusion model.tp_comm_overlap"
-    " ddp.average_in_collective ddp.use_megatron_fsdp ddp.use_distributed_optimizer"
-    " dist.use_decentralized_pg dist.use_megatron_fsdp validation.skip_train"
-    " rerun_state_machine.check_for_nan_in_loss scheduler.override_opt_param_scheduler"
+    "dataset.enable_offline_packing dataset.enable_in_batch_packing dataset.do_validation dataset.do_test "
+    "dataset.hf_rewrite dataset.drop_last model.sequence_parallel model.calculate_per_token_loss "
+    "model.hybrid_context_parallel model.apply_rope_fusion model.tp_comm_overlap ddp.average_in_collective "
+    "ddp.use_megatron_fsdp ddp.use_distributed_optimizer dist.use_decentralized_pg dist.use_megatron_fsdp "
+    "validation.skip_train rerun_state_machine.check_for_nan_in_loss scheduler.override_opt_param_scheduler"
 )
 _NUMBERS = (
     "train.num_epochs dataset.hf_validation_proportion scheduler.lr_warmup_fraction scheduler.start_weight_decay"
