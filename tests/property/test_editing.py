@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from bridgepack.config.editing import Edit, edited_text
+from bridgepack.config.editing import edited_text
+from bridgepack.records import Change
 
 Tree = dict[str, Any]
 
@@ -58,7 +59,7 @@ def _at(tree: Tree, path: tuple[str, ...]) -> Any:
     return tree
 
 
-def _edit(rng: random.Random, tree: Tree, action: str, value: Any, number: int) -> tuple[Edit, Tree]:
+def _edit(rng: random.Random, tree: Tree, action: str, value: Any, number: int) -> tuple[Change, Tree]:
     """Return an edit that fits the tree, and the tree after it."""
     result = copy.deepcopy(tree)
     section = rng.choice(list(_sections(result)))
@@ -70,10 +71,10 @@ def _edit(rng: random.Random, tree: Tree, action: str, value: Any, number: int) 
     for name in path[len(section) : -1]:
         _at(result, section)[name] = {}
     _at(result, path[:-1])[path[-1]] = value
-    return Edit(path=".".join(path), value=value), result
+    return Change(why="", path=".".join(path), value=value), result
 
 
-def _edits(rng: random.Random, tree: Tree, wanted: list[tuple[str, Any]]) -> tuple[list[Edit], Tree]:
+def _edits(rng: random.Random, tree: Tree, wanted: list[tuple[str, Any]]) -> tuple[list[Change], Tree]:
     edits = []
     for number, (action, value) in enumerate(wanted):
         edit, tree = _edit(rng, tree, action, value, number)
@@ -81,7 +82,7 @@ def _edits(rng: random.Random, tree: Tree, wanted: list[tuple[str, Any]]) -> tup
     return edits, tree
 
 
-def _assert_other_lines_stay(old: str, new: str, edits: list[Edit]) -> None:
+def _assert_other_lines_stay(old: str, new: str, edits: list[Change]) -> None:
     touched = {name for edit in edits for name in edit.path.split(".")}
     lines = old.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     kept = [line for line in lines if line.strip() and not any(name in line for name in touched)]

@@ -214,7 +214,7 @@ def test_build_with_check_judges_the_recipe_that_it_took_beside_a_folder_of_its_
 
 @pytest.mark.parametrize("name", COMMANDS_OF_MODULES)
 def test_list_of_commands_says_what_each_says_itself(name: str) -> None:
-    _, summary = COMMANDS_OF_MODULES[name]
+    *_, summary = COMMANDS_OF_MODULES[name]
 
     command = bridgepack_command.get_command(click.Context(bridgepack_command), name)
 

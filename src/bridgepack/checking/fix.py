@@ -10,7 +10,7 @@ from bridgepack.bridge.adopting.corrections import rounds_of_changes
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.check import check_target, checked_artifact, is_judged_for
 from bridgepack.checking.options import CheckOptions
-from bridgepack.config.editing import CannotEditError, Edit, FileEdit, edit_file, read_text
+from bridgepack.config.editing import CannotEditError, FileEdit, edit_file, read_text
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
@@ -127,7 +127,7 @@ def _edit(loaded: Target, changes: Mapping[str, Change]) -> tuple[FileEdit | Non
         lines = "; ".join(f"{path} = {value_text(change.value)}" for path, change in changes.items())
         raise ConfigError(f"--fix needs a file of yours, and {loaded.place} is not one. Change by hand: {lines}.")
     place = f"{loaded.file}:{loaded.function}" if loaded.function else str(loaded.file)
-    edits = [Edit(path=path, value=change.value) for path, change in changes.items()]
+    edits = list(changes.values())
     by_hand: dict[str, str] = {}
     while edits:
         try:

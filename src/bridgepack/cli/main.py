@@ -4,6 +4,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
+from itertools import groupby
 
 import click
 
@@ -13,36 +14,29 @@ from bridgepack.data.workers.memory import collect_rarely
 from bridgepack.errors import BridgepackError, ConfigError, unusable
 from bridgepack.report.text import printable
 
-#: Command -> its module in this package, and the first line of its help, which the list of commands shows.
+#: Command -> its heading in the list of commands, its module in this package, and the first line of its help.
 COMMANDS = {
-    "build": ("build", "Build the packed artifact of RECIPE, or resume an interrupted build."),
-    "canary": ("canary", "Compare one packed training step with an unpacked one."),
-    "check": ("check", "Check TARGET against every rule that applies."),
-    "diff": ("prove", "Compare two artifacts: sequences, masks, statistics, settings."),
-    "explain": ("check", "Explain RULE: why it matters, a bad and a good setting, the fix, the evidence."),
-    "export": ("artifacts", "Export ARTIFACT in the format of a given Megatron-Bridge version."),
-    "inspect": ("artifacts", "Show statistics of ARTIFACT, or one pack with its text."),
-    "launch": ("launch", "Build, check, then train RECIPE on CLUSTER through nemo-run."),
-    "masks": ("prove", "Compare the loss masks of TARGET with independently derived ones."),
-    "plan": ("plan", "Rank pack sizes and parallel topologies for RECIPE on N GPUs."),
-    "preview": ("plan", "Show what a build would do with RECIPE's data, without writing anything."),
-    "recipes": ("recipes", "List the available recipes, show one, or write a new one."),
-    "repack": ("artifacts", "Pack the sequences of ARTIFACT again, with other sizes."),
-    "report": ("report", "Write a one-page HTML report of ARTIFACT."),
-    "rules": ("check", "List every rule of `check` by subject: code, severity, name."),
-    "store": ("store", "List, prune or verify the token store."),
-    "trace": ("prove", "Show what each rank reads at a step, or where a source row ended up."),
-    "verify": ("prove", "Rebuild packs of ARTIFACT and compare them with its own."),
-}
-#: Headings of the command list; commands not named here are listed under the last one.
-_GROUPS = {
-    "Make": ("preview", "plan", "recipes", "build", "repack", "export"),
-    "Check": ("check", "rules", "explain", "inspect", "report"),
-    "Prove": ("verify", "masks", "trace", "diff", "canary"),
-    "Run": ("launch", "store"),
+    "preview": ("Make", "plan", "Show what a build would do with RECIPE's data, without writing anything."),
+    "plan": ("Make", "plan", "Rank pack sizes and parallel topologies for RECIPE on N GPUs."),
+    "recipes": ("Make", "recipes", "List the available recipes, show one, or write a new one."),
+    "build": ("Make", "build", "Build the packed artifact of RECIPE, or resume an interrupted build."),
+    "repack": ("Make", "artifacts", "Pack the sequences of ARTIFACT again, with other sizes."),
+    "export": ("Make", "artifacts", "Export ARTIFACT in the format of a given Megatron-Bridge version."),
+    "check": ("Check", "check", "Check TARGET against every rule that applies."),
+    "rules": ("Check", "check", "List every rule of `check` by subject: code, severity, name."),
+    "explain": ("Check", "check", "Explain RULE: why it matters, a bad and a good setting, the fix, the evidence."),
+    "inspect": ("Check", "artifacts", "Show statistics of ARTIFACT, or one pack with its text."),
+    "report": ("Check", "report", "Write a one-page HTML report of ARTIFACT."),
+    "verify": ("Prove", "prove", "Rebuild packs of ARTIFACT and compare them with its own."),
+    "masks": ("Prove", "prove", "Compare the loss masks of TARGET with independently derived ones."),
+    "trace": ("Prove", "prove", "Show what each rank reads at a step, or where a source row ended up."),
+    "diff": ("Prove", "prove", "Compare two artifacts: sequences, masks, statistics, settings."),
+    "canary": ("Prove", "canary", "Compare one packed training step with an unpacked one."),
+    "launch": ("Run", "launch", "Build, check, then train RECIPE on CLUSTER through nemo-run."),
+    "store": ("Run", "store", "List, prune or verify the token store."),
 }
 #: Commands that tools call; help does not list them.
-_HIDDEN = {"hook": ("check", "")}
+_HIDDEN = {"hook": ("", "check", "")}
 
 
 class _Commands(click.Group):
@@ -50,14 +44,14 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click gives it)
         """Return the names of the commands."""
-        return list(COMMANDS)
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click gives it)
         """Return the command of that name, or None."""
         known = COMMANDS | _HIDDEN
         if cmd_name not in known:
             return None
-        command: click.Command = getattr(import_module(f"bridgepack.cli.{known[cmd_name][0]}"), cmd_name)
+        command: click.Command = getattr(import_module(f"bridgepack.cli.{known[cmd_name][1]}"), cmd_name)
         return command
 
     def resolve_command(
@@ -82,12 +76,10 @@ class _Commands(click.Group):
         formatter: click.HelpFormatter,
     ) -> None:
         """Write the list of commands under its headings."""
-        named = {name for names in _GROUPS.values() for name in names}
-        groups = _GROUPS | {"Run": (*_GROUPS["Run"], *sorted(COMMANDS.keys() - named))}
         width = max(map(len, COMMANDS))
-        for title, names in groups.items():
+        for title, names in groupby(COMMANDS, key=lambda name: COMMANDS[name][0]):
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), COMMANDS[name][1]) for name in names if name in COMMANDS])
+                formatter.write_dl([(name.ljust(width), COMMANDS[name][2]) for name in names])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

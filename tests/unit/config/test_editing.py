@@ -6,8 +6,9 @@ from typing import Any, Literal
 import pytest
 
 from bridgepack.checking.fix import write_edit
-from bridgepack.config.editing import CannotEditError, Edit, edit_file, edited_text
+from bridgepack.config.editing import CannotEditError, edit_file, edited_text
 from bridgepack.errors import ConfigError
+from bridgepack.records import Change
 from tests.support.catalogue import SMALL_TOML, SMALL_YAML
 
 YAML, TOML = SMALL_YAML.replace("small", "small  # ours"), SMALL_TOML
@@ -35,10 +36,10 @@ def small_config():
     return cfg
 """
 EDITS = [
-    Edit(path="packing.packed_sequence_size", value=32),
-    Edit(path="packing.seed", value=7),
-    Edit(path="parallelism.context_parallel_size", value=4),
-    Edit(path="data.validation", value=Path("b.jsonl")),
+    Change(why="", path="packing.packed_sequence_size", value=32),
+    Change(why="", path="packing.seed", value=7),
+    Change(why="", path="parallelism.context_parallel_size", value=4),
+    Change(why="", path="data.validation", value=Path("b.jsonl")),
 ]
 
 
@@ -46,7 +47,7 @@ def test_diff(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(b"\xef\xbb\xbfname: small  # ours\r\nseed: 1")
 
-    edit = edit_file(str(path), [Edit(path="seed", value=2)])
+    edit = edit_file(str(path), [Change(why="", path="seed", value=2)])
 
     assert edit.diff() == (
         f"--- {path}\n+++ {path}\n@@ -1,2 +1,2 @@\n \ufeffname: small  # ours\r\n"
@@ -88,7 +89,7 @@ def test_nothing_to_write_touches_nothing(tmp_path: Path) -> None:
     path.write_text(YAML)
     inode = path.stat().st_ino
 
-    write_edit(edit_file(str(path), [Edit(path="name", value="small")]))
+    write_edit(edit_file(str(path), [Change(why="", path="name", value="small")]))
 
     assert path.stat().st_ino == inode
 
@@ -119,13 +120,13 @@ def test_file_that_cannot_be_edited(tmp_path: Path, name: str, content: bytes | 
 
 def test_empty_name_in_a_path() -> None:
     with pytest.raises(CannotEditError, match=r"packing\. cannot be set to 1: the path has an empty name"):
-        edited_text(YAML, ".yaml", [Edit(path="packing.", value=1)])
+        edited_text(YAML, ".yaml", [Change(why="", path="packing.", value=1)])
 
 
 @pytest.mark.parametrize("suffix", [".yaml", ".toml"])
 def test_saved_configuration_cannot_hold_a_path(suffix: str) -> None:
     with pytest.raises(CannotEditError, match="refuses to load a Path"):
-        edited_text("", suffix, [Edit(path="dataset.x", value=Path("a"))], kind="container")
+        edited_text("", suffix, [Change(why="", path="dataset.x", value=Path("a"))], kind="container")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_python_is_shown_what_to_change(
     path.write_text(text)
 
     with pytest.raises(CannotEditError) as raised:
-        edit_file(f"{path}:{function}", [Edit(path=edit[0], value=edit[1])], kind=kind)
+        edit_file(f"{path}:{function}", [Change(why="", path=edit[0], value=edit[1])], kind=kind)
     assert str(raised.value).startswith(f"{path}: {edit[0]} cannot be set to ")
     assert str(raised.value).endswith(f": Python files are not edited. {advice}")
     assert path.read_text() == text

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.editing import CannotEditError, Edit, edited_text
+from bridgepack.config.editing import CannotEditError, edited_text
+from bridgepack.records import Change
 
 YAML, TOML = ".yaml", ".toml"
 TEXTS = {
@@ -46,7 +47,7 @@ bard = "assistant"
 
 
 def _edited(kind: str, text: str, *edits: tuple[str, Any]) -> str:
-    return edited_text(text, kind, [Edit(path=path, value=value) for path, value in edits])
+    return edited_text(text, kind, [Change(why="", path=path, value=value) for path, value in edits])
 
 
 @pytest.mark.parametrize(
@@ -143,5 +144,5 @@ def test_refused(kind: str, text: str, edit: tuple[str, Any], reason: str) -> No
     with pytest.raises(CannotEditError, match=reason) as raised:
         _edited(kind, text, edit)
     if kind == YAML:
-        assert raised.value.edit == Edit(path=edit[0], value=edit[1])
+        assert raised.value.edit == Change(why="", path=edit[0], value=edit[1])
         assert "by hand" in str(raised.value)

@@ -1,30 +1,17 @@
-"""Edits of a recipe file: their type, how they are applied one by one, and the error for an impossible edit."""
+"""Changes of a recipe file: how they are applied one by one, and the error for an impossible one."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pprint import pformat
 from typing import Any, Literal, NoReturn
 
 from bridgepack.config.errors import shown
 from bridgepack.errors import ConfigError
+from bridgepack.records import Change
 
 Kind = Literal["recipe", "container"]
 """`recipe`: the file gives an `SFTRecipe`; `container`: Megatron-Bridge's `ConfigContainer`."""
 _COMMENT = re.compile(r"(?:^|\s)#", re.MULTILINE)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Edit:
-    """One setting of a recipe file, new or changed."""
-
-    path: str  #: dotted path as in the file, e.g. `packing.pad_seq_to_mult`.
-    value: Any  #: None, bool, int, float, str, Path, or a list or dict of plain ones
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The names along the path."""
-        return tuple(self.path.split("."))
 
 
 class CannotEditError(ConfigError):
@@ -34,12 +21,12 @@ class CannotEditError(ConfigError):
         edit: the impossible edit; None if the file cannot be edited at all.
     """
 
-    def __init__(self, message: str, edit: Edit | None = None) -> None:
+    def __init__(self, message: str, edit: Change | None = None) -> None:
         super().__init__(message)
         self.edit = edit
 
 
-def refuse(edit: Edit, reason: str, by_hand: str = "") -> NoReturn:
+def refuse(edit: Change, reason: str, by_hand: str = "") -> NoReturn:
     """Raise for an impossible edit; `reason` is a clause, `by_hand` says what to type.
 
     Raises:
@@ -51,7 +38,7 @@ def refuse(edit: Edit, reason: str, by_hand: str = "") -> NoReturn:
 
 
 def edited(
-    text: str, edits: Sequence[Edit], *, read: Callable[[str], dict[str, Any]], change: Callable[[str, Edit], str]
+    text: str, edits: Sequence[Change], *, read: Callable[[str], dict[str, Any]], change: Callable[[str, Change], str]
 ) -> str:
     """Return a text after edits; an edit that does not read back as its value is refused.
 
@@ -86,7 +73,7 @@ def edited(
     return text.replace("\n", "\r\n") if has_returns else text
 
 
-def check_no_comment(edit: Edit, old: str) -> None:
+def check_no_comment(edit: Change, old: str) -> None:
     """Check that a replaced stretch of text holds no comments; they do not fit into a one-line value.
 
     Raises:
@@ -103,9 +90,9 @@ def nested(names: Sequence[str], value: Any) -> Any:
     return value
 
 
-def _applied(values: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
+def _applied(values: Mapping[str, Any], edit: Change) -> dict[str, Any]:
     result = dict(values)
-    *sections, leaf = edit.keys
+    *sections, leaf = edit.path.split(".")
     node: dict[str, Any] = result
     for index, name in enumerate(sections):
         below = node.get(name)

@@ -8,9 +8,10 @@ from io import StringIO
 from pathlib import Path, PurePath
 from typing import NoReturn
 
-from bridgepack.config.editing.edits import CannotEditError, Edit, Kind, refuse
+from bridgepack.config.editing.edits import CannotEditError, Kind, refuse
 from bridgepack.config.editing.toml_text import edited_toml
 from bridgepack.config.editing.yaml_text import edited_yaml
+from bridgepack.records import Change
 
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -32,7 +33,7 @@ class FileEdit:
         return "".join(difflib.unified_diff(old, new, str(self.path), str(self.path)))
 
 
-def edit_file(place: str, edits: Sequence[Edit], *, kind: Kind = "recipe") -> FileEdit:
+def edit_file(place: str, edits: Sequence[Change], *, kind: Kind = "recipe") -> FileEdit:
     """Return a recipe file before and after edits; nothing is written.
 
     Args:
@@ -56,7 +57,7 @@ def edit_file(place: str, edits: Sequence[Edit], *, kind: Kind = "recipe") -> Fi
 
 
 def edited_text(
-    text: str, suffix: str, edits: Sequence[Edit], *, function: str | None = None, kind: Kind = "recipe"
+    text: str, suffix: str, edits: Sequence[Change], *, function: str | None = None, kind: Kind = "recipe"
 ) -> str:
     """Return the text of a recipe file after edits; lines that no edit touches stay as they are, byte for byte.
 
@@ -95,13 +96,13 @@ def read_text(path: Path) -> str:
         raise CannotEditError(f"{str(path)!r} cannot be edited: {error}. It must be a UTF-8 file.") from None
 
 
-def _plain(edit: Edit, suffix: str, kind: Kind) -> Edit:
+def _plain(edit: Change, suffix: str, kind: Kind) -> Change:
     """Return an edit with tuples as lists, and in a bridgepack recipe with paths as text.
 
     Source: megatron-bridge 0.6.2 `utils/instantiate_utils.py`: pathlib is not among the allowed `_target_`s, and
         `to_yaml` writes a Path as `{_call_: true, _target_: pathlib.PosixPath}`, without the path.
     """
-    if not all(edit.keys):
+    if not all(edit.path.split(".")):
         refuse(edit, "the path has an empty name", "Correct the path.")
     if isinstance(edit.value, tuple):
         return replace(edit, value=list(edit.value))
@@ -116,7 +117,7 @@ def _plain(edit: Edit, suffix: str, kind: Kind) -> Edit:
     return edit
 
 
-def _refuse_python(text: str, edit: Edit, function: str | None, kind: Kind) -> NoReturn:
+def _refuse_python(text: str, edit: Change, function: str | None, kind: Kind) -> NoReturn:
     """Raise for an edit of a Python file, naming the lines that set the value now, or the line to add.
 
     `function` returns the recipe or config (see `kind`); None means the only such function of the file.
@@ -131,7 +132,7 @@ def _refuse_python(text: str, edit: Edit, function: str | None, kind: Kind) -> N
     named = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
     found = [
         f"line {value.lineno}, which has {ast.unparse(value)}"
-        for path, value in _values(next(named, tree), "", edit.keys[0])
+        for path, value in _values(next(named, tree), "", edit.path.split(".")[0])
         if path == edit.path
     ]
     new = f"Path({str(edit.value)!r})" if isinstance(edit.value, PurePath) else repr(edit.value)

@@ -8,10 +8,11 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT, InlineTable, Item, String, Table, Trivia
 
-from bridgepack.config.editing.edits import CannotEditError, Edit, check_no_comment, edited, nested, refuse
+from bridgepack.config.editing.edits import CannotEditError, check_no_comment, edited, nested, refuse
+from bridgepack.records import Change
 
 
-def edited_toml(text: str, edits: Sequence[Edit]) -> str:
+def edited_toml(text: str, edits: Sequence[Change]) -> str:
     """Return the text of a TOML file after edits; lines that no edit touches stay as they are.
 
     Raises:
@@ -30,7 +31,7 @@ def _sections(text: str) -> dict[str, Any]:
         raise CannotEditError(f"the file is not TOML: {error}. Edit it by hand.") from None
 
 
-def _changed(text: str, edit: Edit) -> str:
+def _changed(text: str, edit: Change) -> str:
     try:
         document = tomlkit.parse(text)
         _set(document, edit)
@@ -39,9 +40,9 @@ def _changed(text: str, edit: Edit) -> str:
         refuse(edit, f"tomlkit cannot parse it: {error}")
 
 
-def _set(document: tomlkit.TOMLDocument, edit: Edit) -> None:
+def _set(document: tomlkit.TOMLDocument, edit: Change) -> None:
     table: Any = document
-    keys = list(edit.keys)
+    keys = edit.path.split(".")
     while len(keys) > 1 and keys[0] in table:
         table = table[keys.pop(0)]
     name, value = keys[0], nested(keys[1:], edit.value)

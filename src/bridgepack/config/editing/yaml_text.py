@@ -14,7 +14,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
-from bridgepack.config.editing.edits import CannotEditError, Edit, check_no_comment, edited, nested, refuse
+from bridgepack.config.editing.edits import CannotEditError, check_no_comment, edited, nested, refuse
+from bridgepack.records import Change
 
 _PLAIN = re.compile(r"(?:\.{0,2}/)?[A-Za-z_][\w./+-]*(?: [\w./+(-][\w./+()-]*)*", re.ASCII)
 _WORDS_THAT_ARE_NO_TEXT = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
@@ -75,7 +76,7 @@ _COLON = re.compile(r"\s*:")
 _TRAILING = re.compile(r"(?:\n[ \t]*(?:#[^\n]*)?)*\Z")
 
 
-def edited_yaml(text: str, edits: Sequence[Edit]) -> str:
+def edited_yaml(text: str, edits: Sequence[Change]) -> str:
     """Return the text of one YAML document after edits; lines that no edit touches stay as they are.
 
     Raises:
@@ -95,12 +96,12 @@ def _sections(text: str) -> dict[str, Any]:
     return values or {}
 
 
-def _changed(text: str, edit: Edit) -> str:
-    root = YAML(typ="safe", pure=True).compose(text)
+def _changed(text: str, edit: Change) -> str:
+    root, keys = YAML(typ="safe", pure=True).compose(text), edit.path.split(".")
     if not isinstance(root, MappingNode):  # only comments
-        lines = block_lines(flow(edit.keys[0]), nested(edit.keys[1:], edit.value), "  ")
+        lines = block_lines(flow(keys[0]), nested(keys[1:], edit.value), "  ")
         return text + ("\n" if text and not text.endswith("\n") else "") + "".join(f"{line}\n" for line in lines)
-    node, keys = root, list(edit.keys)
+    node = root
     while True:
         name, value = keys[0], nested(keys[1:], edit.value)
         entry = next((entry for entry in node.value if entry[0].value == name), None)
@@ -126,7 +127,7 @@ def _with_entry(text: str, mapping: MappingNode, name: str, value: Any, step: st
     return text[:end] + "".join(indent + line for line in block_lines(flow(name), value, step)) + text[end:]
 
 
-def _with_value(text: str, edit: Edit, key: Node, old: Node, value: Any) -> str:
+def _with_value(text: str, edit: Change, key: Node, old: Node, value: Any) -> str:
     colon = _COLON.match(text, key.end_mark.index)
     if colon is None:
         refuse(edit, f"line {key.end_mark.line + 1}: its key has no value and no colon")

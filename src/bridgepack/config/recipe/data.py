@@ -53,7 +53,7 @@ class DataSource(Section):
     """How often its sequences are used: 0.5 uses half of them, 2.5 uses each two or three times."""
 
     @model_validator(mode="after")
-    def _check_one_place(self) -> Self:
+    def _check_place_and_amount(self) -> Self:
         places = [name for name in _PLACES if getattr(self, name) is not None]
         if len(places) != 1:
             found = f"{' and '.join(places)} are set" if places else "none of path, dataset and sources is set"
@@ -64,10 +64,6 @@ class DataSource(Section):
                     f"{name} is {getattr(self, name)!r}; a section with {places[0]} cannot have it. Remove it"
                     f"{', or set it in its sources' if self.sources else ''}."
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _check_one_amount(self) -> Self:
         if self.weight is not None and self.epochs is not None:
             raise ValueError(f"weight is {self.weight} and epochs is {self.epochs}; only one can be set. Remove one.")
         check_weights(self.sources or (), "sources", takes_epochs=False)
@@ -215,16 +211,12 @@ class DataConfig(Section):
     function_response, observation."""
 
     @model_validator(mode="after")
-    def _check_one_validation_source(self) -> Self:
+    def _check(self) -> Self:
         if self.validation is not None and self.validation_fraction > 0:
             raise ValueError(
                 f"validation_fraction is {self.validation_fraction} and validation is {self.validation!r}; "
                 "only one of them can be set. Remove validation_fraction or validation."
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_mixture(self) -> Self:
         for split in ("train", "validation"):
             check_weights(listed(getattr(self, split)), split, takes_epochs=True)
         if self.mixture.total is not None and all(weight_of(source) is None for source in listed(self.train)):
@@ -232,10 +224,6 @@ class DataConfig(Section):
                 f"mixture.total is {self.mixture.total}, and no source of train has a weight. Remove it, or set "
                 "weights."
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_role_aliases(self) -> Self:
         for first, second in combinations(self.role_aliases, 2):
             if first.lower() == second.lower() and self.role_aliases[first] != self.role_aliases[second]:
                 raise ValueError(

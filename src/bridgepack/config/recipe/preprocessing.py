@@ -178,16 +178,12 @@ class PromptCompletionPreprocessing(_Common):
         return {"prompt": self.prompt_column, "completion": self.completion_column}
 
     @model_validator(mode="after")
-    def _check_columns(self) -> Self:
+    def _check_columns_and_template(self) -> Self:
         if self.prompt_column == self.completion_column:
             raise ValueError(
                 f"prompt_column and completion_column are both {self.prompt_column!r}; they must differ. "
                 "Name the two columns of the data."
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_template(self) -> Self:
         try:
             parts = list(string.Formatter().parse(self.prompt_template))
         except ValueError:
