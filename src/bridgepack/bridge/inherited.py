@@ -46,8 +46,9 @@ def settings_over(
     for setting in inherited_settings(base, recipe):
         if setting.path not in settings or settings[setting.path].origin != "recipe":
             settings[setting.path] = setting
-    stated = settings[_PRECISION]
-    if stated.origin == "default" and _has_details(base.get(_PRECISION), precision):
+    details = base.get(_PRECISION)
+    has_details = isinstance(details, Mapping) and has_formats_of(details, precision) and details != precision
+    if settings[_PRECISION].origin == "default" and has_details:  # beyond those of the registered precision
         del settings[_PRECISION]
     return settings
 
@@ -66,10 +67,6 @@ def is_decided(path: str, settings: Mapping[str, Setting]) -> bool:
 def has_formats_of(precision: Any, other: Any) -> bool:
     """Return whether two kinds of mixed precision, objects or plain values, have the same number formats."""
     return all(value_at(precision, name) == value_at(other, name) for name in _FORMATS)
-
-
-def _has_details(base: Any, named: Mapping[str, Any]) -> bool:
-    return isinstance(base, Mapping) and has_formats_of(base, named) and base != named
 
 
 def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:

@@ -72,18 +72,18 @@ def config_of_recipe(
         artifact = Path(recipe.artifact)
     packs = packs_in(artifact) if artifact is not None else None
     values, settings = _started(recipe, packs) if is_newest else _stated(recipe, packs)
-    is_model_known = "model" in values
+    unknown = _NOT_SAID | ({} if "model" in values else {"model": why_model_unknown(recipe)})
     user_paths, lost = _write_settings(values, settings, recipe)
-    unknown = dict(_NOT_SAID) if is_model_known else {**_NOT_SAID, "model": why_model_unknown(recipe)}
     if recipe.packing.mode == "offline":
         unknown |= _put_pack_paths(values, artifact, settings)
-        if packs is None and recipe.schedule.train_iters is None:
-            unknown |= _without_length(values, settings)
-    hint = hint_for_no_recipe(recipe)
+        for path in _LENGTH if packs is None and recipe.schedule.train_iters is None else ():
+            if not _is_override(settings.get(path)):
+                values["train"].pop(path.rpartition(".")[2], None)
+                unknown[path] = NO_PACKS
     config = RunConfig(
         values=values,
         builds_packs=recipe.packing.mode == "offline",
-        no_recipe=(recipe.model.name, hint) if recipe.model and hint else None,
+        no_recipe=(recipe.model.name, hint) if recipe.model and (hint := hint_for_no_recipe(recipe)) else None,
         lost_overrides=lost if is_newest else (),
         is_complete=is_newest,
         unknown=unknown if is_newest else {},
@@ -203,14 +203,6 @@ def _lost_name(
 
 def _is_override(setting: Setting | None) -> bool:
     return setting is not None and setting.field.startswith(f"{OVERRIDES}.")
-
-
-def _without_length(values: dict[str, Any], settings: Mapping[str, Setting]) -> dict[str, str]:
-    """Remove the length of the run, which depends on the number of packs; return path -> reason."""
-    unknown = [path for path in _LENGTH if not _is_override(settings.get(path))]
-    for path in unknown:
-        values["train"].pop(path.rpartition(".")[2], None)
-    return dict.fromkeys(unknown, NO_PACKS)
 
 
 def _write(values: dict[str, Any], path: str, value: Any) -> None:

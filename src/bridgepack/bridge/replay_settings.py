@@ -128,6 +128,17 @@ class _Values:
         return self.integer_or_none(f"validation.{name}") if old is None else old
 
 
+def _topology(values: _Values, world_size: int, context: int) -> Topology:
+    decentralized = values.flag("dist.use_decentralized_pg", default=False)
+    return Topology(
+        world_size=world_size,
+        tensor_model_parallel_size=values.integer("model.tensor_model_parallel_size", 1),
+        pipeline_model_parallel_size=values.integer("model.pipeline_model_parallel_size", 1),
+        context_parallel_size=context,
+        pipeline_before_data=values.flag("dist.use_tp_pp_dp_mapping", default=False) and not decentralized,
+    )
+
+
 def _of_training(values: _Values, release: HostRelease, num_samples: int) -> dict[str, Any]:
     drops_last = values.value("train.num_epochs") is None and values.flag("dataset.drop_last", default=True)
     ramp_up = values.value("train.rampup_batch_size") if release.ramps_up_batches else None
@@ -156,17 +167,6 @@ def _world_size(source: SFTRecipe | RunConfig, given: int | None) -> int:
     if found is None:
         raise ConfigError("world_size is not given, and parallelism.num_gpus is not set. Set one of them.")
     return found
-
-
-def _topology(values: _Values, world_size: int, context_parallel_size: int) -> Topology:
-    decentralized = values.flag("dist.use_decentralized_pg", default=False)
-    return Topology(
-        world_size=world_size,
-        tensor_model_parallel_size=values.integer("model.tensor_model_parallel_size", 1),
-        pipeline_model_parallel_size=values.integer("model.pipeline_model_parallel_size", 1),
-        context_parallel_size=context_parallel_size,
-        pipeline_before_data=values.flag("dist.use_tp_pp_dp_mapping", default=False) and not decentralized,
-    )
 
 
 def _max_samples(values: _Values, field: str | None) -> int | None:

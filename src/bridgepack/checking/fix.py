@@ -68,12 +68,14 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
     written = {path: change for path, change in changes.items() if path not in by_hand}
     if by_hand:
         reports.append(report_with(written))
+    output = [] if options.artifact is None else ["--output", str(options.artifact)]
+    command = shlex.join(["bridgepack", "build", loaded.place, *output])
     return Fixed(
         edit=edit,
         changes=tuple(written.values()),
         report=reports[-1],
         by_hand=tuple(by_hand.values()),
-        build_command=_build_command(loaded, options),
+        build_command=command if loaded.kind == "recipe" else "",
     )
 
 
@@ -99,13 +101,6 @@ def write_edit(edit: FileEdit) -> None:
             temporary.chmod(mode)
     except OSError as error:
         raise ConfigError(f"{str(path)!r} cannot be written: {error}. Check its folder's permissions.") from None
-
-
-def _build_command(loaded: Target, options: CheckOptions) -> str:
-    if loaded.kind != "recipe":
-        return ""
-    output = [] if options.artifact is None else ["--output", str(options.artifact)]
-    return shlex.join(["bridgepack", "build", loaded.place, *output])
 
 
 def _proposed(report: CheckReport, overrides: Mapping[str, Any]) -> Mapping[str, Change]:

@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bridgepack.config.cluster.listing import ExecutorListing, ListedField, ListedSection
 from bridgepack.report.text import printable
@@ -173,10 +173,8 @@ def _section_block(section: ListedSection, path: str) -> str:
 
 
 def _field_lines(field: ListedField) -> Iterator[str]:
-    default = "" if field.is_required or field.default is None else f" [{_value(field.default)}]"
+    is_text = isinstance(field.default, str) and field.default
+    value = field.default if is_text else json.dumps(field.default, ensure_ascii=False)
+    default = "" if field.is_required or field.default is None else f" [{value}]"
     yield f"  {field.name}{'*' if field.is_required else ''}: {field.type}{default}"
     yield from textwrap.wrap(field.meaning, _WIDTH, initial_indent="      ", subsequent_indent="      ")
-
-
-def _value(value: Any) -> str:
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

@@ -133,6 +133,7 @@ def _summary(manifest: Manifest, folder: Path, waiting: Waiting | None) -> Itera
 def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
     numbers = split.statistics
     num_dropped = sum(split.drops.values())
+    alignment = numbers.num_alignment_tokens / max(numbers.num_packs * manifest.packed_sequence_size, 1)
     lines = {
         "rows in": f"{numbers.num_rows_in:,}" + _if_any(numbers.num_blank_lines, " (and {} blank lines)"),
         "sequences packed": f"{numbers.num_sequences:,}"
@@ -142,8 +143,7 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         "rows dropped": f"{num_dropped:,}",
         "packs": f"{numbers.num_packs:,}, {numbers.sequences_per_pack:.1f} sequences per pack"
         f" (max {numbers.max_sequences_per_pack})",
-        "fill": f"{manifest.fill_fraction(split):.2%} of the capacity is tokens, "
-        f"{_alignment_fraction(manifest, split):.2%} alignment padding",
+        "fill": f"{manifest.fill_fraction(split):.2%} of the capacity is tokens, {alignment:.2%} alignment padding",
         "tokens": f"{numbers.num_tokens:,}, of which {numbers.num_trained_tokens:,} "
         f"({numbers.num_trained_tokens / max(numbers.num_tokens, 1):.1%}) trained",
         "shards": f"{len(split.shards)}, {sum(shard.num_bytes for shard in split.shards) / 1e6:,.1f} MB",
@@ -289,11 +289,6 @@ def _heading(item: SequenceView) -> str:
         f"--- sequence {item.position}: {origin_of(item)}, {item.runtime_length:,}{padding} runtime tokens, "
         f"{item.num_trained_tokens:,} trained{skipped}"
     )
-
-
-def _alignment_fraction(manifest: Manifest, split: SplitRecord) -> float:
-    capacity = split.statistics.num_packs * manifest.packed_sequence_size
-    return split.statistics.num_alignment_tokens / capacity if capacity else 0.0
 
 
 def _if_any(count: int, text: str) -> str:

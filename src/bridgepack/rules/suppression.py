@@ -19,13 +19,10 @@ class Suppressions:
     found_codes: Collection[str]  #: codes of the rules that found something
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SuppressionRule(Rule):
     """A rule on the user's suppressions."""
 
     judges: ClassVar[str] = "suppressions"
-
-    check: Callable[[Suppressions], Found]
 
 
 suppression_rule = Decorator[Callable[[Suppressions], Found], SuppressionRule](SuppressionRule)

@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import ClassVar
 
@@ -10,22 +9,16 @@ from bridgepack.records.guarded import RankFacts, ResumeFacts, StepFacts
 from bridgepack.rules.engine.rule import ERROR, Decorator, Found, Rule, wrong
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StepRule(Rule):
     """A rule on one training step, over all ranks."""
 
     judges: ClassVar[str] = "a step, while it trains"
 
-    check: Callable[[StepFacts], Found]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ResumeRule(Rule):
     """A rule on a run that resumes from a checkpoint."""
 
     judges: ClassVar[str] = "a resumed run, as it starts"
-
-    check: Callable[[ResumeFacts], Found]
 
 
 step_rule = Decorator[Callable[[StepFacts], Found], StepRule](StepRule)

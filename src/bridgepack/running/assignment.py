@@ -95,10 +95,6 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def write_recipe(self, recipe: SFTRecipe) -> Path:
-        """Write the recipe and return its file."""
-        return self._write(RECIPE_FILE, recipe_to_yaml(recipe))
-
     def write_artifact(self, place: ArtifactPlace) -> Path:
         """Write the artifact's path and fingerprint; return the file."""
         return self.write(ARTIFACT_FILE, asdict(place))
@@ -131,9 +127,10 @@ class RunFolder:
 
     def write(self, name: str, content: Mapping[str, Any]) -> Path:
         """Write plain values to a file and return its path."""
-        return self._write(name, json.dumps(dict(content), indent=2, ensure_ascii=False, default=str) + "\n")
+        return self.write_text(name, json.dumps(dict(content), indent=2, ensure_ascii=False, default=str) + "\n")
 
-    def _write(self, name: str, text: str) -> Path:
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a text to a file and return its path."""
         path = self.path / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -275,7 +272,7 @@ def record(assignment: Assignment) -> None:
     Raises:
         ConfigError: the folder cannot be written.
     """
-    assignment.run_folder.write_recipe(assignment.recipe)
+    assignment.run_folder.write_text(RECIPE_FILE, recipe_to_yaml(assignment.recipe))
     if assignment.launch:
         assignment.run_folder.write(LAUNCH_FILE, assignment.launch)
 

@@ -10,29 +10,16 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptComp
 TOPOLOGY = {
     f"model.{name}": f"parallelism.{name}"
     for name in (
-        "tensor_model_parallel_size",
-        "pipeline_model_parallel_size",
-        "virtual_pipeline_model_parallel_size",
-        "context_parallel_size",
-        "expert_model_parallel_size",
-        "expert_tensor_parallel_size",
-        "sequence_parallel",
+        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
+        *("context_parallel_size", "expert_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel"),
     )
 }
 #: Path of the host -> field of the recipe; if the field is null, the base's value stays.
 EXCHANGE = {f"model.{name}": f"parallelism.{name}" for name in ("cp_comm_type", "hierarchical_context_parallel_sizes")}
 #: Fields of prompt-completion preprocessing that have the same name and meaning in the host.
 _PROMPT_COMPLETION = (
-    "prompt_column",
-    "completion_column",
-    "prompt_template",
-    "separator",
-    "loss_mode",
-    "strip_whitespace",
-    "add_bos",
-    "add_sep",
-    "add_eos",
-    "truncation_method",
+    *("prompt_column", "completion_column", "prompt_template", "separator", "loss_mode"),
+    *("strip_whitespace", "add_bos", "add_sep", "add_eos", "truncation_method"),
 )
 #: How the loss counts tokens, whatever the recipe says.
 LOSS_SETTINGS = (

@@ -117,7 +117,7 @@ class PartJudge:
             return None
         shard = scan.part.shard
         try:
-            offenders = rule.check(rows)
+            offenders: Offenders | None = rule.check(rows)
             if offenders is not None and len(offenders.rows):
                 tally = scan.tallies.setdefault(rule.code, Tally(max_examples=self.max_examples))
                 tally.add_offenders(offenders, shard, rows)

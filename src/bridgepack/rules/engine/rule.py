@@ -123,31 +123,22 @@ def change(path: str, value: Any, because: str, *, needs_repack: bool = False) -
     return (Change(path=path, value=value, why=because, needs_repack=needs_repack),)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StructureRule(Rule):
     """A rule on raw rows, batch by batch; later rules do not get the rows it reports."""
 
     judges: ClassVar[str] = "each row"
 
-    check: Callable[[Rows], Offenders | None]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RowRule(Rule):
     """A rule on rows with valid structure, batch by batch."""
 
     judges: ClassVar[str] = "each row with valid structure"
 
-    check: Callable[[Rows], Offenders | None]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactRule(Rule):
     """A rule on a whole artifact."""
 
     judges: ClassVar[str] = "the whole artifact"
-
-    check: Callable[[ArtifactFacts], Found]
 
 
 Guard = Callable[[Run], object]

@@ -37,21 +37,13 @@ class Execution:
 
 
 class ArtifactScan:
-    """The result of one pass over an artifact's rows, before the rules on the whole artifact.
-
-    Attributes:
-        num_rows: rows read.
-        num_tokens: stored tokens read.
-        skipped: code of a skipped structure or row rule -> reason.
-        truths: split -> totals over its rows.
-        unreadable: shard -> why its rows could not all be read.
-    """
+    """The result of one pass over an artifact's rows, before the rules on the whole artifact."""
 
     def __init__(self, shards: Mapping[str, tuple[ShardFacts, ...]], *, max_examples: int) -> None:
         """Take split -> its shards, and the maximum places kept per rule."""
         self.num_rows = self.num_tokens = 0
-        self.skipped: dict[str, str] = {}
-        self.unreadable: dict[str, str] = {}
+        self.skipped: dict[str, str] = {}  #: code of a skipped structure or row rule -> reason
+        self.unreadable: dict[str, str] = {}  #: shard -> why its rows could not all be read
         self.truths = {
             split: SplitTruth(split=split, is_complete=not any(map(why_not_streamable, group)))
             for split, group in shards.items()

@@ -54,25 +54,15 @@ class Run(Settings):
     """The subject of a rule on a run: typed reads of its settings, and values derived from them.
 
     Reads and properties raise `CannotJudgeError` if they need a setting or a fact that is missing.
-
-    Attributes:
-        config: the settings.
-        versions: versions of the host and its companions that the run is judged for.
-        world_size_given: number of GPUs, from outside the settings.
-        artifact: facts about the packs after their rows have been streamed; None if not given.
-        environment: the environment of the run; None if not given.
-        files: the file system; None if files are not checked.
-        waiting: how long ranks wait for each other, or why that is unknown.
-        balance_refused: why `build` refuses the recipe's balance; None if it accepts it.
     """
 
-    versions: Versions
-    world_size_given: int | None = None
-    artifact: ArtifactFacts | None = None
-    environment: Environment | None = None
-    files: Files | None = None
-    waiting: Waiting | str = NO_PACKS
-    balance_refused: str | None = None
+    versions: Versions  #: of the host and its companions that the run is judged for
+    world_size_given: int | None = None  #: number of GPUs, from outside the settings
+    artifact: ArtifactFacts | None = None  #: facts about the packs after their rows have been streamed
+    environment: Environment | None = None  #: the environment of the run
+    files: Files | None = None  #: the file system; None if files are not checked
+    waiting: Waiting | str = NO_PACKS  #: how long ranks wait for each other, or why that is unknown
+    balance_refused: str | None = None  #: why `build` refuses the recipe's balance; None if it accepts it
 
     @cached_property
     def loaded(self) -> RunConfig:

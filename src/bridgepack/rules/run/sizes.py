@@ -7,12 +7,8 @@ from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, fine_tunes, pads_in_collate
 
 _COLLATE_SIZES = (
-    "pad_to_multiple_of",
-    "in_batch_packing_pad_to_multiple_of",
-    "micro_batch_size",
-    "shuffle_buffer_size",
-    "max_samples_per_sequence",
-    "packing_buffer_size",
+    *("pad_to_multiple_of", "in_batch_packing_pad_to_multiple_of", "micro_batch_size"),
+    *("shuffle_buffer_size", "max_samples_per_sequence", "packing_buffer_size"),
 )
 _SIZE = f"{SPECS}.packed_sequence_size"
 _CAP = f"{SPECS}.max_single_sequence_length"

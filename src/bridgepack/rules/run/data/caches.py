@@ -24,12 +24,8 @@ from bridgepack.rules.run.data.supply import num_packs
 from bridgepack.rules.run.reading import per_token_loss
 
 _TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "chat_template.jinja",
-    "special_tokens_map.json",
-    "added_tokens.json",
+    *("tokenizer.json", "tokenizer_config.json", "tokenizer.model"),
+    *("chat_template.jinja", "special_tokens_map.json", "added_tokens.json"),
 )
 _TOKENIZER_NAME = f"{SPECS}.tokenizer_model_name"
 
