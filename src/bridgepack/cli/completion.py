@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, get_args
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -48,17 +48,11 @@ def _field_paths(_typed: str) -> Iterator[tuple[str, str]]:
 
 
 def _paths(section: Any, prefix: str) -> Iterator[str]:
+    from bridgepack.config.errors import alternatives
+
     for name, field in section.model_fields.items():
-        inner = [path for kind in _sections_in(field.annotation) for path in _paths(kind, f"{prefix}{name}.")]
-        yield from inner or [f"{prefix}{name}"]
-
-
-def _sections_in(annotation: Any) -> Iterator[Any]:
-    if hasattr(annotation, "model_fields"):
-        yield annotation
-    elif getattr(annotation, "__origin__", None) not in (tuple, list):  # a list is set as a whole
-        for part in get_args(getattr(annotation, "__value__", annotation)):
-            yield from _sections_in(part)
+        kinds = [kind for kind in alternatives(field.annotation) if hasattr(kind, "model_fields")]
+        yield from [path for kind in kinds for path in _paths(kind, f"{prefix}{name}.")] or [f"{prefix}{name}"]
 
 
 complete_recipe = _offering(_recipe_names, with_files=True)

@@ -228,10 +228,8 @@ def _unknown_field(place: Place, name: str) -> str:
     text = f"{place.path} is not a field{f' of {kind}' if kind else ''}"
     if not others:
         return f"{text}; {known_names(name, known)}"
-    nearest = nearest_name(name, known)
     section = place.path.rpartition(".")[0]
-    change = f"Set {section}.kind to {' or '.join(others)}, or remove it."
-    hint = f"Did you mean {nearest}?" if nearest else change
+    hint = did_you_mean(name, known, f"Set {section}.kind to {' or '.join(others)}, or remove it.")
     have = f"{', '.join(others[:-1])} and {others[-1]} have" if len(others) > 1 else f"{others[0]} has"
     return f"{text}; {have} it. {hint} {kind} has: {', '.join(known)}."
 

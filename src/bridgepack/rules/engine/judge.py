@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from bridgepack.config.errors import nearest_name
+from bridgepack.config.errors import did_you_mean
 from bridgepack.errors import ConfigError
 from bridgepack.records import Finding, InspectableArtifact
 from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
@@ -125,8 +125,8 @@ def check_selectors(rules: Sequence[Rule], selectors: Sequence[str], option: str
     """
     for selector in selectors:
         if not any(_matches(rule, selector) for rule in rules):
-            nearest = nearest_name(selector, [known for rule in rules for known in (rule.code, rule.name)])
-            hint = f"Did you mean {nearest}?" if nearest else "`bridgepack rules` lists them."
+            known = [known for rule in rules for known in (rule.code, rule.name)]
+            hint = did_you_mean(selector, known, "`bridgepack rules` lists them.")
             raise ConfigError(
                 f"{option} is {selector!r}, which matches no rule. Allowed: a code such as BP101, its beginning such "
                 f"as BP1, or a name. {hint}"
