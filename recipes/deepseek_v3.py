@@ -20,38 +20,22 @@ _V3 = Model(
     stem="deepseek_v3",
     hub_id="deepseek-ai/DeepSeek-V3",
     lora_targets=("linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj", "linear_proj"),
+    recompute="full",
     step_factor=2,
     tokenizer={"loader": "tokenizer_json"},
     sections={"preprocessing": {"kind": "chat", "assistant_markers": _MARKERS}},
 )
+#: Layers of the last pipeline stage, the only one with fewer than the others.
+_LAST_5, _LAST_13 = ({"model": {"num_layers_in_last_pipeline_stage": number}} for number in (5, 13))
+_SFT: Any = {"overrides": _LAST_5, "TP": 2, "PP": 8, "EP": 32, "ETP": 1}
 
-
-def _last_stage(num_layers: int) -> dict[str, Any]:
-    """Return the overrides for layers on the last pipeline stage, the only one with fewer than the others."""
-    return {"model": {"num_layers_in_last_pipeline_stage": num_layers}}
-
-
-deepseek_v3_sft_256gpu_h100_bf16_recipe = _V3.row(
-    "sft", 4096, 256, "", 50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, EP=32, ETP=1
-)
-deepseek_v3_sft_256gpu_h100_bf16_8k_recipe = _V3.row(
-    "sft", 8192, 256, "", 50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, EP=32, ETP=1
-)
-deepseek_v3_sft_256gpu_h100_bf16_32k_recipe = _V3.row(
-    "sft", 32768, 256, "", 50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, CP=4, EP=32, ETP=1
-)
-deepseek_v3_sft_256gpu_h100_bf16_128k_recipe = _V3.row(
-    "sft", 131072, 256, "", 50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, CP=16, EP=32, ETP=1
-)
-deepseek_v3_peft_32gpu_h100_bf16_recipe = _V3.row(
-    "peft", 4096, 32, "", 46, recompute="full", overrides=_last_stage(13), PP=4, EP=8
-)
-deepseek_v3_peft_32gpu_h100_bf16_8k_recipe = _V3.row(
-    "peft", 8192, 32, "", 46, recompute="full", overrides=_last_stage(13), PP=4, EP=8
-)
-deepseek_v3_peft_64gpu_h100_bf16_32k_recipe = _V3.row(
-    "peft", 32768, 64, "", 23, recompute="full", overrides=_last_stage(5), PP=8, CP=4, EP=8
-)
+deepseek_v3_sft_256gpu_h100_bf16_recipe = _V3.row("sft", 4096, 256, "", 50, **_SFT)
+deepseek_v3_sft_256gpu_h100_bf16_8k_recipe = _V3.row("sft", 8192, 256, "", 50, **_SFT)
+deepseek_v3_sft_256gpu_h100_bf16_32k_recipe = _V3.row("sft", 32768, 256, "", 50, CP=4, **_SFT)
+deepseek_v3_sft_256gpu_h100_bf16_128k_recipe = _V3.row("sft", 131072, 256, "", 50, CP=16, **_SFT)
+deepseek_v3_peft_32gpu_h100_bf16_recipe = _V3.row("peft", 4096, 32, "", 46, overrides=_LAST_13, PP=4, EP=8)
+deepseek_v3_peft_32gpu_h100_bf16_8k_recipe = _V3.row("peft", 8192, 32, "", 46, overrides=_LAST_13, PP=4, EP=8)
+deepseek_v3_peft_64gpu_h100_bf16_32k_recipe = _V3.row("peft", 32768, 64, "", 23, overrides=_LAST_5, PP=8, CP=4, EP=8)
 deepseek_v3_peft_128gpu_h100_bf16_128k_recipe = _V3.row(
-    "peft", 131072, 128, "", 14, recompute="full", overrides=_last_stage(5), PP=8, CP=16, EP=16
+    "peft", 131072, 128, "", 14, overrides=_LAST_5, PP=8, CP=16, EP=16
 )

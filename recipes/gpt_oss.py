@@ -23,6 +23,7 @@ _120B = Model(
     full_gpus=32,
     lora_gpus=8,
     cp_comm_type="a2a",
+    recompute="full",
 )
 
 gpt_oss_20b_sft_8gpu_h100_bf16_recipe = _20B.row("sft", 4096, 8, SAME, 53, recompute="full", EP=8)
@@ -40,23 +41,13 @@ gpt_oss_20b_peft_8gpu_h100_bf16_128k_recipe = _20B.row(
     "peft", 131072, 8, more_ep(8, 1), 8, recompute="full", CP=8, EP=8
 )
 
-gpt_oss_120b_sft_64gpu_h100_bf16_recipe = _120B.row(
-    "sft", 4096, 64, more_gpus("TP, PP and EP", 32, 64), 43, recompute="full", PP=4, EP=8
-)
+gpt_oss_120b_sft_64gpu_h100_bf16_recipe = _120B.row("sft", 4096, 64, more_gpus("TP, PP and EP", 32, 64), 43, PP=4, EP=8)
 gpt_oss_120b_sft_64gpu_h100_bf16_8k_recipe = _120B.row(
-    "sft", 8192, 64, more_gpus("TP, PP and EP", 32, 64), 43, recompute="full", PP=4, EP=8
+    "sft", 8192, 64, more_gpus("TP, PP and EP", 32, 64), 43, PP=4, EP=8
 )
-gpt_oss_120b_sft_64gpu_h100_bf16_32k_recipe = _120B.row(
-    "sft", 32768, 64, SAME_TP_PP_EP, 43, recompute="full", PP=4, CP=4, EP=8
-)
-gpt_oss_120b_sft_64gpu_h100_bf16_128k_recipe = _120B.row(
-    "sft", 131072, 64, SAME_TP_PP_EP, 43, recompute="full", PP=4, CP=8, EP=8
-)
-gpt_oss_120b_peft_8gpu_h100_bf16_recipe = _120B.row("peft", 4096, 8, SAME, 31, recompute="full", EP=8)
-gpt_oss_120b_peft_8gpu_h100_bf16_8k_recipe = _120B.row("peft", 8192, 8, SAME, 31, recompute="full", EP=8)
-gpt_oss_120b_peft_8gpu_h100_bf16_32k_recipe = _120B.row(
-    "peft", 32768, 8, SAME_TP_PP_EP, 31, recompute="full", CP=4, EP=8
-)
-gpt_oss_120b_peft_16gpu_h100_bf16_128k_recipe = _120B.row(
-    "peft", 131072, 16, more_ep(16, 8), 17, recompute="full", CP=8, EP=16
-)
+gpt_oss_120b_sft_64gpu_h100_bf16_32k_recipe = _120B.row("sft", 32768, 64, SAME_TP_PP_EP, 43, PP=4, CP=4, EP=8)
+gpt_oss_120b_sft_64gpu_h100_bf16_128k_recipe = _120B.row("sft", 131072, 64, SAME_TP_PP_EP, 43, PP=4, CP=8, EP=8)
+gpt_oss_120b_peft_8gpu_h100_bf16_recipe = _120B.row("peft", 4096, 8, SAME, 31, EP=8)
+gpt_oss_120b_peft_8gpu_h100_bf16_8k_recipe = _120B.row("peft", 8192, 8, SAME, 31, EP=8)
+gpt_oss_120b_peft_8gpu_h100_bf16_32k_recipe = _120B.row("peft", 32768, 8, SAME_TP_PP_EP, 31, CP=4, EP=8)
+gpt_oss_120b_peft_16gpu_h100_bf16_128k_recipe = _120B.row("peft", 131072, 16, more_ep(16, 8), 17, CP=8, EP=16)

@@ -14,13 +14,10 @@ _NANO = Model(
     lora_gpus=8,
     lora_targets=("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "in_proj", "out_proj"),
 )
+_MORE_GPUS = more_gpus("TP, PP and EP", 8, 77)
 
-nemotron_3_nano_sft_16gpu_h100_bf16_recipe = _NANO.row(
-    "sft", 4096, 16, more_gpus("TP, PP and EP", 8, 77), 55, recompute="full", EP=8
-)
-nemotron_3_nano_sft_16gpu_h100_bf16_8k_recipe = _NANO.row(
-    "sft", 8192, 16, more_gpus("TP, PP and EP", 8, 77), 55, recompute="full", EP=8
-)
+nemotron_3_nano_sft_16gpu_h100_bf16_recipe = _NANO.row("sft", 4096, 16, _MORE_GPUS, 55, recompute="full", EP=8)
+nemotron_3_nano_sft_16gpu_h100_bf16_8k_recipe = _NANO.row("sft", 8192, 16, _MORE_GPUS, 55, recompute="full", EP=8)
 nemotron_3_nano_sft_16gpu_h100_bf16_32k_recipe = _NANO.row(
     "sft", 32768, 16, SAME_TP_PP_EP, 55, recompute="full", CP=4, EP=8
 )

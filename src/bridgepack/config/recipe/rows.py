@@ -50,6 +50,7 @@ class Model:
     title: str = ""  #: model name in docstrings, if it differs from the hub's
     lora_targets: tuple[str, ...] = ()  #: linear layers with an adapter; empty for the host's default
     cp_comm_type: str | None = None  #: context-parallel communication; None for the host's default
+    recompute: Literal["full"] | None = None  #: of the rows that do not name it
     step_factor: int = 1  #: an optimiser step has max(step_factor * 524288 tokens, 16 packs)
     tokenizer: Mapping[str, Any] = field(default_factory=dict)  #: further fields of that section
     sections: Mapping[str, Any] = field(default_factory=dict)  #: further sections
@@ -74,6 +75,7 @@ class Model:
         is added to the name, `overrides` become its `bridge_overrides`. `sizes` are parallel sizes, e.g. `TP=2`; sizes
         of 1 may be omitted.
         """
+        recompute = recompute or self.recompute
         is_full, shares = task == "sft", {_SIZES[short]: size for short, size in sizes.items()}
         mark = f"_{variant}" if variant else ""
         name = f"{self.stem}_{task}_{num_gpus}gpu_h100_bf16{mark}{_SUFFIXES[packed_sequence_size]}_recipe"
