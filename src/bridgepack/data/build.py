@@ -17,14 +17,23 @@ from bridgepack.data.files import nearest_folder
 from bridgepack.data.forecast import SpaceWatch
 from bridgepack.data.identity import fingerprint, library_versions, tokenization_identity, tokenization_key
 from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs, hash_file
+from bridgepack.data.reading.ranges import is_streamed
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import has_row
 from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
 from bridgepack.data.stages.finish import RangeResult
-from bridgepack.data.stages.tokenise import Tokenization, Tokenizing, checked_engine, stage_identity, tokenizer_identity
+from bridgepack.data.stages.tokenise import (
+    Tokenization,
+    checked_engine,
+    range_tasks,
+    rescued_range,
+    stage_identity,
+    tokenize_range,
+    tokenizer_identity,
+)
 from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.store.store import default_store
-from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress
+from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress, TaskFailure
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineDiffersError
 from bridgepack.data.upload import refuse_replacing_at, upload_artifact, upload_place
 from bridgepack.data.workers.pool import WorkerPool
@@ -204,31 +213,29 @@ def _tokenized(
     space = SpaceWatch(plan.output, store.folder, [file for files in plan.files.values() for file in files])
     space.refuse_full_disks()
     place.kept.num_ranges_tokenized = place.kept.num_ranges_found = 0
-
-    def watch(result: RangeResult) -> None:
-        place.kept.add_range(result)
-        space.add(result)
-
-    tokenizing = Tokenizing(
-        how=Tokenization(
-            key=key,
-            recipe_json=recipe.model_dump_json(),
-            engine=_task_engine(recipe, engine),
-            num_input_bytes=spec.num_input_bytes,
-            max_text_bytes=text_bytes,
-        ),
-        store=store,
-        max_row_bytes=recipe.data.max_row_bytes,
-        runner=runner,
-        progress=place.progress,
-        watch=watch,
+    how = Tokenization(
+        key=key,
+        recipe_json=recipe.model_dump_json(),
+        engine=_task_engine(recipe, engine),
+        num_input_bytes=spec.num_input_bytes,
+        max_text_bytes=text_bytes,
     )
-    return {
-        source: tokenizing.results(
-            files, [record.sha256 for record in spec.inputs[source]], spec.finish_settings(source, place.folder)
-        )
-        for source, files in plan.files.items()
-    }
+    found: dict[str, list[RangeResult]] = {}
+    for source, files in plan.files.items():
+        total = None if any(map(is_streamed, files)) else sum(file.num_bytes for file in files)
+        place.progress.start(f"Tokenising {source}", total, "rows")
+        hashed = zip(files, (record.sha256 for record in spec.inputs[source]), strict=True)
+        settings = spec.finish_settings(source, place.folder)
+        tasks = range_tasks(hashed, how, settings, store, max_row_bytes=recipe.data.max_row_bytes)
+        found[source] = []
+        for outcome in runner.run(tokenize_range, tasks):
+            result = rescued_range(runner, outcome) if isinstance(outcome, TaskFailure) else outcome
+            found[source].append(result)
+            place.progress.advance(result.num_rows, work=result.num_bytes)
+            place.kept.add_range(result)
+            space.add(result)
+        place.progress.finish()
+    return found
 
 
 def _task_engine(recipe: SFTRecipe, engine: str) -> str:
@@ -255,14 +262,15 @@ def hashing(files: Mapping[str, Sequence[InputFile]], num_threads: int) -> Itera
         for split, members in files.items():
             found[split] = ()
             for file, sha256 in zip(members, hashes[split], strict=True):
-                record = InputRecord(
-                    path=file.label,
-                    num_bytes=file.num_bytes,
-                    sha256=sha256.result(),
-                    num_rows=0,
-                    source=file.source,
+                found[split] += (
+                    InputRecord(
+                        path=file.label,
+                        num_bytes=file.num_bytes,
+                        sha256=sha256.result(),
+                        num_rows=0,
+                        source=file.source,
+                    ),
                 )
-                found[split] += (record,)
                 progress.advance(1, work=file.num_bytes)
         progress.finish()
         return found

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from bridgepack.geometry import IntArray
 
 #: SplitMix64: the step of its counter, and the multipliers of its finaliser.
-GOLDEN_GAMMA, FIRST_MULTIPLIER, SECOND_MULTIPLIER = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def seeded_order(num_items: int, seed: int) -> IntArray:
@@ -14,7 +14,8 @@ def seeded_order(num_items: int, seed: int) -> IntArray:
 
     16 bits, because numpy sorts these by counting, in linear time.
     """
-    return np.argsort(upper_bits(np.arange(num_items, dtype=np.uint64), seed), kind="stable")
+    hashes = seeded_hash(np.arange(num_items, dtype=np.uint64), seed)
+    return np.argsort((hashes >> np.uint64(48)).astype(np.uint16), kind="stable")
 
 
 def seeded_labels(num_packs: int, seed: int) -> IntArray:
@@ -29,20 +30,10 @@ def seeded_hash(values: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uin
 
     Source: the finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
     """
-    mixed = values + np.uint64(first_counter(seed))  # wraps around, as do the operations below
+    mixed = values + np.uint64((seed + 1) * _GAMMA % 2**64)  # wraps around, as do the operations below
     mixed ^= mixed >> np.uint64(30)
-    mixed *= np.uint64(FIRST_MULTIPLIER)
+    mixed *= _FIRST
     mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(SECOND_MULTIPLIER)
+    mixed *= _SECOND
     mixed ^= mixed >> np.uint64(31)
     return mixed
-
-
-def upper_bits(values: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint16]:
-    """Return the upper 16 bits of each value's hash."""
-    return (seeded_hash(values, seed) >> np.uint64(48)).astype(np.uint16)
-
-
-def first_counter(seed: int) -> int:
-    """Return the offset added to a value before mixing: `seed` + 1 steps of the counter."""
-    return (seed * GOLDEN_GAMMA + GOLDEN_GAMMA) % 2**64

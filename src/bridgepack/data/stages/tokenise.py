@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.data.files import make_folders
 from bridgepack.data.reading.inputs import InputFile
-from bridgepack.data.reading.ranges import InputRange, is_streamed, iter_ranges
+from bridgepack.data.reading.ranges import InputRange, iter_ranges
 from bridgepack.data.reading.rows import read_range, rows_apart
 from bridgepack.data.stages.finish import FinishSettings, RangePlace, RangeResult, finish_range
 from bridgepack.data.store.store import TokenStore
 from bridgepack.data.store.token_file import TokenFileWriter, check_token_file, read_token_index, write_token_file
-from bridgepack.data.tasks import Beat, Progress, Runner, TaskFailure, is_meant_for_users
+from bridgepack.data.tasks import Beat, Runner, TaskFailure, is_meant_for_users
 from bridgepack.errors import DataError, StoreError
 from bridgepack.records import DropReason
 from bridgepack.records.sequences import RowDrop
@@ -154,46 +154,20 @@ def _tokenize_one_by_one(task: TokenizeTask, writer: TokenFileWriter, beat: Beat
             writer.add(batch, stage.tokenizer.eos_token_id)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tokenizing:
-    """Tokenises files into a store; calls `watch` with each result."""
-
-    how: Tokenization
-    store: TokenStore
-    max_row_bytes: int
-    runner: Runner
-    progress: Progress
-    watch: Callable[[RangeResult], None]
-
-    def results(self, files: Sequence[InputFile], hashes: Sequence[str], settings: FinishSettings) -> list[RangeResult]:
-        """Return the results of all ranges of a split's files, in order; `hashes` are the files' sha256.
-
-        Raises:
-            DataError: a file cannot be read, or a row stops the build.
-            StoreError, OSError: the store cannot be written.
-        """
-        total = None if any(map(is_streamed, files)) else sum(file.num_bytes for file in files)
-        self.progress.start(f"Tokenising {settings.split}", total, "rows")
-        tasks = (task for index, file in enumerate(files) for task in self._tasks(file, index, hashes[index], settings))
-        found = []
-        for outcome in self.runner.run(tokenize_range, tasks):
-            result = rescued_range(self.runner, outcome) if isinstance(outcome, TaskFailure) else outcome
-            found.append(result)
-            self.progress.advance(result.num_rows, work=result.num_bytes)
-            self.watch(result)
-        self.progress.finish()
-        return found
-
-    def _tasks(self, file: InputFile, index: int, sha256: str, settings: FinishSettings) -> Iterator[TokenizeTask]:
-        for part in iter_ranges(file, sha256=sha256, max_row_bytes=self.max_row_bytes):
-            path = self.store.token_file(self.how.key, part, file.view)
-            yield TokenizeTask(
-                how=self.how,
-                file=file,
-                part=part,
-                place=RangePlace(file_index=index, label=file.label, first_row=part.first_row, token_file=path),
-                settings=settings,
-            )
+def range_tasks(
+    files: Iterable[tuple[InputFile, str]],
+    how: Tokenization,
+    settings: FinishSettings,
+    store: TokenStore,
+    *,
+    max_row_bytes: int,
+) -> Iterator[TokenizeTask]:
+    """Yield a task for each range of a split's files, in order; `files` are (file, its sha256)."""
+    for index, (file, sha256) in enumerate(files):
+        for part in iter_ranges(file, sha256=sha256, max_row_bytes=max_row_bytes):
+            path = store.token_file(how.key, part, file.view)
+            place = RangePlace(file_index=index, label=file.label, first_row=part.first_row, token_file=path)
+            yield TokenizeTask(how=how, file=file, part=part, place=place, settings=settings)
 
 
 def rescued_range(runner: Runner, failure: TaskFailure) -> RangeResult:

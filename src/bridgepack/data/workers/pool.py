@@ -6,10 +6,10 @@ A thread talks to each worker, so that Ctrl-C, which Python raises in the main t
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from bridgepack.data.tasks import Beat, InThisProcess, Runner, TaskFailure, in_order, result_of
 from bridgepack.data.workers.process import Worker, limit_memory
@@ -21,8 +21,8 @@ STALL_S = 600.0
 _MAX_WAITING, _MAX_UNREAD = 1, 4
 
 
-class WorkerPool:
-    """Runs tasks in workers; not thread-safe."""
+class WorkerPool(AbstractContextManager["WorkerPool"]):
+    """Runs tasks in workers, which it kills at the end, even in the middle of a task; not thread-safe."""
 
     def __init__(self, num_workers: int = 1, *, memory_bytes: int | None = None) -> None:
         """Take the arguments of `widen`, where None means no limit; starts no process yet."""
@@ -76,12 +76,7 @@ class WorkerPool:
         self._threads.shutdown(cancel_futures=True)
         self._dismiss()
 
-    def __enter__(self) -> Self:
-        """Return the pool."""
-        return self
-
     def __exit__(self, *_: object) -> None:
-        """Kill the workers, even in the middle of a task."""
         self.close()
 
     def _allow(self, num_workers: int, memory_bytes: int | None, warm_up: Callable[[], Any] | None) -> None:
@@ -146,15 +141,7 @@ class PlainRunner:
     runner: Runner
 
     def run[T, R](self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """Yield `function(task)` for each task, in order; runs a few tasks at a time.
-
-        Args:
-            function: defined at the top of a module, or a method of a picklable object.
-            tasks: picklable; taken from the iterable as workers become free.
-
-        Raises:
-            DataError: a worker process dies.
-        """
+        """Yield `function(task)` for each task, in order; see `Runner`, but a worker that dies raises DataError."""
         for outcome in self.runner.run(partial(_without_beat, function), tasks):
             yield result_of(outcome)
 
@@ -162,11 +149,8 @@ class PlainRunner:
 @contextmanager
 def plain_runner(num_workers: int) -> Iterator[PlainRunner]:
     """Yield a runner with `num_workers` processes, killed on errors; with 1 it runs tasks in this process."""
-    if num_workers <= 1:
-        yield PlainRunner(InThisProcess())
-        return
-    with WorkerPool(num_workers) as pool:
-        yield PlainRunner(pool)
+    with WorkerPool(num_workers) if num_workers > 1 else nullcontext(InThisProcess()) as runner:
+        yield PlainRunner(runner)
 
 
 def _loaded[R](outcome: R | TaskFailure) -> R:
