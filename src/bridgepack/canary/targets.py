@@ -17,7 +17,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.proof.packs import opened_artifact, read_packs, split_record
+from bridgepack.proof.packs import opened_artifact, read_packs
 from bridgepack.records import TRAIN, PackedRow
 
 #: Where `build` puts artifacts, as NAME-FINGERPRINT.
@@ -109,7 +109,7 @@ def _folder_of(recipe: SFTRecipe) -> Path | None:
 def _with_artifact(place: str, recipe: SFTRecipe, folder: Path, num_packs: int) -> CanaryTarget:
     opened = opened_artifact(folder)
     manifest = opened.manifest
-    total = split_record(opened, TRAIN).statistics.num_packs
+    total = opened.split(TRAIN).statistics.num_packs
     if not total:
         raise ArtifactError(f"{str(folder)!r} has no training pack, so there is nothing to compare. Build it of more.")
     numbers = np.unique(np.linspace(0, total - 1, min(total, _NUM_CANDIDATES)).round().astype(np.int64))

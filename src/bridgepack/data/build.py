@@ -15,7 +15,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import output as staging
 from bridgepack.data.files import nearest_folder
 from bridgepack.data.forecast import SpaceWatch
-from bridgepack.data.identity import fingerprint, library_versions, tokenization_identity, tokenization_key
+from bridgepack.data.identity import fingerprint, library_versions, store_key, tokenization_identity
 from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs, hash_file
 from bridgepack.data.reading.ranges import is_streamed
 from bridgepack.data.reading.remote import scheme_of
@@ -183,7 +183,6 @@ def find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
 
 
 def _built(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildResult:
-    """Tokenise the inputs into the store and make the artifact."""
     spec, recipe, num_bytes = plan.spec, plan.spec.resolved.recipe, plan.spec.num_input_bytes
     report = plan.engine()
     place.kept.engine_message = report.message
@@ -208,7 +207,7 @@ def _tokenized(
     """Return split -> results of its input ranges, after their tokens are in the store."""
     spec, recipe, store = plan.spec, plan.spec.resolved.recipe, place.store
     identity = tokenization_identity(recipe, spec.tokenizer, engine)
-    key = tokenization_key(identity)
+    key = store_key(identity)
     store.write_identity(key, {"tokenizer": spec.tokenizer["name_or_path"], "depends_on": identity})
     space = SpaceWatch(plan.output, store.folder, [file for files in plan.files.values() for file in files])
     space.refuse_full_disks()

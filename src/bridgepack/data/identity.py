@@ -13,7 +13,6 @@ from bridgepack import __version__
 from bridgepack.config.recipe.data import DataSource, Source, as_sources
 from bridgepack.config.recipe.recipe import ResolvedRecipe, SFTRecipe
 from bridgepack.data.artifact.manifest import FORMAT_VERSION
-from bridgepack.data.reading.inputs import RowView
 from bridgepack.data.store.token_file import TOKEN_FILE_VERSION
 from bridgepack.errors import DataError
 from bridgepack.records import InputRecord
@@ -22,13 +21,8 @@ from bridgepack.records.manifests import TOKENIZER_NAMES, YOUNGER_DEFAULTS, fing
 #: Libraries whose version can change a token, a rendered text or a shard's bytes.
 _LIBRARIES = ("jinja2", "pyarrow", "tokenizers", "transformers")
 #: Settings that apply after tokenising, or that choose between equivalent ways of tokenising.
-SIZE_SETTINGS = frozenset({"over_long", "truncation_method", "ends_cut_completions"})
-#: Libraries that neither read rows nor make tokens.
-_OTHER_LIBRARIES = frozenset({"pyarrow"})
+_SIZE_SETTINGS = {"over_long", "truncation_method", "ends_cut_completions"}
 _KEY_CHARACTERS = 32
-_SOURCES = ("train", "validation")
-#: A source's fields for how often its rows are used.
-_USES = {"weight", "epochs", "max_rows"}
 
 
 def library_versions() -> dict[str, str]:
@@ -43,14 +37,7 @@ def fingerprint(
     *,
     versions: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the fingerprint, hexadecimal; the same on every machine.
-
-    Args:
-        resolved: the recipe; of its name, batch and topology, only the resulting multiple counts.
-        tokenizer: `ChatTokenizer.identity()`.
-        inputs: split -> its input files, in order; only their bytes count, not their paths.
-        versions: library -> version, for libraries that make rows; by default those installed.
-    """
+    """Return the fingerprint, as `fingerprint_of`; `versions` are by default those of the installed libraries."""
     assert (resolved.balance is None) == (resolved.recipe.packing.balance.kind == "none")
     return fingerprint_of(
         format_version=FORMAT_VERSION,
@@ -64,34 +51,32 @@ def fingerprint(
 
 def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
     """Return dotted path -> value of the recipe fields that tokens depend on."""
+
+    def rows_of(source: Source) -> dict[str, Any]:
+        section = DataSource(path=source) if isinstance(source, str) else source
+        return section.model_dump(mode="json", exclude={"weight", "epochs", "max_rows"})  # how often they are used
+
     sections = {
-        "preprocessing": recipe.preprocessing.model_dump(mode="json", exclude=set(SIZE_SETTINGS)),
+        "preprocessing": recipe.preprocessing.model_dump(mode="json", exclude=_SIZE_SETTINGS),
         "tokenizer": recipe.tokenizer.model_dump(mode="json", exclude={"engine"}),
         "data": recipe.data.model_dump(mode="json", include={"role_aliases", "max_row_bytes"})
-        | {split: [_rows_of(source) for source in as_sources(getattr(recipe.data, split))] for split in _SOURCES},
+        | {split: list(map(rows_of, as_sources(getattr(recipe.data, split)))) for split in ("train", "validation")},
     }
     return {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
-
-
-def _rows_of(source: Source) -> dict[str, Any]:
-    """Return the fields of a source that affect its rows, without how often they are used."""
-    section = DataSource(path=source) if isinstance(source, str) else source
-    return section.model_dump(mode="json", exclude=_USES)
 
 
 def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engine: str) -> dict[str, Any]:
     """Return everything that can change a token or a mask, except the rows' bytes.
 
-    Args:
-        recipe: sizes, seeds, splits and topology are ignored.
-        tokenizer: `ChatTokenizer.identity()`; its name is ignored.
-        engine: encodes texts. It should not change tokens; if one is found to, tokens made with it are not used again.
+    `tokenizer` is `ChatTokenizer.identity()`. The engine should not change tokens; if one is found to, tokens made with
+    it are not used again.
     """
     return {
         "token_file_version": TOKEN_FILE_VERSION,
         "code": code_digest(),
         "engine": engine,
-        "versions": {name: text for name, text in library_versions().items() if name not in _OTHER_LIBRARIES},
+        # pyarrow neither reads rows nor makes tokens
+        "versions": {name: text for name, text in library_versions().items() if name != "pyarrow"},
         "tokenizer": {key: value for key, value in tokenizer.items() if key not in TOKENIZER_NAMES},
         "settings": {
             path: value
@@ -103,14 +88,10 @@ def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engin
     }
 
 
-def tokenization_key(identity: Mapping[str, Any]) -> str:
-    """Return the name of a tokenisation in the store, from its identity."""
-    return _digest(identity)
-
-
-def range_key(tokenization: str, content: str, view: RowView | None = None) -> str:
-    """Return the name of a token file; `content` is the sha256 of the range's lines or rows."""
-    return _digest([tokenization, content, *([view.names, view.hidden] if view else ())])
+def store_key(value: Any) -> str:
+    """Return the name of a tokenisation or a token file in the store: a digest of everything that it depends on."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_CHARACTERS]
 
 
 @lru_cache(maxsize=1)
@@ -133,8 +114,3 @@ def source_digest(package: Path) -> str:
         digest.update(path.relative_to(package).as_posix().encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:_KEY_CHARACTERS]
-
-
-def _digest(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_CHARACTERS]

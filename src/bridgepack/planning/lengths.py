@@ -11,7 +11,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import iter_plan_columns
 from bridgepack.data.build import find_files, planned_build
 from bridgepack.data.files import make_folders
-from bridgepack.data.identity import tokenization_identity, tokenization_key
+from bridgepack.data.identity import store_key, tokenization_identity
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.results import BuildOptions
@@ -106,7 +106,7 @@ def _of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
         settings = without_stops(spec.finish_settings(TRAIN, Path(scratch)))
         make_folders(settings.folder)
         engines = dict.fromkeys((plan.engine().name, REFERENCE))
-        keys = [tokenization_key(tokenization_identity(recipe, spec.tokenizer, engine)) for engine in engines]
+        keys = [store_key(tokenization_identity(recipe, spec.tokenizer, engine)) for engine in engines]
         for index, (file, record) in enumerate(zip(plan.files[TRAIN], spec.inputs[TRAIN], strict=True)):
             for part in iter_ranges(file, sha256=record.sha256, max_row_bytes=recipe.data.max_row_bytes):
                 num_rows += part.num_rows

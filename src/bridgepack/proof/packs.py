@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings, stated_world_size
 from bridgepack.bridge.targets import load_target
@@ -18,11 +16,9 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
-from bridgepack.data.reading.remote import arrow_source
-from bridgepack.data.shards.row_groups import batch_of_table, one_line, row_of_numbers
+from bridgepack.data.shards.row_groups import read_shard_rows
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import TRAIN, PackedRow, RunConfig
-from bridgepack.records.manifests import SplitRecord
 from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
@@ -79,26 +75,13 @@ def opened_artifact(folder: Path, *, may_be_changed: bool = False) -> Artifact:
     return artifact
 
 
-def split_record(artifact: Artifact, split: str) -> SplitRecord:
-    """Return the record of a split.
-
-    Raises:
-        ArtifactError: the split does not exist.
-    """
-    record = artifact.manifest.split(split)
-    if record is None:
-        names = ", ".join(item.name for item in artifact.manifest.splits)
-        raise ArtifactError(f"split is {split!r}; {str(artifact.folder)!r} has: {names}. Choose one of these.")
-    return record
-
-
 def shard_index(artifact: Artifact, split: str) -> ShardIndex:
     """Return the index of a split's packs over its shards.
 
     Raises:
         ArtifactError: the split does not exist.
     """
-    return ShardIndex({shard.path: shard.num_rows for shard in split_record(artifact, split).shards})
+    return ShardIndex({shard.path: shard.num_rows for shard in artifact.split(split).shards})
 
 
 def read_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int, PackedRow]:
@@ -108,33 +91,13 @@ def read_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int
         ArtifactError: the split does not exist, or a shard cannot be read.
         ConfigError: the pack does not exist.
     """
-    index = shard_index(artifact, split)
+    index, shards = shard_index(artifact, split), {shard.path: shard for shard in artifact.split(split).shards}
     places = sorted((index.place_of(pack), pack) for pack in set(packs))
-    rows: dict[int, PackedRow] = {}
-    for name, members in groupby(places, key=lambda item: item[0].shard):
-        rows |= _rows_of_shard(artifact, name, {place.row: pack for place, pack in members})
-    return rows
-
-
-def _rows_of_shard(artifact: Artifact, name: str, packs: Mapping[int, int]) -> dict[int, PackedRow]:
-    """Return pack -> its row in a shard, given row -> pack."""
-    shards = (shard for split in artifact.manifest.splits for shard in split.shards)
-    path = artifact.path_of(next(shard for shard in shards if shard.path == name))
     found: dict[int, PackedRow] = {}
-    first = 0
-    try:
-        with pq.ParquetFile(arrow_source(path), memory_map=True) as file:
-            for group in range(file.metadata.num_row_groups):
-                num_rows = file.metadata.row_group(group).num_rows
-                wanted = [row for row in range(first, first + num_rows) if row in packs]
-                if wanted:
-                    batch = batch_of_table(file.read_row_group(group, use_threads=False), name, first)
-                    found |= {packs[row]: row_of_numbers(batch.row(row - first), name) for row in wanted}
-                first += num_rows
-    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{name} cannot be read: {one_line(error)}. Build the artifact again.") from None
-    if max(packs) >= first:
-        raise ArtifactError(f"{name} has {first} rows, so row {max(packs)} does not exist. Build the artifact again.")
+    for name, members in groupby(places, key=lambda item: item[0].shard):
+        packs_of = {place.row: pack for place, pack in members}
+        rows = read_shard_rows(artifact.path_of(shards[name]), name, packs_of)
+        found |= {pack: rows[row] for row, pack in packs_of.items()}
     return found
 
 

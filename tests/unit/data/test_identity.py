@@ -11,7 +11,7 @@ import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import identity as fingerprint_module
 from bridgepack.data.build import planned_build
-from bridgepack.data.identity import code_digest, source_digest, tokenization_identity, tokenization_key
+from bridgepack.data.identity import code_digest, source_digest, store_key, tokenization_identity
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError
 from tests.support.small_builds import tokenized_recipe, tokenized_row, with_changes, write_json_lines
@@ -84,7 +84,7 @@ def test_variables_and_day_of_the_template_count(recipe: SFTRecipe, changes: dic
 
     assert _fingerprint(changed) != _fingerprint(recipe)
     keys = [
-        tokenization_key(tokenization_identity(item, load_tokenizer(item.tokenizer).identity(), "tokenizers"))
+        store_key(tokenization_identity(item, load_tokenizer(item.tokenizer).identity(), "tokenizers"))
         for item in (recipe, changed)
     ]
     assert keys[0] != keys[1]
@@ -103,7 +103,7 @@ def test_settings_of_chats_count_for_packs_and_for_stored_tokens(recipe: SFTReci
     changed = recipe.override({"preprocessing": {"kind": "chat", **setting}})
 
     assert _fingerprint(changed) != _fingerprint(plain)
-    keys = [tokenization_key(tokenization_identity(item, {}, "tokenizers")) for item in (plain, changed)]
+    keys = [store_key(tokenization_identity(item, {}, "tokenizers")) for item in (plain, changed)]
     assert keys[0] != keys[1]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from bridgepack.data.shards import write
 from bridgepack.data.shards.arrow_numbers import arrow_text, numpy_array
-from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts, read_shard_row
+from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts, read_shard_rows
 from bridgepack.data.shards.write import ShardPlan, assemble_rows, rows_per_group, write_shard
 from bridgepack.data.store.token_file import write_token_file
 from bridgepack.errors import ArtifactError
@@ -80,11 +80,11 @@ def test_a_mask_takes_little_room_and_nothing_is_said_twice(tmp_path: Path) -> N
 
 def test_single_rows(shard: Path) -> None:
     for index, ids in enumerate([[5, 6, 7], [8, 9], [3, 4], [1, 2, 3, 4]]):
-        row = read_shard_row(shard, "s", index)
+        row = read_shard_rows(shard, "s", [index])[index]
         mask = [1] * (len(ids) - 1) + [0]
         assert (row.input_ids.tolist(), row.loss_mask.tolist(), row.seq_start_id.tolist()) == (ids, mask, [0])
     with pytest.raises(ArtifactError, match="s has 4 rows, so row 4 does not exist"):
-        read_shard_row(shard, "s", 4)
+        read_shard_rows(shard, "s", [1, 4])
 
 
 def test_nothing_is_left_of_a_shard_that_fails(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_shard_that_is_cut_off_or_not_there(shard: Path, num_bytes: int | None) 
     with pytest.raises(ArtifactError, match=r"^s cannot be read from row 0: "):
         list(iter_row_groups(shard, "s", max_tokens=10))
     with pytest.raises(ArtifactError, match=r"^s row 0 cannot be read: "):
-        read_shard_row(shard, "s", 0)
+        read_shard_rows(shard, "s", [0])
 
 
 @pytest.mark.parametrize(

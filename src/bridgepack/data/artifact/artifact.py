@@ -11,9 +11,9 @@ from bridgepack.data.files import refuse_name
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.reading.remote import CloudPath
 from bridgepack.data.shards.npy import NPY_SUFFIX
-from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_row, why_not_openable
+from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_rows, why_not_openable
 from bridgepack.errors import ArtifactError, BridgepackError
-from bridgepack.records import FileRecord, Manifest, PackedRow, RowBatch, ShardRecord
+from bridgepack.records import FileRecord, Manifest, PackedRow, RowBatch, ShardRecord, SplitRecord
 
 PLAN_FOLDER = "plan"
 DROPPED_ROWS_FILE = "dropped.jsonl"
@@ -31,12 +31,6 @@ def other_files(splits: Iterable[str]) -> list[str]:
     plans = [f"{PLAN_FOLDER}/{split}.parquet" for split in splits]
     ledgers = [f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, LOST_CONTENT_FILE)]
     return [BRIDGE_METADATA_FILE, *plans, *ledgers]
-
-
-def file_record(folder: Path, name: str) -> FileRecord:
-    """Return the record of a file of an artifact."""
-    path = folder / name
-    return FileRecord(path=name, num_bytes=path.stat().st_size, sha256=hash_file(path))
 
 
 def leaves(folder: Path, name: str) -> bool:
@@ -170,24 +164,32 @@ class Artifact:
             raise ArtifactError(f"{shard.path} cannot be read: {reason}. Build the artifact again.")
         return path
 
+    def split(self, name: str) -> SplitRecord:
+        """Return the record of a split.
+
+        Raises:
+            ArtifactError: the split does not exist.
+        """
+        record = self.manifest.split(name)
+        if record is None:
+            names = ", ".join(item.name for item in self.manifest.splits)
+            raise ArtifactError(f"split is {name!r}; {str(self.folder)!r} has: {names}. Choose one of these.")
+        return record
+
     def iter_batches(self, split: str, *, max_tokens: int = 1 << 22) -> Iterator[RowBatch]:
         """Yield the split's rows in order, in batches of bounded memory.
 
         Raises:
             ArtifactError: the split does not exist, or a shard cannot be read.
         """
-        record = self.manifest.split(split)
-        if record is None:
-            names = ", ".join(item.name for item in self.manifest.splits)
-            raise ArtifactError(f"split is {split!r}; {str(self.folder)!r} has: {names}. Choose one of these.")
-        for shard in record.shards:
+        for shard in self.split(split).shards:
             yield from iter_row_groups(self.path_of(shard), shard.path, max_tokens=max_tokens)
 
     def row(self, split: str, index: int) -> PackedRow:
         """Return one pack by its 0-based position in the split.
 
         Raises:
-            ArtifactError: when the split or the row does not exist, or its shard cannot be read.
+            ArtifactError: the split or the row does not exist, or its shard cannot be read.
         """
         record = self.manifest.split(split)
         num_rows = record.statistics.num_packs if record else 0
@@ -196,6 +198,6 @@ class Artifact:
             raise ArtifactError(f"row is {index}; allowed: {allowed}. Choose another row or split.")
         for shard in record.shards:
             if index < shard.num_rows:
-                return read_shard_row(self.path_of(shard), shard.path, index)
+                return read_shard_rows(self.path_of(shard), shard.path, [index])[index]
             index -= shard.num_rows
         raise ArtifactError(f"{str(self.folder)!r}: the manifest's shards have fewer rows than its statistics say.")

@@ -95,32 +95,33 @@ def row_batch(name: str, first_row: int, columns: Iterable[tuple[Any, Any]]) -> 
     )
 
 
-def read_shard_row(path: Path, name: str, index: int) -> PackedRow:
-    """Return one row by its 0-based position in the shard, decoding only its row group.
+def read_shard_rows(path: Path, name: str, wanted: Iterable[int]) -> dict[int, PackedRow]:
+    """Return some rows by their 0-based position in the shard, decoding only their row groups.
 
     Raises:
-        ArtifactError: the shard cannot be read or does not have the row.
+        ArtifactError: the shard cannot be read, does not have a row, or a column of one holds no numbers.
     """
-    first_row = 0
+    left, here, first, found = sorted(wanted), list[int](), 0, dict[int, PackedRow]()
     try:
-        with pq.ParquetFile(arrow_source(path)) as file:
-            for group in range(file.metadata.num_row_groups):
-                num_rows = file.metadata.row_group(group).num_rows
-                if index < first_row + num_rows:
-                    batch = batch_of_table(file.read_row_group(group), name, first_row)
-                    return row_of_numbers(batch.row(index - first_row), name)
-                first_row += num_rows
+        with pq.ParquetFile(arrow_source(path), memory_map=True) as file:
+            for group in range(file.metadata.num_row_groups if left else 0):
+                stop = first + file.metadata.row_group(group).num_rows
+                here, left = [row for row in left if row < stop], [row for row in left if row >= stop]
+                if here:
+                    batch = batch_of_table(file.read_row_group(group, use_threads=False), name, first)
+                    found |= {row: _of_numbers(batch.row(row - first), name) for row in here}
+                first = stop
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{name} row {index} cannot be read: {one_line(error).rstrip('.')}.") from None
-    raise ArtifactError(f"{name} has {first_row} rows, so row {index} does not exist. Build the artifact again.")
+        raise ArtifactError(
+            f"{name} cannot be read: {one_line(error).rstrip('.')}. Build the artifact again."
+        ) from None
+    if left:
+        raise ArtifactError(f"{name} has {first} rows, so row {left[-1]} does not exist. Build the artifact again.")
+    return found
 
 
-def row_of_numbers(row: PackedRow, name: str) -> PackedRow:
-    """Return a row of a shard as it is.
-
-    Raises:
-        ArtifactError: a column holds no numbers; a mask of booleans does, as the host reads it.
-    """
+def _of_numbers(row: PackedRow, name: str) -> PackedRow:
+    """Return a row if its columns hold numbers; a mask of booleans does, as the host reads it."""
     for column in ROW_COLUMNS:
         kind, allowed = getattr(row, column).dtype, "numbers" if column == LOSS_MASK else "whole numbers"
         if kind.kind not in ("iufb" if column == LOSS_MASK else "iu"):

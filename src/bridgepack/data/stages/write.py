@@ -8,33 +8,22 @@ from typing import Any
 from bridgepack.config.recipe.data import listed
 from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data import output as staging
-from bridgepack.data.artifact.artifact import (
-    DROPPED_ROWS_FILE,
-    LOST_CONTENT_FILE,
-    PLAN_FOLDER,
-    file_record,
-    other_files,
-)
+from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, other_files
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
 from bridgepack.data.artifact.manifest import FORMAT_VERSION, write_manifest
 from bridgepack.data.files import make_folders
 from bridgepack.data.packing.balance import balanced
 from bridgepack.data.packing.plan import plan_packs
+from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.sequences.over_long import OverLongPolicy
 from bridgepack.data.shards.write import ShardPlan, WriteTask, WrittenShard, write_planned_shard
 from bridgepack.data.stages.duplicates import without_duplicates
 from bridgepack.data.stages.finish import FinishSettings, RangeResult
 from bridgepack.data.stages.mixture import mixed
 from bridgepack.data.stages.notes import write_ledger
-from bridgepack.data.stages.split import (
-    TokenizedSplit,
-    gather_split,
-    shard_plans,
-    split_statistics,
-    write_provenance,
-)
+from bridgepack.data.stages.split import TokenizedSplit, gather_split, shard_plans, split_statistics, write_provenance
 from bridgepack.data.tasks import Progress, Runner, TaskFailure, result_of
-from bridgepack.records import TRAIN, InputRecord, Manifest, ShardRecord, SplitRecord
+from bridgepack.records import TRAIN, FileRecord, InputRecord, Manifest, ShardRecord, SplitRecord
 
 #: Retries of a shard whose process died.
 _MAX_TRIES = 3
@@ -110,7 +99,10 @@ class ArtifactWriter:
             resolved=resolved.explain(),
             splits=tuple(records),
             versions=self.spec.versions,
-            files=tuple(file_record(artifact, name) for name in other_files(split.name for split in splits)),
+            files=tuple(
+                FileRecord(path=name, num_bytes=(artifact / name).stat().st_size, sha256=hash_file(artifact / name))
+                for name in other_files(split.name for split in splits)
+            ),
         )
         return write_manifest(artifact, manifest)
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.files import TEMPORARY_SUFFIX, make_folders, write_text
-from bridgepack.data.identity import range_key
+from bridgepack.data.identity import store_key
 from bridgepack.data.reading.inputs import RowView
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.remote import scheme_of
@@ -33,7 +33,6 @@ TOKENIZATIONS, BUILDS, IDENTITY_FILE = "tokenizations", "builds", "identity.json
 ROWS = "rows"
 _STORE_FILE, _LOCK = "bridgepack-store.json", "lock"
 _STORE_VERSION = 1
-_FINGERPRINT_CHARACTERS, _PLACE_CHARACTERS = 16, 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +45,7 @@ class TokenStore:
 
     def token_file(self, tokenization: str, part: InputRange, view: RowView | None) -> Path:
         """Return the path of a range's token file, which may not exist yet; `view` renames and hides columns."""
-        key = range_key(tokenization, part.sha256, view)
+        key = store_key([tokenization, part.sha256, *([view.names, view.hidden] if view else ())])
         return self.folder / TOKENIZATIONS / tokenization / key[:2] / f"{key}{TOKEN_SUFFIX}"
 
     def path_of(self, name: str) -> Path:
@@ -118,7 +117,10 @@ def opened_store(folder: Path) -> Iterator[TokenStore]:
         try:
             yield store
         finally:
-            _remove_unfinished(store, descriptor)
+            with suppress(OSError):  # else another build uses the store
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for path in store.unfinished(store.begun):  # of interrupted workers and nodes
+                    path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -174,14 +176,6 @@ def _check_version(folder: Path) -> None:
         )
 
 
-def _remove_unfinished(store: TokenStore, descriptor: int) -> None:
-    """Remove unfinished files of interrupted workers and nodes, if no other build uses the store."""
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for path in store.unfinished(store.begun):
-            path.unlink(missing_ok=True)
-
-
 @contextmanager
 def _flocked(descriptor: int, kind: int, why_not: str) -> Iterator[None]:
     """Hold a lock while the block runs, then close the descriptor."""
@@ -227,8 +221,8 @@ def write_build_record(
 ) -> None:
     """Record which token files an artifact was made from."""
     place = output.resolve()
-    mark = hashlib.sha256(str(place).encode(errors="surrogateescape")).hexdigest()[:_PLACE_CHARACTERS]
-    path = store.folder / BUILDS / f"{fingerprint[:_FINGERPRINT_CHARACTERS]}-{mark}.json"
+    mark = hashlib.sha256(str(place).encode(errors="surrogateescape")).hexdigest()[:8]
+    path = store.folder / BUILDS / f"{fingerprint[:16]}-{mark}.json"
     content = {
         "fingerprint": fingerprint,
         "output": str(place),

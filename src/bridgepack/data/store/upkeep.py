@@ -127,12 +127,8 @@ def prune_store(
 ) -> Pruned:
     """Return the removed files: token files by the given rules, and leftovers of interrupted builds.
 
-    Args:
-        folder: folder of the store.
-        is_unused: remove files that no existing artifact uses, files of rows included.
-        older_than_s: remove files that were not used for this many seconds.
-        max_bytes: remove the least recently used files until the rest fits this size.
-        is_dry_run: only return what would be removed.
+    `is_unused` removes files that no existing artifact uses, files of rows included; `max_bytes` the least recently
+    used files, until the rest fits.
 
     Raises:
         StoreError: the folder is not a store, or a build is using it.
@@ -140,7 +136,7 @@ def prune_store(
     oldest_s = float("-inf") if older_than_s is None else time.time() - older_than_s
     with store_at(folder, is_emptied=not is_dry_run) as store:
         files = {path: path.stat() for path in _token_files(store)}
-        unused = [*_unused(store, files), *_unused_rows(store)] if is_unused else []
+        unused = _unused(store, files) if is_unused else []
         files |= {path: path.stat() for path in unused}
         chosen = dict.fromkeys(unused, UNUSED)
         chosen |= {path: OLD for path, status in files.items() if status.st_mtime < oldest_s}
@@ -238,18 +234,13 @@ def _files_of(store: TokenStore, record: BuildRecord) -> list[Path]:
 
 
 def _unused(store: TokenStore, files: Iterable[Path]) -> list[Path]:
-    """Return the token files that no existing artifact uses."""
+    """Return the token files that no existing artifact uses, and the files of rows that none names as a source."""
     records = [record for record in iter_build_records(store) if record.is_there]
     used = {path for record in records for path in _files_of(store, record)}
-    return [path for path in files if path not in used]
+    manifests = [(record.output / MANIFEST_FILE).read_text(encoding="utf-8") for record in records]
+    rows = [path for path in _row_files(store) if not any(path.name in manifest for manifest in manifests)]
+    return [*(path for path in files if path not in used), *rows]
 
 
 def _row_files(store: TokenStore) -> list[Path]:
     return list((store.folder / ROWS).glob("*.parquet"))
-
-
-def _unused_rows(store: TokenStore) -> list[Path]:
-    """Return the files of rows that no existing artifact names as a source."""
-    records = [record for record in iter_build_records(store) if record.is_there]
-    manifests = [(record.output / MANIFEST_FILE).read_text(encoding="utf-8") for record in records]
-    return [path for path in _row_files(store) if not any(path.name in manifest for manifest in manifests)]

@@ -12,7 +12,6 @@ from bridgepack.data.artifact.plan import FIRST_TOKEN, has_pieces, iter_plan_col
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
-from bridgepack.proof.packs import split_record
 from bridgepack.records import RowBatch
 
 _COLUMNS = ("pack", "position", "file_index", "row", "runtime_length")
@@ -51,7 +50,7 @@ def read_sequence_table(artifact: Artifact, split: str, progress: Progress) -> S
     Raises:
         ArtifactError: the split does not exist, or shards and plan cannot be read or are inconsistent.
     """
-    record = split_record(artifact, split)
+    record = artifact.split(split)
     plan = {name: _plan_column(artifact, split, name) for name in _COLUMNS}
     num_sequences = len(plan["pack"])
     if np.any((plan["file_index"] < 0) | (plan["file_index"] >= len(record.inputs))):

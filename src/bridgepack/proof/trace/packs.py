@@ -10,7 +10,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import entries_of_packs
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray, seq_boundaries
-from bridgepack.proof.packs import TracedRun, read_packs, shard_index, split_record, trained_of
+from bridgepack.proof.packs import TracedRun, read_packs, shard_index, trained_of
 from bridgepack.proof.trace.records import (
     ContextSlice,
     Schedule,
@@ -142,7 +142,7 @@ class PackTracer:
         """
         wanted = set(packs)
         self._artifact = artifact
-        self._record = split_record(artifact, split)
+        self._record = artifact.split(split)
         self._index = shard_index(artifact, split)
         self._rows = read_packs(artifact, split, wanted)
         self._entries = entries_of_packs(artifact, split, wanted)

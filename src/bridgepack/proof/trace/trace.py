@@ -10,7 +10,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.data.artifact.plan import PlanEntry, entries_of_row, iter_dropped_rows, plan_path
 from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.proof.packs import TracedRun, shard_index, split_record
+from bridgepack.proof.packs import TracedRun, shard_index
 from bridgepack.proof.trace.packs import PackTracer, epoch_of, ranks_by_copy, require_step, schedule_of_pack
 from bridgepack.proof.trace.records import (
     PackTrace,
@@ -42,7 +42,7 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
         ConfigError: the step, rank or pack does not exist, or the run ends before it.
         ArtifactError: the artifact cannot be read.
     """
-    split_record(run.artifact, split)
+    run.artifact.split(split)
     order = run.order(split)
     topology = order.topology
     wanted = range(topology.data_parallel_size) if rank is None else [topology.data_parallel_rank_of(rank)]
@@ -170,7 +170,7 @@ def _require_pack(artifact: Artifact, split: str, drawn: dict[int, _Drawn], step
     there = sorted(set(_real_packs(drawn.values())))
     if pack is None or pack in there:
         return
-    num_packs = split_record(artifact, split).statistics.num_packs
+    num_packs = artifact.split(split).statistics.num_packs
     if not 0 <= pack < num_packs:
         raise ConfigError(f"--pack is {pack}; allowed: 0 to {num_packs - 1}, the packs of the {split} split.")
     named = ", ".join(map(str, there[:_PACKS_NAMED])) + (", ..." if len(there) > _PACKS_NAMED else "")

@@ -16,7 +16,7 @@ from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, DataError, RowError, StoreError
 from bridgepack.geometry import aligned_runtime_lengths
-from bridgepack.proof.packs import read_packs, shard_index, split_record
+from bridgepack.proof.packs import read_packs, shard_index
 from bridgepack.proof.sources import SourceRows
 from bridgepack.proof.verify.records import RowDifference
 from bridgepack.proof.verify.stored_rows import StoredRows
@@ -76,7 +76,7 @@ class PackDeriver:
     def __init__(self, artifact: Artifact, split: str, giver: RowGiver, progress: Progress) -> None:
         """Take a split and the giver that derives its rows."""
         self._artifact, self._split, self._giver, self._progress = artifact, split, giver, progress
-        record = split_record(artifact, split)
+        record = artifact.split(split)
         self._inputs, self._has_repeats = record.inputs, record.statistics.num_repeated > 0
         self._eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
         self._found = DerivedPacks()
@@ -200,7 +200,7 @@ def difference_at(
     `pack` counts from 0; one past the last counts as the last. `entry` is the sequence's in the plan, None if the pack
     as a whole differs; `values` are (value in the artifact, value from its source).
     """
-    index, inputs = shard_index(artifact, split), split_record(artifact, split).inputs
+    index, inputs = shard_index(artifact, split), artifact.split(split).inputs
     place = index.place_of(min(pack, index.num_packs - 1))
     return RowDifference(
         split=split,

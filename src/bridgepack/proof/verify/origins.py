@@ -19,7 +19,6 @@ from bridgepack.data.store.store import TokenStore
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, ConfigError, StoreError
 from bridgepack.proof.diff.diff import diff_opened
-from bridgepack.proof.packs import split_record
 from bridgepack.proof.sources import SourceRows, built_anew, found_sources
 from bridgepack.proof.verify.derive import RowGiver
 from bridgepack.proof.verify.ingredients import aligned_files, compare_inputs, compare_tokenizer, compare_versions
@@ -56,7 +55,7 @@ def source_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> 
         checks, changed, is_loaded = compare_tokenizer(artifact, recipe)
 
         def giver(split: str) -> RowGiver:
-            records = split_record(artifact, split).inputs
+            records = artifact.split(split).inputs
             files, _ = aligned_files(records, sources, split)
             return SourceRows(recipe=recipe, names=tuple(item.path for item in records), files=tuple(files))
 
@@ -162,7 +161,7 @@ def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, result: Re
     name, other = f"{split} shards", rebuilt.manifest.split(split)
     if other is None:
         return Check(name=name, outcome="differs", detail=f"{gives} no {split} split")
-    names = [shard.path for shard in split_record(artifact, split).shards]
+    names = [shard.path for shard in artifact.split(split).shards]
     if names == [shard.path for shard in other.shards] and all(_are_equal(artifact, rebuilt, path) for path in names):
         return Check(name=name, outcome="same", detail=f"{len(names)} are byte for byte what {gives}")
     found = result.packs[split] = list(_differing_packs(artifact, rebuilt, split))

@@ -11,7 +11,7 @@ import numpy as np
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.identity import tokenization_key
+from bridgepack.data.identity import store_key
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
 from bridgepack.data.sequences.encoding import Loss
@@ -29,7 +29,6 @@ from bridgepack.data.store.store import (
 from bridgepack.data.store.token_file import check_token_file, read_token_index, token_arrays
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import RowError, StoreError
-from bridgepack.proof.packs import split_record
 from bridgepack.proof.sources import GivenRow, finished_sequences
 from bridgepack.proof.verify.ingredients import as_text
 from bridgepack.records import TRAIN
@@ -95,7 +94,7 @@ def stored_rows(
         raise StoreError(f"the build's record in the token store has no {source} rows.")
     return StoredRows(
         store=store,
-        names=tuple(item.path for item in split_record(artifact, split).inputs),
+        names=tuple(item.path for item in artifact.split(split).inputs),
         ranges=tuple(record.ranges[source]),
         policy=OverLongPolicy.of(recipe.resolve(), artifact.manifest.tokenizer),
     )
@@ -176,7 +175,7 @@ def _identity(folder: Path) -> dict[str, Any]:
     """Return a tokenisation's identity, after checking it against the folder's name, its digest."""
     try:
         identity = json.loads((folder / IDENTITY_FILE).read_text(encoding="utf-8"))["depends_on"]
-        if tokenization_key(identity) == folder.name and isinstance(identity["tokenizer"], dict):
+        if store_key(identity) == folder.name and isinstance(identity["tokenizer"], dict):
             return dict(identity)
     except (OSError, ValueError, KeyError, TypeError):
         pass

@@ -12,7 +12,7 @@ from bridgepack.data.artifact.plan import iter_lost_content
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
-from bridgepack.proof.packs import drawn_of_each, opened_artifact, recorded_recipe, split_record
+from bridgepack.proof.packs import drawn_of_each, opened_artifact, recorded_recipe
 from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver, difference_at
 from bridgepack.proof.verify.ingredients import Integrity, check_integrity, describe_ingredient
 from bridgepack.proof.verify.origins import Origin, compare_rebuilt, source_origin, store_origin
@@ -125,7 +125,7 @@ class _Verification:
     def _compared(self, split: str, packs: Iterable[int]) -> DerivedPacks:
         if self._integrity.changed_plans:
             raise ArtifactError(f"{', '.join(self._integrity.changed_plans)}: changed after the build")
-        packs = set(packs) & set(range(split_record(self._artifact, split).statistics.num_packs))
+        packs = set(packs) & set(range(self._artifact.split(split).statistics.num_packs))
         return PackDeriver(self._artifact, split, self._origin.giver(split), self._options.progress).compare(packs)
 
     def _rebuilt(self) -> DerivedPacks:
