@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bridgepack.geometry import aligned_runtime_lengths
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
-from bridgepack.records.sequences import RowDrop, TokenBatch
+from bridgepack.records.sequences import RowNote, TokenBatch
 
 EOS_TOKEN_ID = 2
 #: Small, so that EOS is frequent as content too.
@@ -85,7 +85,7 @@ def token_batch(
     sequences: Sequence[tuple[list[int], list[int]]],
     *,
     first_row: int = 0,
-    drops: Sequence[RowDrop] = (),
+    drops: Sequence[RowNote] = (),
     num_blank_lines: int = 0,
 ) -> TokenBatch:
     """Return sequences, given as ids and token-aligned masks, as a stage of the build gives them."""

@@ -60,14 +60,8 @@ def build_artifact(
 ) -> BuildResult:
     """Return the result of building a recipe's artifact; resumes an interrupted build, reuses a finished artifact.
 
-    Args:
-        recipe: what to build.
-        output: folder of the artifact; by default the recipe's output, else `NAME-FINGERPRINT` in `artifacts`. With a
-            URL, the artifact is built in the default folder and copied to the URL.
-        artifacts: parent folder of a new artifact if neither `output` nor the recipe names one.
-        progress: is told about progress.
-        options: how the build works; no effect on its bytes.
-        balance: what the order of packs is balanced for; from `planning.balance.balance_for`.
+    The output is by default the recipe's, else `NAME-FINGERPRINT` in `artifacts`; with a URL, the artifact is built
+    there and copied to the URL. `balance` comes from `planning.balance.balance_for`.
 
     Raises:
         ConfigError: the recipe contradicts itself, or the package that writes to the URL is not installed.

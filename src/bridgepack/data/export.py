@@ -88,12 +88,6 @@ def export_artifact(artifact: Path, output: Path, bridge_version: str, *, progre
     Every shard is checked against its manifest first. An existing artifact at the output is replaced once the new one
     is complete. The export is also an artifact: its manifest names its source.
 
-    Args:
-        artifact: folder of the artifact.
-        output: folder of the export.
-        bridge_version: version of megatron-bridge, e.g. `0.3.1`.
-        progress: is told about progress.
-
     Raises:
         ConfigError: the version is invalid, or older than 0.3.
         ArtifactError: the artifact is invalid or damaged, or the output cannot be written or holds other files.

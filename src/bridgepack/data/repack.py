@@ -85,15 +85,9 @@ def repack_artifact(
 ) -> BuildResult:
     """Return the result of packing an artifact's sequences again with other settings, from the tokens in the store.
 
-    The bytes equal those of a build of the changed recipe. The inputs are not read.
-
-    Args:
-        artifact: folder of the artifact; unchanged, unless it is also the output.
-        changes: dotted path of a recipe field -> new value; must not change the tokens.
-        output: folder of the new artifact; by default `NAME-FINGERPRINT` beside the old artifact.
-        progress: is told about progress.
-        options: how the build works; by default with the old artifact's store.
-        balance: what the order of packs is balanced for; from `planning.balance.balance_for`.
+    The bytes equal those of a build of the changed recipe. The inputs are not read. The output is by default
+    `NAME-FINGERPRINT` beside the old artifact, and the store the old artifact's. `changes` are dotted path of a recipe
+    field -> new value; `balance` comes from `planning.balance.balance_for`.
 
     Raises:
         ArtifactError, ConfigError: see `plan_repack`; or the output cannot be written, or holds another artifact that
@@ -124,7 +118,6 @@ def repack_artifact(
 
 
 def _stored_ranges(plan: RepackPlan, place: Workplace, runner: Runner) -> dict[str, list[RangeResult]]:
-    """Return split -> results of its input ranges, whose tokens are all in the store."""
     record = _record(plan, place.store)
     place.progress.start("Reading the store", sum(map(len, record.ranges.values())), "ranges")
     results: dict[str, list[RangeResult]] = {}

@@ -50,11 +50,8 @@ class ArtifactPlan:
     def refuse_replacing(self, advice: str = "") -> None:
         """Check that the output holds no other artifact; this one, complete or not, is fine.
 
-        Args:
-            advice: what to do instead; by default to choose another output or replace it.
-
         Raises:
-            ArtifactError: it holds another artifact; says what differs.
+            ArtifactError: it holds another artifact; says what differs, and gives the advice.
         """
         if self.existing is None or self.existing.fingerprint == self.spec.fingerprint:
             return
@@ -65,7 +62,6 @@ class ArtifactPlan:
         )
 
     def _differences(self, existing: Manifest) -> str:
-        """Return the differences in recipe and inputs from the existing artifact."""
         old, new = (
             {path: value for path, value in leaves(recipe) if path != "name"}
             for recipe in (existing.recipe, self.spec.resolved.recipe.model_dump(mode="json"))
@@ -185,25 +181,15 @@ class BuildResult(Result):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
-    """How a build works; no effect on the bytes.
+    """How a build works; no effect on the bytes."""
 
-    Attributes:
-        store: folder of the token store; by default `.bridgepack/tokens` beside the artifact.
-        num_workers: maximum processes; 0 runs everything in the calling process, which a crashing tokenizer then
-            ends.
-        memory_bytes: memory that the build may use; by default 3/4 of the free memory.
-        ray: the Ray cluster that runs the tasks; by default, processes on this machine run them.
-        replaces: an artifact with another fingerprint at the output is removed once the new one is complete;
-            otherwise it is an error.
-        replacing_advice: what that error tells the user to do, if the caller cannot replace it.
-    """
-
-    store: Path | None = None
-    num_workers: int = 1
-    memory_bytes: int | None = None
-    ray: RaySettings | None = None
+    store: Path | None = None  #: folder of the token store; by default `.bridgepack/tokens` beside the artifact
+    num_workers: int = 1  #: maximum processes; 0 runs all in the calling process, which a crashing tokenizer then ends
+    memory_bytes: int | None = None  #: memory that the build may use; by default 3/4 of the free memory
+    ray: RaySettings | None = None  #: the Ray cluster that runs the tasks; by default processes on this machine do
+    #: an artifact with another fingerprint at the output is removed once the new one is complete; else it is an error
     replaces: bool = False
-    replacing_advice: str = ""
+    replacing_advice: str = ""  #: what that error tells the user to do, if the caller cannot replace it
 
 
 def build_options(
@@ -218,14 +204,8 @@ def build_options(
 ) -> BuildOptions:
     """Return the options that a user gives.
 
-    Args:
-        store: folder of the token store.
-        num_workers: maximum processes, or on Ray concurrent tasks; by default `default_workers`, on Ray all CPUs.
-        memory: a size, e.g. `8G`.
-        engine: `local` or `ray`.
-        ray_address: address of a Ray cluster's head.
-        replace: replace an artifact with another fingerprint.
-        default_workers: processes on this machine.
+    `num_workers` are processes, by default `default_workers`, or on Ray concurrent tasks, by default all CPUs;
+    `memory` is a size, e.g. `8G`; `engine` is `local` or `ray`.
 
     Raises:
         ConfigError: an option is invalid, or Ray is not installed.

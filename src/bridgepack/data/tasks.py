@@ -50,9 +50,7 @@ class Runner(Protocol):
     def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
         """Yield `function(task, beat)` or the task's failure for each task, in order; runs a few tasks at a time.
 
-        Args:
-            function: defined at the top of a module, so that a worker can import it.
-            tasks: picklable; taken from the iterable as workers become free.
+        Functions are importable, tasks picklable, and taken from the iterable as workers become free.
 
         Raises:
             BridgepackError, OSError: a task raised it.
@@ -67,12 +65,9 @@ class Runner(Protocol):
 def in_order[T, R](
     submit: Callable[[T], Future[R]], tasks: Iterable[T], most: Callable[[], tuple[int, int]]
 ) -> Iterator[tuple[T, Future[R]]]:
-    """Yield each task and its outcome, in order; limits the tasks in flight and the results that wait.
+    """Yield each task and its outcome, in order; takes tasks from the iterable when there is room.
 
-    Args:
-        submit: starts a task.
-        tasks: taken from the iterable when there is room.
-        most: returns (maximum tasks in flight, maximum tasks in flight or waiting to be read); called repeatedly.
+    `most` returns (maximum tasks in flight, maximum tasks in flight or waiting to be read), and is called repeatedly.
     """
     begun: deque[tuple[T, Future[R]]] = deque()
     waiting_for = iter(tasks)

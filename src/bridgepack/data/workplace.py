@@ -116,13 +116,8 @@ def tasks_runner(
 ) -> Iterator[tuple[Runner, int]]:
     """Yield (runner of the tasks, maximum bytes of text per batch of rows).
 
-    Args:
-        workers: workers on this machine; with Ray they run tasks that crash Ray's workers.
-        options: how the build works.
-        num_workers: number of processes on this machine for which starting pays off.
-        place: every node must see its folders.
-        load: function that a process runs before its first task.
-        identity: result that `load` must have on every node.
+    `num_workers` is the number of processes on this machine for which starting pays off; with Ray, `workers` run tasks
+    that crash Ray's. A process first runs `load`, whose result must be `identity` on every node.
     """
     memory = plan_memory(options.memory_bytes, num_workers if options.ray is None else 1)
     try:

@@ -48,13 +48,7 @@ class BalanceRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepRatios:
-    """Step time / step time with perfectly even ranks, at least 1.
-
-    Attributes:
-        mean: mean of all steps.
-        p95: 95th percentile of steps.
-        worst: maximum of all steps.
-    """
+    """Step time / step time with perfectly even ranks, at least 1: mean, 95th percentile and maximum of the steps."""
 
     mean: float
     p95: float
@@ -63,27 +57,16 @@ class StepRatios:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
-    """How long ranks wait for the slowest rank, in the first epoch of a run over an artifact.
+    """How long ranks wait for the slowest rank, in the first epoch of a run over an artifact."""
 
-    Attributes:
-        run: what an order for this run would be balanced for.
-        built: what the packs were balanced for; None if they were not.
-        num_steps: whole steps of the epoch.
-        share_of_run: fraction of the run's steps (0-1) in that epoch.
-        as_built: ratios with the packs in their present order.
-        shuffled: ratios with the packs in random order.
-        within_batch: ratios if balanced within each step.
-        across_batches: ratios if balanced across the steps of a window.
-    """
-
-    run: BalanceRecord
-    built: BalanceRecord | None
-    num_steps: int
-    share_of_run: float
-    as_built: StepRatios
-    shuffled: StepRatios
-    within_batch: StepRatios
-    across_batches: StepRatios
+    run: BalanceRecord  #: what an order for this run would be balanced for
+    built: BalanceRecord | None  #: what the packs were balanced for; None if they were not
+    num_steps: int  #: whole steps of the epoch
+    share_of_run: float  #: fraction of the run's steps (0-1) in that epoch
+    as_built: StepRatios  #: ratios with the packs in their present order
+    shuffled: StepRatios  #: ratios with the packs in random order
+    within_batch: StepRatios  #: ratios if balanced within each step
+    across_batches: StepRatios  #: ratios if balanced across the steps of a window
 
     @property
     def gain(self) -> float:

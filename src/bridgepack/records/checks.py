@@ -10,21 +10,13 @@ from bridgepack.records.sequences import RowBatch
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A changed setting: proposed by a rule, or already made.
+    """A changed setting: proposed by a rule, or already made."""
 
-    Attributes:
-        path: dotted path of the setting, as in `RunConfig.values`.
-        value: new value; plain, or a `pathlib.Path`.
-        why: reason in one line; for a change that was made, with the code of the rule that asks for it, if any.
-        needs_repack: whether existing packs must be built again.
-        old: previous value, if the change was made.
-    """
-
-    path: str
-    value: Any
-    why: str
-    needs_repack: bool = False
-    old: Any = None
+    path: str  #: dotted path of the setting, as in `RunConfig.values`
+    value: Any  #: new value; plain, or a `pathlib.Path`
+    why: str  #: reason in one line; for a change that was made, with the code of the rule that asks for it, if any
+    needs_repack: bool = False  #: whether existing packs must be built again
+    old: Any = None  #: previous value, if the change was made
 
     @property
     def new(self) -> Any:

@@ -31,42 +31,25 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitStatistics:
-    """Statistics of a split. Token counts are runtime tokens unless a name says otherwise.
+    """Statistics of a split. Token counts are runtime tokens unless a name says otherwise."""
 
-    Attributes:
-        num_rows_in: input rows read (blank lines are not rows).
-        num_blank_lines: empty lines skipped in JSON Lines files.
-        num_sequences: sequences packed; repeated ones count each time.
-        num_truncated: sequences among them that were cut and lost tokens.
-        num_repeated: sequences among them that repeat earlier ones, because the mixture uses rows more than once.
-        num_tokens: logical runtime tokens, without alignment padding.
-        num_alignment_tokens: padding inside sequences, to the multiple.
-        num_trained_tokens: tokens with stored loss mask 1.
-        max_runtime_length: longest sequence, with alignment padding.
-        max_sequences_per_pack: maximum sequences in one pack.
-        min_pack_tokens: runtime tokens of the emptiest pack, with alignment padding.
-        length_histogram: (upper bound of the bucket in runtime tokens, number of sequences), ascending.
-        num_split: rows that were split into pieces without losing trained tokens.
-        num_pieces: sequences that are such pieces.
-        num_untrained_pieces: pieces that were left out because they have no trained tokens.
-    """
-
-    num_rows_in: int
-    num_blank_lines: int
-    num_sequences: int
-    num_truncated: int
+    num_rows_in: int  #: input rows read (blank lines are not rows)
+    num_blank_lines: int  #: empty lines skipped in JSON Lines files
+    num_sequences: int  #: sequences packed; repeated ones count each time
+    num_truncated: int  #: sequences among them that were cut and lost tokens
     num_packs: int
-    num_tokens: int
-    num_alignment_tokens: int
-    num_trained_tokens: int
-    max_runtime_length: int
+    num_tokens: int  #: logical runtime tokens, without alignment padding
+    num_alignment_tokens: int  #: padding inside sequences, to the multiple
+    num_trained_tokens: int  #: tokens with stored loss mask 1
+    max_runtime_length: int  #: longest sequence, with alignment padding
     max_sequences_per_pack: int
-    min_pack_tokens: int
+    min_pack_tokens: int  #: runtime tokens of the emptiest pack, with alignment padding
+    #: (upper bound of the bucket in runtime tokens, number of sequences), ascending
     length_histogram: tuple[tuple[int, int], ...]
-    num_repeated: int = 0
-    num_split: int = 0
-    num_pieces: int = 0
-    num_untrained_pieces: int = 0
+    num_repeated: int = 0  #: sequences that repeat earlier ones, because the mixture uses rows more than once
+    num_split: int = 0  #: rows that were split into pieces without losing trained tokens
+    num_pieces: int = 0  #: sequences that are such pieces
+    num_untrained_pieces: int = 0  #: pieces that were left out because they have no trained tokens
 
     @property
     def num_rows_packed(self) -> int:
@@ -107,27 +90,18 @@ class SourceRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitRecord:
-    """One split of an artifact.
+    """One split of an artifact."""
 
-    Attributes:
-        name: `training` or `validation`.
-        inputs: files read, in order; `file_index` elsewhere is an index into it.
-        drops: number of dropped rows per reason that occurred.
-        drop_examples: the first few drops of each reason.
-        lost_content: number of sequences whose text lacks or garbles content of the row, per kind.
-        lost_examples: the first few losses of each kind.
-        sources: the recipe's sources, in its order.
-    """
-
-    name: str
-    inputs: tuple[InputRecord, ...]
+    name: str  #: `training` or `validation`
+    inputs: tuple[InputRecord, ...]  #: files read, in order; `file_index` elsewhere is an index into it
     shards: tuple[ShardRecord, ...]
     statistics: SplitStatistics
-    drops: Mapping[str, int]
-    drop_examples: tuple[Drop, ...]
+    drops: Mapping[str, int]  #: number of dropped rows per reason that occurred
+    drop_examples: tuple[Drop, ...]  #: the first few of each reason
+    #: number of sequences whose text lacks or garbles content of the row, per kind
     lost_content: Mapping[str, int] = field(default_factory=dict)
-    lost_examples: tuple[LostContent, ...] = ()
-    sources: tuple[SourceRecord, ...] = ()
+    lost_examples: tuple[LostContent, ...] = ()  #: the first few of each kind
+    sources: tuple[SourceRecord, ...] = ()  #: the recipe's sources, in its order
 
     @property
     def is_mixture(self) -> bool:
@@ -137,30 +111,20 @@ class SplitRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """Description of an artifact; written last, so a folder without one is not an artifact.
-
-    Attributes:
-        fingerprint: sha256, hexadecimal, of everything that can change a row.
-        packed_sequence_size: runtime tokens that a pack can hold.
-        pad_seq_to_mult: multiple of every sequence's physical runtime length.
-        tokenizer: what rows depend on: `name_or_path`, `vocab_size`, `eos_token_id`, `files` (name -> sha256), ...
-        recipe: the recipe as written, every field.
-        versions: bridgepack and the libraries whose version can change a row.
-        files: every file except shards and manifest; empty in format version 3 and older.
-        sha256: sha256 of the manifest without this field, hexadecimal; empty until written, and in older versions.
-    """
+    """Description of an artifact; written last, so a folder without one is not an artifact."""
 
     format_version: int
-    fingerprint: str
-    packed_sequence_size: int
-    pad_seq_to_mult: int
+    fingerprint: str  #: sha256, hexadecimal, of everything that can change a row
+    packed_sequence_size: int  #: runtime tokens that a pack can hold
+    pad_seq_to_mult: int  #: multiple of every sequence's physical runtime length
+    #: what rows depend on: `name_or_path`, `vocab_size`, `eos_token_id`, `files` (name -> sha256), ...
     tokenizer: Mapping[str, Any]
-    recipe: Mapping[str, Any]
+    recipe: Mapping[str, Any]  #: as written, every field
     resolved: Mapping[str, Any]
     splits: tuple[SplitRecord, ...]
-    versions: Mapping[str, str]
-    files: tuple[FileRecord, ...] = ()
-    sha256: str = ""
+    versions: Mapping[str, str]  #: bridgepack and the libraries whose version can change a row
+    files: tuple[FileRecord, ...] = ()  #: every file except shards and manifest; empty in format version 3 and older
+    sha256: str = ""  #: of the manifest without this field, hexadecimal; empty until written, and in older versions
 
     @property
     def balance(self) -> BalanceRecord | None:
@@ -198,15 +162,10 @@ def fingerprint_of(
     recipe: Mapping[str, Any],
     resolved: Mapping[str, Any],
 ) -> str:
-    """Return the fingerprint, hexadecimal; the same on every machine.
+    """Return the fingerprint, hexadecimal, of values as in `Manifest`; the same on every machine.
 
-    Args:
-        format_version: version of the artifact's layout.
-        versions: versions of bridgepack and the libraries that can change a row.
-        inputs: split -> its input files, in order; only their bytes count, not their paths.
-        tokenizer: `ChatTokenizer.identity()`, as in `Manifest.tokenizer`.
-        recipe: every field, as in `Manifest.recipe`; of name, batch and topology, only the resulting multiple counts.
-        resolved: derived values, as in `Manifest.resolved`.
+    Of the inputs only their bytes count, not their paths; of the recipe's name, batch and topology, only the resulting
+    multiple.
     """
     data = _part(recipe, "data")
     content = {

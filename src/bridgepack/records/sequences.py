@@ -105,19 +105,12 @@ LOSS_CURES: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sequence:
-    """One tokenised example.
+    """One tokenised example."""
 
-    Attributes:
-        input_ids: shape [stored_length], int32.
-        loss_mask: shape [stored_length], int8, token-aligned: 1 where this token is trained as a target.
-        is_truncated: it was cut to the maximum length that the recipe allows.
-        first_token: start in its row if the row was split, stored coordinates; otherwise 0.
-    """
-
-    input_ids: TokenArray
-    loss_mask: MaskArray
-    is_truncated: bool = False
-    first_token: int = 0
+    input_ids: TokenArray  #: shape [stored_length], int32
+    loss_mask: MaskArray  #: shape [stored_length], int8, token-aligned: 1 where this token is trained as a target
+    is_truncated: bool = False  #: it was cut to the maximum length that the recipe allows
+    first_token: int = 0  #: start in its row if the row was split, stored coordinates; otherwise 0
 
     @property
     def stored_length(self) -> int:
@@ -153,17 +146,12 @@ class LostContent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackPlan:
-    """Which sequences are in which pack: a list of lists, as two arrays.
+    """Which sequences are in which pack: a list of lists, as two arrays."""
 
-    Attributes:
-        sequence_order: shape [num_sequences], int64: sequence indices, pack after pack, in row order.
-        pack_offsets: shape [num_packs + 1], int64: pack `p` is `sequence_order[pack_offsets[p]:pack_offsets[p + 1]]`.
-        packed_sequence_size: runtime tokens a pack can hold.
-    """
-
-    sequence_order: IntArray
+    sequence_order: IntArray  #: shape [num_sequences], int64: sequence indices, pack after pack, in row order
+    #: shape [num_packs + 1], int64: pack `p` is `sequence_order[pack_offsets[p]:pack_offsets[p + 1]]`
     pack_offsets: IntArray
-    packed_sequence_size: int
+    packed_sequence_size: int  #: runtime tokens a pack can hold
 
     @property
     def num_packs(self) -> int:
@@ -177,27 +165,16 @@ class PackPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowBatch:
-    """Consecutive rows of one shard, as flat, unchecked arrays.
+    """Consecutive rows of one shard, as flat, unchecked arrays."""
 
-    Attributes:
-        shard: file name of the shard, relative to the artifact.
-        first_row: 0-based index, within the shard, of the batch's first row.
-        input_ids: shape [sum of stored row lengths], integer, stored.
-        token_offsets: shape [num_rows + 1], int64: row `r` is `input_ids[token_offsets[r]:token_offsets[r + 1]]`.
-        loss_mask: shape [sum of mask lengths], number, label-aligned (rolled left inside each sequence).
-        mask_offsets: shape [num_rows + 1], int64, for `loss_mask`.
-        seq_start_id: shape [sum of numbers of sequences], integer, stored.
-        start_offsets: shape [num_rows + 1], int64, for `seq_start_id`.
-    """
-
-    shard: str
-    first_row: int
-    input_ids: npt.NDArray[Any]
-    token_offsets: IntArray
-    loss_mask: npt.NDArray[Any]
-    mask_offsets: IntArray
-    seq_start_id: npt.NDArray[Any]
-    start_offsets: IntArray
+    shard: str  #: file name, relative to the artifact
+    first_row: int  #: 0-based index, within the shard, of the batch's first row
+    input_ids: npt.NDArray[Any]  #: shape [sum of stored row lengths], integer, stored
+    token_offsets: IntArray  #: [num_rows + 1], int64: row `r` is `input_ids[token_offsets[r]:token_offsets[r + 1]]`
+    loss_mask: npt.NDArray[Any]  #: shape [sum of mask lengths], number, label-aligned (rolled left in each sequence)
+    mask_offsets: IntArray  #: shape [num_rows + 1], int64, for `loss_mask`
+    seq_start_id: npt.NDArray[Any]  #: shape [sum of numbers of sequences], integer, stored
+    start_offsets: IntArray  #: shape [num_rows + 1], int64, for `seq_start_id`
 
     @property
     def num_rows(self) -> int:
@@ -215,32 +192,18 @@ class RowBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedRow:
-    """One pack as stored.
+    """One pack as stored."""
 
-    Attributes:
-        input_ids: shape [stored_row_length], integer, stored.
-        loss_mask: shape [stored_row_length], 0 or 1, label-aligned (rolled left by one inside each sequence).
-        seq_start_id: shape [num_sequences], integer, stored; first is 0, the row's end is not included.
-    """
-
-    input_ids: npt.NDArray[Any]
-    loss_mask: npt.NDArray[Any]
-    seq_start_id: npt.NDArray[Any]
+    input_ids: npt.NDArray[Any]  #: shape [stored_row_length], integer, stored
+    loss_mask: npt.NDArray[Any]  #: shape [stored_row_length], 0 or 1, label-aligned (rolled left in each sequence)
+    seq_start_id: npt.NDArray[Any]  #: shape [num_sequences], integer, stored; starts with 0, without the row's end
 
 
-class RowDrop(NamedTuple):
-    """A row that gave no sequence."""
+class RowNote(NamedTuple):
+    """A row that gave no sequence, or content of a row that its text lacks or garbles."""
 
     row_offset: int  #: 0-based row within its range
-    reason: str  #: value of a `DropReason`
-    detail: str
-
-
-class RowLoss(NamedTuple):
-    """Content of a row that its text lacks or garbles."""
-
-    row_offset: int  #: 0-based row within its range
-    kind: str  #: value of a `LostKind`
+    kind: str  #: value of a `DropReason` or a `LostKind`
     detail: str
 
 
@@ -254,8 +217,8 @@ class TokenBatch:
     row_offsets: IntArray  #: shape [num_sequences], int64, 0-based row within the range
     #: shape [num_sequences], int32, leading tokens before the completion; -1 if not applicable
     num_context: IntArray
-    drops: tuple[RowDrop, ...]  #: rows that gave no sequence, independent of the recipe's sizes
-    losses: tuple[RowLoss, ...]  #: losses in row order, one per kind and row; also of dropped rows
+    drops: tuple[RowNote, ...]  #: rows that gave no sequence, independent of the recipe's sizes
+    losses: tuple[RowNote, ...]  #: losses in row order, one per kind and row; also of dropped rows
     num_rows: int  #: rows read, drops included
     num_blank_lines: int  #: blank lines
 

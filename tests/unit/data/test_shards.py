@@ -195,7 +195,7 @@ def test_pandas_is_not_imported(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from bridgepack.data.store.token_file import *; "
         "path = Path(sys.argv[1])\n"
-        "with write_token_file(path) as writer: writer.add_dropped_row(RowDrop(0, 'bad_row', 'x'))\n"
+        "with write_token_file(path) as writer: writer.add_dropped_row(RowNote(0, 'bad_row', 'x'))\n"
         "assert read_token_index(path).kinds == (('bad_row', 'x'),); assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.tokens")], check=True)

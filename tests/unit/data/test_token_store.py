@@ -18,7 +18,7 @@ from bridgepack.data.store.store import default_store, opened_store, store_at, s
 from bridgepack.data.store.token_file import check_token_file, read_token_index, write_token_file
 from bridgepack.data.store.upkeep import list_store, prune_store, verify_store
 from bridgepack.errors import StoreError
-from bridgepack.records.sequences import RowDrop
+from bridgepack.records.sequences import RowNote
 from tests.support.packed_rows import token_batch
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, with_changes
 
@@ -253,9 +253,9 @@ A, B, C = ([11, 12, 13, 2], [0, 0, 1, 1]), ([21, 22, 2], [0, 1, 1]), ([31, 32], 
 def path(tmp_path: Path) -> Path:
     """Return a file with A and B, then C, and two drops."""
     with write_token_file(tmp_path / "a.tokens") as writer:
-        writer.add(token_batch([A, B], drops=[RowDrop(2, "too_short", "1 token")], num_blank_lines=2), EOS)
+        writer.add(token_batch([A, B], drops=[RowNote(2, "too_short", "1 token")], num_blank_lines=2), EOS)
         writer.add(token_batch([C], first_row=3), EOS)
-        writer.add_dropped_row(RowDrop(5, "too_short", "1 token"))
+        writer.add_dropped_row(RowNote(5, "too_short", "1 token"))
     return tmp_path / "a.tokens"
 
 

@@ -124,15 +124,11 @@ def _is_packed(path: Path) -> bool:
 def _by_split(paths: Iterable[Path], folder: Path) -> dict[str, tuple[str, ...]]:
     groups: dict[str, list[Path]] = {}
     for path in sorted(paths):
-        groups.setdefault(_split_of(path), []).append(path)
+        word, folder_name = _FIRST_WORD.match(path.name.lower()), path.absolute().parent.name.lower()
+        split = _SPLIT_NAMES.get(folder_name) or _SPLIT_NAMES.get(word[0] if word else "", TRAIN)
+        groups.setdefault(split, []).append(path)
     found = {}
     for split in (name for name in _SPLIT_ORDER if name in groups):
         parquet = [path for path in groups[split] if path.suffix.lower() != NPY_SUFFIX]
         found[split] = tuple(str(path.relative_to(folder)) for path in parquet or groups[split])
     return found
-
-
-def _split_of(path: Path) -> str:
-    parent = path.absolute().parent.name.lower()
-    word = _FIRST_WORD.match(path.name.lower())
-    return _SPLIT_NAMES.get(parent) or _SPLIT_NAMES.get(word[0] if word else "", TRAIN)

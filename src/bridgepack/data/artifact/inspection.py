@@ -67,13 +67,7 @@ Decoder = tuple[ChatTokenizer | None, str | None]
 
 
 def view_pack(artifact: Artifact, split: str, index: int, *, decoder: Decoder | None = None) -> PackView:
-    """Return one pack of an artifact, decoded.
-
-    Args:
-        artifact: the artifact.
-        split: split of the pack.
-        index: 0-based row of the pack.
-        decoder: result of `tokenizer_of`, if already loaded.
+    """Return one pack of an artifact, by its 0-based row, decoded; `decoder` is from `tokenizer_of`, if already loaded.
 
     Raises:
         ArtifactError: the split or row does not exist or cannot be read.
@@ -102,13 +96,9 @@ def view_sequences(
     tokenizer: ChatTokenizer | None = None,
     eos_token_id: int | None = None,
 ) -> tuple[SequenceView, ...]:
-    """Return the sequences of a row.
+    """Return the sequences of a row with a valid structure; without a tokenizer, their text is ids.
 
-    Args:
-        row: one pack with a valid structure.
-        origins: (file, 1-based row, first token in that row, runtime length) of each sequence, if known.
-        tokenizer: decodes the text; None shows ids.
-        eos_token_id: None if unknown.
+    `origins` are (file, 1-based row, first token in that row, runtime length) of each sequence, if known.
     """
     bounds = seq_boundaries(row.seq_start_id, len(row.input_ids)).tolist()
     sequences = []

@@ -124,11 +124,7 @@ def iter_plan_columns(artifact: Artifact, split: str, names: Sequence[str]) -> I
 
 
 def iter_dropped_rows(artifact: Artifact, *, row: int | None = None) -> Iterator[DroppedRow]:
-    """Yield the ledger's lines; none for an artifact without a ledger.
-
-    Args:
-        artifact: the artifact.
-        row: parse only lines that can be of this row; None for all.
+    """Yield the ledger's lines, or only those that can be of a row; none for an artifact without a ledger.
 
     Raises:
         ArtifactError: a line cannot be read.

@@ -5,6 +5,7 @@ the split is micro batch `m` of rank `r` at step `s`. Costs are per pack, shape 
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -88,15 +89,11 @@ def pack_costs(
 
     Every row costs the width that the host pads it to: `packed_sequence_size`, as `to_bridge` sets `pad_to_max_length`.
 
-    Example: lengths [3 4 | 5], token_cost 10, size 8, has_tail -> [10 * 8 + 9 + 16 + 1, 10 * 8 + 25 + 9].
+    `runtime_lengths` are physical, in the order of packs, shape [num_sequences]; `pack_offsets` have shape
+    [num_packs + 1]. With `has_tail`, attention treats the empty end of a row as one more sequence, as with
+    pad_seq_to_mult 1. For the others see `BalanceRecord`.
 
-    Args:
-        runtime_lengths: in the order of packs, shape [num_sequences], physical.
-        pack_offsets: first sequence of each pack, then num_sequences; shape [num_packs + 1].
-        token_cost: see `BalanceRecord`.
-        windows: see `BalanceRecord`.
-        packed_sequence_size: runtime tokens of a row.
-        has_tail: attention treats the empty end of a row as one more sequence, as with pad_seq_to_mult 1.
+    Example: lengths [3 4 | 5], token_cost 10, size 8, has_tail -> [10 * 8 + 9 + 16 + 1, 10 * 8 + 25 + 9].
 
     Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn).
     """
@@ -119,14 +116,8 @@ def balanced_order(
     """Return the pack to put in each row so that the ranks of a step cost the same; shape [num_packs], int64.
 
     With a window of one step, every step keeps its packs. With a longer window, packs of similar cost are gathered
-    from its steps. Rows that are in no slot keep their packs.
-
-    Args:
-        costs: of the packs in their present order.
-        slots: see the module; no row occurs twice.
-        window_batches: steps that exchange packs with each other.
-        seed: for the order of steps within a window.
-        matches_micro_batches: ranks wait for each other after every micro batch, not only at the end of the step.
+    from its steps, whose order within a window depends on the seed. Rows that are in no slot keep their packs; no row
+    is in two. For the arguments see the module and `BalanceRecord`.
     """
     order = np.arange(len(costs), dtype=np.int64)
     for chunk in _chunks(slots, window_batches):
@@ -150,11 +141,7 @@ def reordered(plan: PackPlan, order: IntArray) -> PackPlan:
     counts = np.diff(plan.pack_offsets)[order]
     offsets = np.concatenate(([0], np.cumsum(counts)))
     places = np.arange(offsets[-1]) + np.repeat(plan.pack_offsets[order] - offsets[:-1], counts)
-    return PackPlan(
-        sequence_order=plan.sequence_order[places],
-        pack_offsets=offsets,
-        packed_sequence_size=plan.packed_sequence_size,
-    )
+    return replace(plan, sequence_order=plan.sequence_order[places], pack_offsets=offsets)
 
 
 def _chunks(slots: IntArray, window_batches: int) -> Iterator[IntArray]:

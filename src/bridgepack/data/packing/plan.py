@@ -24,14 +24,9 @@ def plan_packs(
 ) -> PackPlan:
     """Return a plan in which every sequence is in exactly one pack; the same on every machine.
 
-    Args:
-        runtime_lengths: shape [num_sequences], physical: with alignment padding.
-        packed_sequence_size: runtime tokens a pack can hold.
-        algorithm: one of `ALGORITHMS`. `sequential` keeps the order and ignores the seed. `first_fit_shuffle` gives
-            the rows of megatron-bridge 0.6.2 for the same seed (data/packing/algorithms.py). With the others, the seed
-            orders sequences of equal length, and the packs.
-        max_sequences_per_pack: maximum sequences in one pack.
-        seed: for all random choices.
+    Lengths have shape [num_sequences] and are physical: with alignment padding. Of the algorithms, `sequential` keeps
+    the order and ignores the seed; `first_fit_shuffle` gives the rows of megatron-bridge 0.6.2 for the same seed
+    (data/packing/algorithms.py); with the others, the seed orders sequences of equal length, and the packs.
     """
     assert runtime_lengths.min(initial=1) >= 1
     assert runtime_lengths.max(initial=0) <= packed_sequence_size

@@ -82,12 +82,9 @@ def find_inputs(
 ) -> list[InputFile]:
     """Return the files of a split in the recipe's order; the files of each folder and glob are sorted.
 
-    Args:
-        sources: what the recipe names.
-        field: dotted path of the recipe field, for messages.
-        split: `training` or `validation`; chooses among the splits of a saved DatasetDict.
-        scratch: folder for Hugging Face data sets, which are first written as Parquet.
-        columns_read: of the preprocessing: a name that a source's `columns` may use -> the column that it reads.
+    Messages name the recipe's `field`. The split chooses among those of a saved DatasetDict. Hugging Face data sets are
+    first written to `scratch`, as Parquet. `columns_read` is of the preprocessing: a name that a source's `columns` may
+    use -> the column that it reads.
 
     Raises:
         DataError: a source is missing, empty or of an unknown kind.

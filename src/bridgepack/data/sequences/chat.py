@@ -52,8 +52,10 @@ class ChatEncoder:
             RowError: there is no conversation, the template rejects it, or loses content that the recipe wants kept.
         """
         conversation = self._read(columns)
-        if self._settings.control_tokens == "drop":
-            self._refuse_control_tokens(conversation)
+        for text in texts_of(conversation) if self._settings.control_tokens == "drop" else ():
+            found = next((token for token in self._tokenizer.control_tokens if token in text), None)
+            if found is not None:
+                raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
         try:
             chat = self._rendered(conversation)
         except RowError as error:
@@ -61,8 +63,9 @@ class ChatEncoder:
             hint = "; a turn's content is null: preprocessing.null_content: empty may help" if nulls else ""
             raise RowError(error.reason, error.detail + hint) from None
         losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, chat))
-        if losses and self._settings.on_lost_content != "keep":
-            _refuse_losses(losses)
+        for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
+            if kind not in TOLERATED_LOSSES:
+                raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")
         return Prepared(len(chat.text), chat, losses)
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
@@ -78,15 +81,7 @@ class ChatEncoder:
                 self._reasoning.take_off(mask[start:stop], row.text)
         mask_out(mask, flat.input_ids, self._never_trained)
         num_context = np.full(len(rows), -1, dtype=np.int32)
-        return FlatBatch(
-            input_ids=flat.input_ids, loss_mask=mask, offsets=flat.offsets, num_context=num_context, errors=errors
-        )
-
-    def _refuse_control_tokens(self, conversation: Conversation) -> None:
-        for text in texts_of(conversation):
-            found = next((token for token in self._tokenizer.control_tokens if token in text), None)
-            if found is not None:
-                raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
+        return FlatBatch(flat.input_ids, mask, flat.offsets, num_context, errors)
 
     def _unread(self, columns: Mapping[str, Any], chat: RenderedChat) -> Iterator[Loss]:
         """Yield the row's settings that the recipe ignores, and thoughts that the recipe expects but the text lacks."""
@@ -148,12 +143,6 @@ class ChatEncoder:
         return flat, mask
 
 
-def _refuse_losses(losses: Sequence[Loss]) -> None:
-    for kind, detail in losses:
-        if kind not in TOLERATED_LOSSES:
-            raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")
-
-
 def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:
     if tokenizer.chat_template is None:
         raise tokenizer.no_template_error
@@ -205,13 +194,12 @@ class ReasoningMasks:
         assert len(bounds) == len(mask)
         for first, last in np.flatnonzero(np.diff([0, *mask.tolist(), 0])).reshape(-1, 2).tolist():
             begin = int(starts[first])
-            for item in self._wanted(text[begin : int(stops[last - 1])]):
+            for item in thoughts_in(text[begin : int(stops[last - 1])]):
+                if self._only_empty and not item.blanks:
+                    continue
                 is_thought = (starts < begin + item.stop) & (stops > begin + item.first)
                 is_blank = (starts >= begin + item.stop) & (stops <= begin + item.blanks)
                 mask[first:last][(is_thought | is_blank)[first:last]] = 0
-
-    def _wanted(self, turn: str) -> Iterator[Thoughts]:
-        return (item for item in thoughts_in(turn) if item.blanks or not self._only_empty)
 
     def _bounds(self, offsets: Sequence[tuple[int, int]]) -> IntArray:
         """Return (start, stop) of each token in characters; `offsets` may omit white space."""

@@ -74,8 +74,7 @@ class TokenizedEncoder:
         """Return the ids and masks of rows as flat arrays."""
         ids, offsets = joined([ids for ids, _ in rows])
         mask = np.fromiter((bit for _, bits in rows for bit in bits), dtype=np.int8, count=len(ids))
-        num_context = np.full(len(rows), -1, dtype=np.int32)
-        return FlatBatch(input_ids=ids, loss_mask=mask, offsets=offsets, num_context=num_context)
+        return FlatBatch(ids, mask, offsets, np.full(len(rows), -1, dtype=np.int32))
 
     def _mask_columns(self, columns: Mapping[str, Any]) -> tuple[str, str]:
         if self._settings.labels_column is not None:

@@ -43,7 +43,7 @@ class Prepared(NamedTuple):
     losses: tuple[Loss, ...] = ()  #: content that the text lacks or garbles, one per kind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class FlatBatch:
     """Tokens and masks of several rows."""
 

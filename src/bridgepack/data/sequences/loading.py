@@ -21,7 +21,7 @@ from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
-from bridgepack.records.sequences import RowDrop, RowLoss, TokenBatch
+from bridgepack.records.sequences import RowNote, TokenBatch
 
 #: Maximum rows encoded together; more gain nothing.
 _BATCH_ROWS = 1024
@@ -35,13 +35,11 @@ _PROBED, _PROBED_TEXTS = 4_000, 16
 
 
 class _Pending:
-    """Rows collected for one batch."""
-
     def __init__(self) -> None:
         self.rows: list[Any] = []
         self.row_offsets: list[int] = []
-        self.drops: list[RowDrop] = []
-        self.losses: list[RowLoss] = []
+        self.drops: list[RowNote] = []
+        self.losses: list[RowNote] = []
         self.num_rows = self.num_blank_lines = self.num_characters = 0
 
     def add(self, encoder: Encoder, offset: int, item: Row | RowError, limit: TimeLimit) -> str:
@@ -52,11 +50,11 @@ class _Pending:
                 raise item
             prepared = limit(encoder.prepare, item)
         except RowError as error:
-            self.drops.append(RowDrop(offset, error.reason, error.detail))
+            self.drops.append(RowNote(offset, error.reason, error.detail))
             return error.reason
         self.rows.append(prepared.value)
         self.row_offsets.append(offset)
-        self.losses += [RowLoss(offset, *loss) for loss in prepared.losses]
+        self.losses += [RowNote(offset, *loss) for loss in prepared.losses]
         self.num_characters += prepared.num_characters
         return ""
 
@@ -69,7 +67,7 @@ class _Pending:
         for index in np.flatnonzero(~is_kept).tolist():
             too_short = RowError(DropReason.TOO_SHORT, f"{lengths[index]} tokens; next-token loss needs at least 2")
             error = flat.errors.get(index, too_short)
-            self.drops.append(RowDrop(self.row_offsets[index], error.reason, error.detail))
+            self.drops.append(RowNote(self.row_offsets[index], error.reason, error.detail))
         is_kept_token = slice(None) if is_kept.all() else np.repeat(is_kept, lengths)
         return TokenBatch(
             input_ids=flat.input_ids[is_kept_token],
@@ -94,12 +92,9 @@ class LoadedStage:
     engine: EngineReport
 
     def batches(self, rows: Iterable[RowRead], *, first_row: int, max_text_bytes: int) -> Iterator[TokenBatch]:
-        """Yield the sequences of consecutive rows, in batches whose limits do not affect them.
+        """Yield the sequences of consecutive rows, from `read_range`, in batches whose limits do not affect them.
 
-        Args:
-            rows: from `read_range`.
-            first_row: number of the range's first row.
-            max_text_bytes: approximate text per batch; a longer row is encoded alone.
+        `max_text_bytes` is the approximate text per batch; a longer row is encoded alone.
 
         Raises:
             DataError: many rows take too long.

@@ -68,19 +68,13 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class TurnMarkers:
-    """Token sequences around the turns of a conversation.
+    """Token sequences around the turns of a conversation."""
 
-    Attributes:
-        starts: role, the assistant's included -> tokens right before the content of its turns.
-        more_starts: alternative tokens before the assistant's content.
-        ends: token sequences that can end an assistant turn, preferred first; they are trained.
-        joins_starts: assistant starts without another start between them belong to one turn.
-    """
-
+    #: role, the assistant's included -> tokens right before the content of its turns
     starts: Mapping[str, tuple[int, ...]]
-    ends: tuple[tuple[int, ...], ...]
-    joins_starts: bool = False
-    more_starts: tuple[tuple[int, ...], ...] = ()
+    ends: tuple[tuple[int, ...], ...]  #: token sequences that can end an assistant turn, preferred first; trained
+    joins_starts: bool = False  #: assistant starts without another start between them belong to one turn
+    more_starts: tuple[tuple[int, ...], ...] = ()  #: alternative tokens before the assistant's content
 
     @cached_property
     def all_starts(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -169,19 +163,18 @@ def scan_turns(
 ) -> ScannedTurns:
     """Return the assistant's turns, as Megatron-Bridge's scan finds them; the turns' own texts must have no marker.
 
-    Args:
-        flat: tokens of the conversations.
-        markers: texts around turns.
-        num_assistant_turns: shape [num_texts], assistant messages per conversation.
-        includes_content: False sets only end markers to 1, for templates that mark the content themselves.
+    `num_assistant_turns` are assistant messages per conversation, shape [num_texts]. Without `includes_content`, only
+    end markers are 1, for templates that mark the content themselves.
     """
     ids, offsets = flat
     num_texts = len(offsets) - 1
     starts = _find_starts(ids, offsets, markers)
-    if markers.more_starts:
-        starts = _without_empty(starts, offsets)
-    if markers.joins_starts:
-        starts = _joined_starts(starts)
+    if markers.more_starts:  # without assistant starts that another start or the text's end directly follows
+        starts = starts.only(~starts.is_assistant | (starts.content < _limits(starts, offsets)))
+    if markers.joins_starts:  # without assistant starts that directly follow another one
+        is_again = np.zeros(len(starts.position), dtype=np.bool_)
+        is_again[1:] = starts.is_assistant[1:] & starts.is_assistant[:-1] & (starts.text[1:] == starts.text[:-1])
+        starts = starts.only(~is_again)
     turn = np.flatnonzero(starts.is_assistant)
     text = starts.text[turn]
     count = np.bincount(text, minlength=num_texts)
@@ -194,8 +187,10 @@ def scan_turns(
     last_of_text[starts.text] = np.arange(len(starts.text))
     is_last = np.zeros(num_texts, dtype=np.bool_)
     is_last[text] = last_of_text[text] == turn
-    begin = starts.content[turn] if includes_content else first
-    return ScannedTurns(_spans_to_mask(begin[kept], after[kept], len(ids)), is_found, is_last & (count == 1))
+    begin, steps = starts.content[turn] if includes_content else first, np.zeros(len(ids) + 1, dtype=np.int8)
+    np.add.at(steps, begin[kept], 1)
+    np.add.at(steps, after[kept], -1)
+    return ScannedTurns(np.cumsum(steps[:-1], dtype=np.int8), is_found, is_last & (count == 1))
 
 
 def find_all(ids: TokenArray, pattern: Sequence[int]) -> IntArray:
@@ -229,18 +224,6 @@ def _find_starts(ids: TokenArray, offsets: IntArray, markers: TurnMarkers) -> _S
         text=np.searchsorted(offsets, position[order], side="right") - 1,
         is_assistant=np.concatenate(assistant)[order].astype(np.bool_),
     )
-
-
-def _joined_starts(starts: _Starts) -> _Starts:
-    """Return starts without assistant starts that directly follow another assistant start."""
-    is_again = np.zeros(len(starts.position), dtype=np.bool_)
-    is_again[1:] = starts.is_assistant[1:] & starts.is_assistant[:-1] & (starts.text[1:] == starts.text[:-1])
-    return starts.only(~is_again)
-
-
-def _without_empty(starts: _Starts, offsets: IntArray) -> _Starts:
-    """Return starts without assistant starts that are directly followed by another start or the text's end."""
-    return starts.only(~starts.is_assistant | (starts.content < _limits(starts, offsets)))
 
 
 def _not_overlapping(positions: IntArray, marker: Sequence[int]) -> IntArray:
@@ -280,12 +263,3 @@ def _ends(
         is_new = (num > 0) & (place > end if markers.joins_starts else end < 0)
         end[is_new], after[is_new] = place[is_new], place[is_new] + len(marker)
     return end, after, np.where(end >= 0, 1, 2) if markers.joins_starts else np.minimum(num_ends, 2)
-
-
-def _spans_to_mask(starts: IntArray, stops: IntArray, num_tokens: int) -> MaskArray:
-    """Return a mask with ones in spans, which must not overlap: [(1, 3)] of 4 -> [0, 1, 1, 0]."""
-    steps = np.zeros(num_tokens + 1, dtype=np.int8)
-    np.add.at(steps, starts, 1)
-    np.add.at(steps, stops, -1)
-    mask: MaskArray = np.cumsum(steps[:-1], dtype=np.int8)
-    return mask

@@ -55,12 +55,9 @@ class ChatMasks:
     ) -> list[int]:
         """Return the token-aligned mask of a conversation, control tokens included.
 
-        Args:
-            chat: the rendered conversation.
-            input_ids: its tokens, without special tokens added by the tokenizer.
-            own: mask from the template's own generation blocks; None if it has none.
-            scanned: mask of all assistant turns that a scan found; None if it found none, or `own` is given.
-            is_certain: the result is known to be `scanned`.
+        `input_ids` are without special tokens added by the tokenizer. `own` is the mask from the template's generation
+        blocks, if it has any; `scanned` that of all assistant turns that a scan found, if any, which the result is
+        known to be if it `is_certain`.
 
         Raises:
             RowError: the assistant's tokens or the untrained turns cannot be found, or the template rejects the

@@ -60,11 +60,8 @@ class Prefixes:
     def assistant_mask(self, markers: TurnMarkers, *, includes_content: bool = True) -> list[int] | None:
         """Return the mask, finding each assistant turn between two renders; None if a turn is not found.
 
-        A turn ends at the last end marker before the next turn, so that markers inside its text do no harm.
-
-        Args:
-            markers: texts around turns.
-            includes_content: False sets only end markers to 1, for templates that mark the content themselves.
+        A turn ends at the last end marker before the next turn, so that markers inside its text do no harm. Without
+        `includes_content`, only end markers are 1, for templates that mark the content themselves.
         """
         messages, ids = self._conversation.messages, self._input_ids
         turns = [index for index, message in enumerate(messages) if message["role"] == ASSISTANT]

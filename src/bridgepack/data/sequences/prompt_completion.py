@@ -61,9 +61,7 @@ class PromptCompletionEncoder:
         if self._settings.loss_mode != "full":
             mask = (np.arange(len(ids)) >= np.repeat(offsets[:-1] + num_context, lengths)).astype(np.int8)
         mask_out(mask, ids, self._never_trained)
-        return FlatBatch(
-            input_ids=ids, loss_mask=mask, offsets=offsets, num_context=num_context.astype(np.int32), errors={}
-        )
+        return FlatBatch(ids, mask, offsets, num_context.astype(np.int32))
 
     def _joined(self, flat: FlatIds, offsets: IntArray) -> TokenArray:
         """Return each prompt followed by its completion, with special tokens around them."""

@@ -45,14 +45,10 @@ for path in sys.stdin.read().split("\\0"):
 def iter_row_groups(
     path: Path, name: str, *, max_tokens: int, row_groups: range | None = None, first_row: int = 0
 ) -> Iterator[RowBatch]:
-    """Yield the rows of a shard or of some of its row groups, in order, in batches of bounded memory.
+    """Yield the rows of a shard or of some consecutive row groups, in order, in batches of bounded memory.
 
-    Args:
-        path: of the shard.
-        name: name of the shard in the batches.
-        max_tokens: maximum stored tokens per batch; a single row may exceed it.
-        row_groups: consecutive row groups to read; None for all.
-        first_row: 0-based index of their first row in the shard.
+    A batch has at most `max_tokens` stored tokens, or a single row; `first_row` is the 0-based index of the first row
+    in the shard, which batches call `name`.
 
     Raises:
         ArtifactError: they cannot be read completely, or a row or an element is null.
@@ -112,9 +108,8 @@ def read_shard_rows(path: Path, name: str, wanted: Iterable[int]) -> dict[int, P
                     found |= {row: _of_numbers(batch.row(row - first), name) for row in here}
                 first = stop
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        raise ArtifactError(
-            f"{name} cannot be read: {one_line(error).rstrip('.')}. Build the artifact again."
-        ) from None
+        why = f"{name} row {(here or left)[0]} cannot be read: {one_line(error).rstrip('.')}"
+        raise ArtifactError(f"{why}. Build the artifact again.") from None
     if left:
         raise ArtifactError(f"{name} has {first} rows, so row {left[-1]} does not exist. Build the artifact again.")
     return found

@@ -56,11 +56,7 @@ def without_duplicates(
 
 
 def first_equal(hashes: npt.NDArray[np.uint64]) -> IntArray:
-    """Return for each row of hashes the index of the first equal row: [[1 2] [3 4] [1 2]] -> [0 1 0].
-
-    Args:
-        hashes: shape [num_rows, 2], uint64.
-    """
+    """Return the index of the first equal row; `hashes` are [num_rows, 2], uint64: [[1 2] [3 4] [1 2]] -> [0 1 0]."""
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))
     is_new = np.ones(len(order), dtype=np.bool_)
     is_new[1:] = False

@@ -18,7 +18,7 @@ from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_
 from bridgepack.errors import DataError, RowError
 from bridgepack.geometry import IntArray
 from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind
-from bridgepack.records.sequences import RowDrop, RowLoss, TokenBatch
+from bridgepack.records.sequences import RowNote, TokenBatch
 
 #: In the hashed number, lower bits for the row's number; the bits above are for its file.
 FILE_BITS = 44
@@ -104,10 +104,7 @@ def finish_range(
 ) -> RangeResult:
     """Return the result of a range whose tokens are in the store.
 
-    Args:
-        settings: settings of the split.
-        place: origin and token file of the range.
-        duplicates: 0-based row within the range to drop as a duplicate -> detail for the ledger.
+    `duplicates` are 0-based rows within the range to drop as duplicates -> detail for the ledger.
 
     Raises:
         DataError: a row is bad and the recipe says `on_bad_row: error`, is over-long with `over_long: error`, or loses
@@ -119,15 +116,20 @@ def finish_range(
     is_first = np.isin(index.row_offsets, list(duplicates), invert=True)
     is_whole = (judgement.codes == 0) & ~judgement.needs_cut & is_first
     cut, drops = _cut(settings.policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
-    drops += _stored_drops(settings.policy, index, judgement.codes)
-    drops += [RowDrop(row, DropReason.DUPLICATE, detail) for row, detail in duplicates.items()]
+    drops += _stored(index, index.drop_rows, index.drop_kinds)
+    for position in np.flatnonzero(judgement.codes).tolist():
+        code, length = int(judgement.codes[position]), int(index.stored_lengths[position])
+        row, reason = int(index.row_offsets[position]), str(REASONS[code])
+        drops.append(RowNote(row, reason, settings.policy.detail(code, length)))
+    drops += [RowNote(row, DropReason.DUPLICATE, detail) for row, detail in duplicates.items()]
     drops.sort(key=lambda drop: drop.row_offset)
     _refuse_bad_rows(settings, place, drops)
     cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut" if cut else None
     kept = _kept(settings.policy, index, is_whole, cut, cut_file)
     if settings.hashes_rows:
         kept = kept._replace(hashes=_hashes(settings.policy, place.token_file, kept.sources, cut))
-    losses = _stored_losses(index, kept.sequences["row_offset"])
+    of_kept = np.isin(index.loss_rows, kept.sequences["row_offset"])
+    losses = _stored(index, index.loss_rows[of_kept], index.loss_kinds[of_kept])
     parts = {name: _part(settings, place, name, kept, drops, losses) for name in settings.splits}
     return RangeResult(
         place=place, parts=parts, cut_file=cut_file, num_rows=index.num_rows, num_blank_lines=index.num_blank_lines
@@ -187,8 +189,8 @@ def _part(
     place: RangePlace,
     name: str,
     kept: _Kept,
-    drops: Sequence[RowDrop],
-    losses: Sequence[RowLoss],
+    drops: Sequence[RowNote],
+    losses: Sequence[RowNote],
 ) -> RangePart:
     """Return the part of the range that goes to the split `name`."""
 
@@ -233,13 +235,13 @@ def _is_set_aside(settings: FinishSettings, place: RangePlace, row_offsets: npt.
 
 def _cut(
     policy: OverLongPolicy, token_file: Path, index: TokenIndex, positions: npt.NDArray[np.intp]
-) -> tuple[dict[int, list[Piece]], list[RowDrop]]:
+) -> tuple[dict[int, list[Piece]], list[RowNote]]:
     """Return (index -> pieces of cut sequences, drops of those without a trainable piece)."""
     cut, drops, arrays = {}, [], token_arrays(token_file)
     for position in positions.tolist():
         result = policy.cut(*arrays.sequence(position), int(index.num_context[position]))
         if isinstance(result, RowError):
-            drops.append(RowDrop(int(index.row_offsets[position]), str(result.reason), result.detail))
+            drops.append(RowNote(int(index.row_offsets[position]), str(result.reason), result.detail))
         else:
             cut[position] = result
     return cut, drops
@@ -264,36 +266,19 @@ def _written_cut(path: Path, pieces: Sequence[Piece], eos_token_id: int) -> Toke
     return read_token_index(path)
 
 
-def _stored_drops(policy: OverLongPolicy, index: TokenIndex, codes: npt.NDArray[Any]) -> list[RowDrop]:
-    """Return the drops in a token file, and those that the recipe's sizes cause."""
-    pairs = zip(index.drop_rows.tolist(), index.drop_kinds.tolist(), strict=True)
-    drops = [RowDrop(row, *index.kinds[kind]) for row, kind in pairs]
-    for position in np.flatnonzero(codes).tolist():
-        code, length = int(codes[position]), int(index.stored_lengths[position])
-        drops.append(RowDrop(int(index.row_offsets[position]), str(REASONS[code]), policy.detail(code, length)))
-    return drops
+def _stored(index: TokenIndex, rows: Int32Array, kinds: Int32Array) -> list[RowNote]:
+    return [RowNote(row, *index.kinds[kind]) for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True)]
 
 
-def _stored_losses(index: TokenIndex, row_offsets: Int32Array) -> list[RowLoss]:
-    """Return the losses of a token file's kept rows."""
-    is_of_kept = np.isin(index.loss_rows, row_offsets)
-    pairs = zip(index.loss_rows[is_of_kept].tolist(), index.loss_kinds[is_of_kept].tolist(), strict=True)
-    return [RowLoss(row, *index.kinds[kind]) for row, kind in pairs]
-
-
-def _refuse_bad_rows(settings: FinishSettings, place: RangePlace, drops: Sequence[RowDrop]) -> None:
-    """Stop at the first drop that the recipe does not allow.
-
-    Raises:
-        DataError: names that row.
-    """
+def _refuse_bad_rows(settings: FinishSettings, place: RangePlace, drops: Sequence[RowNote]) -> None:
+    """Raise DataError with the first drop that the recipe does not allow."""
     advices: dict[str, str] = {}
     if settings.policy.action == "error":
         advices[DropReason.OVER_LONG] = _OVER_LONG_ADVICE
     if settings.stops_at_losses:
         advices[DropReason.LOST_CONTENT] = _LOSS_ADVICE
     for drop in drops:
-        if drop.reason in advices or (settings.stops_at_bad_rows and drop.reason != DropReason.DUPLICATE):
+        if drop.kind in advices or (settings.stops_at_bad_rows and drop.kind != DropReason.DUPLICATE):
             where = f"{place.label} row {place.first_row + drop.row_offset}"
-            advice = advices.get(drop.reason, _BAD_ROW_ADVICE)
-            raise DataError(f"{where}: {drop.reason}: {drop.detail}. {advice}")
+            advice = advices.get(drop.kind, _BAD_ROW_ADVICE)
+            raise DataError(f"{where}: {drop.kind}: {drop.detail}. {advice}")

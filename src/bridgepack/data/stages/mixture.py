@@ -58,13 +58,8 @@ def mixed(
     Repeated sequences occur repeatedly, one pass after the other. The choice in a source depends only on the seed and
     its own rows. Sequences that are not chosen are drops, `not_sampled`.
 
-    Args:
-        split: all sequences of the sources.
-        sources: as the recipe lists them.
-        mixture: what weights mean.
-        seed: for the choice.
-        aside: (fraction of the rows, 0-1, that is set aside for validation; whether this split is that part). That part
-            gets its share of `max_rows`, and every other sequence once.
+    `aside` is (fraction of the rows, 0-1, that is set aside for validation; whether this split is that part). That part
+    gets its share of `max_rows`, and every other sequence once.
 
     Raises:
         DataError: a source with such a setting gives no sequences.
@@ -98,7 +93,12 @@ def _counts(
     counts = np.zeros(split.num_sequences, dtype=np.int64)
     for amount, chosen in zip(amounts, members, strict=True):
         counts[chosen] = _uses(amount, units[chosen])
-        _refuse_nothing(amount, counts[chosen], unit)
+        if amount.node.settings and not counts[chosen].any():
+            asked = (
+                f"{float(amount.target):.1f} {unit}" if amount.target is not None else f"{float(amount.epochs)} epochs"
+            )
+            why = f"gives no sequences: its settings ask for {asked} of its {len(chosen)}"
+            raise _nothing_of(amount.node, f"{why}. Raise its weight or epochs, or data.mixture.total")
     if not counts.any():
         raise DataError(
             f"the {split.name} split has no sequences left: its sources' settings select none of its "
@@ -206,15 +206,6 @@ def _uses(amount: _Amount, units: IntArray) -> IntArray:
     num_more += after - rest <= rest - before and rest > 0
     uses: IntArray = int(passes) + (np.arange(len(sums)) < num_more).astype(np.int64)
     return uses
-
-
-def _refuse_nothing(amount: _Amount, uses: IntArray, unit: str) -> None:
-    """Raise DataError if a source whose use the recipe sets gives no sequences."""
-    if not amount.node.settings or uses.any():
-        return
-    asked = f"{float(amount.target):.1f} {unit}" if amount.target is not None else f"{float(amount.epochs)} epochs"
-    why = f"gives no sequences: its settings ask for {asked} of its {len(uses)}"
-    raise _nothing_of(amount.node, f"{why}. Raise its weight or epochs, or data.mixture.total")
 
 
 def _nothing_of(node: _Node, why: str) -> DataError:

@@ -17,7 +17,7 @@ from bridgepack.data.store.token_file import TokenFileWriter, check_token_file, 
 from bridgepack.data.tasks import Beat, Runner, TaskFailure, is_meant_for_users
 from bridgepack.errors import DataError, StoreError
 from bridgepack.records import DropReason
-from bridgepack.records.sequences import RowDrop
+from bridgepack.records.sequences import RowNote
 
 if TYPE_CHECKING:
     from bridgepack.data.sequences.loading import LoadedStage
@@ -61,7 +61,7 @@ class TokenizeTask:
     settings: FinishSettings  #: what happens after tokenising
     one_by_one: bool = False  #: tokenise each row alone, after a heartbeat; any exception drops the row
     #: 0-based position in the range -> drop, for rows to skip
-    skips: Mapping[int, RowDrop] = field(default_factory=dict)
+    skips: Mapping[int, RowNote] = field(default_factory=dict)
 
 
 def tokenize_range(task: TokenizeTask, beat: Beat) -> RangeResult:
@@ -148,7 +148,7 @@ def _tokenize_one_by_one(task: TokenizeTask, writer: TokenFileWriter, beat: Beat
             if is_meant_for_users(error) or num_failed > _MAX_FAILED_ROWS:
                 raise
             reason = DropReason.OUT_OF_MEMORY if isinstance(error, MemoryError) else DropReason.TOKENIZER_FAILED
-            writer.add_dropped_row(RowDrop(offset, reason, f"{type(error).__name__}: {error}"[:500]))
+            writer.add_dropped_row(RowNote(offset, reason, f"{type(error).__name__}: {error}"[:500]))
             continue
         for batch in batches:
             writer.add(batch, stage.tokenizer.eos_token_id)
@@ -178,7 +178,7 @@ def rescued_range(runner: Runner, failure: TaskFailure) -> RangeResult:
         RuntimeError: code other than a row's tokenisation raised.
     """
     task: TokenizeTask = failure.task
-    skips: dict[int, RowDrop] = {}
+    skips: dict[int, RowNote] = {}
     num_unexplained = 0
     while len(skips) <= _MAX_DEADLY_ROWS and num_unexplained <= _MAX_UNEXPLAINED:
         outcome = runner.run_alone(tokenize_range, replace(task, one_by_one=True, skips=dict(skips)))
@@ -190,7 +190,7 @@ def rescued_range(runner: Runner, failure: TaskFailure) -> RangeResult:
         row = outcome.last_beat
         again = runner.run_alone(try_row, (task, row)) if row >= 0 else None
         if isinstance(again, TaskFailure):
-            skips[row] = RowDrop(row, _reason(again), f"tokenising it: {again.detail}")
+            skips[row] = RowNote(row, _reason(again), f"tokenising it: {again.detail}")
         else:
             num_unexplained += 1
     where = f"{task.place.label} from row {task.place.first_row}"

@@ -26,7 +26,7 @@ from bridgepack.data.shards.arrow_numbers import arrow_array, arrow_lists, arrow
 from bridgepack.errors import StoreError
 from bridgepack.geometry import IntArray
 from bridgepack.records import INPUT_IDS, LOSS_MASK, MaskArray, TokenArray
-from bridgepack.records.sequences import RowDrop, RowLoss, TokenBatch, token_counts
+from bridgepack.records.sequences import RowNote, TokenBatch, token_counts
 
 #: Version of the file's layout; part of every key.
 TOKEN_FILE_VERSION = 3
@@ -109,12 +109,12 @@ class TokenFileWriter:
         self._num_rows += batch.num_rows
         self._num_blank_lines += batch.num_blank_lines
 
-    def add_dropped_row(self, drop: RowDrop) -> None:
+    def add_dropped_row(self, drop: RowNote) -> None:
         """Add one dropped row."""
         self._add_notes("drop", [drop])
         self._num_rows += 1
 
-    def _add_notes(self, name: str, notes: Sequence[RowDrop | RowLoss]) -> None:
+    def _add_notes(self, name: str, notes: Sequence[RowNote]) -> None:
         kinds = [self._kinds.setdefault((str(kind), detail), len(self._kinds)) for _, kind, detail in notes]
         self._index[f"{name}_rows"].append(np.array([note.row_offset for note in notes], dtype=np.int32))
         self._index[f"{name}_kinds"].append(np.array(kinds, dtype=np.int32))

@@ -44,10 +44,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     def widen(self, num_workers: int, memory_bytes: int, warm_up: Callable[[], Any] | None) -> None:
         """Allow more workers, after all tasks so far are finished.
 
-        Args:
-            num_workers: maximum workers at a time.
-            memory_bytes: memory of all workers together beyond what each uses after `warm_up`.
-            warm_up: function that a worker runs before its first task, unless `begin` used that worker.
+        `memory_bytes` is the memory of all together beyond what each uses after `warm_up`, which a worker runs before
+        its first task, unless `begin` used that worker.
         """
         self._threads.shutdown()
         self._allow(num_workers, memory_bytes, warm_up)

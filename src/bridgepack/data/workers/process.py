@@ -133,9 +133,7 @@ class Worker:
 def preload(modules: Sequence[str], *recipe: object) -> None:
     """Start the fork server if none runs; it imports modules in the background.
 
-    Args:
-        modules: names of the modules.
-        recipe: name and overrides of the recipe whose tokenizer workers share.
+    `recipe` are name and overrides of the recipe whose tokenizer workers share.
     """
     _CONTEXT.set_forkserver_preload(list(modules))
     with _starting({RECIPE_VARIABLE: json.dumps(recipe)} if recipe else {}):

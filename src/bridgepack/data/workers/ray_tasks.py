@@ -36,12 +36,8 @@ class WorkerSetup:
 def run_task(setup: bytes, call: bytes, num_slots: int) -> bytes:
     """Return the pickled outcome of a task: its result, a TaskFailure, or the error that it raised for users.
 
-    Pickled, because Ray returns arrays as views of its own memory, which would never be freed.
-
-    Args:
-        setup: a WorkerSetup, pickled.
-        call: function and task, pickled.
-        num_slots: concurrent tasks on this machine.
+    Pickled, because Ray returns arrays as views of its own memory, which would never be freed; `setup`, a WorkerSetup,
+    and `call`, (function, task), are too. `num_slots` are concurrent tasks on this machine.
     """
     outcome: Any
     try:
