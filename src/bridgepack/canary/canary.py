@@ -46,7 +46,7 @@ def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
     _check_fault(options.fault, asked)
     with _comparison(target, options) as comparison:
         layouts, notes = _layouts(comparison, options.fault, asked)
-        comparison.announce(len(layouts))
+        options.progress.start("training steps", (len(layouts) + 1) * len(comparison.precisions), "steps")
         keeps = asked is not None and options.fault is None
         return comparison.report(layouts, fault=options.fault, keeps_boundaries=keeps, notes=notes)
 
@@ -60,7 +60,7 @@ def run_self_test(target: str, options: CanaryOptions) -> list[CanaryReport]:
     """
     with _comparison(target, options, num_precisions=1) as comparison:
         layouts = {fault: _layouts(comparison, fault, None)[0] for fault in faults.FAULTS}
-        comparison.announce(len(layouts))
+        options.progress.start("training steps", len(layouts) + 1, "steps")
         return [
             comparison.report(layouts[fault], fault=fault, keeps_boundaries=False, notes=[]) for fault in faults.FAULTS
         ]

@@ -62,10 +62,6 @@ class Comparison:
         """Number of GPUs available for a layout; None on CPU, where processes share cores."""
         return None if self.kernel == "reference" else self.facts.num_gpus
 
-    def announce(self, num_layouts: int) -> None:
-        """Report the number of steps to the progress."""
-        self.options.progress.start("training steps", (num_layouts + 1) * len(self.precisions), "steps")
-
     def report(
         self, layouts: Sequence[Layout], *, fault: str | None, keeps_boundaries: bool, notes: Sequence[str]
     ) -> CanaryReport:

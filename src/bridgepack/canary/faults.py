@@ -31,9 +31,8 @@ def plant_in_step(fault: str | None, place: Mapping[str, int], layout: Layout) -
     """Plant a fault of batches between the loader and the forward step; other faults are in the config and packs."""
     if fault == BOUNDARIES_DROPPED and not 0 < place["pipeline"] < layout.pipeline - 1:
         return
-    change = _CHANGES.get(fault or "")
-    if change is not None:
-        in_every_batch(change)
+    if fault is not None and fault in _CHANGES:
+        in_every_batch(_CHANGES[fault])
 
 
 def in_every_batch(change: Callable[[dict[str, Any]], None]) -> None:
@@ -54,10 +53,6 @@ def in_every_batch(change: Callable[[dict[str, Any]], None]) -> None:
 def _drop_boundaries(micro_batch: dict[str, Any]) -> None:
     for name in (*_OFFSETS, *_LONGEST):
         micro_batch.pop(name, None)
-
-
-def _shift_mask(micro_batch: dict[str, Any]) -> None:
-    micro_batch["loss_mask"] = micro_batch["loss_mask"].roll(1, dims=1)
 
 
 def _go_on_counting(micro_batch: dict[str, Any]) -> None:
@@ -81,7 +76,7 @@ def _join_sequences(micro_batch: dict[str, Any]) -> None:
 
 _CHANGES: Mapping[str, Callable[[dict[str, Any]], None]] = {
     BOUNDARIES_DROPPED: _drop_boundaries,
-    MASK_SHIFTED: _shift_mask,
+    MASK_SHIFTED: lambda micro_batch: micro_batch.update(loss_mask=micro_batch["loss_mask"].roll(1, dims=1)),
     POSITIONS_NOT_RESET: _go_on_counting,
     SEQUENCE_LEAKS: _join_sequences,
 }

@@ -69,12 +69,9 @@ def lengths_of(row: PackedRow) -> IntArray:
 
 
 def choice_of(num_sequences: IntArray, longest: IntArray, num_packs: int) -> list[int]:
-    """Return the packs to compare, ascending: those with most sequences, the longest and the fewest, then the first.
+    """Return `num_packs` packs, ascending: those with most sequences, the longest and the fewest, then the first.
 
-    Args:
-        num_sequences: shape [packs], int64.
-        longest: shape [packs], int64: longest sequence of each, runtime tokens.
-        num_packs: number of packs to choose.
+    Arrays have shape [packs], int64; `longest` is the longest sequence of each, in runtime tokens.
 
     Example: sequences [3, 9, 1, 4], longest [5, 2, 9, 4], 2 packs -> [1, 2].
     """

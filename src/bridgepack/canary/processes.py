@@ -7,21 +7,21 @@ import os
 import pickle
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from bridgepack.canary.cpu import COMPUTING
-from bridgepack.canary.records import HostFacts, RunOutcome, RunRequest, SeenRank
+from bridgepack.canary.records import HostFacts, RunOutcome, RunRequest
 from bridgepack.errors import ConfigError
 
 _LOG = "host.log"
 _ANSWER_TAIL_LINES = 12
 
 
-class HostProcess:
-    """A process that answers one request after another."""
+class HostProcess(AbstractContextManager["HostProcess"]):
+    """A process that answers one request after another, until the block ends."""
 
     def __init__(self, folder: Path, *, is_on_cpu: bool) -> None:
         """Start the process; its output goes to the folder."""
@@ -41,15 +41,8 @@ class HostProcess:
                 env={**os.environ, **COMPUTING, **hidden, **own},
             )
 
-    def __enter__(self) -> HostProcess:
-        """Return the process."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the process and its ranks."""
-        self._process.kill()
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()  # and so its ranks
         self._process.wait()
 
     def open(self, recipe: dict[str, Any], artifact: Path | None, folder: Path) -> HostFacts:
@@ -69,15 +62,12 @@ class HostProcess:
         Raises:
             ConfigError: the process ended.
         """
-        folder = Path(request.folder)
         answer = self._ask({"kind": "run", "run": asdict(request)})
-        ranks: list[SeenRank] = []
-        for rank in range(request.layout.world_size):
-            path = folder / f"rank{rank}.pickle"
-            if path.is_file():
-                ranks.append(pickle.loads(path.read_bytes()))  # noqa: S301 (our own process wrote it into our folder)
+        paths = (Path(request.folder) / f"rank{rank}.pickle" for rank in range(request.layout.world_size))
+        # our own process wrote them into our folder
+        ranks = tuple(pickle.loads(path.read_bytes()) for path in paths if path.is_file())  # noqa: S301
         return RunOutcome(
-            exit_codes=tuple(answer["exit_codes"]), ranks=tuple(ranks), tail=answer["tail"], reason=answer["reason"]
+            exit_codes=tuple(answer["exit_codes"]), ranks=ranks, tail=answer["tail"], reason=answer["reason"]
         )
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -90,15 +80,12 @@ class HostProcess:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise ConfigError(self._ended())
+            code = self._process.wait()
+            lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+            tail = "\n".join(f"  {line}" for line in lines[-_ANSWER_TAIL_LINES:])
+            why = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+            raise ConfigError(f"the process that runs Megatron-Bridge {why}. Its last lines:\n{tail}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise ConfigError(answer["error"])
         return answer
-
-    def _ended(self) -> str:
-        code = self._process.wait()
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        tail = "\n".join(f"  {line}" for line in lines[-_ANSWER_TAIL_LINES:])
-        why = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        return f"the process that runs Megatron-Bridge {why}. Its last lines:\n{tail}"

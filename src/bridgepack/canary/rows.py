@@ -19,6 +19,8 @@ DATALOADER_TYPES = {True: "batch", False: "single"}
 _SAMPLER_SEED = 1234
 #: Multiple of the width of a sequence's row (megatron-bridge 0.6.2, data/datasets/gpt_sft.py, GPTSFTChatDataset).
 _ROW_MULTIPLE = 16
+#: Options of a dataset that say how packs are read, not how raw rows are tokenised.
+_OF_PACKS = ("return_cu_seqlen", "answer_only_loss", "pad_seq_length_to_mult", "ceil_to_power_2")
 
 
 class Rows:
@@ -84,14 +86,11 @@ def _packed_dataset(request: RunRequest, dataset_kwargs: dict[str, Any]) -> Any:
         pack_metadata_path=folder / METADATA_FILE,
         pad_cu_seqlens=request.pad_cu_seqlens,
         pad_seq_to_mult=request.pad_seq_to_mult,
-        dataset_kwargs={**_of_packs(dataset_kwargs), "pad_to_max_length": request.pad_to_max_length},
+        dataset_kwargs={
+            **{name: value for name, value in dataset_kwargs.items() if name in _OF_PACKS},
+            "pad_to_max_length": request.pad_to_max_length,
+        },
     )
-
-
-def _of_packs(dataset_kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return what of a dataset's options says how packs are read, not how raw rows are tokenised."""
-    known = ("return_cu_seqlen", "answer_only_loss", "pad_seq_length_to_mult", "ceil_to_power_2")
-    return {name: value for name, value in dataset_kwargs.items() if name in known}
 
 
 class _SequenceDataset:

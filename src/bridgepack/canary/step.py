@@ -15,10 +15,10 @@ import torch
 
 from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.canary import faults
-from bridgepack.canary.records import FloatArray, IntArray, RunRequest, SeenBatch, SeenRank
+from bridgepack.canary.records import IntArray, RunRequest, SeenBatch, SeenRank
 from bridgepack.canary.rows import DATALOADER_TYPES, Rows
 from bridgepack.canary.tiny_model import WITHOUT_KERNELS, assign_known
-from bridgepack.canary.weights import drawn, global_name, interleaved_parts, part_of, whole_shape
+from bridgepack.canary.weights import GATED, drawn, global_name, part_of, whole_shape
 
 
 class Watch:
@@ -50,7 +50,7 @@ class Watch:
             seen["loss_mask"] = _whole_numbers(loss_function.args[0])
 
             def noted(output_tensor: Any) -> Any:
-                seen["losses"] = _reals(output_tensor)
+                seen["losses"] = output_tensor.detach().double().cpu().numpy().reshape(-1).copy()
                 loss, num_tokens, report = loss_function(output_tensor)
                 self.loss += float(loss.detach())
                 self.num_trained += int(num_tokens)
@@ -101,11 +101,6 @@ def _whole_numbers(tensor: Any) -> IntArray | None:
         return None
     numbers: IntArray = tensor.detach().cpu().numpy().reshape(-1).astype(np.int64)
     return numbers
-
-
-def _reals(tensor: Any) -> FloatArray:
-    reals: FloatArray = tensor.detach().double().cpu().numpy().reshape(-1).copy()
-    return reals
 
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
@@ -205,7 +200,8 @@ class Step:
         runtime_config_update(self._config)
         self._config.dataset.dataloader_type = DATALOADER_TYPES[self.request.is_packed]
         groups = host_setup.initialize_megatron(cfg=self._config)
-        self._place = _place(groups)
+        kinds = {"tensor": groups.tp, "pipeline": groups.pp, "context": groups.cp, "data": groups.dp}
+        self._place = {"rank": torch.distributed.get_rank(), **{kind: group.rank() for kind, group in kinds.items()}}
         model = host_setup._build_distributed_model(self._config, groups)
         self._set_weights(model[0], groups)
         # It changes nothing: what it would be given is what is compared.
@@ -283,12 +279,13 @@ class Step:
 
     def _set_weights(self, model: Any, groups: Any) -> None:
         num_ranks, rank = groups.tp.size(), groups.tp.rank()
-        self._first_layer = min((layer.layer_number - 1 for layer in _layers(model)), default=0)
+        layers = (module for module in model.modules() if hasattr(module, "self_attention") and hasattr(module, "mlp"))
+        self._first_layer = min((layer.layer_number - 1 for layer in layers), default=0)
         with torch.no_grad():
             for name, own in model.named_parameters():
                 key = self._global_name(name)
                 dimension = own.partition_dim if getattr(own, "tensor_model_parallel", False) else -1
-                parts = interleaved_parts(key, is_gated=bool(self._config.model.gated_linear_unit))
+                parts = 2 if self._config.model.gated_linear_unit and GATED.search(key) else 1
                 whole = drawn(key, whole_shape(own.shape, dimension, num_ranks), self.request.seed)
                 part = part_of(whole, dimension, parts, num_ranks, rank)
                 own.copy_(torch.from_numpy(np.ascontiguousarray(part)).to(own.dtype))
@@ -297,17 +294,3 @@ class Step:
     def _global_name(self, name: str) -> str:
         tied = bool(self._config.model.share_embeddings_and_output_weights)
         return global_name(name, first_layer=self._first_layer, has_tied_embeddings=tied)
-
-
-def _layers(model: Any) -> Any:
-    return [module for module in model.modules() if hasattr(module, "self_attention") and hasattr(module, "mlp")]
-
-
-def _place(groups: Any) -> dict[str, int]:
-    return {
-        "rank": torch.distributed.get_rank(),
-        "tensor": groups.tp.rank(),
-        "pipeline": groups.pp.rank(),
-        "context": groups.cp.rank(),
-        "data": groups.dp.rank(),
-    }

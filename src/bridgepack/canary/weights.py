@@ -16,7 +16,8 @@ from bridgepack.canary.records import FloatArray
 EMBEDDING = "embedding.word_embeddings.weight"
 _OUTPUT = "output_layer.weight"
 _LAYER = re.compile(r"^(decoder\.layers\.)(\d+)(\..*)$")
-_GATED = re.compile(r"linear_fc1\.(weight|bias)$")
+#: Parameters of a gated MLP of which each rank has two pieces.
+GATED = re.compile(r"linear_fc1\.(weight|bias)$")
 #: megatron-core's own, and those that TransformerEngine puts into the matrix that follows.
 _NORM = re.compile(r"(norm[a-z_]*\.weight|layer_norm_weight)$")
 _WRAPPERS = re.compile(r"^(module\.)+")
@@ -32,11 +33,6 @@ def global_name(name: str, *, first_layer: int, has_tied_embeddings: bool) -> st
         return EMBEDDING
     found = _LAYER.match(name)
     return f"{found[1]}{int(found[2]) + first_layer}{found[3]}" if found else name
-
-
-def interleaved_parts(name: str, *, is_gated: bool) -> int:
-    """Return how many parts of a parameter each rank has a piece of."""
-    return 2 if is_gated and _GATED.search(name) else 1
 
 
 def whole_shape(shape: Sequence[int], dimension: int, num_ranks: int) -> tuple[int, ...]:

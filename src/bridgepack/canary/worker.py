@@ -67,7 +67,10 @@ def _opened(request: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 def _run(config: Any, request: RunRequest) -> dict[str, Any]:
     """Run a step on as many processes as it has ranks; where one fails, the others are ended."""
     gc.freeze()  # what ranks share is not looked through again, which would also copy it
-    fork, port = multiprocessing.get_context("fork"), _free_port()
+    fork = multiprocessing.get_context("fork")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
     ranks = [
         fork.Process(target=_rank, args=(config, request, rank, port)) for rank in range(request.layout.world_size)
     ]
@@ -130,12 +133,6 @@ def _reason(tail: list[str], failed: int | None, codes: Sequence[int | None]) ->
         return f"rank {failed} was killed by {name}{hint}"
     error = next((line for line in reversed(tail) if not line.startswith((" ", "["))), "no message")
     return f"rank {failed}: {error}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

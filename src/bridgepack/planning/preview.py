@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,13 +12,13 @@ import numpy as np
 
 from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.artifact.inspection import SequenceView, text_spans
+from bridgepack.data.artifact.inspection import SequenceView, view_sequences
 from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
 from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
-from bridgepack.records import TRAIN, Drop, DropReason
+from bridgepack.records import TRAIN, Drop, DropReason, PackedRow
 from bridgepack.records.results import Result
 
 _COLUMN_ROWS = 100
@@ -190,25 +190,15 @@ def _notes(source: SampledSource, splits: tuple[str, ...], field: str) -> tuple[
 def _sequences(file: SampledFile, tokenizer: ChatTokenizer) -> Iterator[SequenceView]:
     """Yield the sequences of the first window of a file with their text, in row order."""
     _, result = min(file.taken, key=lambda taken: taken[0].part.first_row)
-    eos_token_id = tokenizer.eos_token_id
     fields = ["row_offset", "first_token", "index", "is_cut"]
     rows = sorted(row for part in result.parts.values() for row in part.sequences[fields].tolist())
     for position, (row, first_token, at, is_cut) in enumerate(rows):
         path = result.cut_file if is_cut and result.cut_file else result.place.token_file
         ids, mask = token_arrays(path).sequence(at)
-        is_trained = mask[1:].astype(bool)
-        yield SequenceView(
-            position=position,
-            file=file.file.label,
-            row=result.place.first_row + row,
-            first_token=first_token,
-            start=0,
-            runtime_length=len(ids) - 1,
-            num_alignment_tokens=0,
-            num_trained_tokens=int(is_trained.sum()),
-            num_skipped_tokens=int((is_trained & (ids[:-1] == eos_token_id)).sum()),
-            spans=tuple(text_spans(ids.tolist(), [False, *is_trained.tolist()], tokenizer)),
-        )
+        alone = PackedRow(input_ids=ids, loss_mask=np.append(mask[1:], 0), seq_start_id=np.zeros(1, dtype=np.int32))
+        origin = (file.file.label, result.place.first_row + row, first_token, len(ids) - 1)
+        (view,) = view_sequences(alone, origins=[origin], tokenizer=tokenizer, eos_token_id=tokenizer.eos_token_id)
+        yield replace(view, position=position)
 
 
 def _columns(file: SampledFile) -> dict[str, str]:

@@ -208,8 +208,10 @@ class Search:
 
     def _changes(self, layout: Layout, size: int) -> dict[str, Any]:
         """Return the changes of a candidate: dotted path of the recipe -> value."""
-        is_mixture = bool(self.shape.num_experts)
+        is_mixture, has_windows = bool(self.shape.num_experts), any(layer.window for layer in self.shape.layers)
         artifact, own = self.recipe.artifact, self.recipe.parallelism
+        # windows take one way only in which context-parallel ranks exchange keys and values
+        exchange = None if layout.context == 1 else "a2a" if has_windows else own.cp_comm_type
         changes = {
             **self._sizes(size),
             "packing.pad_seq_to_mult": self._multiple(layout) if self.recipe.packing.pad_seq_to_mult else None,
@@ -228,7 +230,7 @@ class Search:
             ),
             "parallelism.hierarchical_context_parallel_sizes": None,
             "parallelism.eval_context_parallel_size": None,
-            "parallelism.cp_comm_type": self._exchange_of_context(layout),
+            "parallelism.cp_comm_type": exchange,
             "batch.tokens_per_step": None,
             "batch.global_batch_size": self._batch(layout, size),
             "batch.micro_batch_size": 1,
@@ -236,12 +238,6 @@ class Search:
             "model.recompute": "full" if layout.recomputes else "selective",
         }
         return {path: value for path, value in changes.items() if value is not None or value_at(self.recipe, path)}
-
-    def _exchange_of_context(self, layout: Layout) -> str | None:
-        """Return how context-parallel ranks exchange keys and values: as the recipe says; windows take one way only."""
-        if layout.context == 1:
-            return None
-        return "a2a" if any(layer.window for layer in self.shape.layers) else self.recipe.parallelism.cp_comm_type
 
     def _is_refused(self, changes: Mapping[str, Any]) -> bool:
         found = refusals(self.recipe.override({**changes, "artifact": None}))

@@ -112,12 +112,6 @@ def drawn_of_each(sizes: Sequence[int], num_drawn: int, seed: int) -> Iterator[l
         yield (drawn[(drawn >= first) & (drawn < first + size)] - first).tolist()
 
 
-def trained_of(row: PackedRow, start: int, stop: int, eos_token_id: int) -> int:
-    """Return how many tokens the host trains in the sequence at `start:stop`: labels whose input is not EOS."""
-    is_input = row.input_ids[start : stop - 1] != eos_token_id
-    return int(((row.loss_mask[start : stop - 1] != 0) & is_input).sum())
-
-
 #: Settings for the location of sources, which do not affect rows.
 _PLACES = (
     "data.train",

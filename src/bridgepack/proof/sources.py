@@ -12,19 +12,16 @@ import numpy as np
 
 from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.build import build_artifact
 from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.ranges import InputRange, iter_ranges
 from bridgepack.data.reading.rows import read_range
-from bridgepack.data.results import BuildOptions
 from bridgepack.data.sequences.encoding import Encoded, Loss, encode_examples
 from bridgepack.data.sequences.loading import forget_stage, load_stage
 from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy
-from bridgepack.data.tasks import Progress
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import TRAIN, VALIDATION, BalanceRecord, DropReason, MaskArray, Sequence, TokenArray
+from bridgepack.records import TRAIN, VALIDATION, DropReason, MaskArray, Sequence, TokenArray
 from bridgepack.records.sequences import token_counts
 
 #: Rows that are tokenised together.
@@ -137,15 +134,6 @@ def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = Non
                 yield row, {}, item
 
 
-def num_rows_of(file: InputFile, max_row_bytes: int) -> int:
-    """Return the number of rows of a file, blank lines included.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    return sum(part.num_rows for part in iter_ranges(file, sha256="", max_row_bytes=max_row_bytes))
-
-
 def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
     """Return a recipe's tokenizer as the build uses it, read again.
 
@@ -154,20 +142,6 @@ def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
     """
     forget_stage()
     return load_stage(recipe.model_dump_json()).tokenizer
-
-
-def built_anew(
-    recipe: SFTRecipe, output: Path, *, balance: BalanceRecord | None, num_workers: int, progress: Progress
-) -> Path:
-    """Return the folder of a recipe's artifact, rebuilt from its sources with a separate token store.
-
-    `balance` is what the order of its packs is balanced for, from its manifest.
-
-    Raises:
-        BridgepackError: see `build_artifact`.
-    """
-    options = BuildOptions(num_workers=num_workers, store=output.with_name("tokens"))
-    return build_artifact(recipe, output=output, options=options, progress=progress, balance=balance).output
 
 
 def finished_sequences(

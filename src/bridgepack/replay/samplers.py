@@ -140,16 +140,13 @@ class Sampler(ABC):
         return Pass(consumed=consumed, first_draw=first_draw, num_draws=num_draws)
 
     @abstractmethod
-    def _num_draws(self, rank: int, consumed: int) -> int:
-        """Return the number of draws in a pass that begins after `consumed` samples."""
+    def _num_draws(self, rank: int, consumed: int) -> int: ...  # of a pass that begins after `consumed` samples
 
     @abstractmethod
-    def _consumed_after(self, last: Pass) -> int:
-        """Return the sampler's count of samples after a pass."""
+    def _consumed_after(self, last: Pass) -> int: ...
 
     @abstractmethod
-    def _samples_of(self, rank: int, found: Pass) -> IntArray:
-        """Return every draw of a pass, see `samples_in`."""
+    def _samples_of(self, rank: int, found: Pass) -> IntArray: ...
 
 
 class ShuffledBatchSampler(Sampler):

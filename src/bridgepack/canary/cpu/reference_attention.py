@@ -70,14 +70,9 @@ def packed_attention(
 
     As in a kernel whose grid is made for `max_seqlen`, what lies beyond it in a sequence is not computed.
 
-    Args:
-        query: shape [num_queries, num_heads, head_size].
-        key: shape [num_tokens, num_groups, head_size]: the whole row; heads share groups where there are fewer.
-        value: the same shape.
-        positions: shape [num_queries], int64, runtime: where each query is in the row.
-        offsets: physical offsets of the sequences, runtime.
-        max_seqlen: runtime tokens.
-        scale: of the scores.
+    Queries are [num_queries, num_heads, head_size], at `positions` of the row, [num_queries], int64, runtime; keys and
+    values are of the whole row, [num_tokens, num_groups, head_size]: heads share groups where there are fewer. Offsets
+    are physical, runtime.
     """
     output = torch.zeros_like(query)
     for start, end in pairwise(offsets):

@@ -106,8 +106,10 @@ class ChatJudge:
         if self._has_blocks:
             turns = _known_turns(chat.roles, found)
             found = {BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks), **found}
+        answers = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
+        excluded = [turn for turn, index in enumerate(answers) if index in chat.conversation.untrained]
         for name, item in found.items():
-            item = untrained(item, [item.turns[turn] if item.turns else None for turn in chat.untrained_turns])
+            item = untrained(item, [item.turns[turn] if item.turns else None for turn in excluded])
             if self._settings.loss_mode == "last_turn":
                 item = only_last_turn(item)
             if self._settings.reasoning_loss != "keep":
@@ -217,12 +219,6 @@ class _Chat:
     def answers(self) -> list[dict[str, Any]]:
         """The assistant's messages."""
         return [message for message in self.conversation.messages if message["role"] == ASSISTANT]
-
-    @property
-    def untrained_turns(self) -> list[int]:
-        """Assistant turns, from 0, that the row excludes from training."""
-        turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
-        return [turn for turn, index in enumerate(turns) if index in self.conversation.untrained]
 
     def words(self) -> Iterator[str]:
         """Yield every text of its messages, calls and tool schemas."""

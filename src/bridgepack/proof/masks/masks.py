@@ -16,6 +16,7 @@ from bridgepack.config.recipe.preprocessing import (
 )
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import InputFile
+from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.sequences.encoder import IGNORED_LABEL
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.prompt_completion import STANDARD_COLUMNS
@@ -27,7 +28,7 @@ from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskRep
 from bridgepack.proof.masks.tokens import TokenCase, tokens_differ
 from bridgepack.proof.masks.votes import NOT_TRAINED, TRAINED, VoteArray, no_votes, without_tokens
 from bridgepack.proof.packs import drawn_of_each, opened_artifact, recorded_recipe
-from bridgepack.proof.sources import encoded_rows, found_sources, num_rows_of, stage_tokenizer
+from bridgepack.proof.sources import encoded_rows, found_sources, stage_tokenizer
 from bridgepack.records import LOSS_CURES, TRAIN, VALIDATION
 
 PARTS, DECODED, COLUMNS = "separate parts", "decoded text", "source columns"
@@ -235,7 +236,8 @@ class _Comparison:
         most = self._recipe.data.max_row_bytes
         chosen: list[set[int] | None] = [None] * len(inputs)
         if self._options.num_rows is not None:
-            sizes = [num_rows_of(file, most) for _, file in inputs]
+            ranges = (iter_ranges(file, sha256="", max_row_bytes=most) for _, file in inputs)
+            sizes = [sum(part.num_rows for part in parts) for parts in ranges]
             self._num_rows = sum(sizes)
             drawn = drawn_of_each(sizes, self._options.num_rows, self._options.seed)
             chosen = [{index + 1 for index in found} for found in drawn]

@@ -91,7 +91,10 @@ class TokenCase:
 
     def _finding(self, kind: Kind, detail: str, places: Sequence[int], message: int | None = None) -> RowFinding:
         """Return a finding in a message, by default the message of its first token."""
-        against = [name for name, votes in self.votes.items() if _disagrees(self.mask, votes, places)]
+        here = np.array(places)
+        against = [
+            name for name, votes in self.votes.items() if ((votes[here] >= 0) & (votes[here] != self.mask[here])).any()
+        ]
         place = self.message_of(places[0])
         first = max(places[0] - _MARGIN, 0)
         stop = min(places[-1], places[0] + _MOST_SHOWN) + _MARGIN + 1
@@ -133,11 +136,6 @@ def tokens_differ(
         texts={"tokens": decode(made[around].tolist()), "wanted": decode(wanted[around].tolist())},
     )
     return RowVerdict.unjudged(names, "the row's tokens do not match its text", finding)
-
-
-def _disagrees(mask: MaskArray, votes: VoteArray, places: Sequence[int]) -> bool:
-    here = np.array(places)
-    return bool(((votes[here] >= 0) & (votes[here] != mask[here])).any())
 
 
 def _tokens(places: Collection[int]) -> str:

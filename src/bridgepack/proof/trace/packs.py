@@ -10,7 +10,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import entries_of_packs
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray, seq_boundaries
-from bridgepack.proof.packs import TracedRun, read_packs, shard_index, trained_of
+from bridgepack.proof.packs import TracedRun, read_packs, shard_index
 from bridgepack.proof.trace.records import (
     ContextSlice,
     Schedule,
@@ -224,14 +224,15 @@ class PackTracer:
         found = []
         bounds = seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
         for position, (start, stop) in enumerate(pairwise(bounds.tolist())):
-            entry = known.get(position)
+            entry, inner = known.get(position), slice(start, stop - 1)
+            is_learned = (row.loss_mask[inner] != 0) & (row.input_ids[inner] != self._eos_token_id)
             found.append(
                 TracedSequence(
                     position=position,
                     file=inputs[entry.file_index].path if entry and 0 <= entry.file_index < len(inputs) else None,
                     row=entry.row if entry else None,
                     runtime_length=entry.runtime_length if entry else max(stop - start - 1, 0),
-                    num_trained_tokens=trained_of(row, start, stop, self._eos_token_id),
+                    num_trained_tokens=int(is_learned.sum()),
                     is_truncated=entry is not None and entry.is_truncated,
                     first_token=entry.first_token if entry else 0,
                 )
@@ -242,12 +243,10 @@ class PackTracer:
 def token_ranges(positions: IntArray, offsets: IntArray, num_sequences: int) -> tuple[TokenRange, ...]:
     """Return runs of consecutive positions, each inside one sequence.
 
-    Example: positions [0, 1, 6, 7] of offsets [0, 4, 8] -> sequence 0 tokens 0 to 2, sequence 1 tokens 2 to 4.
+    Positions are runtime, in a rank's order, shape [num_tokens]; offsets are those of the sequences, of which there are
+    `num_sequences`, and the tail, runtime, shape [num_segments + 1].
 
-    Args:
-        positions: shape [num_tokens], runtime, in a rank's order.
-        offsets: shape [num_segments + 1], runtime: starts of the sequences and the tail.
-        num_sequences: number of segments that are sequences; the rest is the tail.
+    Example: positions [0, 1, 6, 7] of offsets [0, 4, 8] -> sequence 0 tokens 0 to 2, sequence 1 tokens 2 to 4.
     """
     segments = np.searchsorted(offsets, positions, side="right") - 1
     is_new = (np.diff(positions) != 1) | (np.diff(segments) != 0)

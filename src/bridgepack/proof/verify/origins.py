@@ -14,12 +14,14 @@ import numpy as np
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, Artifact, changed_files
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.build import build_artifact
 from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.results import BuildOptions
 from bridgepack.data.store.store import TokenStore
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, ConfigError, StoreError
 from bridgepack.proof.diff.diff import diff_opened
-from bridgepack.proof.sources import SourceRows, built_anew, found_sources
+from bridgepack.proof.sources import SourceRows, found_sources
 from bridgepack.proof.verify.derive import RowGiver
 from bridgepack.proof.verify.ingredients import aligned_files, compare_inputs, compare_tokenizer, compare_versions
 from bridgepack.proof.verify.records import Check, Ingredient
@@ -59,14 +61,17 @@ def source_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> 
             files, _ = aligned_files(records, sources, split)
             return SourceRows(recipe=recipe, names=tuple(item.path for item in records), files=tuple(files))
 
+        def whole(output: Path, num_workers: int, shown: Progress) -> Path:
+            options = BuildOptions(num_workers=num_workers, store=output.with_name("tokens"))
+            balance = artifact.manifest.balance
+            return build_artifact(recipe, output=output, options=options, progress=shown, balance=balance).output
+
         is_gone = sources.gone or any(item.now is None for item in changed_inputs)
         yield Origin(
             name="sources",
             gives="the sources give",
             giver=giver,
-            whole=lambda output, workers, shown: built_anew(
-                recipe, output, balance=artifact.manifest.balance, num_workers=workers, progress=shown
-            ),
+            whole=whole,
             checks=(inputs, *checks),
             changed=(*changed_inputs, *changed, *compare_versions(artifact)),
             why_nothing=None if is_loaded else "the tokenizer cannot be loaded",

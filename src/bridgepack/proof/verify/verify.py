@@ -16,7 +16,7 @@ from bridgepack.proof.packs import drawn_of_each, opened_artifact, recorded_reci
 from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver, difference_at
 from bridgepack.proof.verify.ingredients import Integrity, check_integrity, describe_ingredient
 from bridgepack.proof.verify.origins import Origin, compare_rebuilt, source_origin, store_origin
-from bridgepack.proof.verify.records import Cause, Check, RowDifference, VerifyReport
+from bridgepack.proof.verify.records import Cause, Check, Outcome, RowDifference, VerifyReport
 from bridgepack.proof.verify.stored_rows import has_tokens, store_of
 
 DEFAULT_SAMPLE, DEFAULT_SEED = 100, 0
@@ -116,8 +116,11 @@ class _Verification:
             self.checks.append(self._not_derived(str(error)))
             return total
         if total.num_sequences or total.differences:
-            self.checks.append(_packs_check(total, self._origin.gives))
-            self.checks += _losses_checks(self._artifact, total, self._origin.gives)
+            done, gives = f"{total.num_packs} packs, {total.num_sequences} sequences", self._origin.gives
+            wrong = f"{total.num_packs_different} of {done} are not what {gives}" if total.num_packs_different else ""
+            outcome: Outcome = "differs" if wrong else "same"
+            self.checks.append(Check(name="packs", outcome=outcome, detail=wrong or f"{done} are what {gives}"))
+            self.checks += _losses_checks(self._artifact, total, gives)
         if total.unread:
             self.checks.append(self._not_derived("; ".join(dict.fromkeys(total.unread)), total.num_unread_sequences))
         return total
@@ -206,14 +209,6 @@ class _Verification:
             if shard.path in names:
                 yield from range(first, first + shard.num_rows)
             first += shard.num_rows
-
-
-def _packs_check(found: DerivedPacks, gives: str) -> Check:
-    num_different = found.num_packs_different
-    done = f"{found.num_packs} packs, {found.num_sequences} sequences"
-    if num_different:
-        return Check(name="packs", outcome="differs", detail=f"{num_different} of {done} are not what {gives}")
-    return Check(name="packs", outcome="same", detail=f"{done} are what {gives}")
 
 
 def _losses_checks(artifact: Artifact, found: DerivedPacks, gives: str) -> Iterator[Check]:
