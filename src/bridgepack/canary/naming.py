@@ -159,7 +159,6 @@ def _distinct(offsets: IntArray) -> IntArray:
 
 
 def _first(seen: IntArray, right: IntArray) -> int:
-    """Return the first index at which two arrays differ."""
     length = min(len(seen), len(right))
     different = np.flatnonzero(seen[:length] != right[:length])
     return int(different[0]) if len(different) else length

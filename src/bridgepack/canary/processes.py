@@ -24,7 +24,6 @@ class HostProcess(AbstractContextManager["HostProcess"]):
     """A process that answers one request after another, until the block ends."""
 
     def __init__(self, folder: Path, *, is_on_cpu: bool) -> None:
-        """Start the process; its output goes to the folder."""
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if is_on_cpu else {}
         # It finds what this process has found, wherever either of them was started.
         paths = os.pathsep.join(filter(None, sys.path))

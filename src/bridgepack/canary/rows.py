@@ -27,7 +27,6 @@ class Rows:
     """The batches of a data-parallel rank, and which rows each is made of."""
 
     def __init__(self, request: RunRequest, dataset_kwargs: dict[str, Any], *, data_rank: int) -> None:
-        """Open the packs or the sequences of a data-parallel rank; options are those of the recipe's dataset config."""
         self.order: list[int] = []
         self._request = request
         self._data_rank = data_rank
@@ -58,8 +57,6 @@ class Rows:
 
 
 class _Watched:
-    """A dataset that notes the rows that are read, in order."""
-
     def __init__(self, dataset: Any, order: list[int]) -> None:
         self._dataset = dataset
         self._order = order

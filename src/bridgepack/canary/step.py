@@ -25,7 +25,6 @@ class Watch:
     """What a rank saw of its micro batches."""
 
     def __init__(self, model: Any, rows: list[int]) -> None:
-        """Hook into a pipeline stage; the loader fills `rows` in the order of micro batches."""
         self._rows = rows
         self._batches: list[dict[str, Any]] = []
         self.loss = 0.0
@@ -175,7 +174,6 @@ class Step:
     """A step of one rank; what it saw can be asked for even where it failed."""
 
     def __init__(self, config: Any, request: RunRequest) -> None:
-        """Fit the ConfigContainer of the recipe with its tiny model to the step; it is changed."""
         self.request = request
         self._dataset_kwargs = dict(config.dataset.dataset_kwargs or {})
         self._forward_step = forward_step_for(config)

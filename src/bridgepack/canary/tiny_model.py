@@ -176,7 +176,6 @@ def left_out(config: Any) -> Iterator[str]:
 
 
 def _defaults(model: Any) -> dict[str, Any]:
-    """Return what a tiny model has as the host's fields have it by default."""
     found: dict[str, Any] = {}
     for field in fields(model):
         if field.name in _DEFAULTED and field.default is not MISSING:

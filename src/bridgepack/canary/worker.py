@@ -123,7 +123,6 @@ def _last_lines(path: Path) -> list[str]:
 
 
 def _reason(tail: list[str], failed: int | None, codes: Sequence[int | None]) -> str:
-    """Return why a rank failed: its last error, or the signal that ended it."""
     if failed is None:
         return ""
     code = codes[failed]

@@ -108,9 +108,6 @@ def planned_build(
     """Yield the plan of a build; the first worker loads the tokenizer and its engine while inputs are hashed.
 
     Writes only Hugging Face data sets, to a folder that is removed afterwards.
-
-    Raises:
-        ConfigError, TokenizerError, DataError, ArtifactError: see `build_artifact`.
     """
     options, named, resolved = options or BuildOptions(), _named_folder(recipe, output), recipe.resolve(balance)
     if named is not None:

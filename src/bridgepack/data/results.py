@@ -132,7 +132,6 @@ class Kept:
         self.num_shards_found += shard.was_there
 
     def __str__(self) -> str:
-        """Return a sentence about what is finished and how to resume."""
         num_ranges = self.num_ranges_tokenized + self.num_ranges_found
         num_shards = self.num_shards_written + self.num_shards_found
         if not num_ranges:

@@ -39,11 +39,7 @@ class Workplace:
     progress: Progress  #: is told about progress
 
     def finish(self, runner: Runner, results: Mapping[str, Sequence[RangeResult]]) -> BuildResult:
-        """Return the result of the build, after writing the artifact from the ranges' results and moving it into place.
-
-        Raises:
-            DataError: see `ArtifactWriter.write`.
-        """
+        """Return the result of the build, after writing the artifact from the results and moving it into place."""
         plan = self.plan
         write_build_record(self.store, plan.output, plan.spec.fingerprint, results)
         writer = ArtifactWriter(

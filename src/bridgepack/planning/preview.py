@@ -202,7 +202,6 @@ def _sequences(file: SampledFile, tokenizer: ChatTokenizer) -> Iterator[Sequence
 
 
 def _columns(file: SampledFile) -> dict[str, str]:
-    """Return column -> types of its values in the first rows of a file."""
     window, _ = min(file.taken, key=lambda taken: taken[0].part.first_row)
     examples = (item for _, item in read_range(file.file, window.part) if isinstance(item, Mapping))
     found: dict[str, dict[str, None]] = {}

@@ -207,7 +207,6 @@ class Search:
         return {"packing.packed_sequence_size": size, "packing.max_sequence_length": min(longest, default=None)}
 
     def _changes(self, layout: Layout, size: int) -> dict[str, Any]:
-        """Return the changes of a candidate: dotted path of the recipe -> value."""
         is_mixture, has_windows = bool(self.shape.num_experts), any(layer.window for layer in self.shape.layers)
         artifact, own = self.recipe.artifact, self.recipe.parallelism
         # windows take one way only in which context-parallel ranks exchange keys and values

@@ -212,7 +212,6 @@ def _layers(values: Mapping[str, Any]) -> Iterator[LayerShape]:
 
 
 def _kinds(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the mixer and the feed-forward part of each layer."""
     pattern = values.get("hybrid_layer_pattern")
     if pattern:
         return [_PATTERN[symbol] for symbol in pattern.partition("/")[0].replace("|", "")]

@@ -170,7 +170,6 @@ def finished_sequences(
 def _rows_read(
     file: InputFile, rows: set[int] | None, max_row_bytes: int
 ) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
-    """Yield wanted rows, by default all; skips ranges without one and stops after the last."""
     last = max(rows, default=0) if rows is not None else None
     for part in iter_ranges(file, sha256="", max_row_bytes=max_row_bytes):
         if last is not None and part.first_row > last:

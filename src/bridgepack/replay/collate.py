@@ -61,7 +61,6 @@ class CollateSettings:
     metadata: CollateMetadata | None = None  #: of the artifact; None unless pad_cu_seqlens
 
     def __post_init__(self) -> None:
-        """Reject settings that the host's constructor rejects."""
         if self.pad_cu_seqlens and self.metadata is None:
             raise ConfigError(
                 "metadata is None with pad_cu_seqlens true; Megatron-Bridge takes the static shape from it. "

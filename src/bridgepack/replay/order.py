@@ -84,9 +84,6 @@ class PackOrder:
 
         Source: megatron-bridge 0.6.2, data/batch_utils.py (split_batch_into_microbatches), training/train.py;
         megatron-core 0.19.2, core/num_microbatches_calculator.py (ConstantNumMicroBatchesCalculator).
-
-        Raises:
-            ConfigError: see `packs_at`.
         """
         self._require_step(step)
         if not 0 <= data_parallel_rank < self.topology.data_parallel_size:
@@ -108,9 +105,6 @@ class PackOrder:
         """Return the packs of all whole steps until a loader restarts; shape [num_steps, num_ranks, num_packs], int64.
 
         A rank's packs are in micro batch order. Omits a last step with fillers.
-
-        Raises:
-            ConfigError: see `packs_at`.
         """
         num_packs, tables = self._packs_per_step, []
         for rank in range(self.topology.data_parallel_size):
@@ -179,9 +173,5 @@ class PackOrder:
 
 
 def replay_order(settings: ReplaySettings) -> PackOrder:
-    """Return the order of a run's packs; public name, documented in docs/trace.md.
-
-    Raises:
-        ConfigError: see `PackOrder`.
-    """
+    """Return the order of a run's packs; public name, documented in docs/trace.md."""
     return PackOrder(settings)

@@ -87,7 +87,6 @@ class Sampler(ABC):
     """Draws of one loader on every data-parallel rank."""
 
     def __init__(self, settings: ReplaySettings, *, consumed: int) -> None:
-        """Take the settings of a loader that is created after `consumed` samples."""
         self._settings = settings
         self._data_parallel_size = settings.topology.data_parallel_size
         self._permutation = lru_cache(maxsize=_NUM_CACHED_EPOCHS)(torch_permutation)
@@ -115,11 +114,7 @@ class Sampler(ABC):
         return samples
 
     def pass_at(self, rank: int, index: int) -> Pass:
-        """Return the pass that contains a draw.
-
-        Raises:
-            ConfigError: see `draw`.
-        """
+        """Return the pass that contains a draw."""
         passes = self._passes[rank]
         if not passes:
             passes.append(self._pass(rank, self._consumed, first_draw=0))

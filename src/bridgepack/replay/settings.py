@@ -29,7 +29,6 @@ class Topology:
     pipeline_before_data: bool = False  #: `dist.use_tp_pp_dp_mapping`; without effect with `dist.use_decentralized_pg`
 
     def __post_init__(self) -> None:
-        """Reject sizes that the host cannot arrange."""
         for name in ("world_size", "tensor_model_parallel_size", "pipeline_model_parallel_size"):
             require_positive(name, getattr(self, name))
         require_positive("context_parallel_size", self.context_parallel_size)
@@ -112,7 +111,6 @@ class ReplaySettings:
     consumed_packs: int | None = None
 
     def __post_init__(self) -> None:
-        """Reject what the host's loader rejects."""
         release_of(self.version)
         for name in ("num_packs", "micro_batch_size", "global_batch_size"):
             require_positive(name, getattr(self, name))

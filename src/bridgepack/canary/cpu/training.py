@@ -42,8 +42,6 @@ def run_the_rest_on_cpu() -> None:
     adapters.HAVE_TE = False
 
     class _EndedStream(torch.cpu.Stream):  # type: ignore[misc]
-        """A stream that is never behind."""
-
         def record_event(self) -> Any:
             """Return an event that is always over."""
             return SimpleNamespace(synchronize=lambda: None)
@@ -96,7 +94,6 @@ class _CudaMeansCpu(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, function: Any, types: Any, arguments: tuple[Any, ...] = (), options: dict[str, Any] | None = None
     ) -> Any:
-        """Return what the function gives on the CPU."""
         if function is torch.Tensor.cuda:
             return arguments[0]
         if function is torch.Tensor.type and len(arguments) == 1 and not options:

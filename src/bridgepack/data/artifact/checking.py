@@ -147,11 +147,7 @@ class ArtifactOnDisk:
         return MetadataFacts(path=name, exists=True, content=content)
 
     def iter_shard_batches(self, shard: str, *, max_tokens: int) -> Iterator[RowBatch]:
-        """Yield the rows of one shard in order, in batches of bounded memory.
-
-        Raises:
-            ArtifactError: see `PartsOnDisk.iter_batches`.
-        """
+        """Yield the rows of one shard in order, in batches of bounded memory."""
         yield from self.parts.iter_batches(shard, row_groups=None, first_row=0, max_tokens=max_tokens)
 
     def num_bytes(self) -> int:
@@ -161,7 +157,6 @@ class ArtifactOnDisk:
 
     @cached_property
     def _shards(self) -> Mapping[str, tuple[str, ...]]:
-        """Split -> paths of its shards."""
         if self.manifest is None:
             return self._found.splits
         return {split.name: tuple(shard.path for shard in split.shards) for split in self.manifest.splits}
@@ -174,7 +169,6 @@ class ArtifactOnDisk:
 
     @cached_property
     def _parquet_names(self) -> list[str]:
-        """The existing Parquet shards."""
         names = [name for names in self._shards.values() for name in names if name not in self._outside]
         return [name for name in names if not _is_npy(name) and (self.folder / name).is_file()]
 

@@ -103,7 +103,6 @@ def longest_first(lengths: IntArray, size: int, seed: int) -> IntArray:
 
 
 def _laid_out(order: IntArray, steps: IntArray, seed: int) -> tuple[IntArray, IntArray]:
-    """Return the plan's two arrays, with the packs in random order."""
     narrow: Any = np.int32 if len(order) < _NARROW else np.int64
     first, per_pack, already, placed = steps.astype(narrow).T
     position = np.arange(len(order), dtype=narrow)

@@ -40,8 +40,6 @@ def equal_cost(lengths: IntArray, size: int, cap: int, seed: int) -> tuple[IntAr
 
 @dataclass
 class _Packs:
-    """Packs that are being filled."""
-
     size: int  #: runtime tokens of a pack
     cap: int  #: maximum sequences in one pack
     num_packs: int  #: initial number of packs

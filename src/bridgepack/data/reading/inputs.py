@@ -247,7 +247,6 @@ def _split_folder(folder: Path, field: str, wanted: tuple[str, ...]) -> Path:
 
 
 def _saved_json(path: Path, key: str, field: str) -> list[Any]:
-    """Return a list from one of the JSON files of a saved data set."""
     try:
         return list(json.loads(path.read_text(encoding="utf-8"))[key])
     except (ValueError, KeyError, TypeError) as error:

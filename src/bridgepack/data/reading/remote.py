@@ -70,8 +70,6 @@ Readable = Path | CloudFile
 
 
 class _Ranges(io.RawIOBase):
-    """Stream of an object's bytes, fetched range by range."""
-
     def __init__(self, file: CloudFile) -> None:
         self._file = file
         self._position = 0
@@ -203,8 +201,6 @@ def _first_line(error: BaseException) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Listing:
-    """The objects below a URL."""
-
     sizes: Mapping[str, int]  #: URL -> bytes
     folders: frozenset[str]  #: URLs of its folders
 
@@ -228,7 +224,6 @@ class CloudPath(PosixPath):
         return super().__str__().replace(":/", "://", 1)
 
     def __fspath__(self) -> str:
-        """Refuse use as a local file."""
         raise TypeError(f"{self} is not a local file")
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002 (an object store has no links)

@@ -41,7 +41,6 @@ class ConversationReader:
     """Reads conversations from rows according to the recipe's settings."""
 
     def __init__(self, settings: ChatPreprocessing, role_aliases: Mapping[str, str]) -> None:
-        """Take a recipe's settings and its extra role names, which are case-insensitive."""
         self._settings = settings
         self._role_aliases = {alias.lower(): _ALIASES.get(role, role) for alias, role in role_aliases.items()}
         self._own_names = ROLES - set(self._role_aliases)
@@ -161,7 +160,6 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
 
 
 def _untrained(turns: Sequence[Any], messages: Sequence[Mapping[str, Any]], *, refuses_others: bool) -> frozenset[int]:
-    """Return the positions of assistant turns that are marked as not trained."""
     found = set()
     for index, (turn, message) in enumerate(zip(turns, messages, strict=True)):
         if len(turn) == _PLAIN_FIELDS:
@@ -177,7 +175,6 @@ def _untrained(turns: Sequence[Any], messages: Sequence[Mapping[str, Any]], *, r
 
 
 def _text_of(part: Any, where: str) -> str:
-    """Return the text of one content part."""
     if isinstance(part, str):
         return part
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
@@ -189,7 +186,6 @@ def _text_of(part: Any, where: str) -> str:
 
 
 def _with_arguments(calls: Any, where: str, change: Callable[[Any, str], Any]) -> list[Any]:
-    """Return tool calls with changed arguments."""
     if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
         raise RowError(DropReason.INVALID_FIELD, f"{where}: tool_calls must be a list of objects")
     made: list[Any] = []

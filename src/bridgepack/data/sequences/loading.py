@@ -166,7 +166,6 @@ def _loaded(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Encoder, object
 
 @lru_cache(maxsize=1)
 def _tokenizer(config_json: str, _: object) -> ChatTokenizer:
-    """Return a tokenizer, cached by its settings and its files' stamps."""
     return load_tokenizer(TokenizerConfig.model_validate_json(config_json))
 
 
@@ -187,11 +186,7 @@ def forget_stage() -> None:
 
 
 def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
-    """Return a recipe's tokenizer, loaded again if its files have changed.
-
-    Raises:
-        TokenizerError: see `load_stage`.
-    """
+    """Return a recipe's tokenizer, loaded again if its files have changed."""
     stamps = _stamps(SFTRecipe.model_validate_json(recipe_json))
     if stamps is None or _loaded(recipe_json)[-1] != stamps:
         forget_stage()

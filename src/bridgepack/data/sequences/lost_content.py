@@ -42,7 +42,6 @@ class LostContentFinder:
     """Compares conversations with their renders."""
 
     def __init__(self, tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> None:
-        """Take a tokenizer and the template's turn markers, if known."""
         self._render = tokenizer.render_text
         self._controls = _control_texts(tokenizer, markers)
         #: Every text that contains a control token contains one of these.

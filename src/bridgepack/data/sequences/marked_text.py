@@ -24,8 +24,6 @@ _TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
 
 
 class _Wanted(NamedTuple):
-    """A mark that the render must contain."""
-
     mark: str
     kind: LostKind  #: of the loss if the mark is missing
     shown: str  #: description of the text, for people
@@ -39,7 +37,6 @@ class MarkedChat:
     tools: list[dict[str, Any]] | None
 
     def __init__(self, conversation: Conversation, text: str) -> None:
-        """Take a conversation and its render."""
         self._stem = "qz"
         while self._stem in text:
             self._stem += "z"
@@ -60,7 +57,6 @@ class MarkedChat:
                 yield Loss(kind, shown)
 
     def _want(self, kind: LostKind, shown: str, given: str = "") -> str:
-        """Return a new mark."""
         mark = f"{self._stem}{len(self._wanted)}q"
         self._wanted.append(_Wanted(mark, kind, shown, given))
         return mark

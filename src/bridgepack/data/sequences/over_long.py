@@ -114,7 +114,6 @@ class OverLongPolicy:
         return [Piece(input_ids[place], loss_mask[place], first) for first, place in places]
 
     def _is_learned(self, piece: Piece) -> bool:
-        """Return whether any label of a piece is trained at run time."""
         return bool(np.any((piece.loss_mask[1:] != 0) & (piece.input_ids[:-1] != self.eos_token_id)))
 
     def kept_parts(self, stored_length: int, num_context: int) -> list[slice]:

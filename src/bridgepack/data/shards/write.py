@@ -116,7 +116,6 @@ def _gathered(plan: ShardPlan, arrays: _Opened, members: slice, padding: IntArra
 
 
 def _padded(pieces: list[memoryview], pad: npt.NDArray[Any], padding: IntArray) -> list[memoryview]:
-    """Return the pieces, each followed by as much of `pad` as it needs."""
     if not len(pad):
         return pieces
     pads = [memoryview(pad)[:size] for size in range(len(pad) + 1)]

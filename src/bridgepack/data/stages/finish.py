@@ -192,8 +192,6 @@ def _part(
     drops: Sequence[RowNote],
     losses: Sequence[RowNote],
 ) -> RangePart:
-    """Return the part of the range that goes to the split `name`."""
-
     def is_of_part(row_offsets: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         offsets = np.asarray(row_offsets, dtype=np.int64)
         is_aside = _is_set_aside(settings, place, offsets)
@@ -224,7 +222,6 @@ def _part(
 
 
 def _is_set_aside(settings: FinishSettings, place: RangePlace, row_offsets: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which rows go to validation, by a hash of their origin: the same on every machine."""
     if settings.validation_fraction <= 0:
         return np.zeros(len(row_offsets), dtype=np.bool_)
     keys = row_offsets.astype(np.uint64) + np.uint64(place.first_row + (place.file_index << FILE_BITS))

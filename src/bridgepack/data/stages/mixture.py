@@ -38,8 +38,6 @@ class _Node:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Amount:
-    """How much of a source is used."""
-
     node: _Node
     target: Fraction | None  #: tokens or rows that weights ask for; None without weights
     epochs: Fraction  #: how often its sequences are used without weights
@@ -89,7 +87,6 @@ def mixed(
 def _counts(
     split: TokenizedSplit, amounts: Sequence[_Amount], members: Sequence[IntArray], units: IntArray, unit: str
 ) -> IntArray:
-    """Return how often each sequence is used; a source without such settings may give none."""
     counts = np.zeros(split.num_sequences, dtype=np.int64)
     for amount, chosen in zip(amounts, members, strict=True):
         counts[chosen] = _uses(amount, units[chosen])
@@ -167,7 +164,6 @@ def _natural(nodes: Sequence[_Node]) -> Fraction:
 
 
 def _amounts(nodes: Sequence[_Node], total: int | None) -> Iterator[_Amount]:
-    """Yield the amount of each source with rows, in order."""
     weighted = [node for node in nodes if node.weight is not None]
     shared = (Fraction(total) if total is not None else _natural(weighted)) if weighted else Fraction(0)
     whole = sum((node.weight or Fraction(0) for node in weighted), Fraction(0))

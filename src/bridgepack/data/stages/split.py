@@ -168,7 +168,6 @@ def write_provenance(path: Path, split: TokenizedSplit, plan: PackPlan) -> None:
 
 
 def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) -> pa.Table:
-    """Return the lines `first` to `stop - 1`."""
     sequences = split.sequences[plan.sequence_order[first:stop]]
     places = np.arange(first, first + len(sequences))
     packs = np.searchsorted(plan.pack_offsets, places, side="right") - 1

@@ -208,7 +208,6 @@ def rescued_range(runner: Runner, failure: TaskFailure) -> RangeResult:
 
 
 def _reason(failure: TaskFailure) -> DropReason:
-    """Return the drop reason of a row that fails alone."""
     if failure.kind == "stalled":
         return DropReason.TIME_OUT
     return DropReason.OUT_OF_MEMORY if failure.is_memory else DropReason.TOKENIZER_FAILED

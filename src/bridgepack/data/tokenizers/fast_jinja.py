@@ -167,8 +167,6 @@ class _Rewriter(ast.NodeTransformer):
 
 
 class _Filling(ast.NodeTransformer):
-    """Replaces names with expressions."""
-
     def __init__(self, parts: Mapping[str, ast.expr]) -> None:
         self._parts = parts
 

@@ -123,14 +123,12 @@ class TimeLimit:
     """
 
     def __enter__(self) -> Self:
-        """Install the timer's signal handler."""
         self._is_on = threading.current_thread() is threading.main_thread()
         if self._is_on:
             self._before = signal.signal(signal.SIGVTALRM, self._stop)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restore the previous signal handler."""
         if self._is_on:
             signal.signal(signal.SIGVTALRM, self._before or signal.SIG_DFL)
 

@@ -235,11 +235,7 @@ class ChatTokenizer:
         tools: Sequence[Mapping[str, Any]] | None,
         kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[str, list[tuple[int, int]]]:
-        """Return the text and the (start, stop) characters of the template's generation blocks.
-
-        Raises:
-            RowError: see `render_text`.
-        """
+        """Return the text and the (start, stop) characters of the template's generation blocks."""
         with _REFUSALS:
             text, spans = self.template.render_marked(messages, tools, kwargs)
         check_is_unicode(text)
@@ -299,7 +295,6 @@ class _Refusals:
         """Do nothing."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Raise the row's error."""
         if isinstance(error, RecursionError):
             raise RowError(DropReason.TEMPLATE_ERROR, "the row is nested too deeply for the chat template") from None
         if isinstance(error, (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)):

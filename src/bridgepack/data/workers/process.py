@@ -55,7 +55,6 @@ class Worker:
     """A process that runs tasks; not thread-safe."""
 
     def __init__(self) -> None:
-        """Start the process, with this process's working folder and environment."""
         self.is_limited = False
         self._connection, theirs = multiprocessing.Pipe()
         self._errors = Connection(os.memfd_create("errors"))

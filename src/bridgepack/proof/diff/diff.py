@@ -42,7 +42,6 @@ class DifferenceReader:
     def __init__(
         self, artifacts: tuple[Artifact, Artifact], split: str, tables: tuple[SequenceTable, SequenceTable]
     ) -> None:
-        """Take the artifacts; reads nothing yet."""
         self._artifacts, self._split, self._tables = artifacts, split, tables
         self._tokenizers: dict[int, ChatTokenizer | None] = {}
         self._inputs = [

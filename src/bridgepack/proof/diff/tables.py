@@ -35,7 +35,6 @@ class SequenceTable:
     first_tokens: IntArray | None = None  #: int64, start in its row, stored coordinates; None if no row was split
 
     def __len__(self) -> int:
-        """Return the number of sequences."""
         return len(self.packs)
 
     def keys(self, file_ids: npt.NDArray[np.int32]) -> IntArray:

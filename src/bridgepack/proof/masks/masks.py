@@ -213,8 +213,6 @@ def _inputs(
 
 
 class _Comparison:
-    """One comparison and its findings so far."""
-
     def __init__(self, recipe: SFTRecipe, judge: Judge, options: MaskOptions) -> None:
         self._recipe, self._judge, self._options = recipe, judge, options
         self._num_rows = self._num_read = 0

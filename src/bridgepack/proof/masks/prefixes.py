@@ -105,8 +105,6 @@ def _with_other_words(render: Render, messages: Messages, index: int) -> tuple[s
 
 
 class _Start(NamedTuple):
-    """Start of a turn."""
-
     floor: int | None  #: text before it is not part of this turn; None if unknown
     first: int | None  #: first character of the assistant; the text between is not judged. None if unknown.
 

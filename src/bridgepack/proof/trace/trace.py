@@ -262,7 +262,6 @@ def _indices(artifact: Artifact, split: str, file: str) -> list[int]:
 
 
 def _known_file(artifact: Artifact, file: str) -> str:
-    """Return the manifest's name of a file."""
     names = list(dict.fromkeys(item.path for split in artifact.manifest.splits for item in split.inputs))
     if file in names:
         return file

@@ -59,8 +59,6 @@ _Place = tuple[int, int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Expected:
-    """A sequence as stored in the artifact."""
-
     entry: PlanEntry
     ids: npt.NDArray[Any]
     mask: npt.NDArray[Any]
@@ -74,7 +72,6 @@ class PackDeriver:
     """Derives packs of one split."""
 
     def __init__(self, artifact: Artifact, split: str, giver: RowGiver, progress: Progress) -> None:
-        """Take a split and the giver that derives its rows."""
         self._artifact, self._split, self._giver, self._progress = artifact, split, giver, progress
         record = artifact.split(split)
         self._inputs, self._has_repeats = record.inputs, record.statistics.num_repeated > 0

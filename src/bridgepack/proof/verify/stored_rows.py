@@ -155,11 +155,7 @@ def has_tokens(artifact: Artifact) -> bool:
 
 
 def packed_anew(artifact: Artifact, store: TokenStore, output: Path, *, num_workers: int, progress: Progress) -> Path:
-    """Return the folder of an artifact packed again from the store, without adding a record to the store.
-
-    Raises:
-        BridgepackError: see `repack_artifact`.
-    """
+    """Return the folder of an artifact packed again from the store, without adding a record to the store."""
     options = BuildOptions(num_workers=num_workers, store=store.folder)
     try:
         balance = artifact.manifest.balance

@@ -65,8 +65,6 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
 
 
 class _Verification:
-    """One verification and its findings so far."""
-
     def __init__(self, artifact: Artifact, integrity: Integrity, origin: Origin, options: VerifyOptions) -> None:
         self._artifact, self._integrity, self._origin, self._options = artifact, integrity, origin, options
         self.checks: list[Check] = [*integrity.checks, *origin.checks]
@@ -100,7 +98,6 @@ class _Verification:
         )
 
     def _advice(self) -> Iterator[str]:
-        """Yield advice on other ways to verify, and on what this way leaves out."""
         if self._origin.name == "store":
             yield "inputs and tokenizer were not read; --from sources also compares them"
         elif any(check.outcome == "could not run" for check in self.checks) and has_tokens(self._artifact):
