@@ -66,7 +66,7 @@ def _assert_same(source: str, template: ChatTemplate, messages: Sequence[Mapping
     copy = json.dumps([messages, tools])
     expected = _outcome(_of_transformers, source, messages, tools)
 
-    assert _outcome(template.render, messages, tools) == expected
+    assert _outcome(template.render, "".join, messages, tools, {}) == expected
     if expected.startswith("text "):
         # The long way would hide a short way that does not work.
         assert f"text {''.join(template._short_root(template._context(messages, tools, {})))}" == expected

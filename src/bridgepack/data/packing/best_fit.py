@@ -22,13 +22,10 @@ def best_fit_decreasing(lengths: IntArray, size: int, cap: int, seed: int) -> tu
     the fewest sequences. The seed orders sequences of equal length, and the packs. Lengths are runtime, shape
     [num_sequences]; a pack holds at most `size` tokens and `cap` sequences.
     """
-    order = longest_first(lengths, size, seed)
     counts = np.bincount(lengths, minlength=1)
     distinct = np.flatnonzero(counts)[::-1]
-    steps = np.array(
-        list(best_fit_steps(distinct.tolist(), counts[distinct].tolist(), size, cap)), dtype=np.int64
-    ).reshape(-1, 4)
-    return _laid_out(order, steps, seed)
+    steps = list(best_fit_steps(distinct.tolist(), counts[distinct].tolist(), size, cap))
+    return _laid_out(longest_first(lengths, size, seed), np.array(steps, dtype=np.int64).reshape(-1, 4), seed)
 
 
 def best_fit_steps(distinct: list[int], counts: list[int], size: int, cap: int) -> Iterator[tuple[int, int, int, int]]:
@@ -73,11 +70,9 @@ class _OpenPacks:
         if room == 0 or already == self._cap or num == 0:
             return
         key = (room, already)
-        if key in self._groups:
-            self._groups[key].append((first, num))
-        else:
-            self._groups[key] = [(first, num)]
+        if key not in self._groups:
             insort(self._keys, key)
+        self._groups.setdefault(key, []).append((first, num))
 
     def take_fullest(self, length: int) -> tuple[int, int, int, int] | None:
         """Return (room, number of sequences, first pack, number of packs) of the fullest packs with room, or None."""

@@ -141,11 +141,8 @@ class _Scan:
     """State of a scan: how many brackets are open, whether a string is open, and what came last."""
 
     def __init__(self, label: str) -> None:
-        self._label = label
-        self._depth = 1
+        self._label, self._depth, self._num_commas, self._last = label, 1, 0, b""
         self._is_inside = self._is_escaped = False
-        self._num_commas = 0
-        self._last = b""
 
     def lines(self, block: bytes) -> bytes:
         """Return a block as lines: removes blanks between elements, and swaps the commas there with newlines."""

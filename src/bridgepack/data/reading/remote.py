@@ -12,6 +12,7 @@ import stat
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PosixPath, PurePosixPath
 from typing import IO, Any
 
@@ -159,11 +160,9 @@ def find_objects(url: str) -> list[CloudFile]:
             found = {path: filesystem.info(path)}
         else:
             found = filesystem.find(path, detail=True)
-    return [
-        CloudFile(url=f"{scheme_of(url)}://{_without_scheme(name)}", num_bytes=int(entry["size"]))
-        for name, entry in sorted(found.items())
-        if entry["type"] == "file" and not name.endswith("/")
-    ]
+    files = [(name, entry) for name, entry in sorted(found.items()) if entry["type"] == "file" and name[-1:] != "/"]
+    keys = [(match["rest"] if (match := _URL.fullmatch(name)) else name.lstrip("/"), entry) for name, entry in files]
+    return [CloudFile(url=f"{scheme_of(url)}://{key}", num_bytes=int(entry["size"])) for key, entry in keys]
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
@@ -186,11 +185,6 @@ def as_os_errors(url: str) -> Iterator[None]:
         raise OSError(5, _reason(error), url) from None
 
 
-def _without_scheme(name: str) -> str:
-    found = _URL.fullmatch(name)
-    return found["rest"] if found else name.lstrip("/")
-
-
 def _reason(error: BaseException) -> str:
     return f"{_first_line(error).rstrip('.')} ({type(error).__name__})"
 
@@ -199,16 +193,10 @@ def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Listing:
-    sizes: Mapping[str, int]  #: URL -> bytes
-    folders: frozenset[str]  #: URLs of its folders
-
-
 class CloudPath(PosixPath):
-    """A read-only path whose text is a URL."""
+    """A read-only path whose text is a URL; `listing` is URL -> bytes of everything below, None for folders."""
 
-    def __init__(self, *parts: Any, listing: _Listing) -> None:
+    def __init__(self, *parts: Any, listing: Mapping[str, int | None]) -> None:
         super().__init__(*parts)
         self._listing = listing
 
@@ -218,7 +206,7 @@ class CloudPath(PosixPath):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the listing, so that other processes need not list again."""
-        return _restored, (str(self), self._listing)
+        return partial(CloudPath, listing=self._listing), (str(self),)
 
     def __str__(self) -> str:
         return super().__str__().replace(":/", "://", 1)
@@ -232,12 +220,11 @@ class CloudPath(PosixPath):
         Raises:
             FileNotFoundError: the object does not exist.
         """
-        url = str(self)
-        if url in self._listing.sizes:
-            return os.stat_result((stat.S_IFREG | 0o444, 0, 0, 1, 0, 0, self._listing.sizes[url], 0, 0, 0))
-        if url in self._listing.folders:
-            return os.stat_result((stat.S_IFDIR | 0o555, 0, 0, 1, 0, 0, 0, 0, 0, 0))
-        raise FileNotFoundError(2, "there is no such object", url)
+        if (url := str(self)) not in self._listing:
+            raise FileNotFoundError(2, "there is no such object", url)
+        size = self._listing[url]
+        mode = stat.S_IFDIR | 0o555 if size is None else stat.S_IFREG | 0o444
+        return os.stat_result((mode, 0, 0, 1, 0, 0, size or 0, 0, 0, 0))
 
     def open(self, mode: str = "r", buffering: int = -1, encoding: str | None = None, *others: Any, **more: Any) -> Any:
         """Return a stream of its bytes or text; fetches only what is read."""
@@ -252,18 +239,14 @@ class CloudPath(PosixPath):
 
     def iterdir(self) -> Generator["CloudPath", None, None]:
         """Yield the folder's entries."""
-        for url in sorted({*self._listing.sizes, *self._listing.folders}):
+        for url in sorted(self._listing):
             if url.rpartition("/")[0] == str(self):
                 yield self / url.rpartition("/")[2]
 
     def files_below(self) -> Iterator[str]:
         """Yield the paths of all files below it, relative to it."""
-        beginning = f"{self}/"
-        return (url.removeprefix(beginning) for url in self._listing.sizes if url.startswith(beginning))
-
-
-def _restored(url: str, listing: _Listing) -> CloudPath:
-    return CloudPath(url, listing=listing)
+        beginning, files = f"{self}/", (url for url, size in self._listing.items() if size is not None)
+        return (url.removeprefix(beginning) for url in files if url.startswith(beginning))
 
 
 def artifact_place(text: str | Path) -> Path:
@@ -277,7 +260,7 @@ def artifact_place(text: str | Path) -> Path:
         return Path(text)
     url = checked_url(text, "artifact").rstrip("/")
     try:
-        sizes = {file.url: file.num_bytes for file in find_objects(url)}
+        sizes: dict[str, int | None] = {file.url: file.num_bytes for file in find_objects(url)}
     except OSError as error:
         raise ArtifactError(
             f"{url!r} cannot be read: {error.strerror}. Check the URL, credentials, endpoint and permissions."
@@ -285,8 +268,8 @@ def artifact_place(text: str | Path) -> Path:
     names = [PurePosixPath(name).relative_to(PurePosixPath(url)) for name in sizes if name.startswith(f"{url}/")]
     if not names:
         raise ArtifactError(f"{url!r} has no objects below it. Give the URL of an artifact's folder.")
-    folders = {f"{url}/{parent}".removesuffix("/.") for name in names for parent in name.parents}
-    return CloudPath(url, listing=_Listing(sizes=sizes, folders=frozenset(folders)))
+    folders = (f"{url}/{parent}".removesuffix("/.") for name in names for parent in name.parents)
+    return CloudPath(url, listing={**dict.fromkeys(folders), **sizes})
 
 
 def arrow_source(path: Path) -> Any:

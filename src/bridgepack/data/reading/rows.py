@@ -176,10 +176,8 @@ class ParquetCursor:
 
     def __init__(self) -> None:
         self._key: Any = None
-        self._batches: Iterator[Any] = iter(())
         self._rest: Any = None
         self._position = self._max_rows = 0
-        self._group_starts: list[int] = []
 
     def batches(self, file: InputFile, start: int, stop: int, *, max_rows: int) -> Iterator[Any]:
         """Yield record batches of rows `start` (0-based) to `stop - 1`, in order, at most `max_rows` each.
@@ -189,7 +187,12 @@ class ParquetCursor:
         """
         key = (str(file.path), file_stamp(file.path))
         if key != self._key or start < self._position or max_rows < self._max_rows:
-            self._open(file, start, max_rows)
+            metadata = (parquet := parquet_file(file)).metadata
+            groups = range(metadata.num_row_groups)
+            self._starts = [*accumulate((metadata.row_group(group).num_rows for group in groups), initial=0)]
+            first_group = self._group_of(start)
+            self._position, self._rest = self._starts[first_group], None
+            self._batches = parquet.iter_batches(batch_size=max_rows, row_groups=groups[first_group:])
             self._key, self._max_rows = key, max_rows
         while self._position < stop:
             batch = self._rest if self._rest is not None else self._next(file)
@@ -199,17 +202,8 @@ class ParquetCursor:
             if first < last:
                 yield batch.slice(first, last - first)
 
-    def _open(self, file: InputFile, start: int, max_rows: int) -> None:
-        parquet = parquet_file(file)
-        num_groups = parquet.metadata.num_row_groups
-        counts = (parquet.metadata.row_group(index).num_rows for index in range(num_groups))
-        self._group_starts = [*accumulate(counts, initial=0)]
-        group = self._group_of(start)
-        self._position, self._rest = self._group_starts[group], None
-        self._batches = parquet.iter_batches(batch_size=max_rows, row_groups=range(group, num_groups))
-
     def _group_of(self, row: int) -> int:
-        return max(bisect_right(self._group_starts, row) - 1, 0)
+        return max(bisect_right(self._starts, row) - 1, 0)
 
     def _next(self, file: InputFile) -> Any:
         import pyarrow as pa

@@ -33,8 +33,7 @@ class ChatEncoder:
         Raises:
             TokenizerError: there is no chat template, or no way to tell which tokens the assistant wrote.
         """
-        self._tokenizer = tokenizer
-        self._settings = settings
+        self._tokenizer, self._settings = tokenizer, settings
         self._read = ConversationReader(settings, role_aliases).read
         markers = _markers_for(tokenizer, settings)
         self._masks = ChatMasks(tokenizer, settings, markers)

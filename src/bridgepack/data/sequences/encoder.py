@@ -44,8 +44,7 @@ class TokenizedEncoder:
     """Reads ids and masks from rows that already hold them."""
 
     def __init__(self, settings: TokenizedPreprocessing, vocab_size: int) -> None:
-        self._settings = settings
-        self._vocab_size = vocab_size
+        self._settings, self._vocab_size = settings, vocab_size
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
         """Return a row's ids and mask.

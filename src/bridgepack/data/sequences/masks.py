@@ -38,9 +38,7 @@ class ChatMasks:
     """Computes masks of single conversations."""
 
     def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, markers: TurnMarkers | None) -> None:
-        self._tokenizer = tokenizer
-        self._settings = settings
-        self._markers = markers
+        self._tokenizer, self._settings, self._markers = tokenizer, settings, markers
         self._marker_texts = _texts_in_markers(tokenizer, markers)
         self._cutting = CuttingTokens(tokenizer)
 
@@ -197,9 +195,7 @@ class QuickMasks:
     """Scans batches of conversations and tells for which of them the result is certain."""
 
     def __init__(self, tokenizer: ChatTokenizer, masks: ChatMasks, markers: TurnMarkers) -> None:
-        self._tokenizer = tokenizer
-        self._masks = masks
-        self._markers = markers
+        self._tokenizer, self._masks, self._markers = tokenizer, masks, markers
         marker = markers.starts[ASSISTANT]
         self._start_text = tokenizer.decode(marker)
         is_kept = tokenizer.keeps_bytes and tuple(tokenizer.encode(self._start_text)) == marker

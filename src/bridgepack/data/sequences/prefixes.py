@@ -42,18 +42,10 @@ class Prefixes:
     """Renders of the first turns of one conversation, each made once."""
 
     def __init__(
-        self,
-        tokenizer: ChatTokenizer,
-        cutting: CuttingTokens,
-        conversation: Conversation,
-        text: str,
-        input_ids: list[int],
+        self, tokenizer: ChatTokenizer, cutting: CuttingTokens, conversation: Conversation, text: str, ids: list[int]
     ) -> None:
-        self._tokenizer = tokenizer
-        self._cutting = cutting
-        self._conversation = conversation
-        self._text = text
-        self._input_ids = input_ids
+        self._tokenizer, self._cutting, self._conversation = tokenizer, cutting, conversation
+        self._text, self._input_ids = text, ids
         self._known: dict[int, int | None] = {0: 0}
         self._places: dict[str, tuple[list[int], list[int]]] = {}
 

@@ -27,11 +27,9 @@ class PromptCompletionEncoder:
         Raises:
             TokenizerError: the tokenizer lacks a special token.
         """
-        self._tokenizer = tokenizer
-        self._settings = settings
-        self._bos = _special(tokenizer, "bos", settings.add_bos)
-        self._sep = _special(tokenizer, "sep", settings.add_sep)
-        self._eos = _special(tokenizer, "eos", settings.add_eos)
+        self._tokenizer, self._settings = tokenizer, settings
+        wanted = {"bos": settings.add_bos, "sep": settings.add_sep, "eos": settings.add_eos}
+        self._bos, self._sep, self._eos = (_special(tokenizer, name, is_wanted) for name, is_wanted in wanted.items())
         self._separator = settings.separator
         if self._separator.startswith(" ") and not tokenizer.is_space_sensitive:
             self._separator = self._separator[1:]

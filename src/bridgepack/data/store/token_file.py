@@ -87,13 +87,10 @@ class TokenFileWriter:
     """Collects a range's sequences and drops in row order; spools ids to a file, so that memory use stays small."""
 
     def __init__(self, spool: IO[bytes]) -> None:
-        self._spool = spool
-        self._num_tokens = 0
-        self._masks: list[MaskArray] = []
+        self._spool, self._masks = spool, list[MaskArray]()
         self._index: dict[str, list[Int32Array]] = {name: [] for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)}
         self._kinds: dict[tuple[str, str], int] = {}
-        self._num_rows = 0
-        self._num_blank_lines = 0
+        self._num_tokens = self._num_rows = self._num_blank_lines = 0
 
     def add(self, batch: TokenBatch, eos_token_id: int) -> None:
         """Add the sequences and drops of the next rows."""

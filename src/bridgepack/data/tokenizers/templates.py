@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Self
 
 import jinja2
@@ -27,6 +26,7 @@ from bridgepack.records import DropReason
 GENERATION_BLOCK = re.compile(r"\{%-?\s+generation\s+-?%\}")
 
 Messages = Sequence[Mapping[str, Any]]
+Tools = Messages | None
 Root = Callable[[Any], Any]
 #: Maximum length of a text or list that a template makes by repetition, and maximum bits of a power.
 _MAX_LENGTH = 1_000_000
@@ -72,41 +72,26 @@ class ChatTemplate:
 
         return root_with_blocks if blocks else root
 
-    def render(
-        self,
-        messages: Messages,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        kwargs: Mapping[str, Any] = MappingProxyType({}),
-    ) -> str:
-        """Return the rendered text of a conversation.
-
-        Raises:
-            Exception: any error of the template or its Python code.
-        """
-        return self._rendered("".join, messages, tools, kwargs)
-
-    def render_marked(
-        self,
-        messages: Messages,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        kwargs: Mapping[str, Any] = MappingProxyType({}),
-    ) -> tuple[str, list[Span]]:
-        """Return (text, positions of the template's generation blocks in it).
-
-        Raises:
-            Exception: any error of the template or its Python code.
-        """
+    def marked(self, parts: Iterable[str]) -> tuple[str, list[Span]]:
+        """Return (text joined from its parts as they are rendered, positions of the template's generation blocks)."""
         blocks = self._environment.extensions[_GenerationBlocks.identifier]
         assert isinstance(blocks, _GenerationBlocks)
-        return self._rendered(blocks.marked, messages, tools, kwargs)
+        return blocks.marked(parts)
 
-    def _rendered[R](self, collect: Callable[[Iterable[str]], R], *inputs: Any) -> R:
+    def render[R](
+        self, collect: Callable[[Iterable[str]], R], messages: Messages, tools: Tools, kwargs: Mapping[str, Any]
+    ) -> R:
+        """Return the rendered parts of a conversation as `collect`, `"".join` or `marked`, joins them.
+
+        Raises:
+            Exception: any error of the template or its Python code.
+        """
         try:
-            return collect(self._short_root(self._context(*inputs)))
+            return collect(self._short_root(self._context(messages, tools, kwargs)))
         except Exception:  # the slow path decides, and words the error
-            return collect(self._root(self._context(*inputs)))
+            return collect(self._root(self._context(messages, tools, kwargs)))
 
-    def _context(self, messages: Messages, tools: Any, kwargs: Mapping[str, Any]) -> Any:
+    def _context(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any]) -> Any:
         """Return the context of one rendering.
 
         Chat templates export nothing, so contexts can share the common variables.

@@ -14,7 +14,7 @@ from jinja2.exceptions import TemplateError, TemplateSyntaxError
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.tokenizers.engines import REFERENCE, Engine, joined, reference_engine
 from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids, keeps_bytes, normalizes
-from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate
+from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate, Messages, Span, Tools
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 
@@ -31,8 +31,6 @@ NEVER_TRAINED_TOKENS = frozenset(
 #: Files whose bytes can change a token or a rendered text; a tokenizer folder may also hold model weights.
 _TOKENIZER_FILE = re.compile(r"^(?!.*(safetensors|\.index)).*\.(json|jinja|txt|model|tiktoken|py)$|^vocab")
 _NOT_TOKENIZER_FILES = frozenset({"config.json", "generation_config.json", "README.txt", "LICENSE.txt"})
-
-Messages = Sequence[Mapping[str, Any]]
 
 
 class ChatTokenizer:
@@ -212,12 +210,7 @@ class ChatTokenizer:
                 "template, or set tokenizer.chat_template to another."
             ) from None
 
-    def render_text(
-        self,
-        messages: Messages,
-        tools: Sequence[Mapping[str, Any]] | None,
-        kwargs: Mapping[str, Any] = MappingProxyType({}),
-    ) -> str:
+    def render_text(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any] = MappingProxyType({})) -> str:
         """Return the chat template's text for a conversation, with the conversation's own variables.
 
         Raises:
@@ -225,19 +218,14 @@ class ChatTokenizer:
             TokenizerError: the template is not valid Jinja.
         """
         with _REFUSALS:
-            text = self.template.render(messages, tools, kwargs)
+            text = self.template.render("".join, messages, tools, kwargs)
         check_is_unicode(text)
         return text
 
-    def render_marked(
-        self,
-        messages: Messages,
-        tools: Sequence[Mapping[str, Any]] | None,
-        kwargs: Mapping[str, Any] = MappingProxyType({}),
-    ) -> tuple[str, list[tuple[int, int]]]:
-        """Return the text and the (start, stop) characters of the template's generation blocks."""
+    def render_marked(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any]) -> tuple[str, list[Span]]:
+        """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""
         with _REFUSALS:
-            text, spans = self.template.render_marked(messages, tools, kwargs)
+            text, spans = self.template.render(self.template.marked, messages, tools, kwargs)
         check_is_unicode(text)
         return text, spans
 

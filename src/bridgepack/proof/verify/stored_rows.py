@@ -136,19 +136,10 @@ def tokenizer_problem(artifact: Artifact, files: Sequence[Path]) -> str | None:
     return None
 
 
-def store_of(artifact: Artifact, folder: Path | None) -> TokenStore:
-    """Return the store in a folder, by default that of the artifact.
-
-    Raises:
-        StoreError: it does not exist.
-    """
-    return existing_store(folder or default_store(artifact.folder))
-
-
 def has_tokens(artifact: Artifact) -> bool:
     """Return whether the artifact's own store has all its tokens."""
     try:
-        store = store_of(artifact, None)
+        store = existing_store(default_store(artifact.folder))
         return all(path.is_file() for path in token_files(store, record_of(artifact, store)))
     except (StoreError, OSError):
         return False

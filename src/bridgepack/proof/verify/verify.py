@@ -10,6 +10,7 @@ from typing import Any, Literal
 from bridgepack.data.artifact.artifact import LOST_CONTENT_FILE, PLAN_FOLDER, Artifact, refuse_npy
 from bridgepack.data.artifact.plan import iter_lost_content
 from bridgepack.data.sequences.encoding import Loss
+from bridgepack.data.store.store import default_store, existing_store
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
 from bridgepack.proof.packs import drawn_of_each, opened_artifact, recorded_recipe
@@ -17,7 +18,7 @@ from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver, difference
 from bridgepack.proof.verify.ingredients import Integrity, check_integrity, describe_ingredient
 from bridgepack.proof.verify.origins import Origin, compare_rebuilt, source_origin, store_origin
 from bridgepack.proof.verify.records import Cause, Check, Outcome, RowDifference, VerifyReport
-from bridgepack.proof.verify.stored_rows import has_tokens, store_of
+from bridgepack.proof.verify.stored_rows import has_tokens
 
 DEFAULT_SAMPLE, DEFAULT_SEED = 100, 0
 _DIFFERENCES_KEPT = 10
@@ -56,7 +57,8 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
     recipe = recorded_recipe(artifact, options.overrides)
     opened: AbstractContextManager[Origin]
     if options.origin == "store":
-        opened = nullcontext(store_origin(artifact, recipe, store_of(artifact, options.store)))
+        store = existing_store(options.store or default_store(folder))
+        opened = nullcontext(store_origin(artifact, recipe, store))
     else:
         opened = source_origin(artifact, recipe, options.progress)
     integrity = check_integrity(artifact, options.progress)
