@@ -166,7 +166,12 @@ def differences(config: Any, other: Any) -> dict[str, tuple[Any, Any]]:
     Values are plain; an enum's member equals its name, a path its text, and a registered name of mixed precision the
     object that it names.
     """
-    return dict(_differences(_comparable(config), _comparable(other), ""))
+    return plain_differences(_comparable(config), _comparable(other))
+
+
+def plain_differences(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the differences of plain values, as `differences`."""
+    return dict(_differences(values, other, ""))
 
 
 def is_representable(value: Any) -> bool:
