@@ -129,7 +129,7 @@ _TYPES: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(_SECTION_ERRORS, "a section with named fields."),
         "tuple_type": "a list.",
         "float_parsing": "a number.",
-        "float_type": "a number.",
+        "float_type": "a number, without quotes.",
         "finite_number": "a finite number. Write a number.",
         "invalid_key": "text as a field's name. Rename it.",
     }
@@ -166,9 +166,10 @@ def config_error(
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name closest to `name`, or None if none is close."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    """Return the known name closest to `name` in upper or lower case, or None if none is close."""
+    by_lower = {one.lower(): one for one in known}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[matches[0]] if matches else None
 
 
 def shown(value: Any) -> str:

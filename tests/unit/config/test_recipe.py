@@ -75,7 +75,9 @@ def _message(path: str, value: Any) -> str:
             for name in RESERVED
         ),
         ("data.validation_fraction", math.nan, "data.validation_fraction is nan; allowed: a finite number."),
-        ("data.validation_fraction", "some", "data.validation_fraction is 'some'; allowed: a number."),
+        ("data.validation_fraction", "some", "data.validation_fraction is 'some'; allowed: a number, without quotes."),
+        ("optimizer.lr", True, "optimizer.lr is True; allowed: a number, without quotes."),
+        ("batch.GLOBAL_BATCH_SIZE", 8, "Did you mean global_batch_size?"),
         ("data.on_bad_row", "skip", "data.on_bad_row is 'skip'; allowed: 'drop' or 'error'. Use one of these."),
         ("data.role_aliases", {"bard": "bot"}, "data.role_aliases.bard is 'bot'; allowed: 'system', 'developer',"),
         ("ignore", {"str": 5}, "ignore.str is 5; allowed: text."),

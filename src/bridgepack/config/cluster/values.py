@@ -47,7 +47,7 @@ def _mount(kind: str, *, are_absolute: bool) -> AfterValidator:
 Count = Annotated[int, Field(ge=1, strict=True)]
 NotNegative = Annotated[int, Field(ge=0, strict=True)]
 Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
-Seconds = Annotated[float, Field(gt=0.0)]
+Seconds = Annotated[float, Field(gt=0.0, strict=True)]
 Switch = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(min_length=1)]
 MaybeEmpty = Annotated[str, Field(min_length=0)]

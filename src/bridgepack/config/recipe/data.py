@@ -47,9 +47,9 @@ class DataSource(Section):
     the two columns, whatever other columns a row has. By default detected per row."""
     max_rows: Annotated[int, Field(ge=1, strict=True)] | None = None
     """Maximum rows to use, chosen by the seed among those that become sequences."""
-    weight: Annotated[float, Field(gt=0)] | None = None
+    weight: Annotated[float, Field(gt=0, strict=True)] | None = None
     """Share in the mixture, relative to the other weights in the list; `data.mixture.by` sets the unit."""
-    epochs: Annotated[float, Field(gt=0, le=10**6)] | None = None
+    epochs: Annotated[float, Field(gt=0, le=10**6, strict=True)] | None = None
     """How often its sequences are used: 0.5 uses half of them, 2.5 uses each two or three times."""
 
     @model_validator(mode="after")
@@ -197,7 +197,7 @@ class DataConfig(Section):
     """Validation data, as `train`; none by default."""
     mixture: MixtureConfig = MixtureConfig()
     """How weighted sources are mixed."""
-    validation_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    validation_fraction: Annotated[float, Field(ge=0.0, lt=1.0, strict=True)] = 0.0
     """Fraction (0-1) of the training rows set aside for validation, chosen per row by the seed."""
     on_bad_row: Literal["drop", "error"] = "drop"
     """`drop`: drop rows that cannot become sequences and record the reason in the ledger; `error`: stop the build."""

@@ -88,7 +88,8 @@ class ParallelismConfig(Section):
     expert_model_parallel_size: PositiveInt = 1
     """Ranks that share the experts."""
     expert_tensor_parallel_size: PositiveInt | None = None
-    """Ranks that share each expert's weights; by default `tensor_model_parallel_size`."""
+    """Ranks that share each expert's weights; by default 1 with expert parallelism, else as
+    `tensor_model_parallel_size`."""
     num_gpus: PositiveInt | None = None
     """GPUs of the run; without it, rules on data parallelism need `check --world-size`."""
     sequence_parallel: Annotated[bool, Field(strict=True)] = False

@@ -9,7 +9,7 @@ from bridgepack.config.section import Section
 
 NotNegativeInt = Annotated[int, Field(ge=0, strict=True)]
 Text = Annotated[str, Field(min_length=1)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
 
 
 class ModelConfig(Section):
@@ -47,7 +47,7 @@ class AdapterMethod(Section):
     """Rank of the adapters."""
     alpha: PositiveInt = 32
     """Scale of the adapters; their output is multiplied by `alpha / dim`."""
-    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0, strict=True)] = 0.0
     """Dropout on the adapters' input."""
 
 
@@ -57,11 +57,11 @@ Method = Annotated[FullMethod | AdapterMethod, Field(discriminator="kind")]
 class ScheduleConfig(Section):
     """Length of the run and learning rate schedule."""
 
-    num_epochs: Annotated[float, Field(gt=0.0)] | None = None
+    num_epochs: Annotated[float, Field(gt=0.0, strict=True)] | None = None
     """Passes over the training packs; 1 by default. `train_iters` follows from the number of packs."""
     train_iters: PositiveInt | None = None
     """Optimiser steps, instead of `num_epochs`."""
-    warmup_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.05
+    warmup_fraction: Annotated[float, Field(ge=0.0, lt=1.0, strict=True)] = 0.05
     """Fraction (0-1) of the steps for learning rate warmup."""
     lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = "cosine"
     """Learning rate decay after the warmup."""
@@ -83,18 +83,18 @@ class ScheduleConfig(Section):
 class OptimizerConfig(Section):
     """Optimiser."""
 
-    lr: Annotated[float, Field(gt=0.0)] | None = None
+    lr: Annotated[float, Field(gt=0.0, strict=True)] | None = None
     """Peak learning rate; by default 5e-6 for full training and 1e-4 for adapters, as in Megatron-Bridge's own
     recipes."""
-    min_lr: Annotated[float, Field(ge=0.0)] = 0.0
+    min_lr: Annotated[float, Field(ge=0.0, strict=True)] = 0.0
     """Final learning rate."""
-    weight_decay: Annotated[float, Field(ge=0.0)] = 0.1
+    weight_decay: Annotated[float, Field(ge=0.0, strict=True)] = 0.1
     """Weight decay."""
     adam_beta1: Fraction = 0.9
     """Decay of Adam's first moment."""
     adam_beta2: Fraction = 0.98
     """Decay of Adam's second moment."""
-    clip_grad: Annotated[float, Field(ge=0.0)] = 1.0
+    clip_grad: Annotated[float, Field(ge=0.0, strict=True)] = 1.0
     """Maximum gradient norm; 0 disables clipping."""
 
     @model_validator(mode="after")
