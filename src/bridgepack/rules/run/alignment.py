@@ -26,6 +26,18 @@ def _undivided_pack(run: Run, needed: int, near: int | None = None) -> Found:
         yield wrong(_SIZE, str(size), f"a multiple of {needed}, e.g. {nearest_multiples(size, near)}")
 
 
+def _refused_with_seq_length(run: Run) -> bool:
+    """Return whether BP104 reports a recipe's packed_sequence_size, which also is its seq_length."""
+    is_one = run.config.builds_packs and run.packed_sequence_size == run.seq_length
+    return is_one and splits_context(run) and run.seq_length % (2 * run.context_parallel_size) != 0
+
+
+def _shards_of_sequence(run: Run) -> int:
+    """Return context x tensor parallelism, which divides the width of packs, or 1 without sequence parallelism."""
+    tensor = run.tensor_model_parallel_size
+    return math.lcm(*(size * tensor for size in run.context_parallel_sizes)) if run.splits_sequence else 1
+
+
 @rule("BP101", ERROR, "PSB101, PSB105, PSB117, PSC303; core/models/common/embeddings/rope_utils.py:222", when=HAS_SPECS)
 def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
     """pad_seq_to_mult is not a multiple of 2 x context_parallel_size of training or evaluation.
@@ -55,9 +67,8 @@ def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
     Fix: Make packed_sequence_size and seq_length a multiple of CP x TP, and pack again.
     Evidence: read in the source; NeMo-RL #2110. Source: PSB102, PSC303, PSB812; core/tensor_parallel/mappings.py:74
     """
-    if run.splits_sequence:
-        needed = math.lcm(*(context * run.tensor_model_parallel_size for context in run.context_parallel_sizes))
-        yield from _undivided_pack(run, needed)
+    if not _refused_with_seq_length(run):
+        yield from _undivided_pack(run, _shards_of_sequence(run))
 
 
 @rule("BP103", ERROR, "PSB103, PSC303; bridge/data/packing/gpt_sft.py:221", when=HAS_SPECS)
@@ -69,7 +80,8 @@ def pack_not_divisible_by_context_parallelism(run: Run) -> Found:
     Fix: Make packed_sequence_size and seq_length a multiple of 2 x CP, and pack again.
     Noticed: never; validate() checks model.seq_length only.
     """
-    yield from _undivided_pack(run, run.needed_sequence_multiple)
+    if run.packed_sequence_size % _shards_of_sequence(run) == 0 and not _refused_with_seq_length(run):
+        yield from _undivided_pack(run, run.needed_sequence_multiple)
 
 
 @rule("BP104", ERROR, "PSB104; bridge/training/config.py:1435", when=splits_context, noticed=VALIDATE)
@@ -78,12 +90,13 @@ def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it, packed or not.
     Bad: model.seq_length 4098, context_parallel_size 2. Good: model.seq_length 4096.
-    Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size the same multiple of 2 x CP.
+    Fix: Make packed_sequence_size and seq_length of model and dataset the same multiple of 2 x CP.
     Evidence: executed with the real 0.6.2.
     """
     needed = 2 * run.context_parallel_size
     if run.seq_length % needed:
-        allowed = f"a multiple of {needed}, e.g. {nearest_multiples(run.seq_length, needed)}"
+        near = math.lcm(needed, run.needed_width_multiple)
+        allowed = f"a multiple of {needed}, e.g. {nearest_multiples(run.seq_length, near)}"
         yield wrong("model.seq_length", str(run.seq_length), allowed)
 
 
@@ -194,7 +207,8 @@ def pack_that_no_build_makes(run: Run) -> Found:
         pack could be full. Bad: packed_sequence_size 6000, pad_seq_to_mult 64. Good: packed_sequence_size 5952 or 6016.
     Fix: Make packing.packed_sequence_size a multiple of packing.pad_seq_to_mult.
     """
-    if run.pad_seq_to_mult > 1 and run.config.builds_packs:
+    is_reported = run.packed_sequence_size % run.needed_width_multiple != 0 or _refused_with_seq_length(run)
+    if run.pad_seq_to_mult > 1 and run.config.builds_packs and not is_reported:
         yield from _undivided_pack(run, run.pad_seq_to_mult, near=run.pad_seq_to_mult)
 
 
