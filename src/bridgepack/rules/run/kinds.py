@@ -45,7 +45,7 @@ def override_leads_nowhere(run: Run) -> Found:
 
 
 class Kind(StrEnum):
-    """The type of a setting; null is allowed as well."""
+    """The type of a setting; null is allowed as well, except for `_NEVER_NULL`."""
 
     WHOLE = "a whole number"
     NUMBER = "a number"
@@ -84,6 +84,13 @@ KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("dataset.dataloader_type", f"{SPECS}.tokenizer_model_name"), Kind.TEXT),
     **dict.fromkeys(("dataset.dataset_kwargs", SPECS, "dataset.hf_dataset"), Kind.MAPPING),
 }
+#: Settings that the host computes with without a look for None.
+_NEVER_NULL = frozenset(
+    {
+        *(f"model.{name}_parallel_size" for name in ("tensor_model", "pipeline_model", "context", "expert_model")),
+        *("scheduler.lr_warmup_iters", f"{SPECS}.packed_sequence_size"),
+    }
+)
 #: Settings that every class of dataset has. Source: megatron/bridge/data/base.py:28.
 _ANY_DATASET = frozenset({"dataset.dataloader_type", "dataset.num_workers", "dataset.drop_last"})
 _TYPES: Mapping[Kind, TypeAdapter[Any]] = {
@@ -104,14 +111,15 @@ def _meant(value: Any, kind: Kind, *, strict: bool = False) -> Any:
 
 
 def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
-    """Yield (path, value, expected kind, converted value or None) of settings of the wrong kind."""
+    """Yield (path, value, expected kind, converted value or None) of settings of the wrong kind or wrongly null."""
     hosts = FINETUNING_DATASETS | PRETRAINING_DATASETS
     is_own = run.is_stated("dataset._target_") and run.dataset_kind not in hosts  # its fields may have any type
     for path, kind in KINDS.items():
         if is_own and path.startswith("dataset.") and path not in _ANY_DATASET:
             continue
-        value = run.stated(path)
-        if value is not None and _meant(value, kind, strict=True) is None:
+        value, (holder, _, name) = run.stated(path), path.rpartition(".")
+        may_be_null = path not in _NEVER_NULL or name not in (run.stated(holder) or {})
+        if not (value is None and may_be_null) and _meant(value, kind, strict=True) is None:
             yield path, value, kind, _meant(value, kind)
 
 
@@ -119,9 +127,10 @@ def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
 def setting_of_wrong_kind(run: Run) -> Found:
     """A setting has a value of the wrong type.
 
-    Why: Crash or silent: a string for a number fails when compared; a string for a switch counts as on, even "false".
-    Bad: micro_batch_size "1"; enable_offline_packing "false". Good: without quotes.
-    Fix: Write numbers and true or false without quotes.
+    Why: Crash or silent: a string for a number fails when compared; a string for a switch counts as on, even "false";
+        null fails where the host computes with the value.
+    Bad: micro_batch_size "1"; enable_offline_packing "false"; packed_sequence_size null. Good: without quotes.
+    Fix: Write numbers and true or false without quotes, and a number for null.
     """
     for path, value, kind, meant in _misplaced(run):
         if meant is None or isinstance(value, str):

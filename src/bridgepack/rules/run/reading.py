@@ -125,6 +125,10 @@ def has_constant_width(run: Run) -> bool:
     return run.pads_to_max_length and run.packed_sequence_size == run.seq_length
 
 
+#: Values of `model.cuda_graph_impl`.
+GRAPH_IMPLS = ("none", "local", "transformer_engine", "full_iteration")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphCapture:
     """The parts of a step that CUDA graphs capture."""
@@ -139,7 +143,7 @@ class GraphCapture:
     @property
     def is_on(self) -> bool:
         """Whether anything is captured."""
-        return self.impl != "none"
+        return self.impl in GRAPH_IMPLS[1:]
 
     @property
     def is_full_iteration(self) -> bool:

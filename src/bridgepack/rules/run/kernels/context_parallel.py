@@ -61,7 +61,7 @@ def evaluation_context_parallel_without_groups(run: Run) -> Found:
         host's example on decentralized groups.
     """
     context = run.eval_context_parallel_size
-    if context is None or context == run.context_parallel_size or not run.evaluates:
+    if context is None or context < 1 or context == run.context_parallel_size or not run.evaluates:
         return
     if not run.flag("dist.use_decentralized_pg"):
         yield wrong(_EVALUATION, f"{context} without use_decentralized_pg", "use_decentralized_pg true")

@@ -173,8 +173,6 @@ def exchange_kinds_not_one_per_layer(run: Run) -> Found:
         num_layers = run.integer("model.num_layers")
         if len(kind) != num_layers:
             yield wrong(_KIND, f"{len(kind)} kinds", f"one, or {num_layers}: one per layer")
-    elif kind is not None and not isinstance(kind, str):
-        yield wrong(_KIND, repr(kind), "p2p, a2a, all_gather, a2a+p2p or a list of them")
 
 
 @rule("BP725", ERROR, when=splits_context, noticed="validate()", evidence="read in megatron-core 0.19.2")

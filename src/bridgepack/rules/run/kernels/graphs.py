@@ -6,7 +6,7 @@ from bridgepack.geometry import ceil_to_multiple
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.reading import GraphCapture, graph_capture, graph_entries
+from bridgepack.rules.run.reading import GRAPH_IMPLS, GraphCapture, graph_capture, graph_entries
 
 _IMPL, _MODULES, _SCOPE = "model.cuda_graph_impl", "model.cuda_graph_modules", "model.cuda_graph_scope"
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
@@ -149,7 +149,6 @@ def graphs_without_graph_safe_random_state(run: Run) -> Found:
         yield wrong("rng.te_rng_tracker", found, "true with CUDA graphs", to=True, because=why)
 
 
-_IMPLS = ("none", "local", "transformer_engine", "full_iteration")
 _KNOWN_MODULES = frozenset({"attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"})
 
 
@@ -186,8 +185,10 @@ def graph_settings_contradict(run: Run) -> Found:
     if old and (len(old) > 1 or capture.setting != "none"):
         found = f"{' and '.join(old)} true, cuda_graph_impl {capture.setting}"
         yield wrong(f"model.{old[0]}", found, "one of the three")
-    if capture.setting not in _IMPLS:
-        yield wrong(_IMPL, capture.setting, ", ".join(_IMPLS))
+    if run.is_stated(_IMPL) and run.value(_IMPL) is None:
+        yield wrong(_IMPL, "None", ", ".join(GRAPH_IMPLS), to="none", because="graphs are off")
+    elif capture.setting not in GRAPH_IMPLS:
+        yield wrong(_IMPL, capture.setting, ", ".join(GRAPH_IMPLS))
     if capture.setting == "none":
         return
     modules, scope = graph_entries(run, _MODULES), graph_entries(run, _SCOPE)
