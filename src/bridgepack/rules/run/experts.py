@@ -62,22 +62,26 @@ def biased_experts_split(run: Run) -> Found:
         yield wrong(_EXPERT_TENSOR, found, "1", to=1, because="experts with biases cannot be split over ranks")
 
 
-@rule("BP828", ERROR, "core/parallel_state.py:874-884", when=HAS_EXPERTS, noticed="setup")
+@rule("BP828", ERROR, "core/parallel_state.py:874-884", noticed="setup")
 def gpus_not_a_multiple_of_expert_parallelism(run: Run) -> Found:
     """The number of GPUs is not a multiple of expert x expert tensor x pipeline parallelism.
 
-    Why: Crash at setup, when process groups are made.
+    Why: Crash at setup, when process groups are made, also those of a model without experts.
     Bad: 8 GPUs, expert_model_parallel_size 4, pipeline_model_parallel_size 4. Good: 16 GPUs.
-    Fix: Make the number of GPUs a multiple of expert x expert tensor x pipeline parallelism.
+    Fix: Make the number of GPUs a multiple of expert x expert tensor x pipeline parallelism; leave
+        expert_tensor_parallel_size unset for a model without experts.
     """
     run.require_plain_gpus()
+    if not HAS_EXPERTS(run) and not run.is_set(_EXPERT_TENSOR):
+        return
     sizes = (run.expert_model_parallel_size, _expert_tensor_parallel_size(run), run.pipeline_model_parallel_size)
     expert, tensor, pipeline = sizes
     if run.world_size % (expert * tensor * pipeline):
         found = (
             f"{expert} x expert tensor parallelism {tensor} x pipeline parallelism {pipeline} on {run.world_size} GPUs"
         )
-        yield wrong(_EXPERT_SIZE, found, "sizes whose product divides the GPUs")
+        path = _EXPERT_SIZE if HAS_EXPERTS(run) else _EXPERT_TENSOR
+        yield wrong(path, found, "sizes whose product divides the GPUs")
 
 
 @rule("BP829", ERROR, "core/transformer/moe/moe_layer.py:629-633", when=HAS_EXPERTS, noticed="first step")

@@ -79,6 +79,19 @@ def uneven_pipeline_stages(run: Run) -> Found:
         yield wrong(_PIPELINE, *_spread(run, f"{layers} layers", f"{stages} stages"))
 
 
+@rule("BP836", ERROR, "core/parallel_state.py:827-831", noticed="setup")
+def virtual_stages_without_pipeline(run: Run) -> Found:
+    """virtual_pipeline_model_parallel_size is set, but there is only one pipeline stage.
+
+    Why: Crash at setup: pipeline-model-parallel size should be greater than 1 with interleaved schedule.
+    Bad: pipeline_model_parallel_size 1, virtual_pipeline_model_parallel_size 2. Good: no virtual stages.
+    Fix: Remove virtual_pipeline_model_parallel_size, or raise pipeline_model_parallel_size.
+    """
+    size = run.stated_integer(_VIRTUAL)
+    if size is not None and run.pipeline_model_parallel_size == 1 and not run.is_on("dist.use_decentralized_pg"):
+        yield wrong(_VIRTUAL, f"{size} with one stage", "None", to=None, because="there is only one pipeline stage")
+
+
 def _uneven_pattern(run: Run, stages: int) -> Found:
     """Yield findings on the stages of a hybrid model, whose pattern may separate them by `|`: `M*M-|M*M-`.
 
