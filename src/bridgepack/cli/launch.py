@@ -16,14 +16,14 @@ from bridgepack.errors import LaunchRefusedError
 from bridgepack.launch import require_nemo_run
 from bridgepack.launch.plan import LaunchPlan, plan_launch
 from bridgepack.launch.results import LaunchInterrupt
-from bridgepack.report.checks import rendered
-from bridgepack.report.launches import (
+from bridgepack.launch.text import (
     describe_dry_run,
     describe_executors,
     describe_interrupt,
     describe_launch,
     describe_result,
 )
+from bridgepack.report.checks import rendered
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.rules.engine.text import report_to_dict
 

@@ -18,7 +18,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchError
 from bridgepack.launch.dry_run import DryRun, preview
 from bridgepack.launch.plan import plan_launch
-from bridgepack.report.launches import describe_dry_run
+from bridgepack.launch.text import describe_dry_run
 from bridgepack.running.assignment import decode
 from tests.support.full_clusters import least_executor
 from tests.support.launches import launch_recipe

@@ -9,7 +9,7 @@ import pytest
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.launch.results import LaunchResult, TaskResult
-from bridgepack.report.launches import describe_interrupt, describe_result, log_tail
+from bridgepack.launch.text import describe_interrupt, describe_result, log_tail
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.recipes import catalogue_table, entry_to_dict, resolved_view, shipped_lines
 from bridgepack.report.text import printable
