@@ -48,6 +48,16 @@ os.chdir("here")
 with plain_runner(2) as runner:
     print(*runner.run(os.path.abspath, [".", "."]))
 """
+#: Says which signals are blocked in a process's first fork server.
+LOADING = """
+from multiprocessing import forkserver
+from pathlib import Path
+from bridgepack.data.workers.process import preload
+
+preload(())
+status = Path(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read_text()
+print(next(line.split()[1] for line in status.splitlines() if line.startswith("SigBlk")))
+"""
 #: A fork server that dies of what it loads for a recipe, as one without memory does.
 DEADLY = """
 import os, sys
@@ -294,6 +304,12 @@ def test_a_script_needs_no_guard_and_workers_run_where_it_is(tmp_path: Path, is_
     ran = subprocess.run(command, cwd=tmp_path, input=UNGUARDED, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == f"begin\n{tmp_path / 'here'} {tmp_path / 'here'}\n"
+
+
+def test_ctrl_c_does_not_end_a_fork_server_that_loads() -> None:
+    blocked = subprocess.run([sys.executable, "-c", LOADING], capture_output=True, text=True, check=True).stdout
+
+    assert int(blocked, 16) >> (signal.SIGINT - 1) & 1
 
 
 def test_a_fork_server_that_dies_of_a_tokenizer_is_replaced_by_one_without(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -160,6 +160,7 @@ def _starting(variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[N
     A fork server keeps the signal mask and environment that it was started with.
     """
     with _LOCK:
+        resource_tracker.ensure_running()  # otherwise the fork server starts it, and Python 3.12.1 then unblocks Ctrl-C
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
         added = {name: text for name, text in {**ENVIRONMENT, **variables}.items() if name not in os.environ}
