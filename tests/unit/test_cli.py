@@ -194,6 +194,7 @@ def test_build_with_check_judges_recipe_and_artifact(command: Command) -> None:
     assert "rules" in sound.output
     assert supply.code == 1
     assert "error[BP601]: fewer-packs-than-a-batch" in supply.output
+    assert "BP607" not in supply.output  # the recipe counts epochs; the steps follow from them
     assert (again.code, json.loads(again.output)["check"]["summary"]["num_errors"]) == (0, 0)
     assert broken.code == 1
     assert "micro_batch_size" in broken.output

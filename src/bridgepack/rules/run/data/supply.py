@@ -11,6 +11,8 @@ from bridgepack.rules.run.reading import EVALUATES
 
 #: Maximum epochs before train_iters is unlikely to count packs.
 _MANY_EPOCHS = 10
+#: Field of a recipe whose steps are computed from its packs.
+_RECIPE_EPOCHS = "schedule.num_epochs"
 #: Usual numbers of epochs of an unpacked run whose train_iters is copied.
 _USUAL_EPOCHS = range(1, 6)
 #: Maximum sequences per step that the learning rates of most recipes are tuned for.
@@ -134,9 +136,8 @@ def steps_of_an_unpacked_run(run: Run) -> Found:
     Fix: Set train_iters to epochs x packs / global_batch_size and scale the schedule, or set num_epochs instead.
     Evidence: executed with the real 0.6.2 (the sampler repeats packs).
     """
-    if run.value("train.train_iters") is None:
-        return
-    if run.value("train.num_epochs") is not None or run.global_batch_size <= 0:
+    counts_epochs = run.value("train.train_iters") is None or run.value("train.num_epochs") is not None
+    if counts_epochs or run.config.user_path("train.train_iters") == _RECIPE_EPOCHS or run.global_batch_size <= 0:
         return
     packs, sequences = num_packs(run, TRAIN), _num_sequences(run, TRAIN)
     steps, batch = run.integer("train.train_iters"), run.global_batch_size
