@@ -127,7 +127,7 @@ _TYPES: Mapping[str, str] = MappingProxyType(
         "bool_parsing": "true or false.",
         "string_type": "text. Put it in quotes.",
         **dict.fromkeys(_SECTION_ERRORS, "a section with named fields."),
-        "tuple_type": "a list.",
+        **dict.fromkeys(("tuple_type", "list_type"), "a list."),
         "float_parsing": "a number.",
         "float_type": "a number, without quotes.",
         "finite_number": "a finite number. Write a number.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor, NemoRunExecutor
 from bridgepack.config.cluster.processes import Processes
 from bridgepack.config.cluster.slurm import SlurmExecutor
-from bridgepack.config.cluster.values import REFERENCE, hide_secrets, resolve_references
+from bridgepack.config.cluster.values import REFERENCE, hide_secrets, is_one_word, resolve_references
 from bridgepack.errors import ConfigError
 from bridgepack.launch.plan import DEFAULT_PYTHON, LaunchPlan
 from bridgepack.launch.signatures import checked_executor, field_names, find_executor
@@ -259,13 +260,21 @@ def make_tasks(plan: LaunchPlan, *, for_display: bool = False) -> tuple[LaunchTa
 def _script(plan: LaunchPlan, task: Task, word: str) -> run.Script:
     cluster = plan.cluster
     arguments, variables = [OPTION, word], _local_variables(plan, task)
-    if task == "train" and cluster.train_script is not None:
-        # With another entry point nemo-run lets torchrun execute the script directly, through its shebang line.
-        entry_point = DEFAULT_PYTHON if cluster.processes(task).has_process_launcher else cluster.python
-        return run.Script(path=cluster.train_script, entrypoint=entry_point, args=arguments, env=variables)
-    return run.Script(
-        path=f"bridgepack.running.{task}", m=True, entrypoint=cluster.python, args=arguments, env=variables
+    is_in_shell = cluster.executor_for(task).kind not in LOCAL_KINDS
+    python, path = (
+        _quoted_path(path) if path and is_in_shell else path for path in (cluster.python, cluster.train_script)
     )
+    if task == "train" and path is not None:
+        # With another entry point nemo-run lets torchrun execute the script directly, through its shebang line.
+        entry_point = DEFAULT_PYTHON if cluster.processes(task).has_process_launcher else python
+        return run.Script(path=path, entrypoint=entry_point, args=arguments, env=variables)
+    return run.Script(path=f"bridgepack.running.{task}", m=True, entrypoint=python, args=arguments, env=variables)
+
+
+def _quoted_path(path: str) -> str:
+    """Return a path as the shell scripts of nemo-run need it, which quote nothing: options may follow it."""
+    name, dash, options = path.partition(" -")
+    return path if is_one_word(name) else f"{shlex.quote(name)}{dash}{options}"
 
 
 def _local_variables(plan: LaunchPlan, task: Task) -> dict[str, str]:

@@ -13,6 +13,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.launch.refusals import refuse_unlaunchable
 from bridgepack.launch.signatures import checked_fields, find_executor, list_classes
 from bridgepack.launch.tasks import make_executor
+from tests.support.full_clusters import least_executor
 from tests.support.launches import launch_recipe
 
 run = pytest.importorskip("nemo_run")
@@ -123,6 +124,15 @@ def test_what_the_class_does_not_take_is_refused(values: dict[str, Any], expecte
         checked_fields(PoolExecutor, given)
 
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "allowed"), [("kubeflow", "volume_mounts", "a list"), ("skypilot", "storage_mounts", "a section")]
+)
+def test_volumes_of_another_type_are_left_to_the_class(kind: str, field: str, allowed: str) -> None:
+    cluster = ClusterConfig.from_mapping({"executor": least_executor(kind, **{field: 1}), "workspace": "/shared"})
+    with pytest.raises(ConfigError, match=rf"executor\.{field} is 1; allowed: {allowed}"):
+        checked_fields(find_executor(cluster.executor.facts.class_name), {field: 1})
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_own_python_and_script(recipe: SFTRecipe) -> None:
     launched = tasks_on(recipe, {**values, "executor": {**SLURM, "launcher": {"kind": "torchrun"}}})[-1]
 
     assert build.script.entrypoint == train.script.entrypoint == "/opt/venv/bin/python3.12"
-    assert (train.script.path, train.script.m, train.script.args[0]) == ("/code/my train.py", False, "--assignment")
+    assert (train.script.path, train.script.m, train.script.args[0]) == ("'/code/my train.py'", False, "--assignment")
     assert launched.script.entrypoint == "python"  # with another, torchrun would execute the script itself
     assert build.script.env == {}
 

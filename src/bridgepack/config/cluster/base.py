@@ -7,7 +7,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bridgepack.config.cluster.values import EnvironmentVariables, MaybeEmpty, NotNegative, Port, Seconds, Switch, Text
+from bridgepack.config.cluster.values import (
+    EnvironmentVariables,
+    Lines,
+    MaybeEmpty,
+    NotNegative,
+    Port,
+    Seconds,
+    Switch,
+    Text,
+)
 from bridgepack.config.section import Section
 
 
@@ -82,7 +91,7 @@ class SlurmTemplateLauncher(LauncherSection):
     kind: Literal["slurm_template"]
     template_path: Text | None = None
     """Template file: an absolute path, or the name of a template that comes with nemo-run."""
-    template_inline: Text | None = None
+    template_inline: Lines | None = None
     """The template itself. nemo-run HTML-escapes inserted values: write `{{ command | safe }}`."""
     template_vars: dict[str, Any] = Field(default_factory=dict)
     """Values of the template variables other than `command`."""
@@ -115,7 +124,7 @@ class SlurmRayLauncher(LauncherSection):
     """Port of the metrics."""
     display_nvidia_smi_output: Switch = False
     """Print the output of nvidia-smi on each node at the start."""
-    head_setup: Text | None = None
+    head_setup: Lines | None = None
     """Shell commands to run on the head when all workers have joined."""
     head_init_wait_time: NotNegative = 10
     """Seconds between checks that all workers have joined."""

@@ -10,7 +10,7 @@ from bridgepack.config.cluster.base import PROCESS_LAUNCHERS, TASKS, Task
 from bridgepack.config.cluster.executors import FACTS, LOCAL_KINDS, Executor, LocalFields, NemoRunExecutor
 from bridgepack.config.cluster.processes import Processes, processes_of
 from bridgepack.config.cluster.slurm import SlurmExecutor
-from bridgepack.config.cluster.values import EnvironmentVariables, FreeForm, Switch, Text, hide_secrets
+from bridgepack.config.cluster.values import EnvironmentVariables, FreeForm, Switch, Text, hide_secrets, is_one_word
 from bridgepack.config.document import Document, written
 from bridgepack.config.errors import config_error, did_you_mean, shown
 from bridgepack.config.reading import read_sections, written_in
@@ -222,6 +222,15 @@ def _choice_faults(executor: Executor, field: str, kind: str, allowed: tuple[str
 
 
 def _slurm_faults(executor: SlurmExecutor, task: Task) -> Iterator[str]:
+    words = {
+        "container_image": executor.container_image,
+        **{f"container_mounts.{index}": mount for index, mount in enumerate(executor.container_mounts)},
+        "tunnel.job_dir": executor.tunnel.job_dir,
+        "job_details.folder": executor.job_details.folder,
+    }
+    for name, value in words.items():
+        if value and not is_one_word(value):
+            yield f"{name} is {value!r}; nemo-run writes it unquoted into a shell script; allowed: one word. Rename it."
     for name in ("heterogeneous", "het_group_indices"):
         if getattr(executor, name):
             yield (

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -114,8 +115,11 @@ class NemoRunExecutor(ExecutorSection):
     def paths_on_nodes(self) -> tuple[str, ...] | None:
         """Return the mount paths of volumes; None if no known field tells them."""
         if self.facts.class_name in SKYPILOT:
-            return tuple(self.value("storage_mounts") or ()) or None  # without them a task has only its machine's disk
-        volumes = [volume for name in _VOLUMES for volume in self.value(name) or () if isinstance(volume, Mapping)]
+            mounts = self.value("storage_mounts")  # without them a task has only its machine's disk
+            return (tuple(mounts) if isinstance(mounts, Mapping) else ()) or None
+        # another type than the class takes is refused later, by its signature
+        given = chain.from_iterable(found for name in _VOLUMES if isinstance(found := self.value(name), list))
+        volumes = [volume for volume in given if isinstance(volume, Mapping)]
         found = [next((volume[name] for name in _MOUNTED_AT if name in volume), None) for volume in volumes]
         if self.facts.class_name == "KubeflowExecutor":
             found.append(self.value("workdir_pvc_path") or "/nemo_run")

@@ -9,6 +9,7 @@ from bridgepack.config.cluster.base import ExecutorSection, Facts
 from bridgepack.config.cluster.values import (
     AbsolutePath,
     Count,
+    Lines,
     MaybeAbsolutePath,
     Mount,
     NotNegative,
@@ -49,7 +50,7 @@ class SSHTunnel(Section):
     """Private key file; without it and without a key in an SSH agent, nemo-run asks for a password."""
     shell: Text | None = None
     """Shell on the login node."""
-    pre_command: Text | None = None
+    pre_command: Lines | None = None
     """Command to run before each of nemo-run's commands, e.g. `source /etc/profile`."""
 
 
@@ -160,7 +161,7 @@ class SlurmExecutor(ExecutorSection):
     """End a task group when one of its tasks ends."""
     monitor_group_job_wait_time: NotNegative = 60
     """Seconds between checks of a task group."""
-    setup_lines: Text | None = None
+    setup_lines: Lines | None = None
     """Shell lines to run before the task, e.g. `module load cuda`."""
     het_group_indices: tuple[NotNegative, ...] | None = None
     """Group indices of a heterogeneous job."""

@@ -1,6 +1,7 @@
 """Value types of cluster files, references to environment variables (`${env:NAME}`), and secrets that stay hidden."""
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -13,12 +14,21 @@ _SLURM_TIME = re.compile(r"(\d+|\d+:[0-5]\d|\d+:[0-5]?\d:[0-5]?\d|\d+-\d+(:[0-5]
 _ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?")
 _JOB = re.compile(r"\d+(_\d+)?|[a-z_]+://[^/]*/\d+(_\d+)?(/.*)?")
 _ABSOLUTE = re.compile(r"/.*", re.DOTALL)
+_ONE_LINE = re.compile(r"[^\r\n]*")
 _MAYBE_ABSOLUTE = re.compile(r"(/.*)?", re.DOTALL)
 
 
 def is_inside(path: str, folder: str) -> bool:
     """Return whether an absolute path is `folder` or lies in it."""
     return PurePosixPath(path).is_relative_to(folder)
+
+
+def is_one_word(text: str) -> bool:
+    """Return whether a shell takes a text for one word."""
+    try:
+        return len(shlex.split(text)) == 1
+    except ValueError:  # a quote that is not closed
+        return False
 
 
 def _matching(pattern: re.Pattern[str], allowed: str, correction: str = "Correct it.") -> AfterValidator:
@@ -49,7 +59,10 @@ NotNegative = Annotated[int, Field(ge=0, strict=True)]
 Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
 Seconds = Annotated[float, Field(gt=0.0, strict=True)]
 Switch = Annotated[bool, Field(strict=True)]
-Text = Annotated[str, Field(min_length=1)]
+Lines = Annotated[str, Field(min_length=1)]
+Text = Annotated[
+    Lines, _matching(_ONE_LINE, "text in one line, as it becomes a line of a script", "Remove the line break.")
+]
 MaybeEmpty = Annotated[str, Field(min_length=0)]
 #: Text that people also write as a number, e.g. a memory size or a job id.
 TextOrNumber = Annotated[

@@ -305,6 +305,9 @@ def _message(executor: Any, **fields: Any) -> str:
         ({"kind": "nemo_run", "class": "LeptonExecutor", **FAULT_TOLERANT}, "Allowed here: none, torchrun."),
         ({**DOCKER, "volumes": ["/a:b"]}, "volumes.0 is '/a:b'; allowed: SOURCE:TARGET"),
         ({**BARE, "env_vars": {"A B": "1"}}, "executor.env_vars.A B"),
+        ({**BARE, "account": "a\nb"}, "executor.account is 'a\\nb'; allowed: text in one line"),
+        ({**BARE, "container_image": "it's"}, "nemo-run writes it unquoted into a shell script; allowed: one word."),
+        ({**BARE, "container_mounts": ["/a b:/c"]}, "executor.container_mounts.0 is '/a b:/c'; nemo-run writes it"),
     ],
 )
 def test_a_mistake_gets_one_message(executor: Any, expected: str) -> None:
