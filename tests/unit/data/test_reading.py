@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -64,6 +65,7 @@ def _read_bytes(tmp_path: Path, name: str, content: bytes) -> Found:
 def _message(tmp_path: Path, name: str, content: bytes) -> str:
     with pytest.raises(DataError) as raised:
         _read_bytes(tmp_path, name, content)
+    assert "\n" not in str(raised.value)
     return str(raised.value).replace(f"{tmp_path}/", "")
 
 
@@ -269,6 +271,19 @@ def test_parquet_page_that_is_corrupted(tmp_path: Path) -> None:
     content[100:200] = bytes(100)
 
     assert _message(tmp_path, "a.parquet", bytes(content)).startswith("a.parquet: row group 0 cannot be read: ")
+
+
+@pytest.mark.parametrize("name", ["a.arrow", "stream.arrow"])
+@pytest.mark.parametrize(("value", "step"), [("xy", 2), (["xy"], 1), (["xy"], 2), ({"b": "xy"}, 2)])
+def test_arrow_file_with_a_damaged_offset(tmp_path: Path, name: str, value: Any, step: int) -> None:
+    path = _write_table(tmp_path / name, pa.table({"a": [value] * 5}), rows_per_group=5)
+    offsets = np.arange(0, 6 * step, step, dtype=np.int32).tobytes()
+    content = path.read_bytes()
+    assert offsets in content
+
+    message = _message(tmp_path, name, content.replace(offsets, offsets[:8] + b"\xff\xff\xff\x3f" + offsets[12:]))
+
+    assert message.startswith(f"{name} is damaged after row 0: an offset lies outside its values. Write it again.")
 
 
 @pytest.mark.parametrize("range_bytes", [1, 7, 30, 1 << 20])

@@ -9,16 +9,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bridgepack.data.reading.inputs import ARROW, JSON_ARRAY, PARQUET, InputFile
 from bridgepack.data.reading.lines import MIN_BLOCK_BYTES, iter_array_lines, iter_line_blocks, open_stream, stream_of
 from bridgepack.data.reading.remote import CloudFile
 from bridgepack.errors import DataError
+from bridgepack.geometry import IntArray
 
 #: Uncompressed bytes of a range of rows of a columnar file.
 _MIN_COLUMNS_BYTES, _MAX_COLUMNS_BYTES = 1 << 21, 1 << 25
 _RANGES_PER_FILE = 256
 #: Bytes of a column read at a time, so that a row group is streamed and never held in memory.
 _BUFFER_BYTES = 1 << 20
+#: Arrow type of texts -> bytes per offset.
+_OFFSET_BYTES = {"string": 4, "binary": 4, "large_string": 8, "large_binary": 8}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +140,7 @@ def parquet_file(file: InputFile) -> Any:
         source = file.path.open("rb") if isinstance(file.path, CloudFile) else file.path
         return pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file.label} is not a Parquet file: {str(error).rstrip('.')}. Write it again.") from None
+        raise DataError(f"{file.label} is not a Parquet file: {one_line(error)}. Write it again.") from None
 
 
 def arrow_table(file: InputFile) -> Any:
@@ -149,9 +154,66 @@ def arrow_table(file: InputFile) -> Any:
     try:
         source = pa.memory_map(str(file.path))
         try:
-            return pa.ipc.open_file(source).read_all()
+            table = pa.ipc.open_file(source).read_all()
         except pa.ArrowInvalid:
             source.seek(0)
-            return pa.ipc.open_stream(source).read_all()
+            table = pa.ipc.open_stream(source).read_all()
+        table.validate()  # reading rows of damaged arrays would end the process
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file.label} is not an Arrow file: {str(error).rstrip('.')}. Write it again.") from None
+        raise DataError(f"{file.label} is not an Arrow file: {one_line(error)}. Write it again.") from None
+    return table
+
+
+def arrow_batches(file: InputFile, start: int, stop: int, *, max_rows: int) -> Iterator[Any]:
+    """Yield record batches of rows `start` (0-based) to `stop - 1` of an Arrow file, at most `max_rows` each.
+
+    Raises:
+        DataError: they are damaged.
+    """
+    import pyarrow as pa
+
+    for batch in arrow_table(file).slice(start, stop - start).to_batches(max_chunksize=max_rows):
+        try:
+            for column in batch.columns:
+                _check_offsets(column)
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{file.label} is damaged after row {start}: {one_line(error)}. Write it again.") from None
+        yield batch
+
+
+def _check_offsets(array: Any) -> None:
+    """Check that no offset in an array, or in one inside it, lies outside its values.
+
+    Raises:
+        pa.ArrowInvalid: one does; reading it would end the process.
+    """
+    import pyarrow as pa
+
+    width = _OFFSET_BYTES.get(str(array.type))
+    if not len(array):
+        return
+    if width is not None:
+        _, offsets, values = array.buffers()
+        places = np.frombuffer(offsets, f"i{width}", len(array) + 1, array.offset * width)
+        _checked_bounds(places, values.size if values else 0)
+    elif pa.types.is_struct(array.type):
+        for index in range(array.type.num_fields):
+            _check_offsets(array.field(index))
+    elif isinstance(array, (pa.ListArray, pa.LargeListArray)):
+        first, stop = _checked_bounds(array.offsets.to_numpy(), len(array.values))
+        _check_offsets(array.values.slice(first, stop - first))
+    else:
+        array.validate(full=True)
+
+
+def _checked_bounds(offsets: IntArray, num_values: int) -> tuple[int, int]:
+    import pyarrow as pa
+
+    if offsets[0] < 0 or offsets[-1] > num_values or (offsets[1:] < offsets[:-1]).any():
+        raise pa.ArrowInvalid("an offset lies outside its values")
+    return int(offsets[0]), int(offsets[-1])
+
+
+def one_line(error: Exception) -> str:
+    """Return the message of an error of Arrow's, which may have several lines."""
+    return " ".join(str(error).split()).rstrip(". ")

@@ -12,7 +12,7 @@ from typing import Any
 from bridgepack.data.reading.inputs import JSON_ARRAY, PARQUET, InputFile, file_stamp
 from bridgepack.data.reading.json_rows import BrokenJson, Row, read_line, row_of
 from bridgepack.data.reading.lines import broken_array, open_stream
-from bridgepack.data.reading.ranges import InputRange, arrow_table, is_table, iter_ranges, parquet_file
+from bridgepack.data.reading.ranges import InputRange, arrow_batches, is_table, iter_ranges, one_line, parquet_file
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
 
@@ -112,8 +112,7 @@ def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator
     if file.kind == PARQUET:
         batches = parquet_cursor().batches(file, part.start, part.stop, max_rows=max_rows)
     else:
-        table = arrow_table(file).slice(part.start, part.stop - part.start)
-        batches = iter(table.to_batches(max_chunksize=max_rows))
+        batches = arrow_batches(file, part.start, part.stop, max_rows=max_rows)
     values = (value for batch in batches for value in _bounded_rows(batch, part.max_row_bytes))
     for row, value in enumerate(values, part.first_row):
         is_bad = isinstance(value, RowError)
@@ -212,7 +211,7 @@ class ParquetCursor:
         try:
             batch = next(self._batches)
         except (pa.ArrowException, OSError, StopIteration) as error:
-            group, reason = self._group_of(self._position), str(error) or "it ends early"
+            group, reason = self._group_of(self._position), one_line(error) or "it ends early"
             raise DataError(f"{file.label}: row group {group} cannot be read: {reason}. Write it again.") from None
         self._key = key
         return batch
