@@ -152,7 +152,7 @@ def test_null_role_and_content_beside_from_and_value_are_absent() -> None:
         {"role": "assistant", "content": "one", "from": None, "value": None},
     ]
 
-    assert read(*turns).messages == [QUESTION, {"role": "assistant", "content": "one", "value": None}]
+    assert read(*turns).messages == [QUESTION, {"role": "assistant", "content": "one"}]
 
 
 @pytest.mark.parametrize("key", ["weight", "train", "training"])

@@ -17,7 +17,7 @@ CHAT_LINES: list[tuple[Any, DropReason | None]] = [
     (chat_row("Hi", "Hello"), None),
     ("{", DropReason.INVALID_JSON),
     ([], DropReason.NOT_AN_OBJECT),
-    ({}, DropReason.MISSING_FIELD),
+    ({"prompt": "Hi", "completion": None}, DropReason.MISSING_FIELD),
     ({"messages": "Hi"}, DropReason.INVALID_FIELD),
     ({"messages": []}, DropReason.EMPTY_CONVERSATION),
     ({"messages": [{"role": "bard", "content": "Hi"}]}, DropReason.UNKNOWN_ROLE),

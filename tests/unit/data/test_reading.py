@@ -240,8 +240,9 @@ def _write_table(path: Path, table: pa.Table, *, rows_per_group: int) -> Path:
     return path
 
 
+NULL_TEXTS = {"role": "user", "content": None, "value": None}
 ROWS_OF_TABLE = pa.Table.from_pylist(
-    [{"a": index, "b": None, "turns": [{"role": "user", "content": None, "name": None}]} for index in range(5)]
+    [{"a": index, "b": None, "turns": [NULL_TEXTS | {"name": None}]} for index in range(5)]
 )
 COLUMNAR = ("a.parquet", "a.arrow", "stream.arrow")
 
@@ -251,7 +252,7 @@ def test_columns_lose_nulls_but_not_null_content(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 150)
 
     assert _read(_write_table(tmp_path / name, ROWS_OF_TABLE, rows_per_group=2)) == [
-        (index + 1, {"a": index, "turns": [{"role": "user", "content": None}]}) for index in range(5)
+        (index + 1, {"a": index, "turns": [NULL_TEXTS]}) for index in range(5)
     ]
     assert _read(_write_table(tmp_path / name, ROWS_OF_TABLE[:0], rows_per_group=2)) == []
 

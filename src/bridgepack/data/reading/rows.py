@@ -21,8 +21,8 @@ from bridgepack.records import DropReason
 _BATCH_ROWS, _BATCHES = 256, 16
 #: Files that a sample of rows is taken from, and maximum rows per file.
 _SAMPLED_FILES, _SAMPLED_ROWS = 8, 500
-#: Row, list of turns, turn.
-_TURN_DEPTH = 2
+#: Row, list of turns, turn; and a turn's fields with its text.
+_TURN_DEPTH, _CONTENT = 2, ("content", "value")
 
 #: (1-based row number, the row or its error); None for a blank line, which is counted but is not a row.
 RowRead = tuple[int, Row | RowError | None]
@@ -159,11 +159,11 @@ def _too_large(num_bytes: int) -> RowError:
 def _without_nulls(value: Any, depth: int = 0) -> Any:
     """Return a row without the null fields that columnar files add because other rows have a value there.
 
-    Keeps a turn's `content`, because null content differs from missing content.
+    Keeps a turn's `content` or `value`, because null content differs from missing content.
     """
     if isinstance(value, dict):
         is_turn = depth == _TURN_DEPTH
-        kept = {key: item for key, item in value.items() if item is not None or (is_turn and key == "content")}
+        kept = {key: item for key, item in value.items() if item is not None or (is_turn and key in _CONTENT)}
         return {key: _without_nulls(item, depth + 1) for key, item in kept.items()}
     if isinstance(value, list) and isinstance(next((item for item in value if item is not None), None), (dict, list)):
         return [_without_nulls(item, depth + 1) for item in value]

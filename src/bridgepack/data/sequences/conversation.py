@@ -8,7 +8,7 @@ from typing import Any
 from bridgepack.config.recipe.data import OWN_TEMPLATE_VARIABLES
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, ChatPreprocessing
 from bridgepack.data.reading.json_rows import names_of
-from bridgepack.data.sequences.encoding import columns_hint
+from bridgepack.data.sequences.encoding import columns_hint, text_of_column
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
@@ -16,8 +16,6 @@ from bridgepack.records import DropReason
 TEMPLATE_KWARGS_COLUMN = "chat_template_kwargs"
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 FUNCTION_CALL = "function_call"
-#: Fields whose null is meaningful.
-_NULLABLE = frozenset({"content", "value"})
 #: Fields that say whether a turn is trained (OpenAI's, and two that axolotl reads), and their allowed values.
 _WEIGHTS = {"weight": "0 or 1", "train": "true or false", "training": "true or false"}
 #: Role and content, or from and value.
@@ -124,11 +122,7 @@ def _turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> Sequence[
 
 def _pair_as_turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> list[dict[str, Any]]:
     pair = {"user": settings.prompt_column, "assistant": settings.completion_column}
-    for name in pair.values():
-        if not isinstance(columns[name], str):
-            found = type(columns[name]).__name__
-            raise RowError(DropReason.INVALID_FIELD, f"{name} is a {found}; it must be text")
-    return [{"role": role, "content": columns[name]} for role, name in pair.items()]
+    return [{"role": role, "content": text_of_column(columns, name)} for role, name in pair.items()]
 
 
 def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str, Any]:
@@ -137,15 +131,15 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
         raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(turn).__name__}; it must be an object")
     # `datasets` and pyarrow give every turn the fields of all turns, with null where a turn lacks one.
     fill_ins = [key for key, value in turn.items() if value is None or (key == "tool_calls" and value == [])]
-    turn = {key: value for key, value in turn.items() if key in _NULLABLE or key not in fill_ins}
-    if "role" in turn and "content" in turn:
-        name, message = turn["role"], dict(turn)
-    elif "from" in turn and "value" in turn:
-        name, message = str(turn["from"]).lower(), {"role": turn["from"], "content": turn["value"]}
-    elif "role" in turn and turn.get("tool_calls"):
-        name, message = turn["role"], {**turn, "content": None}
+    given = {key: value for key, value in turn.items() if key == "content" or key not in fill_ins}
+    if "role" in given and "content" in given:
+        name, message = given["role"], given
+    elif "from" in given and "value" in turn:
+        name, message = str(given["from"]).lower(), {"role": given["from"], "content": turn["value"]}
+    elif "role" in given and given.get("tool_calls"):
+        name, message = given["role"], {**given, "content": None}
     else:
-        detail = f"{where} has neither role and content nor from and value; it has: {names_of(turn)}"
+        detail = f"{where} has neither role and content nor from and value; it has: {names_of(given)}"
         raise RowError(DropReason.MISSING_FIELD, detail)
     if not isinstance(name, str):
         raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is a {type(name).__name__}; it must be text")

@@ -7,9 +7,9 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, PromptCompletionPreprocessing
 from bridgepack.data.reading.json_rows import names_of
-from bridgepack.data.sequences.encoding import FlatBatch, Prepared, columns_hint, mask_out
+from bridgepack.data.sequences.encoding import FlatBatch, Prepared, columns_hint, mask_out, text_of_column
 from bridgepack.data.tokenizers.engines import FlatIds
-from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason, TokenArray
@@ -89,7 +89,8 @@ class PromptCompletionEncoder:
         if all(columns.get(name) is None for name in names):
             detail = f"{names[0]} is missing; it has: {names_of(columns)}{columns_hint(columns)}"
             raise RowError(DropReason.MISSING_FIELD, detail)
-        return _text(columns, names[0]), _text(columns, names[1])
+        prompt, completion = (text_of_column(columns, name) for name in names)
+        return prompt, completion
 
 
 def _special(tokenizer: ChatTokenizer, name: str, is_wanted: bool) -> list[int]:
@@ -102,13 +103,3 @@ def _special(tokenizer: ChatTokenizer, name: str, is_wanted: bool) -> list[int]:
             f"{name.upper()} token. Set the field to false or use another tokenizer."
         )
     return [index]
-
-
-def _text(columns: Mapping[str, Any], name: str) -> str:
-    text = columns.get(name)
-    if text is None:
-        raise RowError(DropReason.MISSING_FIELD, f"{name} is missing; it has: {names_of(columns)}")
-    if not isinstance(text, str):
-        raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(text).__name__}; it must be text")
-    check_is_unicode(text)
-    return text
