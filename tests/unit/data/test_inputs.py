@@ -130,7 +130,7 @@ def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a" * 5000, "it cannot be accessed: File name too long. Check the path."),
         ("a\0b", "data.train is 'a\\x00b'; there is no such file or folder."),
         ("training.jsonl/a", "there is no such file or folder."),
-        ("pipe.jsonl", "there is no such file or folder"),
+        ("pipe.jsonl", "which is neither a file nor a folder. Write its rows to a file"),
     ],
 )
 def test_source_that_means_no_file(source: str, message: str) -> None:

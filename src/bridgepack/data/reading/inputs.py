@@ -193,7 +193,10 @@ def _files_at(path: Path, source: str, field: str, split: str) -> list[InputFile
         if not found:
             raise DataError(f"{field} is {source!r}; the pattern matches no file. Check the path and the pattern.")
         return [_input_file(file, field) for file in found]
-    _is_file(path, field)
+    if not _is_file(path, field) and path.exists():
+        raise DataError(
+            f"{field} is {source!r}, which is neither a file nor a folder. Write its rows to a file and name that."
+        )
     raise DataError(f"{field} is {source!r}; there is no such file or folder.{_hint(path, source)}")
 
 
