@@ -12,7 +12,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptComp
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
 from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
@@ -129,6 +129,8 @@ def test_text_that_a_wrong_class_loses_is_noticed_and_the_own_file_keeps_it(tmp_
 
     assert by_class.loses_text == (by_class.decode(by_class.encode(TEXT)) != TEXT)
     assert by_class.identity()["loses_text"] == by_class.loses_text
+    with pytest.raises(TokenizerError, match="of it: transformers loads it as a class that loses text"):
+        refuse_lost_text(by_class, ["你好"], of_what="it")
     assert (own.loses_text, own.decode(own.encode(TEXT))) == (False, TEXT)
     assert own.chat_template is not None
     assert own.special_token_id("eos") == own.added_tokens["<|im_end|>"]

@@ -61,10 +61,12 @@ def refuse_lost_text(
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     is_bare = bool(names) and not any(name.startswith(("tokenizer.", "vocab")) for name in names)
     why = f"the folder has no {_VOCABULARIES}" if is_bare else "its vocabulary lacks them"
-    raise TokenizerError(
-        f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; it loses {lost:.0f}% of {of_what}: {why}. Copy "
-        "the whole tokenizer there, or name one that fits this data."
-    )
+    advice = "Copy the whole tokenizer there, or name one that fits this data"
+    if tokenizer.loses_text:
+        why = "transformers loads it as a class that loses text, which its tokenizer.json keeps"
+        advice = "Set tokenizer.loader to tokenizer_json"
+    where = f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}"
+    raise TokenizerError(f"{where}; it loses {lost:.0f}% of {of_what}: {why}. {advice}.")
 
 
 def quiet_transformers() -> None:
