@@ -40,13 +40,13 @@ TOKENIZED_LINES: list[tuple[Any, DropReason | None]] = [
     ({"input_ids": [5, -1], "labels": [-100, -1]}, DropReason.TOKEN_OUT_OF_VOCABULARY),
     ({"input_ids": [5, 10**30], "labels": [-100, 10**30]}, DropReason.TOKEN_OUT_OF_VOCABULARY),
     ({"input_ids": [5, 6.5], "labels": [-100, 6]}, DropReason.INVALID_FIELD),
-    ({"input_ids": [5, float("nan")], "labels": [-100, 6]}, DropReason.INVALID_FIELD),
+    ({"input_ids": [True, False], "loss_mask": [True, True]}, DropReason.INVALID_FIELD),
     ({"input_ids": [5, 6], "labels": [6, -100]}, DropReason.INVALID_FIELD),
     ({"input_ids": [5, 6], "labels": [-100]}, DropReason.INVALID_FIELD),
     ({"input_ids": [5, 6], "loss_mask": [0, 2]}, DropReason.INVALID_FIELD),
     ({"input_ids": [5, 6]}, DropReason.MISSING_FIELD),
     (tokenized_row(*range(10, 30)), DropReason.OVER_LONG),
-    ({"input_ids": [5, 6, 7], "loss_mask": [0, 1, 1]}, None),
+    ({"input_ids": [5, 6, 7], "loss_mask": [False, True, 1], "seq_start_id": None}, None),
 ]
 TEMPLATE = """\
 {%- for message in messages -%}

@@ -1,6 +1,6 @@
 """Chooses a recipe's encoder, and encodes rows that already hold tokens."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from bridgepack.records import SEQ_START_ID, DropReason
 
 #: Label of an untrained token in Hugging Face data sets.
 IGNORED_LABEL = -100
+#: Types of token ids and labels; masks may also hold true and false.
+_NUMBERS = frozenset({int, float})
 
 
 def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
@@ -52,7 +54,7 @@ class TokenizedEncoder:
         Raises:
             RowError: they are missing, of the wrong type or inconsistent, or the row is a pack of several sequences.
         """
-        if SEQ_START_ID in columns:
+        if columns.get(SEQ_START_ID) is not None:
             detail = f"the row has {SEQ_START_ID}, so it is a pack; give its unpacked rows, or use `repack`"
             raise RowError(DropReason.INVALID_FIELD, detail)
         ids = _integers(columns, self._settings.input_ids_column)
@@ -61,7 +63,10 @@ class TokenizedEncoder:
             detail = f"a token id is {outside}; the tokenizer has ids 0 to {self._vocab_size - 1}"
             raise RowError(DropReason.TOKEN_OUT_OF_VOCABULARY, detail)
         mask_column, labels_column = self._mask_columns(columns)
-        mask = _mask_from_labels(columns, labels_column, ids) if labels_column else _integers(columns, mask_column)
+        if labels_column:
+            mask = _mask_from_labels(columns, labels_column, ids)
+        else:
+            mask = _integers(columns, mask_column, {bool, *_NUMBERS})
         if len(mask) != len(ids):
             detail = f"{labels_column or mask_column} has {len(mask)} entries for {len(ids)} ids"
             raise RowError(DropReason.INVALID_FIELD, detail)
@@ -104,13 +109,15 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
     return texts
 
 
-def _integers(columns: Mapping[str, Any], name: str) -> list[int]:
+def _integers(columns: Mapping[str, Any], name: str, kinds: Set[type] = _NUMBERS) -> list[int]:
     values = columns.get(name)
     if values is None:
         raise RowError(DropReason.MISSING_FIELD, f"{name} is missing; it has: {names_of(columns)}")
     values = values.tolist() if isinstance(values, np.ndarray) else values
-    if not isinstance(values, (list, tuple)) or not all(
-        isinstance(value, int) or (isinstance(value, float) and value.is_integer()) for value in values
+    if (
+        not isinstance(values, (list, tuple))
+        or set(map(type, values)) - kinds
+        or not all(value.is_integer() for value in values)
     ):
         raise RowError(DropReason.INVALID_FIELD, f"{name} must be a list of whole numbers")
     return [int(value) for value in values]
