@@ -40,10 +40,8 @@ def dataset_card(folder: Path, manifest: Manifest | None) -> str:
 
 def _metadata(manifest: Manifest) -> dict[str, Any]:
     splits = [_split(split) for split in manifest.splits]
-    folders = [split.name for split in manifest.splits]
-    files = [
-        {"split": split["name"], "path": f"{folder}/*.parquet"} for split, folder in zip(splits, folders, strict=True)
-    ]
+    pairs = zip(manifest.splits, splits, strict=True)
+    files = [{"split": named["name"], "path": f"{split.name}/*.parquet"} for split, named in pairs]
     return {
         "tags": ["sft", "packed", "megatron-bridge", "bridgepack"],
         "configs": [{"config_name": "default", "data_files": files}],

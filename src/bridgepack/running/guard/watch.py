@@ -21,13 +21,8 @@ PACKED_SEQ_PARAMS = "packed_seq_params"
 #: Layer attributes that mix the tokens of a row and so need boundaries: attention, and Mamba's state.
 _MIXERS = ("self_attention", "mixer")
 _BOUNDARY_KEYS = ("cu_seqlens_q", "cu_seqlens")
-
-
-class _NotSeen:
-    """Marks the boundaries of a call that no hook observed."""
-
-
-NOT_SEEN = _NotSeen()
+#: Marks the boundaries of a call that no hook observed.
+NOT_SEEN: Any = object()
 
 
 @dataclass(kw_only=True, slots=True)
