@@ -136,7 +136,7 @@ _NEED_OVERLAP = ("delay_wgrad_compute", "ep_overlap_early_attn_memory_release")
 _BALANCING = "model.moe_router_load_balancing_type"
 
 
-@rule("BP802", ERROR, "PSB802; bridge/training/gpt_step.py:454-461", versions={BRIDGE: "<0.7"})
+@rule("BP802", ERROR, "PSB802; bridge/training/gpt_step.py:454-461", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
 def expert_overlap_drops_boundaries(run: Run) -> Found:
     """The overlap of expert communication with compute loses the sequence boundaries.
 
@@ -147,7 +147,7 @@ def expert_overlap_drops_boundaries(run: Run) -> Found:
     Evidence: read in megatron-bridge 0.6.2; fixed after 0.6.2 by Bridge #5470.
     """
     switched_on = switches_on(run, *_overlaps("overlap_moe_expert_parallel_comm"))
-    if run.is_packed and switched_on:
+    if switched_on:
         mended = [change(path, False, "the overlapped schedule loses the boundaries") for path in switched_on]
         mended += [change(path, False, "it needs the overlap") for path in switches_on(run, *_overlaps(*_NEED_OVERLAP))]
         changes = tuple(itertools.chain(*mended))

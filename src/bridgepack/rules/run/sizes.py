@@ -39,7 +39,7 @@ def sequence_lengths_differ(run: Run) -> Found:
     """
     if run.dataset_kind in FINETUNING_DATASETS | PRETRAINING_DATASETS:
         length = run.integer("dataset.seq_length")
-        if length != run.seq_length:
+        if length != run.seq_length and length > 0 < run.seq_length:
             found = f"{length}, and model.seq_length is {run.seq_length}"
             yield wrong("dataset.seq_length", found, "the same length in both", changes=_same_length(run, length))
 
@@ -150,7 +150,9 @@ def seq_length_not_positive(run: Run) -> Found:
     for path in ("model.seq_length", "dataset.seq_length"):
         length = run.integer_or_none(path)
         if length is None or length <= 0:
-            yield wrong(path, str(length), "a positive number of tokens")
+            size = run.stated_integer(_SIZE) or 0
+            mended = change(path, size, "packs are that long") if size > 0 else ()
+            yield wrong(path, str(length), "a positive number of tokens", changes=mended)
 
 
 @rule("BP039", ERROR, when=pads_in_collate, noticed=VALIDATE)

@@ -24,8 +24,10 @@ def both_kinds_of_packing_on(run: Run) -> Found:
     Bad: enable_offline_packing true and enable_in_batch_packing true. Good: enable_offline_packing true alone.
     Fix: Keep offline packing for text, packing inside the batch for vision-language and direct Hugging Face data.
     """
+    path = "dataset.enable_in_batch_packing"
     if run.packs_in_batch:
-        yield wrong("dataset.enable_in_batch_packing", "true, and enable_offline_packing is true", "one of them")
+        mended = change(path, False, "text is packed offline") if run.is_text else ()
+        yield wrong(path, "true, and enable_offline_packing is true", "one of them", changes=mended)
 
 
 @rule("BP002", ERROR, "PSB002; bridge/training/config.py:1157, data/builders/gpt_sft.py:194", noticed=VALIDATE)

@@ -53,7 +53,13 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_described(capture)}", "true if attention is captured")
 
 
-@rule("BP923", ERROR, "PSC103; core/transformer/transformer_layer.py:1217-1232", when=IS_PACKED, noticed="first replay")
+@rule(
+    "BP923",
+    ERROR,
+    "PSC103; core/transformer/transformer_layer.py:1217-1232",
+    when=PACKS_OFFLINE,
+    noticed="first replay",
+)
 def layer_graphs_around_packed_attention(run: Run) -> Found:
     """CUDA graphs of TransformerEngine capture attention, but their replay refuses packed rows.
 
@@ -101,7 +107,7 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
         yield wrong(_NAN_CHECK, found, allowed, to=False, because="the check cannot be captured")
 
 
-@rule("BP920", WARNING, when=IS_PACKED, noticed="capture", evidence="read in the source of 0.6.2; not run")
+@rule("BP920", WARNING, when=PACKS_OFFLINE, noticed="capture", evidence="read in the source of 0.6.2; not run")
 def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     """A full-iteration CUDA graph captures packed rows, whose max_seqlen is copied to the CPU inside the graph.
 

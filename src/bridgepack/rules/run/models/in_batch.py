@@ -30,7 +30,7 @@ def in_batch_packing_of_one_row(run: Run) -> Found:
     Fix: Raise train.micro_batch_size, keeping global_batch_size a multiple of it times the data parallel size; or turn
         enable_in_batch_packing off. Evidence: executed: six shipped Ministral 3 recipes are refused.
     """
-    if run.micro_batch_size == 1:
+    if run.micro_batch_size == 1 and not run.packs_offline:
         yield wrong("train.micro_batch_size", "1", "2 or more with in-batch packing")
 
 
@@ -88,7 +88,10 @@ def in_batch_packing_of_text_dataset(run: Run) -> Found:
     Bad: GPTSFTDatasetConfig, enable_in_batch_packing true. Good: enable_offline_packing true.
     Fix: Pack offline, or use DirectHFSFTDatasetConfig. Noticed: never, if it is set as an attribute.
     """
-    yield wrong(_SWITCH, f"true on {run.dataset_kind}", "not set", to=False, because="the dataset has no such field")
+    if not run.packs_offline:
+        yield wrong(
+            _SWITCH, f"true on {run.dataset_kind}", "not set", to=False, because="the dataset has no such field"
+        )
 
 
 @rule("BP936", WARNING, when=(PACKS_IN_BATCH, HAS_EXPERTS), evidence="read in the source; the effect is inferred")
