@@ -88,6 +88,24 @@ def test_packs_of_an_earlier_host_are_reported_once(tmp_path: Path, chatml_token
     assert codes(recipe, artifact=packs) & {"BP308", "BP967"} == {"BP967"}
 
 
+def test_settings_that_do_not_fit_the_packs_are_reported_once_by_the_recipes_fields(
+    tmp_path: Path, chatml_tokenizer: Path
+) -> None:
+    train = write_json_lines(tmp_path / "train.jsonl", [tokenized_row(*range(10, 15))] * 16)
+    recipe = tokenized_recipe(train, chatml_tokenizer, packing__pad_seq_to_mult=4, data__validation_fraction=0.25)
+    packs = build(recipe, tmp_path / "packs").output
+
+    def found(change: str, value: int) -> dict[str, str]:
+        report = check_target(recipe, CheckOptions(looks_at_files=False, artifact=packs, overrides={change: value}))
+        return {finding.code: finding.where for finding in report.findings}
+
+    too_wide = found("parallelism.context_parallel_size", 4)
+    assert too_wide["BP106"] == "training"
+    assert "BP121" not in too_wide
+    assert found("batch.eval_global_batch_size", 64)["BP604"] == "batch.eval_global_batch_size"
+    assert found("packing.packed_sequence_size", 18).keys() & {"BP102", "BP103", "BP104", "BP127"} == {"BP127"}
+
+
 def test_every_rule_has_cases_and_every_case_a_rule() -> None:
     assert {path.stem for path in CASES.glob("*.json")} == {rule.code for rule in ALL_RULES}
 

@@ -80,13 +80,18 @@ def _offline(scope: Scope) -> Iterator[Setting]:
         yield derived("dataset.dataset_root", folder, "the host wants one source; nothing in it is read")
     yield derived("dataset.dataset_kwargs.pad_to_max_length", True, "rows of one width, for every kernel")
     yield derived("dataset.dataloader_type", "batch", "the host's loader for packs")
-    yield derived("dataset.preprocessing", _preprocessing(scope), "as the packs were made; the host packs nothing")
+    yield derived(
+        "dataset.preprocessing",
+        _preprocessing(scope),
+        "as the packs were made; the host packs nothing",
+        "preprocessing",
+    )
 
 
 def _from_hub(scope: Scope) -> Iterator[Setting]:
     in_batch = scope.recipe.packing.mode == "in_batch"
     yield derived("dataset.enable_in_batch_packing", in_batch, f"packing.mode is {scope.recipe.packing.mode}")
-    yield derived("dataset.preprocessing", _preprocessing(scope), "preprocessing")
+    yield derived("dataset.preprocessing", _preprocessing(scope), "preprocessing", "preprocessing")
     because = "the tokenizer, with what reads images and sound where the model has it"
     yield derived("dataset.hf_processor_path", scope.recipe.tokenizer.name_or_path, because, "tokenizer.name_or_path")
     if scope.recipe.tokenizer.trust_remote_code:

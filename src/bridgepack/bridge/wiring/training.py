@@ -172,4 +172,5 @@ def _evaluation(scope: Scope, num_iters: int | None) -> Iterator[Setting]:
     elif num_packs := scope.num_packs("validation"):
         batch = next(item.value for item in batch_settings(scope) if item.path == "validation.eval_global_batch_size")
         because = f"{num_packs} validation packs / {batch} per step"
-        yield derived("validation.eval_iters", num_packs // batch, because, "schedule.eval_iters")
+        least = 0 if scope.recipe.batch.eval_global_batch_size is None else 1  # BP604 reports a batch above the packs
+        yield derived("validation.eval_iters", max(num_packs // batch, least), because, "schedule.eval_iters")

@@ -155,7 +155,7 @@ class RunRule(Rule):
     evidence: str = f"{READ}."
     #: guards, called in this order; the rule applies to a run if all return true
     when: Guard | tuple[Guard, ...] = ()
-    #: code of a rule on artifacts that reports the same with fewer facts; this finding replaces it
+    #: code of a rule that reports the same with fewer facts; this finding replaces it
     instead_of: str = ""
 
     def violations(self, run: Run) -> Found:

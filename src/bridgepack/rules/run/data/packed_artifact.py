@@ -24,7 +24,7 @@ from bridgepack.rules.run.reading import truths
 _NEMOTRON_SHARD = re.compile(r"shard_\d{6}\.parquet")
 
 
-@rule("BP106", ERROR, "PSB106; core/models/common/embeddings/rope_utils.py:222", when=HAS_SPECS)
+@rule("BP106", ERROR, when=HAS_SPECS, instead_of="BP121")
 def artifact_sequences_not_divisible(run: Run) -> Found:
     """Sequence lengths of the artifact are not multiples of 2 x context_parallel_size of training or evaluation.
 
@@ -32,7 +32,7 @@ def artifact_sequences_not_divisible(run: Run) -> Found:
         with the run: only the name of its own cache folder has the multiple.
     Bad: sequences of 3 and 2 runtime tokens, context_parallel_size 2. Good: sequences of 4 and 4 runtime tokens.
     Fix: Pack again with the pad_seq_to_mult that this run needs, or lower context_parallel_size.
-    Evidence: read in the source; Bridge #4489.
+    Evidence: read in the source; Bridge #4489. Source: PSB106; core/models/common/embeddings/rope_utils.py:222
     """
     for truth in truths(run):
         if truth.runtime_length_gcd % run.needed_sequence_multiple:

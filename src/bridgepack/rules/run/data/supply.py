@@ -56,15 +56,16 @@ def fewer_packs_than_a_batch(run: Run) -> Found:
 
     Why: Crash at dataset build. Packing divides the number of rows by the sequences per pack.
     Bad: 40 training packs with global_batch_size 128. Good: 40 training packs with global_batch_size 8.
-    Fix: Lower global_batch_size, use num_epochs (which fills the last batch), or make smaller packs.
+    Fix: Lower global_batch_size, or make smaller packs. In a ConfigContainer, num_epochs in place of train_iters fills
+        the last batch.
     """
     counts_epochs = run.value("train.num_epochs") is not None
     if counts_epochs or run.value("dataset.drop_last") is False or _loader(run) == "external":
         return
     packs = _training_packs(run)
     if packs < run.global_batch_size:
-        found = f"{run.global_batch_size}, with {packs} training packs"
-        yield wrong("train.global_batch_size", found, f"at most {packs}")
+        found = f"{run.global_batch_size} packs per step, with {packs} training packs"
+        yield wrong("train.global_batch_size", found, f"at most {packs} packs per step")
 
 
 @rule("BP604", ERROR, when=(PACKS_OFFLINE, EVALUATES), versions={BRIDGE: "<0.7"}, noticed="first evaluation")
