@@ -140,7 +140,13 @@ def _topology(values: _Values, world_size: int, context: int) -> Topology:
 
 
 def _of_training(values: _Values, release: HostRelease, num_samples: int) -> dict[str, Any]:
-    drops_last = values.value("train.num_epochs") is None and values.flag("dataset.drop_last", default=True)
+    epochs, loader = values.value("train.num_epochs"), values.value("dataset.dataloader_type", "batch")
+    if epochs is not None and loader != "batch":
+        raise ConfigError(
+            f"train.num_epochs is {epochs} with dataset.dataloader_type {loader}; allowed: batch, as only its loader "
+            "counts epochs, and training does not start. Set one of them."
+        )
+    drops_last = epochs is None and values.flag("dataset.drop_last", default=True)
     ramp_up = values.value("train.rampup_batch_size") if release.ramps_up_batches else None
     if ramp_up is not None:
         raise ConfigError(

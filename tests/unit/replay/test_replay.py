@@ -219,6 +219,7 @@ def test_settings_of_a_run() -> None:
         ({"dataset": {"drop_last": 1}}, {}, "dataset.drop_last is 1; allowed: true or false"),
         ({"dataset": {"seed": None, "max_train_samples": 4}}, {}, "dataset.seed is null with a limit of packs"),
         ({"train": {"num_epochs": "2"}}, {}, "train.num_epochs is '2'; allowed: a number"),
+        ({"train": {"num_epochs": 2}, "dataset": {"dataloader_type": "cyclic"}}, {}, "cyclic; allowed: batch, as only"),
         ({}, {"world_size": None}, "world_size is not given"),
         ({}, {"split": "test"}, "split is 'test'; allowed: training"),
         ({}, {"version": "new"}, "allowed: a version such as 0.6.2"),
