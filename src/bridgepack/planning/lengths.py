@@ -143,7 +143,7 @@ class PackedLengths:
 
     packs: tuple[IntArray, ...]  #: sequences of each pack, runtime tokens with alignment padding
     num_tokens: int  #: runtime tokens without alignment padding
-    fill_fraction: float  #: tokens with alignment padding / capacity of the packs (0-1)
+    fill_fraction: float  #: tokens without alignment padding / capacity of the packs (0-1)
     padding_fraction: float  #: alignment padding / capacity of the packs (0-1)
     over_long_fraction: float  #: share of sequences that are too long, and are cut or dropped (0-1)
     lost_fraction: float  #: share of tokens that are lost with them (0-1)
@@ -178,7 +178,7 @@ def packed(lengths: Lengths, recipe: SFTRecipe, multiple: int) -> PackedLengths:
     return PackedLengths(
         packs=tuple(aligned[plan.pack(index)] for index in range(plan.num_packs)),
         num_tokens=num_tokens,
-        fill_fraction=int(aligned.sum()) / room,
+        fill_fraction=num_tokens / room,
         padding_fraction=(int(aligned.sum()) - num_tokens) / room,
         over_long_fraction=float(is_over_long.mean()),
         lost_fraction=1 - num_tokens / max(int(runtime.sum()), 1),
