@@ -74,6 +74,7 @@ class Preview(Result):
         num_packs: split -> packs; projected where a source is a sample. None where they depend on all rows, because
             sources are mixed or duplicates go.
         run: length of the run over the training packs; None if their number is unknown or 0.
+        loses_text: whether the tokenizer loses text, such as spaces, that its own tokenizer.json keeps.
         stops: field of the recipe by which a build would stop, not drop -> the reasons of such drops.
     """
 
@@ -84,6 +85,7 @@ class Preview(Result):
     sources: tuple[SourcePreview, ...]
     num_packs: Mapping[str, int] | None
     run: RunLength | None
+    loses_text: bool
     stops: Mapping[str, str]
 
     @property
@@ -123,6 +125,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         sources=previews,
         num_packs=num_packs or None,
         run=run_length(recipe, Packs(folder="", num_packs=num_packs)) if num_packs.get(TRAIN) else None,
+        loses_text=tokenizer.loses_text,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
 

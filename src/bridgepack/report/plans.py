@@ -9,7 +9,7 @@ from bridgepack.planning.plan import Plan
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.search import Candidate
 from bridgepack.records import LOSS_CURES
-from bridgepack.report.terminal import describe_run, draw_sequence, trained_text_note
+from bridgepack.report.terminal import TOKENIZER_WARNING, describe_run, draw_sequence, trained_text_note
 from bridgepack.report.text import printable, without_middle
 
 _BAR = 32
@@ -167,5 +167,7 @@ def _describe_packs(preview: Preview) -> Iterator[str]:
         yield f"packs: {counts}{' (projected from the sample; the build counts exactly)' if about else ''}"
     if preview.run is not None:
         yield from describe_run(preview.run)
+    if preview.loses_text:
+        yield f"warning: {TOKENIZER_WARNING}"
     for field, reasons in preview.stops.items():
         yield f"warning: {field} is error: a build would stop at such rows ({reasons}), not drop them."

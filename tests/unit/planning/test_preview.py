@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,18 @@ def test_empty_files_beside_others_hold_nothing(tmp_path: Path, chatml_tokenizer
     assert preview.num_packs
     assert preview.num_packs["training"] > 0
     assert "sequences" in describe_preview(preview, has_colour=False)
+
+
+def test_a_tokenizer_that_loses_text_is_told(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridgepack.data.tokenizers.load._loses_text", lambda *_: True)
+    fresh = shutil.copytree(chatml_tokenizer, tmp_path / "tokenizer")  # one that was loaded before is not asked again
+    write_json_lines(tmp_path / "rows.jsonl", [tokenized_row(1, 2, 3)])
+
+    text = describe_preview(bridgepack.preview(_recipe(tmp_path / "rows.jsonl", fresh)), has_colour=False)
+
+    assert "warning: this version of transformers loads the tokenizer as one that loses text" in text
 
 
 def test_the_command_marks_trained_text_and_escapes(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:
