@@ -93,6 +93,7 @@ def test_show_resolved(command: Command) -> None:
     ("arguments", "message"),
     [
         (["show", "qwen3_8b_sft_4gpu_h100_bf61_recipe"], f"Did you mean {NAME}?"),
+        (["show", "dmg"], "a name from `bridgepack recipes list`. No such file or folder.\n"),
         (["show", "none.yaml"], "there is no such file."),
         (["show", NAME, "--set", "method.dim=64"], "method.dim is not a field of full; lora and dora have it."),
         (["show", NAME, "--artifact", "none"], "--artifact is 'none'; there is no such folder."),

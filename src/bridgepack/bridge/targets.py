@@ -14,7 +14,7 @@ from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX
 from bridgepack.config.load import catalogue_target, load_recipe
-from bridgepack.config.reading import RECIPE_SUFFIX, load_object, read_sections, written_in
+from bridgepack.config.reading import FORMS, RECIPE_SUFFIX, load_object, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.remote import artifact_place, scheme_of
 from bridgepack.errors import ConfigError
@@ -23,9 +23,8 @@ from bridgepack.records import RunConfig
 _SETTINGS_SUFFIXES = frozenset({".yaml", ".yml", ".toml"})
 _PACKED_SUFFIXES = (".parquet", ".pq", ".npy")
 _FORMS = (
-    "a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION), a recipe of Megatron-Bridge "
-    "(megatron.bridge.recipes.MODULE:FUNCTION or bridge:FUNCTION), a saved Megatron-Bridge config (FILE.yaml), or an "
-    "artifact (a folder, a packed file, a pattern)"
+    f"a recipe ({FORMS}), a recipe of Megatron-Bridge (megatron.bridge.recipes.MODULE:FUNCTION or bridge:FUNCTION), "
+    "a saved Megatron-Bridge config (FILE.yaml), or an artifact (a folder, a packed file, a pattern)"
 )
 
 

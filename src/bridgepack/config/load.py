@@ -114,8 +114,9 @@ def _targets() -> dict[str, str]:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    nearest = nearest_name(name, known) or nearest_name(f"{name}{RECIPE_SUFFIX}", known)
-    return f" Did you mean {nearest}?" if nearest else ""
+    full = {one.removesuffix(RECIPE_SUFFIX): one for one in known}
+    nearest = nearest_name(name.removesuffix(RECIPE_SUFFIX), full)
+    return f" Did you mean {full[nearest]}?" if nearest else ""
 
 
 def _files() -> Iterator[Path]:
