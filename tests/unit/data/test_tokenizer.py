@@ -144,6 +144,7 @@ def test_text_that_a_wrong_class_loses_is_noticed_and_the_own_file_keeps_it(tmp_
         ({"tokenizer.json": "{"}, "it cannot be loaded: .* Give a folder with tokenizer.json"),
         ({"tokenizer.json": None, "tokenizer_config.json": "{"}, "it cannot be loaded: .* Give a folder with"),
         ({"tokenizer.json": None, "tokenizer_config.json": "{}"}, "it has no eos_token"),
+        ({"notes.txt": ""}, "it cannot be loaded: the folder has no tokenizer.json, or vocab.json with"),
         ({"tokenizer_config.json": json.dumps(BARE)}, "it loses 100% of plain words and digits: the folder has no tok"),
     ],
 )

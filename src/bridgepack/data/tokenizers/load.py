@@ -57,16 +57,18 @@ def refuse_lost_text(
     lost = 100 * lost_fraction(tokenizer, texts)
     if lost <= most_percent:
         return
-    folder = Path(tokenizer.config.name_or_path)
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    is_bare = bool(names) and not any(name.startswith(("tokenizer.", "vocab")) for name in names)
-    why = f"the folder has no {_VOCABULARIES}" if is_bare else "its vocabulary lacks them"
+    why = f"the folder has no {_VOCABULARIES}" if _is_bare(tokenizer.config) else "its vocabulary lacks them"
     advice = "Copy the whole tokenizer there, or name one that fits this data"
     if tokenizer.loses_text:
         why = "transformers loads it as a class that loses text, which its tokenizer.json keeps"
         advice = "Set tokenizer.loader to tokenizer_json"
     where = f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}"
     raise TokenizerError(f"{where}; it loses {lost:.0f}% of {of_what}: {why}. {advice}.")
+
+
+def _is_bare(config: TokenizerConfig) -> bool:
+    names = {path.name for path in Path(config.name_or_path).glob("*")}
+    return bool(names) and not any(name.startswith(("tokenizer.", "vocab")) for name in names)
 
 
 def quiet_transformers() -> None:
@@ -105,7 +107,8 @@ def _from_pretrained(config: TokenizerConfig) -> Any:
                 config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
             )
     except Exception as error:  # tokenizers raises a bare Exception for an unreadable tokenizer.json
-        reason = " ".join(str(error).split())[:300]
+        is_bare = _is_bare(config)
+        reason = f"the folder has no {_VOCABULARIES}" if is_bare else " ".join(str(error).split())[:300]
         raise TokenizerError(
             f"tokenizer.name_or_path is {config.name_or_path!r}; it cannot be loaded: {reason}. Give a folder with "
             "tokenizer.json and tokenizer_config.json, or a Hugging Face id that this machine can reach."
