@@ -62,8 +62,8 @@ def describe_run(run: RunLength) -> Iterator[str]:
     """Yield the number of steps and epochs of a run, and a warning if training cannot start."""
     packs, batch, steps = run.num_packs, run.global_batch_size, run.num_steps
     yield (
-        f"run: {packs:,} packs, {batch:,} per step: {packs / batch:,.1f} steps per epoch; {steps:,} steps are "
-        f"{steps * batch / packs:,.1f} epochs"
+        f"run: {packs:,} {'pack' if packs == 1 else 'packs'}, {batch:,} per step: {packs / batch:,.1f} steps per "
+        f"epoch; {steps:,} {'step is' if steps == 1 else 'steps are'} {steps * batch / packs:,.1f} epochs"
     )
     if packs < batch:
         yield (
