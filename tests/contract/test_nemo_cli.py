@@ -146,6 +146,8 @@ def test_nemorun_checks_a_recipe_with_overrides(nemorun: Any) -> None:
         (("recipe=missing.yaml",), "there is no such file"),
         ((f"recipe={NAME}", "executor=slurmm"), "Did you mean slurm?"),
         ((f"recipe={NAME}", "executor.nodes=2"), "no executor is given"),
+        ((f"recipe={NAME}", "world_size=two"), "Failed to parse 'two'"),
+        ((f"recipe={NAME}", "executor=slurm", "executor.noeds=2"), "No parameter named 'noeds'"),
     ],
 )
 def test_mistakes_are_one_message_and_exit_code_2(nemorun: Any, words: tuple[str, ...], message: str) -> None:

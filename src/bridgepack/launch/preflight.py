@@ -225,7 +225,8 @@ def _words(script: Script, executor: Executor) -> list[str]:
         if script.inline:
             return shlex.split(script.inline.replace("\\\n", " "), comments=True)
         by_shell = not _has_launcher(executor) and not isinstance(executor, LocalExecutor)
-        return [_name(script), *(shlex.split(" ".join(script.args)) if by_shell else script.args)]
+        words = list(map(str, script.args))
+        return [_name(script), *(shlex.split(" ".join(words)) if by_shell else words)]
     except ValueError as error:
         raise ConfigError(
             f"the arguments of {_name(script)} cannot be split as a shell does: {error}. Correct the quotes."

@@ -54,7 +54,7 @@ def dgx_cloud(**fields: Any) -> run.DGXCloudExecutor:
     return run.DGXCloudExecutor(**dict.fromkeys(names, "x"), **paths, nodes=3, gpus_per_node=8, **fields)
 
 
-def script(*arguments: str, path: str = SCRIPT, **fields: Any) -> run.Script:
+def script(*arguments: str | int, path: str = SCRIPT, **fields: Any) -> run.Script:
     return run.Script(path=path, entrypoint="python", args=list(arguments), **fields)
 
 
@@ -111,7 +111,7 @@ def test_files_are_looked_at_only_where_the_run_sees_them() -> None:
 
 
 def test_arguments_are_split_as_the_executor_hands_them_over(recipe_file: Path) -> None:
-    quoted = script("'dataset.dataset_kwargs={a: 1}'", "train.micro_batch_size=2", path="train.py")
+    quoted = script("'dataset.dataset_kwargs={a: 1}'", "train.micro_batch_size=2", 7, path="train.py")
     seen = trained_target(quoted, slurm(), target=str(recipe_file), options=CheckOptions())
 
     assert seen.recipe is not None

@@ -13,7 +13,7 @@ import fiddle as fdl
 import nemo_run as run
 import typer
 from nemo_run.cli.api import RunContext
-from nemo_run.cli.cli_parser import parse_cli_args
+from nemo_run.cli.cli_parser import CLIException, parse_cli_args
 from nemo_run.config import get_type_namespace
 
 from bridgepack.config.cluster.base import Task
@@ -113,7 +113,7 @@ class RecipeContext(RunContext):  # type: ignore[misc]
             # nemo-run's own settings have a prefix: executor=slurm -> run.executor=slurm
             words = [f"run.{word}" if re.match(r"(executor|plugins)[=.\[]", word) else word for word in args]
             super().cli_execute(fn, words, entrypoint_type)
-        except BridgepackError as error:
+        except (BridgepackError, CLIException) as error:
             typer.echo(f"error: {error}", err=True)
             raise SystemExit(_FINDINGS if isinstance(error, LaunchRefusedError) else _COULD_NOT_RUN) from None
 
