@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bridgepack.bridge.environment import environment_here
 from bridgepack.canary.cpu import ENVIRONMENT
-from bridgepack.canary.worker import die_with_parent
+from bridgepack.canary.processes import die_with_parent
 from tests.support import sabotage
 from tests.support.train_on_cpu import import_host, run_on_cpu
 

@@ -9,8 +9,7 @@ import pytest
 from bridgepack.errors import DataError
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.examples.__main__ import main
-from bridgepack.examples.conversations import iter_module_conversations
-from bridgepack.examples.docstrings import documented_objects, iter_documented_modules
+from bridgepack.examples.conversations import documented_objects, iter_documented_modules, iter_module_conversations
 from bridgepack.examples.tokenizer import chatml_template
 
 SOURCE = b'''"""A shelf of jars.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.errors import TokenizerError
-from bridgepack.examples.writing import open_replacing
+from bridgepack.examples.conversations import open_replacing
 
 END_OF_TEXT = "<|endoftext|>"
 TURN_START = "<|im_start|>"

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from bridgepack.canary.canary import _kernel
-from bridgepack.canary.processes import HostProcess
+from bridgepack.canary.processes import HostProcess, _reason
 from bridgepack.canary.records import CanaryOptions, Layout
 from bridgepack.canary.tiny_model import default_layouts, fitted, require_fit
-from bridgepack.canary.worker import _reason
 from bridgepack.errors import ConfigError
 from tests.support.canaries import FACTS
 

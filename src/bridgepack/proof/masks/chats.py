@@ -20,14 +20,16 @@ from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, der
 from bridgepack.proof.masks.prefixes import ASSISTANT, Rendering, Renders, derive_from_prefixes
 from bridgepack.proof.masks.records import RowFinding, RowVerdict
 from bridgepack.proof.masks.thoughts import leaves_of, lost_parts, thoughts_of, without_thoughts
-from bridgepack.proof.masks.tokens import TokenCase, TrainedTurn, tokens_differ
 from bridgepack.proof.masks.votes import (
     TRAINED,
     Derivation,
     Span,
+    TokenCase,
+    TrainedTurn,
     VoteArray,
     only_last_turn,
     token_votes,
+    tokens_differ,
     tokens_within,
     untrained,
     without_tokens,

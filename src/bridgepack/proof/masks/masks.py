@@ -25,8 +25,15 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.masks.chats import EVERYTHING, ChatJudge
 from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskReport, RowVerdict
-from bridgepack.proof.masks.tokens import TokenCase, tokens_differ
-from bridgepack.proof.masks.votes import NOT_TRAINED, TRAINED, VoteArray, no_votes, without_tokens
+from bridgepack.proof.masks.votes import (
+    NOT_TRAINED,
+    TRAINED,
+    TokenCase,
+    VoteArray,
+    no_votes,
+    tokens_differ,
+    without_tokens,
+)
 from bridgepack.proof.packs import drawn_of_each, opened_artifact, recorded_recipe
 from bridgepack.proof.sources import encoded_rows, found_sources, stage_tokenizer
 from bridgepack.records import LOSS_CURES, TRAIN, VALIDATION
