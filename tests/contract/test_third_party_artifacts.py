@@ -108,7 +108,7 @@ def test_npy_rows_are_those_that_the_host_trains(tmp_path: Path, conversations: 
     )
     name = f"training_{SIZE}.npy"
 
-    batches = list(ArtifactOnDisk(folder).iter_shard_batches(name, max_tokens=4000))
+    batches = list(ArtifactOnDisk(folder).parts.iter_batches(name, max_tokens=4000))
     metadata = folder / f"{SIZE}_metadata.jsonl"
     dataset = host.open_host_dataset(folder / name, tokenizer, settings, metadata_path=metadata)
 

@@ -1,8 +1,8 @@
 """Builds an artifact: inputs, tokens in the store, plan, shards, manifest; resumes an interrupted build."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -46,7 +46,6 @@ DEFAULT_FOLDER = "artifacts"
 #: Input bytes for which one more worker pays off.
 _BYTES_PER_WORKER = 1 << 21
 _MAX_THREADS = 8
-Records = dict[str, tuple[InputRecord, ...]]
 
 
 def build_artifact(
@@ -125,9 +124,12 @@ def planned_build(
         load = partial(checked_engine, recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes, tuple(every_file))
         engine = workers.begin(load)
         stamps = {file.path: file_stamp(file.path) for file in every_file}
-        with hashing(files, options.num_workers) as hashes:
-            tokenizer = identity()
-            inputs = hashes(progress or SilentProgress())
+        threads, is_over = ThreadPoolExecutor(max(1, min(options.num_workers, _MAX_THREADS))), threading.Event()
+        stack.callback(threads.shutdown, cancel_futures=True)
+        stack.callback(is_over.set)
+        hashes = iter([threads.submit(hash_file, file.path, is_over) for file in every_file])
+        tokenizer = identity()
+        inputs = _input_records(files, hashes, progress or SilentProgress())
         digest = fingerprint(resolved, tokenizer, inputs)
         folder = named or artifacts / f"{recipe.name}-{digest[:12]}"
         staging.refuse_foreign_folder(folder)
@@ -233,40 +235,18 @@ def _task_engine(recipe: SFTRecipe, engine: str) -> str:
     return REFERENCE if engine == REFERENCE else recipe.tokenizer.engine
 
 
-@contextmanager
-def hashing(files: Mapping[str, Sequence[InputFile]], num_threads: int) -> Iterator[Callable[[Progress], Records]]:
-    """Start hashing the files of each split; cancel unfinished hashing when the block ends.
-
-    Yields a function that waits until all files are hashed and returns split -> records of its files, without their
-    row counts. It raises `DataError` if a file cannot be read.
-    """
-    is_over = threading.Event()
-    executor = ThreadPoolExecutor(max_workers=max(1, min(num_threads, _MAX_THREADS)))
-    hashes = {
-        split: [executor.submit(hash_file, file.path, is_over) for file in members] for split, members in files.items()
-    }
-
-    def records(progress: Progress) -> Records:
-        progress.start("Hashing inputs", sum(file.num_bytes for members in files.values() for file in members), "files")
-        found: Records = {}
-        for split, members in files.items():
-            found[split] = ()
-            for file, sha256 in zip(members, hashes[split], strict=True):
-                found[split] += (
-                    InputRecord(
-                        path=file.label,
-                        num_bytes=file.num_bytes,
-                        sha256=sha256.result(),
-                        num_rows=0,
-                        source=file.source,
-                    ),
-                )
-                progress.advance(1, work=file.num_bytes)
-        progress.finish()
-        return found
-
-    try:
-        yield records
-    finally:
-        is_over.set()
-        executor.shutdown(wait=True, cancel_futures=True)
+def _input_records(
+    files: Mapping[str, Sequence[InputFile]], hashes: Iterator[Future[str]], progress: Progress
+) -> dict[str, tuple[InputRecord, ...]]:
+    """Return split -> records of its files, without their row counts, once all are hashed."""
+    progress.start("Hashing inputs", sum(file.num_bytes for members in files.values() for file in members), "files")
+    found: dict[str, tuple[InputRecord, ...]] = {}
+    for split, members in files.items():
+        found[split] = ()
+        for file in members:
+            size, sha256 = file.num_bytes, next(hashes).result()
+            record = InputRecord(path=file.label, num_bytes=size, sha256=sha256, num_rows=0, source=file.source)
+            found[split] += (record,)
+            progress.advance(1, work=size)
+    progress.finish()
+    return found

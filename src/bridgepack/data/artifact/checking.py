@@ -35,7 +35,7 @@ class PartsOnDisk:
     folder: Path
 
     def iter_batches(
-        self, shard: str, *, row_groups: range | None, first_row: int, max_tokens: int
+        self, shard: str, *, row_groups: range | None = None, first_row: int = 0, max_tokens: int
     ) -> Iterator[RowBatch]:
         """Yield the rows of some row groups, or of the whole shard, in order; a `.npy` file is loaded whole.
 
@@ -145,10 +145,6 @@ class ArtifactOnDisk:
         except (OSError, ValueError, RecursionError) as error:
             return MetadataFacts(path=name, exists=True, read_error=str(error))
         return MetadataFacts(path=name, exists=True, content=content)
-
-    def iter_shard_batches(self, shard: str, *, max_tokens: int) -> Iterator[RowBatch]:
-        """Yield the rows of one shard in order, in batches of bounded memory."""
-        yield from self.parts.iter_batches(shard, row_groups=None, first_row=0, max_tokens=max_tokens)
 
     def num_bytes(self) -> int:
         """Return the total size in bytes of the existing shards."""

@@ -16,7 +16,7 @@ from bridgepack.data.sequences.conversation import (
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
-from bridgepack.data.sequences.masks import ChatMasks, QuickMasks, RenderedChat, texts_of
+from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
@@ -41,7 +41,6 @@ class ChatEncoder:
         wanted = settings.reasoning_loss
         self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted)
         self._is_marked = tokenizer.has_generation_blocks
-        self._quick = QuickMasks(tokenizer, self._masks, markers) if markers and not self._is_marked else None
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
@@ -111,8 +110,7 @@ class ChatEncoder:
     def _mask(self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
         if self._settings.loss_mode == "full":
             return np.ones(len(flat.input_ids), dtype=np.int8)
-        assert self._quick is not None
-        mask, is_found, is_decided = self._quick.masks(rows, flat)
+        mask, is_found, is_decided = self._masks.scanned(rows, flat)
         takes_last_turn = self._settings.loss_mode == "last_turn"
         for index in range(len(rows)) if takes_last_turn else np.flatnonzero(~is_decided).tolist():
             start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])

@@ -11,6 +11,7 @@ kinds of conversations need no such renders, provided that no turn's text has a 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,12 +36,53 @@ class RenderedChat(NamedTuple):
 
 
 class ChatMasks:
-    """Computes masks of single conversations."""
+    """Computes masks of conversations: of batches by a scan, and of single ones for which that does not settle it."""
 
     def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, markers: TurnMarkers | None) -> None:
         self._tokenizer, self._settings, self._markers = tokenizer, settings, markers
         self._marker_texts = _texts_in_markers(tokenizer, markers)
         self._cutting = CuttingTokens(tokenizer)
+
+    def scanned(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[MaskArray, BoolArray, BoolArray]:
+        """Return (mask over all tokens; per conversation: a scan found all turns; the result is certain)."""
+        assert self._markers is not None
+        roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
+        counts = np.fromiter((self._markers.num_turns(turns) for turns in roles), dtype=np.int64, count=len(roles))
+        scanned = scan_turns(flat, self._markers, counts)
+        is_decided = np.zeros(len(roles), dtype=np.bool_)
+        for index in np.flatnonzero(scanned.is_found).tolist():
+            is_only = counts[index] == 1 and roles[index][-1] == ASSISTANT
+            is_settled = self._markers.joins_starts or (is_only and scanned.ends_with_only_answer[index])
+            is_decided[index] = (
+                not chats[index].conversation.untrained
+                and (is_settled or self._loses_first_answer(chats[index], roles[index]))
+                and not self.has_markers_in_text(chats[index].conversation)
+            )
+        return scanned.mask, scanned.is_found, is_decided
+
+    @cached_property
+    def _start_text(self) -> str | None:
+        """The text of the assistant's only start marker, if its places in a text are those of its tokens."""
+        assert self._markers is not None
+        marker = self._markers.starts[ASSISTANT]
+        text = self._tokenizer.decode(marker)
+        is_kept = self._tokenizer.keeps_bytes and tuple(self._tokenizer.encode(text)) == marker
+        return text if is_kept and not self._markers.more_starts else None
+
+    def _loses_first_answer(self, chat: RenderedChat, roles: Sequence[str]) -> bool:
+        """Return whether the first answer certainly does not lie between the renders around it."""
+        turn, start = roles.index(ASSISTANT), self._start_text
+        if start is None or turn + 1 == len(roles):
+            return False
+        whole = chat.conversation
+        try:
+            prefix = self._tokenizer.render_text(whole.messages[: turn + 1], whole.tools, whole.template_kwargs)
+        except RowError:
+            return True
+        place = chat.text.find(start) + len(start)
+        here, there = prefix[place : place + 2], chat.text[place : place + 2]
+        is_other = here[:1] != there[:1] and here.isascii() and there.isascii()
+        return is_other and chat.text.startswith(prefix[:place]) and len(prefix) > place
 
     def mask_of(
         self,
@@ -189,50 +231,3 @@ def _texts_in_markers(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> 
     if any(token is None for token in first):
         return None
     return tuple(sorted({text_of[token] for token in first if token is not None}))
-
-
-class QuickMasks:
-    """Scans batches of conversations and tells for which of them the result is certain."""
-
-    def __init__(self, tokenizer: ChatTokenizer, masks: ChatMasks, markers: TurnMarkers) -> None:
-        self._tokenizer, self._masks, self._markers = tokenizer, masks, markers
-        marker = markers.starts[ASSISTANT]
-        self._start_text = tokenizer.decode(marker)
-        is_kept = tokenizer.keeps_bytes and tuple(tokenizer.encode(self._start_text)) == marker
-        self._knows_places = is_kept and not markers.more_starts
-
-    def masks(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[MaskArray, BoolArray, BoolArray]:
-        """Return (mask over all tokens; per conversation: all turns were found; the result is certain)."""
-        roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
-        counts = np.fromiter((self._markers.num_turns(turns) for turns in roles), dtype=np.int64, count=len(roles))
-        scanned = scan_turns(flat, self._markers, counts)
-        is_decided = np.zeros(len(roles), dtype=np.bool_)
-        for index in np.flatnonzero(scanned.is_found).tolist():
-            is_only = counts[index] == 1 and roles[index][-1] == ASSISTANT
-            is_settled = self._markers.joins_starts or (is_only and scanned.ends_with_only_answer[index])
-            is_decided[index] = (
-                not chats[index].conversation.untrained
-                and (is_settled or self._loses_first_answer(chats[index], roles[index]))
-                and not self._masks.has_markers_in_text(chats[index].conversation)
-            )
-        return scanned.mask, scanned.is_found, is_decided
-
-    def _loses_first_answer(self, chat: RenderedChat, roles: Sequence[str]) -> bool:
-        """Return whether the first answer certainly does not lie between the renders around it."""
-        turn = roles.index(ASSISTANT)
-        if not self._knows_places or turn + 1 == len(roles):
-            return False
-        whole = chat.conversation
-        try:
-            prefix = self._tokenizer.render_text(whole.messages[: turn + 1], whole.tools, whole.template_kwargs)
-        except RowError:
-            return True
-        place = chat.text.find(self._start_text) + len(self._start_text)
-        here, there = prefix[place : place + 2], chat.text[place : place + 2]
-        return (
-            here[:1] != there[:1]
-            and here.isascii()
-            and there.isascii()
-            and chat.text.startswith(prefix[:place])
-            and len(prefix) > place
-        )

@@ -7,6 +7,7 @@ become votes; a mask that contradicts a vote is a finding.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,13 +42,12 @@ class Derivation:
         return not bool((self.votes != NOT_JUDGED).any())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Differences:
+class Differences(NamedTuple):
     """Differences between a mask and a derivation, as ascending token indices."""
 
-    is_shifted: bool = False  #: the mask equals the derivation when shifted by one token
-    trained: tuple[int, ...] = ()  #: the mask trains these, the derivation does not
-    untrained: tuple[int, ...] = ()  #: the derivation trains these, the mask does not
+    is_shifted: bool  #: the mask equals the derivation when shifted by one token
+    trained: tuple[int, ...]  #: the mask trains these, the derivation does not
+    untrained: tuple[int, ...]  #: the derivation trains these, the mask does not
 
 
 def no_votes(num_characters: int) -> VoteArray:
@@ -144,12 +144,9 @@ def differences(mask: MaskArray, votes: VoteArray) -> Differences:
     """Return the differences between a token-aligned mask and votes on tokens; both of shape [num_tokens]."""
     trained = np.flatnonzero((votes == NOT_TRAINED) & (mask != 0))
     untrained = np.flatnonzero((votes == TRAINED) & (mask == 0))
-    return Differences(
-        is_shifted=bool(len(trained) or len(untrained))
-        and _is_shifted(mask, votes, has_both=bool(len(trained) and len(untrained))),
-        trained=tuple(trained.tolist()),
-        untrained=tuple(untrained.tolist()),
-    )
+    has_any, has_both = bool(len(trained) or len(untrained)), bool(len(trained) and len(untrained))
+    is_shifted = has_any and _is_shifted(mask, votes, has_both=has_both)
+    return Differences(is_shifted, tuple(trained.tolist()), tuple(untrained.tolist()))
 
 
 def _is_shifted(mask: MaskArray, votes: VoteArray, *, has_both: bool) -> bool:

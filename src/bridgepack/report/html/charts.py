@@ -80,7 +80,7 @@ def lengths_of_rows(artifact: ArtifactOnDisk, split: str, num_packs: int) -> Spl
 def _parts_of_rows(artifact: ArtifactOnDisk, split: str) -> Iterator[tuple[IntArray, IntArray]]:
     first = 0
     for shard in artifact.shard_facts(split):
-        for batch in artifact.iter_shard_batches(shard.path, max_tokens=_BATCH_TOKENS):
+        for batch in artifact.parts.iter_batches(shard.path, max_tokens=_BATCH_TOKENS):
             rows = np.repeat(np.arange(batch.num_rows), np.diff(batch.start_offsets))
             starts = batch.seq_start_id.astype(np.int64) + batch.token_offsets[rows]
             yield rows + first, np.diff(np.append(starts, batch.token_offsets[-1])) - 1

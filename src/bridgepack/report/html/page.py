@@ -96,7 +96,7 @@ def _rows(artifact: ArtifactOnDisk, split: str, packs: set[int]) -> dict[int, Pa
     found: dict[int, PackedRow] = {}
     first = 0
     for shard in artifact.shard_facts(split):
-        for batch in artifact.iter_shard_batches(shard.path, max_tokens=_BATCH_TOKENS):
+        for batch in artifact.parts.iter_batches(shard.path, max_tokens=_BATCH_TOKENS):
             found |= {pack: batch.row(pack - first) for pack in packs if first <= pack < first + batch.num_rows}
             first += batch.num_rows
     if len(found) < len(packs):
