@@ -27,16 +27,7 @@ import numpy as np
 
 from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN, finding, named_faults
-from bridgepack.canary.records import (
-    Bound,
-    CanaryFinding,
-    FloatArray,
-    Layout,
-    Measured,
-    Precision,
-    RunOutcome,
-    SeenRank,
-)
+from bridgepack.canary.records import Bound, CanaryFinding, FloatArray, Layout, Measured, Precision, RunOutcome
 from bridgepack.canary.weights import merged
 from bridgepack.replay.collate import predict_batch
 from bridgepack.replay.slicing import slice_row
@@ -156,7 +147,7 @@ def whole_step(outcome: RunOutcome, layout: Layout, losses: Losses) -> WholeStep
     gradients: dict[str, FloatArray] = {}
     copies: dict[str, float] = {}
     for name in sorted({name for rank in outcome.ranks for name in rank.gradients}):
-        gradients[name], copies[name] = _merged_gradient(name, outcome.ranks)
+        gradients[name], copies[name] = _merged_gradient(name, outcome)
     return WholeStep(
         loss=sum(rank.loss for rank in last),
         num_trained=sum(rank.num_trained for rank in last),
@@ -223,12 +214,12 @@ def packed_step(outcome: RunOutcome, packs: PackedInput) -> WholeStep:
     return whole_step(outcome, packs.layout, losses)
 
 
-def _merged_gradient(name: str, ranks: tuple[SeenRank, ...]) -> tuple[FloatArray, float]:
+def _merged_gradient(name: str, outcome: RunOutcome) -> tuple[FloatArray, float]:
     """Return a whole gradient, and the largest distance between copies of a part of it."""
-    dimension, interleaved = next(rank.cuts[name] for rank in ranks if name in rank.cuts)
+    dimension, interleaved = next(rank.cuts[name] for rank in outcome.ranks if name in rank.cuts)
     parts: dict[int, FloatArray] = {}
     furthest = 0.0
-    for rank in ranks:
+    for rank in outcome.ranks:
         if name not in rank.gradients:
             continue
         key = rank.tensor if dimension >= 0 else 0

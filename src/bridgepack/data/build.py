@@ -25,15 +25,13 @@ from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.stages.tokenise import (
     Tokenization,
     checked_engine,
-    range_tasks,
-    rescued_range,
     stage_identity,
-    tokenize_range,
+    tokenized_ranges,
     tokenizer_identity,
 )
 from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.store.store import default_store
-from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress, TaskFailure
+from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineDiffersError
 from bridgepack.data.upload import refuse_replacing_at, upload_artifact, upload_place
 from bridgepack.data.workers.pool import WorkerPool
@@ -218,10 +216,8 @@ def _tokenized(
         place.progress.start(f"Tokenising {source}", total, "rows")
         hashed = zip(files, (record.sha256 for record in spec.inputs[source]), strict=True)
         settings = spec.finish_settings(source, place.folder)
-        tasks = range_tasks(hashed, how, settings, store, max_row_bytes=recipe.data.max_row_bytes)
         found[source] = []
-        for outcome in runner.run(tokenize_range, tasks):
-            result = rescued_range(runner, outcome) if isinstance(outcome, TaskFailure) else outcome
+        for result in tokenized_ranges(runner, hashed, how, settings, store, max_row_bytes=recipe.data.max_row_bytes):
             found[source].append(result)
             place.progress.advance(result.num_rows, work=result.num_bytes)
             place.kept.add_range(result)

@@ -23,6 +23,10 @@ class Notes[Item: (Drop, LostContent)]:
     ledgers: tuple[Path, ...]  #: files with a line for each, in row order; there may be millions
 
 
+type Drops = Notes[Drop]
+type Losses = Notes[LostContent]
+
+
 def noted[Item: (Drop, LostContent)](
     ledger: Path, items: Sequence[Item], *, split: str, file: str, field: str
 ) -> Notes[Item]:
@@ -49,7 +53,7 @@ def joined[Item: (Drop, LostContent)](parts: Sequence[Notes[Item]], field: str) 
     )
 
 
-def write_ledger(path: Path, parts: Iterable[Notes[Drop] | Notes[LostContent]]) -> None:
+def write_ledger(path: Path, parts: Iterable[Drops | Losses]) -> None:
     """Write one JSON line per drop or loss, in input order."""
     with replaced_when_whole(path) as temporary, temporary.open("wb") as target:
         for ledger in (ledger for part in parts for ledger in part.ledgers):

@@ -15,19 +15,10 @@ from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.shards.arrow_numbers import arrow_array
 from bridgepack.data.shards.write import ShardPlan, shard_name
 from bridgepack.data.stages.finish import SEQUENCE, RangeResult, Sequences
-from bridgepack.data.stages.notes import Notes, joined
+from bridgepack.data.stages.notes import Drops, Losses, joined
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.records import (
-    VALIDATION,
-    Drop,
-    DropReason,
-    InputRecord,
-    LostContent,
-    PackPlan,
-    SourceRecord,
-    SplitStatistics,
-)
+from bridgepack.records import VALIDATION, DropReason, InputRecord, PackPlan, SourceRecord, SplitStatistics
 
 #: Stored tokens per shard. The host keeps every shard open in every loader process, so there should be few.
 _SHARD_TOKENS = 1 << 25
@@ -53,8 +44,8 @@ class TokenizedSplit:
     num_rows_in: int
     num_rows_of_files: IntArray  #: shape [num_inputs], int64: the split's rows in each input
     num_blank_lines: int
-    drops: Notes[Drop]
-    losses: Notes[LostContent]  #: losses of sequences whose text lacks content of the row
+    drops: Drops
+    losses: Losses  #: of sequences whose text lacks content of the row
     num_repeated: int = 0  #: repetitions of sequences
     sources: tuple[SourceRecord, ...] = ()  #: its rows and tokens per source
 

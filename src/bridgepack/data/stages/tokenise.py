@@ -154,20 +154,39 @@ def _tokenize_one_by_one(task: TokenizeTask, writer: TokenFileWriter, beat: Beat
             writer.add(batch, stage.tokenizer.eos_token_id)
 
 
-def range_tasks(
+def tokenized_ranges(
+    runner: Runner,
     files: Iterable[tuple[InputFile, str]],
     how: Tokenization,
     settings: FinishSettings,
     store: TokenStore,
     *,
     max_row_bytes: int,
-) -> Iterator[TokenizeTask]:
-    """Yield a task for each range of a split's files, in order; `files` are (file, its sha256)."""
-    for index, (file, sha256) in enumerate(files):
-        for part in iter_ranges(file, sha256=sha256, max_row_bytes=max_row_bytes):
-            path = store.token_file(how.key, part, file.view)
-            place = RangePlace(file_index=index, label=file.label, first_row=part.first_row, token_file=path)
-            yield TokenizeTask(how=how, file=file, part=part, place=place, settings=settings)
+) -> Iterator[RangeResult]:
+    """Yield the results of all ranges of a split's files, in order; `files` are (file, its sha256).
+
+    Raises:
+        DataError: a file cannot be read, or a row stops the build.
+        StoreError, OSError: the store cannot be written.
+    """
+    tasks = (
+        TokenizeTask(
+            how=how,
+            file=file,
+            part=part,
+            place=RangePlace(
+                file_index=index,
+                label=file.label,
+                first_row=part.first_row,
+                token_file=store.token_file(how.key, part, file.view),
+            ),
+            settings=settings,
+        )
+        for index, (file, sha256) in enumerate(files)
+        for part in iter_ranges(file, sha256=sha256, max_row_bytes=max_row_bytes)
+    )
+    for outcome in runner.run(tokenize_range, tasks):
+        yield rescued_range(runner, outcome) if isinstance(outcome, TaskFailure) else outcome
 
 
 def rescued_range(runner: Runner, failure: TaskFailure) -> RangeResult:

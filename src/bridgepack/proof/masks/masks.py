@@ -25,15 +25,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.masks.chats import EVERYTHING, ChatJudge
 from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskReport, RowVerdict
-from bridgepack.proof.masks.votes import (
-    NOT_TRAINED,
-    TRAINED,
-    TokenCase,
-    VoteArray,
-    no_votes,
-    tokens_differ,
-    without_tokens,
-)
+from bridgepack.proof.masks.votes import TRAINED, TokenCase, VoteArray, no_votes, tokens_differ, without_tokens
 from bridgepack.proof.packs import drawn_of_each, opened_artifact, recorded_recipe
 from bridgepack.proof.sources import encoded_rows, found_sources, stage_tokenizer
 from bridgepack.records import LOSS_CURES, TRAIN, VALIDATION
@@ -125,7 +117,7 @@ class TokenizedJudge:
         wanted = np.asarray(columns[self._settings.input_ids_column], dtype=np.int64)
         if not np.array_equal(ids, wanted):
             return tokens_differ(self.names, ids, wanted.astype(np.int32), self._tokenizer.decode)
-        votes = np.where(self._is_trained(columns), np.int8(TRAINED), np.int8(NOT_TRAINED))
+        votes = np.asarray(self._is_trained(columns)).astype(np.int8)
         case = TokenCase(input_ids=ids, mask=mask, votes={COLUMNS: votes}, decode=self._tokenizer.decode, advice=_OURS)
         return RowVerdict(reasons={COLUMNS: ()}, findings=tuple(case.findings()))
 
@@ -155,7 +147,7 @@ def judge_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Judge:
 
 def _trained_from(num_tokens: int, first: int) -> VoteArray:
     """Return votes that train every token from `first`: (4, 3) -> [0, 0, 0, 1]."""
-    votes = np.full(num_tokens, NOT_TRAINED, dtype=np.int8)
+    votes = np.zeros(num_tokens, dtype=np.int8)
     votes[first:] = TRAINED
     return votes
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bridgepack.config.errors import nearest_name
 from bridgepack.data.artifact.artifact import Artifact
@@ -12,15 +12,7 @@ from bridgepack.data.artifact.plan import PlanEntry, entries_of_row, iter_droppe
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.packs import TracedRun, shard_index
 from bridgepack.proof.trace.packs import PackTracer, epoch_of, ranks_by_copy, require_step, schedule_of_pack
-from bridgepack.proof.trace.records import (
-    PackTrace,
-    Placement,
-    SourceTrace,
-    StepTrace,
-    TracedBatch,
-    TracedPack,
-    TracedRank,
-)
+from bridgepack.proof.trace.records import PackTrace, Placement, SourceTrace, StepTrace, TracedBatch, TracedRank
 from bridgepack.records import TRAIN, BalanceRecord, DropReason
 from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.settings import ReplaySettings
@@ -51,9 +43,17 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
         for batch in _batches(run, split, step)
     }
     _require_pack(run.artifact, split, drawn, step, pack)
-    tracer = PackTracer(run.artifact, split, (_real(item, order) for item in _flat(drawn.values())))
+    read = {item: order.filler_pack if item == FILLER else item for item in _flat(drawn.values())}
+    tracer = PackTracer(run.artifact, split, read.values())
 
-    traced = partial(_traced, tracer, order, is_detailed=rank is not None, asked=pack)
+    def traced(item: int) -> Any:
+        return tracer.traced(
+            read[item],
+            is_filler=item == FILLER,
+            has_sequences=rank is not None or read[item] == pack,
+            context_parallel_size=topology.context_parallel_size if read[item] == pack else 1,
+        )
+
     traces = [_batch(tracer, order, batch, found, traced) for batch, found in drawn.items()]
     return StepTrace(
         artifact=str(run.artifact.folder),
@@ -70,7 +70,7 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
 
 
 def _batch(
-    tracer: PackTracer, order: PackOrder, batch: int, drawn: _Drawn, traced: Callable[[int], TracedPack]
+    tracer: PackTracer, order: PackOrder, batch: int, drawn: _Drawn, traced: Callable[[int], Any]
 ) -> TracedBatch:
     ranks = ranks_by_copy(order.topology)
     return TracedBatch(
@@ -121,21 +121,6 @@ def trace_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> PackTrac
         view=view_pack(run.artifact, split, pack),
         schedule=schedule_of_pack(run, split, pack, limit=limit),
     )
-
-
-def _traced(tracer: PackTracer, order: PackOrder, item: int, *, is_detailed: bool, asked: int | None) -> TracedPack:
-    pack = _real(item, order)
-    return tracer.traced(
-        pack,
-        is_filler=item == FILLER,
-        has_sequences=is_detailed or pack == asked,
-        context_parallel_size=order.topology.context_parallel_size if pack == asked else 1,
-    )
-
-
-def _real(item: int, order: PackOrder) -> int:
-    """Return the pack that is read, also for a filler."""
-    return order.filler_pack if item == FILLER else item
 
 
 def _batches(run: TracedRun, split: str, step: int) -> Sequence[int]:
