@@ -71,11 +71,7 @@ class HostProcess(AbstractContextManager["HostProcess"]):
         return HostFacts(**{**answer, "notes": tuple(answer["notes"])})
 
     def run(self, request: RunRequest) -> RunOutcome:
-        """Run a step and return the records of its ranks.
-
-        Raises:
-            ConfigError: the process ended.
-        """
+        """Run a step and return the records of its ranks; raises ConfigError if the process ended."""
         answer = self._ask({"kind": "run", "run": asdict(request)})
         paths = (Path(request.folder) / f"rank{rank}.pickle" for rank in range(request.layout.world_size))
         # our own process wrote them into our folder

@@ -88,11 +88,7 @@ class SpaceWatch:
         self._compare(num_tokens * _STORED_BYTES, num_tokens * _PACKED_BYTES, "at least ")
 
     def add(self, result: RangeResult) -> None:
-        """Add the space that a range took.
-
-        Raises:
-            ArtifactError: at this rate, the rest will not fit.
-        """
+        """Add the space that a range took; raises ArtifactError if the rest will not fit at this rate."""
         if not result.was_tokenized or not result.num_bytes:
             return
         self._done_bytes += result.num_bytes

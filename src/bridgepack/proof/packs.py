@@ -76,11 +76,7 @@ def opened_artifact(folder: Path, *, may_be_changed: bool = False) -> Artifact:
 
 
 def shard_index(artifact: Artifact, split: str) -> ShardIndex:
-    """Return the index of a split's packs over its shards.
-
-    Raises:
-        ArtifactError: the split does not exist.
-    """
+    """Return the index of a split's packs over its shards; raises ArtifactError if the split does not exist."""
     return ShardIndex({shard.path: shard.num_rows for shard in artifact.split(split).shards})
 
 
@@ -139,11 +135,7 @@ class TracedRun:
     """A run over an artifact's packs."""
 
     def __init__(self, artifact: Artifact, options: RunOptions) -> None:
-        """Load the settings.
-
-        Raises:
-            ConfigError: the recipe cannot be loaded, or a change to it is invalid.
-        """
+        """Load the settings; raises ConfigError if the recipe cannot be loaded, or a change to it is invalid."""
         self.artifact = artifact
         self.options = options
         self.source = _source(artifact, options)

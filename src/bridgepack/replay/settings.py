@@ -71,11 +71,7 @@ class Topology:
 
 
 def require_positive(name: str, value: int) -> None:
-    """Refuse anything but an integer above 0.
-
-    Raises:
-        ConfigError: the value is not one.
-    """
+    """Refuse anything but an integer above 0; raises ConfigError if the value is not one."""
     if type(value) is not int or value < 1:
         raise ConfigError(f"{name} is {value!r}; allowed: whole numbers from 1.")
 

@@ -165,11 +165,7 @@ class Artifact:
         return path
 
     def split(self, name: str) -> SplitRecord:
-        """Return the record of a split.
-
-        Raises:
-            ArtifactError: the split does not exist.
-        """
+        """Return the record of a split; raises ArtifactError if the split does not exist."""
         record = self.manifest.split(name)
         if record is None:
             names = ", ".join(item.name for item in self.manifest.splits)

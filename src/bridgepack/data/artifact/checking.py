@@ -49,11 +49,7 @@ class PartsOnDisk:
             yield from iter_row_groups(path, shard, max_tokens=max_tokens, row_groups=row_groups, first_row=first_row)
 
     def sha256(self, shard: str) -> str:
-        """Return the sha256 of a shard's file, hexadecimal.
-
-        Raises:
-            DataError: it cannot be read.
-        """
+        """Return the sha256 of a shard's file, hexadecimal; raises DataError if it cannot be read."""
         return hash_file(self.folder / shard)
 
     def facts(self, shard: str) -> ShardFacts:

@@ -55,11 +55,7 @@ def is_manifest(path: Path) -> bool:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return an artifact's manifest.
-
-    Raises:
-        ArtifactError: it does not exist, or this version cannot read it.
-    """
+    """Return an artifact's manifest; raises ArtifactError if it does not exist, or this version cannot read it."""
     path = folder / MANIFEST_FILE
     try:
         if path.exists() and not path.is_file():

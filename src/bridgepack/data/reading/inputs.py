@@ -135,11 +135,7 @@ def hash_file(path: Readable, is_given_up: threading.Event | None = None) -> str
 
 
 def iter_blocks(path: Readable) -> Iterator[bytes]:
-    """Yield a file's bytes in blocks of 4 MiB.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Yield a file's bytes in blocks of 4 MiB; raises DataError if the file cannot be read."""
     with open_stream(path, None) as stream:
         while block := stream.read(_BLOCK_BYTES):
             yield block

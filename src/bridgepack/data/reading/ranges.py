@@ -128,11 +128,7 @@ def _cut(sizes: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def parquet_file(file: InputFile) -> Any:
-    """Return an open Parquet file.
-
-    Raises:
-        DataError: it is not a Parquet file.
-    """
+    """Return an open Parquet file; raises DataError if it is not one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

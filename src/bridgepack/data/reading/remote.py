@@ -215,11 +215,7 @@ class CloudPath(PosixPath):
         raise TypeError(f"{self} is not a local file")
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002 (an object store has no links)
-        """Return size and kind.
-
-        Raises:
-            FileNotFoundError: the object does not exist.
-        """
+        """Return size and kind; raises FileNotFoundError if the object does not exist."""
         if (url := str(self)) not in self._listing:
             raise FileNotFoundError(2, "there is no such object", url)
         size = self._listing[url]

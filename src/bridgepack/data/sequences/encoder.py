@@ -29,11 +29,7 @@ _NUMBERS = frozenset({int, float})
 
 
 def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
-    """Return a recipe's encoder.
-
-    Raises:
-        TokenizerError: the tokenizer cannot do what the recipe asks.
-    """
+    """Return a recipe's encoder; raises TokenizerError if the tokenizer cannot do what the recipe asks."""
     settings = resolved.recipe.preprocessing
     if isinstance(settings, ChatPreprocessing):
         return ChatEncoder(tokenizer, settings, resolved.recipe.data.role_aliases)

@@ -61,11 +61,7 @@ class Encoder(Protocol):
     """Turns rows into ids and token-aligned masks; each row's result is independent of the others."""
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
-        """Return a row, ready to be encoded.
-
-        Raises:
-            RowError: the row cannot become a sequence.
-        """
+        """Return a row, ready to be encoded; raises RowError if it cannot become a sequence."""
         ...
 
     def encode(self, rows: Sequence[Any]) -> FlatBatch:

@@ -105,11 +105,7 @@ def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
 
 
 def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) -> TurnMarkers:
-    """Return the markers that a recipe gives.
-
-    Raises:
-        TokenizerError: a marker has no tokens.
-    """
+    """Return the markers that a recipe gives; raises TokenizerError if a marker has no tokens."""
     markers = _encoded(tokenizer, settings)
     num_starts = len(settings.starts) + len(settings.other_role_starts)
     if markers is None or len(markers.all_starts) != num_starts:

@@ -36,11 +36,7 @@ class PromptCompletionEncoder:
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
-        """Return a row's two texts.
-
-        Raises:
-            RowError: one is missing or is not text.
-        """
+        """Return a row's two texts; raises RowError if one is missing or is not text."""
         prompt, completion = self._columns_as_texts(columns)
         if self._settings.strip_whitespace:
             prompt, completion = prompt.strip(" "), completion.strip(" ")

@@ -233,11 +233,7 @@ def _reason(failure: TaskFailure) -> DropReason:
 
 
 def tokenizer_identity(recipe_json: str) -> dict[str, Any]:
-    """Return the identity of a recipe's tokenizer, after loading it.
-
-    Raises:
-        TokenizerError: it cannot be loaded.
-    """
+    """Return the identity of a recipe's tokenizer, after loading it; raises TokenizerError if it cannot be loaded."""
     from bridgepack.data.sequences.loading import load_tokenizer_of
 
     return load_tokenizer_of(recipe_json).identity()

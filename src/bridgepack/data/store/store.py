@@ -140,11 +140,7 @@ def store_at(folder: Path, *, is_emptied: bool) -> Iterator[TokenStore]:
 
 
 def existing_store(folder: Path) -> TokenStore:
-    """Return the store in a folder.
-
-    Raises:
-        StoreError: the folder is not a store, or has another version.
-    """
+    """Return the store in a folder; raises StoreError if the folder is not a store, or has another version."""
     if not (folder / _STORE_FILE).is_file():
         what = "is not a token store" if folder.exists() else "does not exist"
         raise StoreError(f"{str(folder)!r} {what}. Name the folder with --store or in {STORE_VARIABLE}.")

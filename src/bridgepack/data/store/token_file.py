@@ -144,11 +144,7 @@ def write_token_file(path: Path) -> Iterator[TokenFileWriter]:
 
 
 def read_token_index(path: Path) -> TokenIndex:
-    """Return a file's index, without reading its tokens.
-
-    Raises:
-        StoreError: the file is incomplete.
-    """
+    """Return a file's index, without reading its tokens; raises StoreError if the file is incomplete."""
     row = _mapped(path)
     return TokenIndex(
         **{name: numpy_array(row.column(name).values).copy() for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)},
@@ -159,11 +155,7 @@ def read_token_index(path: Path) -> TokenIndex:
 
 
 def check_token_file(path: Path) -> None:
-    """Check a whole file against its sha256.
-
-    Raises:
-        StoreError: the file was changed or is incomplete.
-    """
+    """Check a whole file against its sha256; raises StoreError if the file was changed or is incomplete."""
     stream, digest = _parts(path)
     if hashlib.sha256(stream).digest() != digest:
         raise _broken(path, "its checksum does not match")

@@ -90,11 +90,7 @@ class Verified:
 
 
 def list_store(folder: Path) -> StoreListing:
-    """Return the contents of a store.
-
-    Raises:
-        StoreError: the folder is not a store.
-    """
+    """Return the contents of a store; raises StoreError if the folder is not a store."""
     store = existing_store(folder)
     entries = [_entry(path) for path in (store.folder / TOKENIZATIONS).glob("*") if path.is_dir()]
     records = [(record, _files_of(store, record)) for record in iter_build_records(store)]

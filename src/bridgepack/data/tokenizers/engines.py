@@ -253,11 +253,7 @@ def _loaded_late(name: str, content: bytes) -> Engine:
 
 
 def _are_equal(engine: Engine, reference: Engine, texts: Sequence[str]) -> bool:
-    """Return whether two engines give the same ids.
-
-    Raises:
-        EngineError: the engine cannot be loaded.
-    """
+    """Return whether two engines give the same ids; raises EngineError if the engine cannot be loaded."""
     if engine.name != _STARTS_THREADS:
         return _give_same_ids(engine, reference, texts)
     number = os.fork()

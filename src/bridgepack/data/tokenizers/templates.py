@@ -118,11 +118,7 @@ class TimeLimit:
             signal.signal(signal.SIGVTALRM, self._before or signal.SIG_DFL)
 
     def __call__[T, R](self, function: Callable[[T], R], argument: T) -> R:
-        """Return `function(argument)`.
-
-        Raises:
-            RowError: it takes too long; reason `time_out`.
-        """
+        """Return `function(argument)`; raises RowError if it takes too long; reason `time_out`."""
         if not self._is_on:
             return function(argument)
         signal.setitimer(signal.ITIMER_VIRTUAL, MAX_ROW_S)
@@ -186,11 +182,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Return a product or a power.
-
-        Raises:
-            OverflowError: the result is too long.
-        """
+        """Return a product or a power; raises OverflowError if the result is too long."""
         times, other = (left, right) if isinstance(left, int) else (right, left)
         if operator == "**":
             length = left.bit_length() * right if isinstance(left, int) and isinstance(right, int) else 0

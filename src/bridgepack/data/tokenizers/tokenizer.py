@@ -194,11 +194,7 @@ class ChatTokenizer:
 
     @cached_property
     def template(self) -> ChatTemplate:
-        """The compiled chat template.
-
-        Raises:
-            TokenizerError: there is none, or it is not valid Jinja.
-        """
+        """The compiled chat template; raises TokenizerError if there is none, or it is not valid Jinja."""
         if self.chat_template is None:
             raise self.no_template_error
         where = f"tokenizer.name_or_path is {self.config.name_or_path!r}"

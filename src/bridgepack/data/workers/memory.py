@@ -38,11 +38,7 @@ class MemoryPlan:
 
 
 def parse_size(text: str, option: str) -> int:
-    """Return a size in bytes: `8G`, `512MiB`, `1.5T`.
-
-    Raises:
-        ConfigError: it is not a size.
-    """
+    """Return a size in bytes: `8G`, `512MiB`, `1.5T`; raises ConfigError if it is not a size."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ConfigError(f"{option} is {text!r}; allowed: a number with K, M, G or T, e.g. 8G. Correct it.")

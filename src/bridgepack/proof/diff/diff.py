@@ -158,11 +158,7 @@ def diff_artifacts(
 def diff_opened(
     ours: Artifact, theirs: Artifact, *, limit: int = DEFAULT_LIMIT, progress: Progress | None = None
 ) -> DiffReport:
-    """Return the differences between two open artifacts.
-
-    Raises:
-        ArtifactError: an artifact cannot be read.
-    """
+    """Return the differences between two open artifacts; raises ArtifactError if an artifact cannot be read."""
     shown = progress or SilentProgress()
     names = dict.fromkeys(split.name for artifact in (ours, theirs) for split in artifact.manifest.splits)
     return DiffReport(

@@ -118,11 +118,7 @@ def _why_never(order: PackOrder) -> str | None:
 
 
 def require_step(run: TracedRun, step: int) -> None:
-    """Refuse a step that is not in the run's training.
-
-    Raises:
-        ConfigError: the step does not exist.
-    """
+    """Refuse a step that is not in the run's training; raises ConfigError if the step does not exist."""
     last, first = run.schedule.num_steps, run.options.resume_step + 1
     if step < first or (last is not None and step > last):
         raise ConfigError(

@@ -169,11 +169,7 @@ _FILES_NAMED = 5
 
 
 def parse_source(text: str) -> tuple[str, int]:
-    """Return (file, row) of `FILE:ROW`; rows count from 1.
-
-    Raises:
-        ConfigError: it does not have that form.
-    """
+    """Return (file, row) of `FILE:ROW`; rows count from 1; raises ConfigError if it does not have that form."""
     file, separator, number = text.rpartition(":")
     if not separator or not file or not number.isascii() or not number.isdecimal() or int(number) < 1:
         raise ConfigError(f"--source is {text!r}; allowed: FILE:ROW, rows counted from 1, e.g. data/chats.jsonl:17.")

@@ -101,11 +101,7 @@ def stored_rows(
 
 
 def record_of(artifact: Artifact, store: TokenStore) -> BuildRecord:
-    """Return the record of an artifact's token files.
-
-    Raises:
-        StoreError: the store has no record of the artifact.
-    """
+    """Return the record of an artifact's token files; raises StoreError if the store has no record of the artifact."""
     record = find_build_record(store, artifact.manifest.fingerprint)
     if record is None:
         raise StoreError(
