@@ -25,10 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.canary.inputs import PackedInput
+from bridgepack.canary.inputs import PackedInput, merged
 from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN, finding, named_faults
 from bridgepack.canary.records import Bound, CanaryFinding, FloatArray, Layout, Measured, Precision, RunOutcome
-from bridgepack.canary.weights import merged
 from bridgepack.replay.collate import predict_batch
 from bridgepack.replay.slicing import slice_row
 

@@ -15,10 +15,9 @@ import torch
 
 from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.canary import faults
-from bridgepack.canary.inputs import DATALOADER_TYPES, Rows
+from bridgepack.canary.inputs import DATALOADER_TYPES, GATED, Rows, drawn, global_name, part_of, whole_shape
 from bridgepack.canary.records import IntArray, RunRequest, SeenBatch, SeenRank
 from bridgepack.canary.tiny_model import WITHOUT_KERNELS, assign_known
-from bridgepack.canary.weights import GATED, drawn, global_name, part_of, whole_shape
 
 
 class Watch:

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from bridgepack.canary import faults
-from bridgepack.canary.inputs import PackedInput, packed_input
+from bridgepack.canary.inputs import PackedInput, drawn, merged, packed_input, part_of, whole_shape
 from bridgepack.canary.packs import chosen_packs
 from bridgepack.canary.records import Layout
-from bridgepack.canary.weights import drawn, merged, part_of, whole_shape
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.records import PackedRow
 from tests.support.canaries import FACTS

@@ -15,13 +15,13 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.reading import json_rows, lines, ranges
+from bridgepack.data.reading import lines, ranges
 from bridgepack.data.reading import lines as line_blocks
+from bridgepack.data.reading import rows as row_reading
 from bridgepack.data.reading.inputs import InputFile, find_inputs, hash_file
-from bridgepack.data.reading.json_rows import read_line
 from bridgepack.data.reading.lines import iter_array_lines
 from bridgepack.data.reading.ranges import InputRange
-from bridgepack.data.reading.rows import read_range, rows_apart
+from bridgepack.data.reading.rows import read_line, read_range, rows_apart
 from bridgepack.errors import DataError, RowError
 
 Found = list[tuple[int, Any]]
@@ -149,7 +149,7 @@ ODD_LINES = (
 def test_lines_are_read_the_same_with_json_alone(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("orjson")
     found = read_line(line)
-    monkeypatch.setattr(json_rows, "_LOADS", None)
+    monkeypatch.setattr(row_reading, "_LOADS", None)
 
     again = read_line(line)
     assert (repr(found), str(found)) == (repr(again), str(again))

@@ -13,8 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridgepack.data.shards import write
-from bridgepack.data.shards.arrow_numbers import arrow_text, numpy_array
-from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts, read_shard_rows
+from bridgepack.data.shards.row_groups import (
+    arrow_text,
+    iter_row_groups,
+    numpy_array,
+    read_shard_facts,
+    read_shard_rows,
+)
 from bridgepack.data.shards.write import ShardPlan, assemble_rows, rows_per_group, write_shard
 from bridgepack.data.store.token_file import write_token_file
 from bridgepack.errors import ArtifactError

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, Artifact
 from bridgepack.data.reading.remote import arrow_source
-from bridgepack.data.shards.arrow_numbers import numpy_array
+from bridgepack.data.shards.row_groups import numpy_array
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
 

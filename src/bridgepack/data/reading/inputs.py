@@ -15,7 +15,6 @@ from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, path_of
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
 from bridgepack.data.files import hub_or_cache
-from bridgepack.data.reading.json_rows import names_of
 from bridgepack.data.reading.lines import open_stream
 from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, find_objects, scheme_of
 from bridgepack.errors import DataError, RowError
@@ -36,6 +35,11 @@ _SAVED_DATASET_FILES = frozenset({"dataset_info.json", "state.json", "dataset_di
 #: Split -> names to look for in a saved DatasetDict.
 _SPLIT_NAMES = {"training": ("train",), "validation": ("validation", "valid", "test")}
 _BLOCK_BYTES = 1 << 22
+
+
+def names_of(columns: Mapping[str, Any]) -> str:
+    """Return the names of a row's columns, for messages."""
+    return ", ".join(sorted(map(str, columns)))[:200] or "no fields"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from bridgepack.config.recipe.data import OWN_TEMPLATE_VARIABLES
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, ChatPreprocessing
-from bridgepack.data.reading.json_rows import names_of
+from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.encoding import columns_hint, text_of_column
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason

@@ -11,7 +11,7 @@ from bridgepack.config.recipe.preprocessing import (
     TokenizedPreprocessing,
 )
 from bridgepack.config.recipe.recipe import ResolvedRecipe
-from bridgepack.data.reading.json_rows import names_of
+from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
-from bridgepack.data.reading.json_rows import names_of
+from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.tokenizers.tokenizer import check_is_unicode
 from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray

@@ -11,8 +11,7 @@ import numpy as np
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import file_stamp
-from bridgepack.data.reading.json_rows import Row
-from bridgepack.data.reading.rows import RowRead
+from bridgepack.data.reading.rows import Row, RowRead
 from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
 from bridgepack.data.sequences.encoding import Encoder
 from bridgepack.data.tokenizers.engines import MIN_INPUT_BYTES, REFERENCE, EngineReport, check_texts, use_engine

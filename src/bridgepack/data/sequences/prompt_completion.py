@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, PromptCompletionPreprocessing
-from bridgepack.data.reading.json_rows import names_of
+from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.encoding import FlatBatch, Prepared, columns_hint, mask_out, text_of_column
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer

@@ -1,7 +1,9 @@
-"""Reads Parquet shards: row groups as flat arrays, single rows, and footers.
+"""Reads Parquet shards: row groups as flat arrays, single rows, and footers; and shares memory of numpy and Arrow.
 
 Some damaged footers make Arrow's C++ code abort instead of raising. A file that matches the manifest is opened
 directly; any other file is first opened in a child process.
+
+`pa.array` and `Array.to_numpy` import pandas if it is installed, which takes half a second.
 """
 
 import signal
@@ -14,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridgepack.data.reading.inputs import file_stamp
 from bridgepack.data.reading.remote import CloudPath, arrow_source
-from bridgepack.data.shards.arrow_numbers import numpy_array
 from bridgepack.errors import ArtifactError
 from bridgepack.records import INPUT_IDS, LOSS_MASK, ROW_COLUMNS, PackedRow, RowBatch, ShardFacts
 
@@ -203,3 +205,44 @@ def why_not_openable(paths: Sequence[Path]) -> dict[Path, str]:
         reasons[waiting[num_opened]] = f"opening it crashes the process with {name}" + (f": {said}" if said else "")
         waiting = waiting[num_opened + 1 :]
     return reasons
+
+
+def arrow_array(values: npt.NDArray[Any]) -> Any:
+    """Return a one-dimensional numpy array of numbers or booleans as an Arrow array; does not copy numbers."""
+    if values.dtype == np.bool_:
+        bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+        return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+    kept = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(kept.dtype), len(kept), [None, pa.py_buffer(kept)])
+
+
+def arrow_lists(values: npt.NDArray[Any], offsets: npt.NDArray[np.integer[Any]], kind: Any) -> Any:
+    """Return lists of numbers as an Arrow array, without reading their elements.
+
+    Args:
+        values: shape [num_values], the elements of all lists, concatenated.
+        offsets: shape [num_lists + 1]: list `i` has `values[offsets[i]:offsets[i + 1]]`.
+        kind: Arrow type of the lists.
+    """
+    elements = arrow_array(values.astype(kind.value_type.to_pandas_dtype(), copy=False))
+    ends = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, ends], children=[elements])
+
+
+def arrow_text(text: str) -> Any:
+    """Return one text as an Arrow array."""
+    content = text.encode()
+    return pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(content)], np.int32)), pa.py_buffer(content))
+
+
+def numpy_array(values: Any) -> npt.NDArray[Any]:
+    """Return an Arrow array without nulls as a numpy array; does not copy integers and floats."""
+    kind = values.type
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if is_number and not len(values):
+        return np.empty(0, dtype=kind.to_pandas_dtype())
+    if not is_number or values.null_count:
+        converted: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return converted
+    found = np.frombuffer(values.buffers()[1], dtype=kind.to_pandas_dtype(), count=values.offset + len(values))
+    return found[values.offset :]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.files import replaced_when_whole, write_text
 from bridgepack.data.reading.inputs import hash_file
-from bridgepack.data.shards.arrow_numbers import arrow_lists
+from bridgepack.data.shards.row_groups import arrow_lists
 from bridgepack.data.store.token_file import TokenArrays, token_arrays
 from bridgepack.data.tasks import Beat
 from bridgepack.errors import DataError

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.artifact.plan import FIRST_TOKEN
 from bridgepack.data.files import replaced_when_whole
-from bridgepack.data.shards.arrow_numbers import arrow_array
+from bridgepack.data.shards.row_groups import arrow_array
 from bridgepack.data.shards.write import ShardPlan, shard_name
 from bridgepack.data.stages.finish import SEQUENCE, RangeResult, Sequences
 from bridgepack.data.stages.notes import Drops, Losses, joined

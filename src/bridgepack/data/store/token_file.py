@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.reading.inputs import hash_file
-from bridgepack.data.shards.arrow_numbers import arrow_array, arrow_lists, arrow_text, numpy_array
+from bridgepack.data.shards.row_groups import arrow_array, arrow_lists, arrow_text, numpy_array
 from bridgepack.errors import StoreError
 from bridgepack.geometry import IntArray
 from bridgepack.records import INPUT_IDS, LOSS_MASK, MaskArray, TokenArray

@@ -45,9 +45,9 @@ class Derivation:
 class Differences(NamedTuple):
     """Differences between a mask and a derivation, as ascending token indices."""
 
-    is_shifted: bool  #: the mask equals the derivation when shifted by one token
-    trained: tuple[int, ...]  #: the mask trains these, the derivation does not
-    untrained: tuple[int, ...]  #: the derivation trains these, the mask does not
+    is_shifted: bool = False  #: the mask equals the derivation when shifted by one token
+    trained: tuple[int, ...] = ()  #: the mask trains these, the derivation does not
+    untrained: tuple[int, ...] = ()  #: the derivation trains these, the mask does not
 
 
 def no_votes(num_characters: int) -> VoteArray:
