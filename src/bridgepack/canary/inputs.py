@@ -91,6 +91,8 @@ def packed_input(
     rows = intended
     if fault == faults.WRONG_MULTIPLE:  # as they are laid out without context parallelism
         rows = tuple(_shortened(laid_out(pack.sequences, 1, chosen.eos_token_id), needed) for pack in chosen.packs)
+    longest = max(int(lengths_of(row).max()) for row in intended)
+    wrong = {"dataset_max_seqlen": max(longest // 2, 1), "min_packed_seqlen": 2**31 - 1}  # and no pack has a tail
     return PackedInput(
         layout=layout,
         numbers=tuple(pack.number for pack in chosen.packs),
@@ -98,7 +100,7 @@ def packed_input(
         intended=intended,
         settings=settings,
         is_laid_out_anew=is_anew,
-        entries=_halved(own, intended) if fault == faults.MAX_SEQLEN_TOO_SMALL else own,
+        entries=tuple({**entry, **wrong} for entry in own) if fault == faults.MAX_SEQLEN_TOO_SMALL else own,
         fault=fault,
     )
 
@@ -151,13 +153,6 @@ def _own_entries(
         }
         for entry in entries
     )
-
-
-def _halved(entries: Sequence[dict[str, Any]], rows: Sequence[PackedRow]) -> tuple[dict[str, Any], ...]:
-    """Return metadata that says half of the longest sequence, and that no pack has a tail."""
-    longest = max(int(lengths_of(row).max()) for row in rows)
-    wrong = {"dataset_max_seqlen": max(longest // 2, 1), "min_packed_seqlen": 2**31 - 1}
-    return tuple({**entry, **wrong} for entry in entries)
 
 
 PACKS_FOLDER = "training"

@@ -142,14 +142,12 @@ def _value_faults(
             f"{_at(slices.position_ids[context], at)}",
         )
     if batch.loss_mask is not None and not np.array_equal(batch.loss_mask, slices.loss_mask[context]):
-        yield faults.MASK_SHIFTED, f"{place}: {_mask_message(batch.loss_mask, slices.loss_mask[context])}"
-
-
-def _mask_message(seen: IntArray, right: IntArray) -> str:
-    for shift in (1, -1, 2, -2):
-        if np.array_equal(seen, np.roll(right, shift)):
-            return f"the loss mask is shifted {'right' if shift > 0 else 'left'} by {abs(shift)}"
-    return f"the loss mask is not that of the artifact, first at token {_first(seen, right)}"
+        seen, right = batch.loss_mask, slices.loss_mask[context]
+        shift = next((shift for shift in (1, -1, 2, -2) if np.array_equal(seen, np.roll(right, shift))), None)
+        how = f"not that of the artifact, first at token {_first(seen, right)}"
+        if shift is not None:
+            how = f"shifted {'right' if shift > 0 else 'left'} by {abs(shift)}"
+        yield faults.MASK_SHIFTED, f"{place}: the loss mask is {how}"
 
 
 def _distinct(offsets: IntArray) -> IntArray:

@@ -179,24 +179,20 @@ class TracedRun:
                 "--world-size is not given, and the recipe has no parallelism.num_gpus; which rank reads which pack "
                 "follows from the number of GPUs. Give one of them."
             )
+        context, source = self.options.context, self.source
+        if context is not None and isinstance(source, SFTRecipe):  # sizes depend on it
+            source = source.override({"parallelism.context_parallel_size": context})
         settings = replay_settings(
-            self._with_context(),
+            source,
             num_packs=self._num_packs,
             world_size=self.options.world_size,
             version=self.options.bridge_version,
             split=split,
             resume_step=self.options.resume_step,
         )
-        context = self.options.context
         if context is None or split != TRAIN:
             return settings
         return replace(settings, topology=replace(settings.topology, context_parallel_size=context))
-
-    def _with_context(self) -> SFTRecipe | RunConfig:
-        """Return the settings with `--context` and the sizes that depend on it."""
-        if self.options.context is None or not isinstance(self.source, SFTRecipe):
-            return self.source
-        return self.source.override({"parallelism.context_parallel_size": self.options.context})
 
 
 def _source(artifact: Artifact, options: RunOptions) -> SFTRecipe | RunConfig:

@@ -13,7 +13,7 @@ import numpy as np
 from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import InputFile, find_inputs
-from bridgepack.data.reading.ranges import InputRange, iter_ranges
+from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range
 from bridgepack.data.sequences.encoding import Encoded, Loss, encode_examples
 from bridgepack.data.sequences.loading import forget_stage, load_stage
@@ -174,13 +174,7 @@ def _rows_read(
     for part in iter_ranges(file, sha256="", max_row_bytes=max_row_bytes):
         if last is not None and part.first_row > last:
             return
-        if rows is None:
-            yield from _rows_in(file, part)
-        elif not rows.isdisjoint(range(part.first_row, part.first_row + part.num_rows)):
-            yield from ((row, item) for row, item in _rows_in(file, part) if row in rows)
-
-
-def _rows_in(file: InputFile, part: InputRange) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
-    for row, item in read_range(file, part):
-        if item is not None:
-            yield row, item
+        if rows is None or not rows.isdisjoint(range(part.first_row, part.first_row + part.num_rows)):
+            for row, item in read_range(file, part):
+                if item is not None and (rows is None or row in rows):
+                    yield row, item

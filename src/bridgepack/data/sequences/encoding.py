@@ -122,15 +122,14 @@ def fields_that_read(columns: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(columns.get(prompt), str) and isinstance(columns.get(completion), str):
             return {"prompt_column": prompt, "completion_column": completion}
     for name, turns in columns.items():
-        if isinstance(turns, list) and turns and all(map(_is_turn, turns)):
+        kinds = ({"role", "content"}, {"from", "value"})
+        if (
+            isinstance(turns, list)
+            and turns
+            and all(isinstance(turn, Mapping) and any(kind <= turn.keys() for kind in kinds) for turn in turns)
+        ):
             return {_TURNS: name}
     return {}
-
-
-def _is_turn(value: Any) -> bool:
-    return isinstance(value, Mapping) and any(
-        names <= value.keys() for names in ({"role", "content"}, {"from", "value"})
-    )
 
 
 def mask_out(mask: MaskArray, input_ids: TokenArray, never_trained_ids: Sequence[int]) -> None:

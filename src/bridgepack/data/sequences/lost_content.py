@@ -43,7 +43,12 @@ class LostContentFinder:
 
     def __init__(self, tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> None:
         self._render = tokenizer.render_text
-        self._controls = _control_texts(tokenizer, markers)
+        if markers is None:
+            controls = [text for text in tokenizer.special_tokens.values() if isinstance(text, str)]
+        else:  # the added tokens that open or close turns
+            ids = {token for sequence in markers.all_sequences for token in sequence}
+            controls = [text for text, index in tokenizer.added_tokens.items() if index in ids]
+        self._controls = sorted(set(controls))
         #: Every text that contains a control token contains one of these.
         self._hints = sorted({text[:_HINT] for text in self._controls})
 
@@ -92,7 +97,12 @@ class LostContentFinder:
                     return False
             if role == "user" and first_user == len(text):
                 first_user, reach = found, _REACH
-        return not conversation.tools or _has_tools(conversation.tools, text, first_user)
+        names = [
+            function_of(tool).get("name") for tool in conversation.tools or ()
+        ]  # not in Python's repr of an object
+        return not names or (
+            "{'" not in text and all(isinstance(name, str) and 0 <= text.find(name) < first_user for name in names)
+        )
 
     def _losses(self, conversation: Conversation, text: str) -> Iterator[Loss]:
         marked = MarkedChat(conversation, text)
@@ -146,14 +156,6 @@ def _is_plainly_whole(messages: Messages, text: str, hints: Sequence[str]) -> bo
     return True
 
 
-def _control_texts(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> list[str]:
-    """Return the added tokens that open or close turns; if no markers are known, the special tokens."""
-    if markers is None:
-        return sorted({text for text in tokenizer.special_tokens.values() if isinstance(text, str)})
-    ids = {token for sequence in markers.all_sequences for token in sequence}
-    return sorted(text for text, index in tokenizer.added_tokens.items() if index in ids)
-
-
 def _said(message: dict[str, Any]) -> str:
     """Return a turn's content, parts, thoughts and calls as JSON."""
     return _as_json([value for key, value in message.items() if key != "role"])
@@ -192,19 +194,10 @@ def _after_calls(message: dict[str, Any], text: str, place: int) -> int:
             return -1
         named = text.find(name, place, place + len(name) + _REACH)
         found = text.find(shown, named, named + len(name) + len(shown) + _REACH)
-        if named < 0 or found < 0 or (isinstance(arguments, str) and not _stands_as_object(arguments, text, found)):
+        if named < 0 or found < 0:
+            return -1
+        is_object = shown.lstrip()[:1] == "{" and shown.rstrip()[-1:] == "}" and text[found - 1 : found] != '"'
+        if isinstance(arguments, str) and not is_object:  # they would be a quoted text
             return -1
         place = found + len(shown)
     return place
-
-
-def _stands_as_object(arguments: str, text: str, place: int) -> bool:
-    """Return whether arguments given as text are written as an object at `place`, not as a quoted text."""
-    is_object = arguments.lstrip().startswith("{") and arguments.rstrip().endswith("}")
-    return is_object and text[place - 1 : place] != '"'
-
-
-def _has_tools(tools: list[dict[str, Any]], text: str, stop: int) -> bool:
-    """Return whether the names of all tools occur in a text before `stop`, not in Python's repr of an object."""
-    names = [function_of(tool).get("name") for tool in tools]
-    return "{'" not in text and all(isinstance(name, str) and 0 <= text.find(name) < stop for name in names)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.lib.format as npy_format
@@ -176,7 +176,11 @@ _ALLOWED: Mapping[tuple[str, str], Any] = MappingProxyType(
 
 def _load_rows(path: Path) -> list[Row]:
     with path.open("rb") as stream:
-        _check_header(stream)
+        version = npy_format.read_magic(stream)
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, _, dtype = read(stream, max_header_size=_MAX_HEADER_BYTES)
+        if dtype != np.dtype(object):
+            raise _LayoutError(f"an array of {dtype}, shape {shape}; Megatron-Bridge needs an object array of dicts")
         array = _RowUnpickler(stream).load()
     if not isinstance(array, _Array) or not isinstance(array.data, list):
         raise _LayoutError(f"its pickle holds {_kind(array)}, not an object array")
@@ -188,26 +192,8 @@ def _load_rows(path: Path) -> list[Row]:
     return array.data
 
 
-def _check_header(stream: IO[bytes]) -> None:
-    """Read the header and check it.
-
-    Raises:
-        _LayoutError: the array holds numbers, not objects.
-        ValueError: it is not the header of a `.npy` file, or is absurdly long.
-    """
-    version = npy_format.read_magic(stream)
-    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-    shape, _, dtype = read(stream, max_header_size=_MAX_HEADER_BYTES)
-    if dtype != np.dtype(object):
-        raise _LayoutError(f"an array of {dtype}, shape {shape}; Megatron-Bridge needs an object array of dicts")
-
-
 def _survey(rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """Return (type of each column that all rows have; column -> types of its values that are not lists).
-
-    Raises:
-        _LayoutError: a value cannot be read as a list.
-    """
+    """Return (type of each column that all rows have; column -> types of its values that are not lists)."""
     columns: dict[str, str] = {}
     others: dict[str, tuple[str, ...]] = {}
     for key in ROW_COLUMNS:
@@ -255,11 +241,7 @@ def _kind(value: object) -> str:
 
 
 def _flat(rows: Sequence[Row], key: str) -> tuple[npt.NDArray[Any], IntArray]:
-    """Return (values, int64 offsets) of one column.
-
-    Raises:
-        _LayoutError: a row lacks the column, or an element is not a 64-bit integer; masks may have floats.
-    """
+    """Return (values, int64 offsets) of one column."""
     lists = [_elements(row.get(key), number, key) for number, row in enumerate(rows)]
     offsets: IntArray = np.cumsum([0, *map(len, lists)], dtype=np.int64)
     if offsets[-1] == 0:
@@ -284,7 +266,10 @@ def write_npy_rows(path: Path, batches: Iterable[RowBatch], num_rows: int) -> No
     with replaced_when_whole(path) as temporary, temporary.open("wb") as stream:
         header = {"descr": npy_format.dtype_to_descr(np.dtype(object)), "fortran_order": False, "shape": (num_rows,)}
         npy_format.write_array_header_1_0(stream, header)
-        stream.write(_head(num_rows))
+        # an object array's pickle, up to its empty list of elements
+        state = map(_pickled, (_STATE_VERSION, (num_rows,), np.dtype(object), False))
+        stream.write(pickle.PROTO + bytes([_PROTOCOL]) + _RECONSTRUCT + _pickled((np.ndarray, (0,), b"b")))
+        stream.write(pickle.REDUCE + pickle.MARK + b"".join(state) + pickle.EMPTY_LIST)
         for batch in batches:
             rows = map(batch.row, range(batch.num_rows))
             parts = [_pickled({name: getattr(row, name).tolist() for name in ROW_COLUMNS}) for row in rows]
@@ -293,13 +278,6 @@ def write_npy_rows(path: Path, batches: Iterable[RowBatch], num_rows: int) -> No
         stream.write(pickle.TUPLE + pickle.BUILD + pickle.STOP)
         if written != num_rows:
             raise ArtifactError(f"{path.name}: {written} rows; the manifest says {num_rows}. Build the artifact again.")
-
-
-def _head(num_rows: int) -> bytes:
-    """Return the start of an object array's pickle, up to its empty list of elements."""
-    begin = pickle.PROTO + bytes([_PROTOCOL]) + _RECONSTRUCT + _pickled((np.ndarray, (0,), b"b"))
-    state = map(_pickled, (_STATE_VERSION, (num_rows,), np.dtype(object), False))
-    return begin + pickle.REDUCE + pickle.MARK + b"".join(state) + pickle.EMPTY_LIST
 
 
 def _pickled(value: Any) -> bytes:

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from bridgepack.data.shards.row_groups import numpy_array
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult, finish_range
 from bridgepack.data.tasks import Beat, Runner, result_of
 from bridgepack.geometry import IntArray
@@ -57,13 +59,9 @@ def without_duplicates(
 
 def first_equal(hashes: npt.NDArray[np.uint64]) -> IntArray:
     """Return the index of the first equal row; `hashes` are [num_rows, 2], uint64: [[1 2] [3 4] [1 2]] -> [0 1 0]."""
-    order = np.lexsort((hashes[:, 1], hashes[:, 0]))
-    is_new = np.ones(len(order), dtype=np.bool_)
-    is_new[1:] = False
-    for column in hashes.T:
-        is_new[1:] |= np.diff(column[order]) != 0
-    firsts = np.empty(len(order), dtype=np.int64)
-    firsts[order] = order[is_new][np.cumsum(is_new) - 1]
+    wide = pa.Array.from_buffers(pa.binary(16), len(hashes), [None, pa.py_buffer(np.ascontiguousarray(hashes))])
+    codes = numpy_array(wide.dictionary_encode().indices)
+    firsts: IntArray = np.unique(codes, return_index=True)[1][codes]
     return firsts
 
 

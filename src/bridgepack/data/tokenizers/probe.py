@@ -32,8 +32,10 @@ def end_of_turn_ids(tokenizer: ChatTokenizer) -> list[int]:
     """
     question, answer = {"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}
     text = _rendered(tokenizer, [question, answer, question, answer]) or ""
-    ids = (_first_added_token(tokenizer, tail.lstrip()) for tail in text.split(_ANSWER)[1:])
-    return sorted({index for index in ids if index is not None})
+    tails = [tail.lstrip() for tail in text.split(_ANSWER)[1:]]
+    added = [(len(token), index, token) for token, index in tokenizer.added_tokens.items() if token]
+    longest = (max((one for one in added if tail.startswith(one[2])), default=None) for tail in tails)
+    return sorted({one[1] for one in longest if one is not None})
 
 
 def drops_tool_names(tokenizer: ChatTokenizer) -> bool | None:
@@ -133,11 +135,3 @@ def _rendered(tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, Any]]) -
         return None
     except MemoryError:
         raise TokenizerError(f"{where}; its chat template asks for more memory than there is {too_much}") from None
-
-
-def _first_added_token(tokenizer: ChatTokenizer, text: str) -> int | None:
-    """Return the id of the longest added token that a text begins with, or None."""
-    starts = [
-        (len(token), index) for token, index in tokenizer.added_tokens.items() if text.startswith(token) and token
-    ]
-    return max(starts)[1] if starts else None

@@ -23,7 +23,7 @@ from bridgepack.proof.diff.records import (
     SplitDiff,
     ValueDifference,
 )
-from bridgepack.proof.diff.tables import Matched, SequenceTable, earliest, match_sequences, read_sequence_table
+from bridgepack.proof.diff.tables import Matched, SequenceTable, match_sequences, read_sequence_table
 from bridgepack.proof.packs import opened_artifact, read_packs
 from bridgepack.proof.verify.derive import first_difference
 from bridgepack.records import InputRecord
@@ -64,7 +64,8 @@ class DifferenceReader:
         )
         for fate, sides in found:
             side, indices = next((side, indices) for side, indices in enumerate(sides) if indices is not None)
-            for at in earliest(self._tables[side], indices, limit).tolist():
+            table = self._tables[side]
+            for at in np.lexsort((table.rows[indices], table.files[indices]))[:limit].tolist():
                 ours, theirs = (None if indices is None else int(indices[at]) for indices in sides)
                 if ours is None or theirs is None:
                     yield self._alone(fate, side, int(indices[at]))

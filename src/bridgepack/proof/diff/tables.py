@@ -205,9 +205,3 @@ def _ranks(codes: IntArray) -> IntArray:
     ranks = np.empty(len(codes), dtype=np.int64)
     ranks[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
     return ranks
-
-
-def earliest(table: SequenceTable, indices: IntArray, limit: int) -> IntArray:
-    """Return positions in `indices` of the first `limit` sequences, in the order of input rows."""
-    order: IntArray = np.lexsort((table.rows[indices], table.files[indices]))[:limit]
-    return order

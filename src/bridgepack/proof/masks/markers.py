@@ -91,7 +91,9 @@ def learn_marks(render: Render) -> LearnedMarks | str:
     begun = [prompt, *answers] if has_prompt else answers
     heads = [gaps[1], gaps[3], *(text for text in begun if text is not None)]
     shared = without_open_tag(reduce(lambda one, other: one[: common_prefix(one, other)], heads))
-    opening = _without_beginning(shared, plain)
+    # the user turn's end, if more follows, is not a mark of the next turn
+    begins_alike = plain is not None and shared.startswith(plain) and shared[len(plain) :].strip()
+    opening = shared[len(plain or "") :] if begins_alike else shared
     closings = _closings(render, middle=gaps[2], tail=gaps[4])
     if not opening.strip():
         return NO_BEGINNING
@@ -148,16 +150,13 @@ def derive_from_blocks(
     votes[:] = NOT_TRAINED
     for start, stop in blocks:
         votes[start:stop] = TRAINED
-        votes[stop : _closed(text, stop, turns, marks)] = NOT_JUDGED
+        if isinstance(marks, str):
+            closed = next((turn[1] for turn in turns if turn is not None and turn[0] <= stop <= turn[1]), stop)
+        else:
+            closed = marks.closing_at(text, stop)
+        votes[stop:closed] = NOT_JUDGED
     leave_blanks(votes, text, [*blocks, *turns])
     return Derivation(votes=votes, turns=tuple(turns))
-
-
-def _closed(text: str, stop: int, turns: Sequence[Span | None], marks: LearnedMarks | str) -> int:
-    """Return the end of a block's turn: the end of the closing after it, else of the turn."""
-    if not isinstance(marks, str):
-        return marks.closing_at(text, stop)
-    return next((turn[1] for turn in turns if turn is not None and turn[0] <= stop <= turn[1]), stop)
 
 
 def _end(text: str, marks: LearnedMarks, first: int, limit: int) -> int | None:
@@ -229,10 +228,3 @@ def _between(text: str, words: Sequence[str]) -> list[str] | None:
 
 def _after(text: str | None, word: str) -> str | None:
     return None if text is None or word not in text else text.rpartition(word)[2]
-
-
-def _without_beginning(text: str, beginning: str | None) -> str:
-    """Return a text without a given beginning, if more follows: the user turn's end is not a mark of the next turn."""
-    if beginning is None or not text.startswith(beginning) or not text[len(beginning) :].strip():
-        return text
-    return text[len(beginning) :]

@@ -8,7 +8,6 @@ import numpy as np
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import entries_of_packs
-from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray, seq_boundaries
 from bridgepack.proof.packs import TracedRun, read_packs, shard_index
 from bridgepack.proof.trace.records import (
@@ -115,15 +114,6 @@ def _why_never(order: PackOrder) -> str | None:
         num_left_out = settings.num_samples % settings.global_batch_size
         return f"{num_left_out} of {settings.num_samples} packs do not fill a global batch; every epoch skips them"
     return "the run ends before it"
-
-
-def require_step(run: TracedRun, step: int) -> None:
-    """Refuse a step that is not in the run's training; raises ConfigError if the step does not exist."""
-    last, first = run.schedule.num_steps, run.options.resume_step + 1
-    if step < first or (last is not None and step > last):
-        raise ConfigError(
-            f"--step is {step}; allowed: {first} to {'any' if last is None else last}, as Megatron-Bridge logs them."
-        )
 
 
 class PackTracer:

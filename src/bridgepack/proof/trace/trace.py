@@ -11,7 +11,7 @@ from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.data.artifact.plan import PlanEntry, entries_of_row, iter_dropped_rows, plan_path
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.packs import TracedRun, shard_index
-from bridgepack.proof.trace.packs import PackTracer, epoch_of, ranks_by_copy, require_step, schedule_of_pack
+from bridgepack.proof.trace.packs import PackTracer, epoch_of, ranks_by_copy, schedule_of_pack
 from bridgepack.proof.trace.records import PackTrace, Placement, SourceTrace, StepTrace, TracedBatch, TracedRank
 from bridgepack.records import TRAIN, BalanceRecord, DropReason
 from bridgepack.replay.order import FILLER, PackOrder
@@ -125,10 +125,13 @@ def trace_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> PackTrac
 
 def _batches(run: TracedRun, split: str, step: int) -> Sequence[int]:
     """Return the batches of a step: itself, or those of the evaluation after it."""
+    schedule, first = run.schedule, run.options.resume_step + 1
+    end = schedule.num_steps
     if split == TRAIN:
-        require_step(run, step)
+        if step < first or (end is not None and step > end):
+            allowed = f"{first} to {'any' if end is None else end}"
+            raise ConfigError(f"--step is {step}; allowed: {allowed}, as Megatron-Bridge logs them.")
         return [step]
-    schedule = run.schedule
     found = list(schedule.batches_after(step))
     if step == schedule.num_steps:
         found += schedule.final_batches()
