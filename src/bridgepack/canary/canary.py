@@ -8,10 +8,10 @@ from typing import Any
 
 from bridgepack.canary import faults
 from bridgepack.canary.comparison import Comparison
-from bridgepack.canary.packs import ChosenPacks, chosen_packs
+from bridgepack.canary.packs import chosen_packs
 from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
-from bridgepack.canary.targets import CanaryTarget, open_target
+from bridgepack.canary.targets import open_target
 from bridgepack.canary.tiny_model import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.config.arguments import checked, stated_options
 from bridgepack.errors import ConfigError
@@ -69,7 +69,13 @@ def run_self_test(target: str, options: CanaryOptions) -> list[CanaryReport]:
 @contextmanager
 def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | None = None) -> Iterator[Comparison]:
     """Yield the comparison of a target's packs, with the host loaded, in the first `num_precisions` (default: all)."""
-    opened, chosen = _opened(target, options)
+    opened = open_target(target, options)
+    chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
+    if not any(one.loss_mask.any() for one in chosen.sequences):
+        raise ConfigError(
+            f"none of the {len(chosen.packs)} packs has a trained token within --max-tokens {options.max_tokens}, so "
+            "there is no loss to compare. Raise --max-tokens or --packs."
+        )
     with tempfile.TemporaryDirectory(prefix="bridgepack-canary-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with HostProcess(folder, is_on_cpu=options.uses_gpu is False) as host:
@@ -81,17 +87,6 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
             known: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
             precisions = known[:num_precisions]
             yield Comparison(host, facts, opened, chosen, options, folder=folder, kernel=kernel, precisions=precisions)
-
-
-def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPacks]:
-    opened = open_target(target, options)
-    chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
-    if not any(one.loss_mask.any() for one in chosen.sequences):
-        raise ConfigError(
-            f"none of the {len(chosen.packs)} packs has a trained token within --max-tokens {options.max_tokens}, so "
-            "there is no loss to compare. Raise --max-tokens or --packs."
-        )
-    return opened, chosen
 
 
 def _check_fault(fault: str | None, asked: Layout | None) -> None:

@@ -72,9 +72,18 @@ class Comparison:
         Raises:
             ConfigError: the unpacked step does not run.
         """
-        results = [
-            self._layout(self._input(layout, fault=fault, keeps_boundaries=keeps_boundaries)) for layout in layouts
-        ]
+        own, results = self.target.recipe.parallelism.context_parallel_size, []
+        for layout in layouts:
+            packs = packed_input(
+                self.chosen,
+                layout,
+                self.facts,
+                entries=self.target.entries,
+                pad_seq_to_mult=self.target.pad_seq_to_mult,
+                keeps_boundaries=keeps_boundaries or (layout.context == own and own > 1 and fault is None),
+                fault=fault,
+            )
+            results.append(self._layout(packs))
         findings = tuple(finding for _, found in results for finding in found)
         records = tuple(record for record, _ in results)
         report = CanaryReport(
@@ -94,19 +103,6 @@ class Comparison:
             fingerprint="",
         )
         return replace(report, fingerprint=_fingerprint(report))
-
-    def _input(self, layout: Layout, *, fault: str | None, keeps_boundaries: bool) -> PackedInput:
-        own = self.target.recipe.parallelism.context_parallel_size
-        is_own = layout.context == own and own > 1 and fault is None
-        return packed_input(
-            self.chosen,
-            layout,
-            self.facts,
-            entries=self.target.entries,
-            pad_seq_to_mult=self.target.pad_seq_to_mult,
-            keeps_boundaries=keeps_boundaries or is_own,
-            fault=fault,
-        )
 
     @cached_property
     def _bounds(self) -> tuple[Bound, ...]:

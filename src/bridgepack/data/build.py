@@ -79,12 +79,8 @@ def build_artifact(
         )
         if url is not None and not options.replaces:
             refuse_replacing_at(url, plan.spec.fingerprint)
-        if plan.is_built and plan.existing is not None:
-            staging.remove_leftovers(plan.output)
-            result = BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
-        else:
-            if not options.replaces:
-                plan.refuse_replacing(options.replacing_advice)
+        result = plan.reused(options)
+        if result is None:
             with workplace(plan, options.store or default_store(plan.output), shown) as place:
                 result = _built(plan, place, options)
         with complete_on_interrupt(result.output):

@@ -98,11 +98,8 @@ def repack_artifact(
     """
     shown, options = progress or SilentProgress(), options or BuildOptions()
     plan = plan_repack(artifact, changes, output=output, balance=balance)
-    if plan.is_built and plan.existing is not None:
-        staging.remove_leftovers(plan.output)
-        return BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
-    if not options.replaces:
-        plan.refuse_replacing()
+    if (reused := plan.reused(options)) is not None:
+        return reused
     store = existing_store(options.store or default_store(artifact)).folder
     staging.refuse_unwritable(plan.output, store)
     wanted = min(max(options.num_workers, 1), 1 + plan.spec.num_input_bytes // _BYTES_PER_WORKER)

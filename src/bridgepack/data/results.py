@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.data.artifact.artifact import changed_files, shard_problem
+from bridgepack.data.output import remove_leftovers
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.remote import Readable
 from bridgepack.data.shards.write import WrittenShard
@@ -47,18 +48,21 @@ class ArtifactPlan:
             shard_problem(self.output, shard, hashes=False) for shard in shards
         )
 
-    def refuse_replacing(self, advice: str = "") -> None:
-        """Check that the output holds no other artifact; this one, complete or not, is fine.
+    def reused(self, options: "BuildOptions") -> "BuildResult | None":
+        """Return the result if the output already holds this artifact; None if it has to be made.
 
         Raises:
-            ArtifactError: it holds another artifact; says what differs, and gives the advice.
+            ArtifactError: the output holds another artifact, which may not be replaced; says what differs.
         """
-        if self.existing is None or self.existing.fingerprint == self.spec.fingerprint:
-            return
+        if self.is_built and self.existing is not None:
+            remove_leftovers(self.output)
+            return BuildResult(output=self.output, manifest=self.existing, was_built_before=True)
+        if options.replaces or self.existing is None or self.existing.fingerprint == self.spec.fingerprint:
+            return None
         raise ArtifactError(
             f"output is {str(self.output)!r}, which holds another artifact: its fingerprint is "
             f"{self.existing.fingerprint[:12]}; this recipe and its data give {self.spec.fingerprint[:12]} "
-            f"({self._differences(self.existing)}). {advice or _REPLACING_ADVICE}"
+            f"({self._differences(self.existing)}). {options.replacing_advice or _REPLACING_ADVICE}"
         )
 
     def _differences(self, existing: Manifest) -> str:

@@ -113,7 +113,13 @@ class Search:
         unaligned = self._packed(size, 1)
         if not unaligned.packs:
             return []
-        fitting = list(self._fitting(size))
+        fitting = [
+            layout
+            for layout in self._layouts()
+            if size % self._multiple(layout) == 0
+            and self._batch(layout, size) * size <= _MAX_GROWTH * self._step_tokens
+            and self._memory(layout, size).total_gb <= self.gpu.budget_gb
+        ]
         cost = cost_of(self.shape)
         means = {context: Work.of(unaligned, cost, context).mean for context in {one.context for one in fitting}}
         ranked = sorted(fitting, key=lambda layout: self._rough_s(layout, size, means[layout.context]))
@@ -172,13 +178,6 @@ class Search:
     def _layouts(self) -> Iterator[Layout]:
         own_stages = self.recipe.parallelism.pipeline_model_parallel_size
         return layouts(self.shape, self.gpu, self.num_gpus, own_stages=own_stages)
-
-    def _fitting(self, size: int) -> Iterator[Layout]:
-        for layout in self._layouts():
-            is_possible = size % self._multiple(layout) == 0
-            is_possible &= self._batch(layout, size) * size <= _MAX_GROWTH * self._step_tokens
-            if is_possible and self._memory(layout, size).total_gb <= self.gpu.budget_gb:
-                yield layout
 
     def _multiple(self, layout: Layout) -> int:
         """Return the multiple of lengths: the layout's, combined with the recipe's."""
