@@ -77,12 +77,7 @@ def choice_of(num_sequences: IntArray, longest: IntArray, num_packs: int) -> lis
     """
     rankings = [np.argsort(-num_sequences, kind="stable"), np.argsort(-longest, kind="stable")]
     rankings += [np.argsort(num_sequences, kind="stable"), np.arange(len(num_sequences))]
-    chosen: list[int] = []
-    for place in range(len(num_sequences)):
-        for ranking in rankings:
-            if len(chosen) < num_packs and int(ranking[place]) not in chosen:
-                chosen.append(int(ranking[place]))
-    return sorted(chosen)
+    return sorted(list(dict.fromkeys(np.stack(rankings, axis=1).ravel().tolist()))[:num_packs])
 
 
 def chosen_packs(rows: Mapping[int, PackedRow], *, eos_token_id: int, max_tokens: int) -> ChosenPacks:
@@ -113,7 +108,15 @@ def sequences_of(row: PackedRow, eos_token_id: int) -> tuple[TokenSequence, ...]
     Padding is EOS at the end of a sequence, which is never trained; so EOS at the end of the content goes with it.
     """
     bounds = geometry.seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
-    return tuple(_sequence(row, start, stop, eos_token_id) for start, stop in pairwise(bounds.tolist()))
+    found = []
+    for start, stop in pairwise(bounds.tolist()):
+        ids = row.input_ids[start:stop].astype(np.int64)
+        mask = ((row.loss_mask[start:stop] != 0) & (ids != eos_token_id)).astype(np.int64)
+        mask[-1] = 0
+        content = np.flatnonzero(ids[:-1] != eos_token_id)
+        end = int(content[-1]) + 2 if len(content) else 2
+        found.append(TokenSequence(input_ids=ids[:end], loss_mask=mask[:end]))
+    return tuple(found)
 
 
 def laid_out(sequences: Sequence[TokenSequence], multiple: int, eos_token_id: int) -> PackedRow:
@@ -132,16 +135,6 @@ def laid_out(sequences: Sequence[TokenSequence], multiple: int, eos_token_id: in
         loss_mask=np.concatenate(masks).astype(np.int8),
         seq_start_id=np.asarray(starts[:-1], dtype=np.int32),
     )
-
-
-def _sequence(row: PackedRow, start: int, stop: int, eos_token_id: int) -> TokenSequence:
-    ids = row.input_ids[start:stop].astype(np.int64)
-    mask = (row.loss_mask[start:stop] != 0).astype(np.int64)
-    mask[ids == eos_token_id] = 0
-    mask[-1] = 0
-    content = np.flatnonzero(ids[:-1] != eos_token_id)
-    length = int(content[-1]) + 1 if len(content) else 1
-    return TokenSequence(input_ids=ids[: length + 1], loss_mask=mask[: length + 1])
 
 
 def _shortened(row: PackedRow, max_tokens: int) -> tuple[PackedRow, int, bool]:

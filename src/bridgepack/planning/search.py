@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,8 @@ class Search:
 
         Candidates whose step needs more packs than exist are returned only if there are no others.
         """
-        unaligned = self._packed(size, 1)
-        if not unaligned.packs:
+        packed_to = cache(partial(self._packed, size))
+        if not packed_to(1).packs:
             return []
         fitting = [
             layout
@@ -121,20 +122,16 @@ class Search:
             and self._memory(layout, size).total_gb <= self.gpu.budget_gb
         ]
         cost = cost_of(self.shape)
-        means = {context: Work.of(unaligned, cost, context).mean for context in {one.context for one in fitting}}
+        means = {context: Work.of(packed_to(1), cost, context).mean for context in {one.context for one in fitting}}
         ranked = sorted(fitting, key=lambda layout: self._rough_s(layout, size, means[layout.context]))
         found: list[Candidate] = []
         short: list[Candidate] = []
-        packs: dict[int, PackedLengths] = {}
         for layout in ranked[:_ASKED]:
             if len(found) == _KEPT:
                 break
             changes = self._changes(layout, size)
             if not self._is_refused(changes):
-                multiple = self._multiple(layout)
-                if multiple not in packs:
-                    packs[multiple] = self._packed(size, multiple)
-                candidate = self._candidate(layout, size, packs[multiple], changes)
+                candidate = self._candidate(layout, size, packed_to(self._multiple(layout)), changes)
                 (short if candidate.is_short else found).append(candidate)
         return found or short[:_KEPT]
 

@@ -26,7 +26,7 @@ from bridgepack.data.tasks import Progress
 from bridgepack.errors import BridgepackError, DataError, TokenizerError
 from bridgepack.geometry import IntArray
 from bridgepack.proof.sources import FoundSources, tokenizer_identity
-from bridgepack.proof.verify.records import Check, Ingredient
+from bridgepack.proof.verify.records import Cause, Check, Ingredient
 from bridgepack.records import VALIDATION, DropReason, InputRecord
 from bridgepack.records.manifests import TOKENIZER_NAMES, SplitRecord, fingerprint_of_manifest
 
@@ -70,11 +70,7 @@ def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Chec
         now = tokenizer_identity(recipe)
     except TokenizerError as error:
         return (Check(name="tokenizer", outcome="could not run", detail=str(error)),), (), False
-    template = tuple(
-        Ingredient(cause="chat template changed", name=name, then=_text(then.get(name)), now=_text(now.get(name)))
-        for name in _TEMPLATE
-        if then.get(name) != now.get(name)
-    )
+    template = tuple(_changes("chat template changed", then, now, _TEMPLATE))
     rest = tuple(_tokenizer_changes(then, now, has_other_template=bool(template)))
     checks = (
         _check("tokenizer", rest, f"{now['name_or_path']} has the manifest's files and token ids"),
@@ -85,12 +81,7 @@ def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Chec
 
 def compare_versions(artifact: Artifact) -> tuple[Ingredient, ...]:
     """Return the libraries whose version has changed since the build."""
-    then, now = artifact.manifest.versions, library_versions()
-    return tuple(
-        Ingredient(cause="library version changed", name=name, then=then.get(name), now=now.get(name))
-        for name in dict.fromkeys([*then, *now])
-        if then.get(name) != now.get(name)
-    )
+    return tuple(_changes("library version changed", artifact.manifest.versions, library_versions()))
 
 
 def aligned_files(
@@ -132,17 +123,26 @@ def _tokenizer_changes(
     then: Mapping[str, Any], now: Mapping[str, Any], *, has_other_template: bool
 ) -> Iterator[Ingredient]:
     left_out = {*TOKENIZER_NAMES, *_TEMPLATE, *(_FROM_TEMPLATE if has_other_template else ())}
-    for name in dict.fromkeys([*then, *now]):
-        if name in left_out or as_text(then.get(name)) == as_text(now.get(name)):
-            continue
-        if name != "files":
-            yield Ingredient(cause="tokenizer changed", name=name, then=_text(then.get(name)), now=_text(now.get(name)))
-            continue
-        before, after = dict(then.get(name) or {}), dict(now.get(name) or {})
-        for file in dict.fromkeys([*before, *after]):
-            is_template = has_other_template and file.startswith(_TEMPLATE_FILES)
-            if before.get(file) != after.get(file) and not is_template:
-                yield Ingredient(cause="tokenizer changed", name=file, then=before.get(file), now=after.get(file))
+    for item in _changes("tokenizer changed", then, now):
+        if item.name == "files":
+            files = _changes("tokenizer changed", then.get("files") or {}, now.get("files") or {})
+            yield from (file for file in files if not (has_other_template and file.name.startswith(_TEMPLATE_FILES)))
+        elif item.name not in left_out:
+            yield item
+
+
+def _changes(
+    cause: Cause, then: Mapping[str, Any], now: Mapping[str, Any], names: Sequence[str] | None = None
+) -> Iterator[Ingredient]:
+    for name in dict.fromkeys([*then, *now]) if names is None else names:
+        one, other = then.get(name), now.get(name)
+        if as_text(one) != as_text(other):
+            yield Ingredient(
+                cause=cause,
+                name=name,
+                then=None if one is None else str(one),
+                now=None if other is None else str(other),
+            )
 
 
 def _check(name: str, changed: Sequence[Ingredient], when_same: str) -> Check:
@@ -163,10 +163,6 @@ def describe_ingredient(item: Ingredient) -> str:
 def as_text(value: Any) -> str:
     """Return a value as text, equal for equal values, whether they have lists or a manifest's tuples."""
     return json.dumps(value, sort_keys=True, default=str)
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
 
 
 _PLAN_COLUMNS = ("pack", "position", "file_index", "row")
