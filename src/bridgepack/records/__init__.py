@@ -5,9 +5,6 @@ Read first: `sequences`.
 """
 
 # `X as X` tells type checkers that a name is public here.
-from bridgepack.records.balance import BalanceRecord as BalanceRecord
-from bridgepack.records.balance import StepRatios as StepRatios
-from bridgepack.records.balance import Waiting as Waiting
 from bridgepack.records.checks import Change as Change
 from bridgepack.records.checks import Finding as Finding
 from bridgepack.records.checks import InspectableArtifact as InspectableArtifact
@@ -17,6 +14,7 @@ from bridgepack.records.checks import PartReader as PartReader
 from bridgepack.records.checks import Progress as Progress
 from bridgepack.records.checks import RunConfig as RunConfig
 from bridgepack.records.checks import ShardFacts as ShardFacts
+from bridgepack.records.manifests import BalanceRecord as BalanceRecord
 from bridgepack.records.manifests import FileRecord as FileRecord
 from bridgepack.records.manifests import InputRecord as InputRecord
 from bridgepack.records.manifests import Manifest as Manifest
@@ -24,6 +22,8 @@ from bridgepack.records.manifests import ShardRecord as ShardRecord
 from bridgepack.records.manifests import SourceRecord as SourceRecord
 from bridgepack.records.manifests import SplitRecord as SplitRecord
 from bridgepack.records.manifests import SplitStatistics as SplitStatistics
+from bridgepack.records.manifests import StepRatios as StepRatios
+from bridgepack.records.manifests import Waiting as Waiting
 from bridgepack.records.sequences import INPUT_IDS as INPUT_IDS
 from bridgepack.records.sequences import LOSS_CURES as LOSS_CURES
 from bridgepack.records.sequences import LOSS_MASK as LOSS_MASK

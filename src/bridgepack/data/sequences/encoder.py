@@ -1,4 +1,4 @@
-"""Chooses a recipe's encoder, and encodes rows that already hold tokens."""
+"""Chooses a recipe's encoder; encodes rows of a prompt and a completion as Megatron-Bridge does, and rows of tokens."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import (
+    CONVERSATION_COLUMNS,
     ChatPreprocessing,
     PromptCompletionPreprocessing,
     TokenizedPreprocessing,
@@ -14,13 +15,13 @@ from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared
-from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizers.engines import joined
+from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared, columns_hint, mask_out, text_of_column
+from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.errors import RowError
-from bridgepack.records import SEQ_START_ID, DropReason
+from bridgepack.errors import RowError, TokenizerError
+from bridgepack.geometry import IntArray
+from bridgepack.records import SEQ_START_ID, DropReason, TokenArray
 
 #: Label of an untrained token in Hugging Face data sets.
 IGNORED_LABEL = -100
@@ -129,3 +130,90 @@ def _mask_from_labels(columns: Mapping[str, Any], name: str, ids: list[int]) -> 
             )
             raise RowError(DropReason.INVALID_FIELD, detail)
     return [int(label != IGNORED_LABEL) for label in labels]
+
+
+#: Columns to read if a row has none of the recipe's.
+STANDARD_COLUMNS = ("prompt", "completion")
+
+
+class PromptCompletionEncoder:
+    """Turns rows with a prompt and a completion into ids and token-aligned masks."""
+
+    def __init__(self, tokenizer: ChatTokenizer, settings: PromptCompletionPreprocessing) -> None:
+        """Look up the special tokens that the settings ask for.
+
+        Raises:
+            TokenizerError: the tokenizer lacks a special token.
+        """
+        self._tokenizer, self._settings = tokenizer, settings
+        wanted = {"bos": settings.add_bos, "sep": settings.add_sep, "eos": settings.add_eos}
+        self._bos, self._sep, self._eos = (_special(tokenizer, name, is_wanted) for name, is_wanted in wanted.items())
+        self._separator = settings.separator
+        if self._separator.startswith(" ") and not tokenizer.is_space_sensitive:
+            self._separator = self._separator[1:]
+        self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
+
+    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+        """Return a row's two texts; raises RowError if one is missing or is not text."""
+        prompt, completion = self._columns_as_texts(columns)
+        if self._settings.strip_whitespace:
+            prompt, completion = prompt.strip(" "), completion.strip(" ")
+        texts = self._settings.prompt_template.format(prompt=prompt), self._separator + completion
+        return Prepared(len(texts[0]) + len(texts[1]), texts)
+
+    def encode(self, rows: Sequence[tuple[str, str]]) -> FlatBatch:
+        """Return the tokens and masks of prompts joined with their completions."""
+        flat = self._tokenizer.engine.encode_flat([text for pair in rows for text in pair])
+        sizes = np.diff(flat.offsets)
+        num_context = len(self._bos) + sizes[::2] + len(self._sep)
+        lengths = num_context + sizes[1::2] + len(self._eos)
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        ids = self._joined(flat, offsets)
+        mask = np.ones(len(ids), dtype=np.int8)
+        if self._settings.loss_mode != "full":
+            mask = (np.arange(len(ids)) >= np.repeat(offsets[:-1] + num_context, lengths)).astype(np.int8)
+        mask_out(mask, ids, self._never_trained)
+        return FlatBatch(ids, mask, offsets, num_context.astype(np.int32))
+
+    def _joined(self, flat: FlatIds, offsets: IntArray) -> TokenArray:
+        """Return each prompt followed by its completion, with special tokens around them."""
+        bos, sep, eos = (np.array(ids, dtype=np.int32) for ids in (self._bos, self._sep, self._eos))
+        if not len(bos) + len(sep) + len(eos):
+            return flat.input_ids
+        parts = []
+        bounds = flat.offsets.tolist()
+        for row in range(len(offsets) - 1):
+            start, middle, stop = bounds[2 * row : 2 * row + 3]
+            parts += [bos, flat.input_ids[start:middle], sep, flat.input_ids[middle:stop], eos]
+        return np.concatenate(parts) if parts else flat.input_ids
+
+    def _columns_as_texts(self, columns: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the texts of the recipe's columns, or of the standard ones if a row has those instead.
+
+        Source: megatron-bridge 0.6.2, data/sft_processing.py, normalize_sft_example.
+        """
+        conversation = next((name for name in CONVERSATION_COLUMNS if columns.get(name) is not None), None)
+        if conversation is not None:
+            detail = f"column {conversation} holds a conversation; set preprocessing.kind to chat"
+            raise RowError(DropReason.INVALID_FIELD, detail)
+        names = self._settings.prompt_column, self._settings.completion_column
+        has_names = all(name in columns for name in names)
+        if not has_names and all(name in columns for name in STANDARD_COLUMNS):
+            names = STANDARD_COLUMNS
+        if all(columns.get(name) is None for name in names):
+            detail = f"{names[0]} is missing; it has: {names_of(columns)}{columns_hint(columns)}"
+            raise RowError(DropReason.MISSING_FIELD, detail)
+        prompt, completion = (text_of_column(columns, name) for name in names)
+        return prompt, completion
+
+
+def _special(tokenizer: ChatTokenizer, name: str, is_wanted: bool) -> list[int]:
+    if not is_wanted:
+        return []
+    index = tokenizer.special_token_id(name)
+    if index is None:
+        raise TokenizerError(
+            f"preprocessing.add_{name} is true; the tokenizer {tokenizer.config.name_or_path!r} has no "
+            f"{name.upper()} token. Set the field to false or use another tokenizer."
+        )
+    return [index]
