@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from bridgepack.data.packing.best_fit import best_fit_decreasing, longest_first
-from bridgepack.data.packing.equal_cost import equal_cost
+from bridgepack.data.packing.best_fit import best_fit_decreasing, equal_cost, longest_first
 from bridgepack.data.packing.order import seeded_labels
 from bridgepack.geometry import IntArray
 from bridgepack.records import PackPlan
