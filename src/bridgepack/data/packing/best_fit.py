@@ -180,23 +180,17 @@ class _Packs:
 
     def lay_fullest_first(self, descending: list[int]) -> None:
         """Put each sequence into the fullest pack with room."""
-        open_packs: dict[int, list[int]] = {}
-        rooms: list[int] = []
+        open_packs = _OpenPacks(self.cap)
 
         def put(pack: int) -> None:
-            room = self.rooms[pack]
-            if room and self.counts[pack] < self.cap:
-                if room not in open_packs:
-                    insort(rooms, room)
-                open_packs.setdefault(room, []).append(pack)
+            if self.counts[pack] < self.cap:
+                open_packs.put(self.rooms[pack], 0, pack, 1)
 
         for pack in range(len(self.rooms)):
             put(pack)
         for length in descending:
-            at = bisect_left(rooms, length)
-            pack = open_packs[rooms[at]].pop() if at < len(rooms) else len(self.rooms)
-            if at < len(rooms) and not open_packs[rooms[at]]:
-                del open_packs[rooms.pop(at)]
+            found = open_packs.take_fullest(length)
+            pack = len(self.rooms) if found is None else found[2]
             self._lay(length, pack)
             put(pack)
 
