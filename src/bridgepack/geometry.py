@@ -6,6 +6,7 @@ Source: megatron-bridge 0.6.2, `data/packing/gpt_sft.py` (collate_fn) and `docs/
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +88,15 @@ def runtime_segment_lengths(seq_start_id: IntArray, stored_row_length: int) -> I
     Example: starts [0, 4] in a row of 7 stored tokens -> [3, 2].
     """
     return np.diff(seq_boundaries(seq_start_id, stored_row_length)) - 1
+
+
+def first_difference(stored: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> int | None:
+    """Return the first index at which two rows of numbers differ: [1 2 3] and [1 5] -> 1; None if equal."""
+    shared = min(len(stored), len(wanted))
+    places = np.flatnonzero(stored[:shared] != wanted[:shared])
+    if len(places):
+        return int(places[0])
+    return None if len(stored) == len(wanted) else shared
 
 
 def cu_seqlens(runtime_lengths: IntArray) -> IntArray:

@@ -8,6 +8,7 @@ from bridgepack.canary import faults
 from bridgepack.canary.inputs import PackedInput, multiple_for
 from bridgepack.canary.packs import lengths_of
 from bridgepack.canary.records import CanaryFinding, IntArray, RunOutcome, SeenBatch, SeenRank
+from bridgepack.geometry import first_difference
 from bridgepack.replay.collate import predict_batch
 from bridgepack.replay.slicing import RankSlices, slice_row
 
@@ -131,20 +132,19 @@ def _value_faults(
         ("tokens", batch.tokens, slices.tokens[context]),
         ("labels", batch.labels, slices.labels[context]),
     ):
-        if seen is not None and not np.array_equal(seen, right):
-            yield TOKENS_DIFFER, f"{place}: {what} are not those of the artifact, first at token {_first(seen, right)}"
-    if batch.position_ids is not None and not np.array_equal(batch.position_ids, slices.position_ids[context]):
-        at = _first(batch.position_ids, slices.position_ids[context])
+        if seen is not None and (at := first_difference(seen, right)) is not None:
+            yield TOKENS_DIFFER, f"{place}: {what} are not those of the artifact, first at token {at}"
+    seen, right = batch.position_ids, slices.position_ids[context]
+    if seen is not None and (at := first_difference(seen, right)) is not None:
         row_position = int(slices.positions[context][at]) if at < slices.positions.shape[1] else at
         yield (
             faults.POSITIONS_NOT_RESET,
-            f"{place}: positions are not reset at token {row_position}: {_at(batch.position_ids, at)} in place of "
-            f"{_at(slices.position_ids[context], at)}",
+            f"{place}: positions are not reset at token {row_position}: {_at(seen, at)} in place of {_at(right, at)}",
         )
-    if batch.loss_mask is not None and not np.array_equal(batch.loss_mask, slices.loss_mask[context]):
-        seen, right = batch.loss_mask, slices.loss_mask[context]
+    seen, right = batch.loss_mask, slices.loss_mask[context]
+    if seen is not None and (at := first_difference(seen, right)) is not None:
         shift = next((shift for shift in (1, -1, 2, -2) if np.array_equal(seen, np.roll(right, shift))), None)
-        how = f"not that of the artifact, first at token {_first(seen, right)}"
+        how = f"not that of the artifact, first at token {at}"
         if shift is not None:
             how = f"shifted {'right' if shift > 0 else 'left'} by {abs(shift)}"
         yield faults.MASK_SHIFTED, f"{place}: the loss mask is {how}"
@@ -154,12 +154,6 @@ def _distinct(offsets: IntArray) -> IntArray:
     """Return offsets without the repeated ones that pad the array."""
     distinct: IntArray = np.unique(offsets.astype(np.int64))
     return distinct
-
-
-def _first(seen: IntArray, right: IntArray) -> int:
-    length = min(len(seen), len(right))
-    different = np.flatnonzero(seen[:length] != right[:length])
-    return int(different[0]) if len(different) else length
 
 
 def _at(values: IntArray, index: int) -> int | None:

@@ -13,7 +13,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import text_of, tokenizer_of
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.geometry import IntArray
+from bridgepack.geometry import IntArray, first_difference
 from bridgepack.proof.diff.records import (
     DiffReport,
     Fate,
@@ -25,7 +25,6 @@ from bridgepack.proof.diff.records import (
 )
 from bridgepack.proof.diff.tables import Matched, SequenceTable, match_sequences, read_sequence_table
 from bridgepack.proof.packs import opened_artifact, read_packs
-from bridgepack.proof.verify.derive import first_difference
 from bridgepack.records import InputRecord
 from bridgepack.records.manifests import SplitRecord
 from bridgepack.records.results import leaves
@@ -44,10 +43,7 @@ class DifferenceReader:
     ) -> None:
         self._artifacts, self._split, self._tables = artifacts, split, tables
         self._tokenizers: dict[int, ChatTokenizer | None] = {}
-        self._inputs = [
-            record.inputs if record is not None else ()
-            for record in (artifact.manifest.split(split) for artifact in artifacts)
-        ]
+        self._inputs = [_inputs_of(artifact, split) for artifact in artifacts]
 
     def differences(self, matched: Matched, limit: int) -> Iterator[SequenceDifference]:
         """Yield the first few differences of each kind, in the order of input rows.

@@ -15,7 +15,7 @@ from bridgepack.data.artifact.plan import PlanEntry, entries_of_packs
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, DataError, RowError, StoreError
-from bridgepack.geometry import aligned_runtime_lengths
+from bridgepack.geometry import aligned_runtime_lengths, first_difference
 from bridgepack.proof.packs import read_packs, shard_index
 from bridgepack.proof.sources import SourceRows
 from bridgepack.proof.verify.records import RowDifference
@@ -212,15 +212,6 @@ def difference_at(
         in_artifact=values[0],
         from_source=values[1],
     )
-
-
-def first_difference(stored: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> int | None:
-    """Return the first index at which two rows of numbers differ: [1 2 3] and [1 5] -> 1; None if equal."""
-    shared = min(len(stored), len(wanted))
-    places = np.flatnonzero(stored[:shared] != wanted[:shared])
-    if len(places):
-        return int(places[0])
-    return None if len(stored) == len(wanted) else shared
 
 
 def value_at(values: npt.NDArray[Any], index: int) -> int | str:
