@@ -303,11 +303,7 @@ def check_is_unicode(text: str) -> None:
 
 def is_unicode(text: str) -> bool:
     """Return whether a text has no lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text.encode(errors="ignore").decode() == text
 
 
 def _sha256(content: bytes) -> str:
