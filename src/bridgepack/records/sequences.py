@@ -217,15 +217,10 @@ class TokenBatch:
     row_offsets: IntArray  #: shape [num_sequences], int64, 0-based row within the range
     #: shape [num_sequences], int32, leading tokens before the completion; -1 if not applicable
     num_context: IntArray
-    drops: tuple[RowNote, ...]  #: rows that gave no sequence, independent of the recipe's sizes
-    losses: tuple[RowNote, ...]  #: losses in row order, one per kind and row; also of dropped rows
-    num_rows: int  #: rows read, drops included
-    num_blank_lines: int  #: blank lines
-
-    @property
-    def num_sequences(self) -> int:
-        """Number of sequences."""
-        return len(self.offsets) - 1
+    drops: tuple[RowNote, ...] = ()  #: rows that gave no sequence, independent of the recipe's sizes
+    losses: tuple[RowNote, ...] = ()  #: losses in row order, one per kind and row; also of dropped rows
+    num_rows: int = 0  #: rows read, drops included
+    num_blank_lines: int = 0  #: blank lines
 
 
 def token_counts(

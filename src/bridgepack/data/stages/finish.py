@@ -253,10 +253,6 @@ def _written_cut(path: Path, pieces: Sequence[Piece], eos_token_id: int) -> Toke
         offsets=np.cumsum([0, *map(len, ids)]),
         row_offsets=nowhere,
         num_context=nowhere,
-        drops=(),
-        losses=(),
-        num_rows=0,
-        num_blank_lines=0,
     )
     with write_token_file(path) as writer:
         writer.add(batch, eos_token_id)
