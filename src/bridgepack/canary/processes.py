@@ -7,7 +7,6 @@ standard output. It ends when standard input does, or the process that started i
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import faulthandler
 import gc
 import importlib
@@ -32,7 +31,7 @@ from bridgepack.canary.records import HostFacts, Layout, RunOutcome, RunRequest
 from bridgepack.errors import BridgepackError, ConfigError
 
 _LOG = "host.log"
-_ANSWER_TAIL_LINES = 12
+_TAIL_LINES = 12
 
 
 class HostProcess(AbstractContextManager["HostProcess"]):
@@ -91,8 +90,7 @@ class HostProcess(AbstractContextManager["HostProcess"]):
             line = ""
         if not line:
             code = self._process.wait()
-            lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-            tail = "\n".join(f"  {line}" for line in lines[-_ANSWER_TAIL_LINES:])
+            tail = "\n".join(f"  {line}" for line in _last_lines(self._log))
             why = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
             raise ConfigError(f"the process that runs Megatron-Bridge {why}. Its last lines:\n{tail}")
         answer: dict[str, Any] = json.loads(line)
@@ -103,7 +101,6 @@ class HostProcess(AbstractContextManager["HostProcess"]):
 
 #: PR_SET_PDEATHSIG of linux/prctl.h: no process outlives the one that started it.
 _SET_DEATH_SIGNAL = 1
-_TAIL_LINES = 12
 
 
 def main() -> int:
@@ -137,7 +134,7 @@ def _opened(request: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     config, facts = opened(request)
     for name in ("gpt_step", "train", "setup", "utils.train_utils"):
         importlib.import_module(f"megatron.bridge.training.{name}")
-    return config, dataclasses.asdict(facts)
+    return config, asdict(facts)
 
 
 def _run(config: Any, request: RunRequest) -> dict[str, Any]:
