@@ -16,6 +16,7 @@ from bridgepack.rules.engine.loaded import in_current_names
 from bridgepack.rules.engine.rule import Severity
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
+from tests.support.small_builds import small_recipe
 from tests.unit.rules.run_cases import base_values
 
 
@@ -168,3 +169,10 @@ def test_findings_and_changes_name_the_old_paths(tmp_path: Path) -> None:
     [finding] = check_target(file, options).findings
     assert finding.where == "dataset.packed_sequence_specs.pad_seq_to_mult"
     assert [change.path for change in finding.changes] == [finding.where]
+
+
+def test_a_recipe_names_its_model_for_older_hosts_and_its_own_fields() -> None:
+    recipe = small_recipe("train.jsonl", "tokenizer", model={"name": "nemotron_3_nano_sft_8gpu_h100_bf16_config"})
+    options = CheckOptions(bridge_version="0.4.2", world_size=8, looks_at_files=False)
+    [finding] = [finding for finding in check_target(recipe, options).findings if finding.code == "BP968"]
+    assert finding.where == "packing.mode"

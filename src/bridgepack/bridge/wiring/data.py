@@ -66,7 +66,7 @@ def _tokenizer(scope: Scope) -> Iterator[Setting]:
 def _offline(scope: Scope) -> Iterator[Setting]:
     folder = scope.packs.folder if scope.packs else scope.recipe.artifact
     yield scope.of("dataset.seed", "packing.seed")
-    yield derived("dataset.enable_offline_packing", True, "packing.mode is offline")
+    yield derived("dataset.enable_offline_packing", True, "packing.mode is offline", "packing.mode")
     yield scope.of(f"{SPECS}.packed_sequence_size", "packing.packed_sequence_size")
     yield _multiple(scope)
     yield scope.of(f"{SPECS}.max_single_sequence_length", "packing.max_sequence_length")

@@ -115,9 +115,10 @@ def schedule_settings(scope: Scope) -> Iterator[Setting]:
     iters = _train_iters(scope)
     yield iters
     if iters.path == "train.num_epochs":
-        yield derived("train.train_iters", None, "Megatron-Bridge computes it from num_epochs and the number of packs")
+        because = "Megatron-Bridge computes it from num_epochs and the number of packs"
+        yield derived("train.train_iters", None, because, "schedule.train_iters")
     else:
-        yield derived("train.num_epochs", None, "train_iters is set")
+        yield derived("train.num_epochs", None, "train_iters is set", "schedule.num_epochs")
     num_iters = iters.value if iters.path == "train.train_iters" else None
     if num_iters is not None:
         warmup = math.ceil(schedule.warmup_fraction * num_iters) if num_iters > 1 else 0

@@ -60,7 +60,7 @@ def fewer_packs_than_a_batch(run: Run) -> Found:
         the last batch.
     """
     counts_epochs = run.value("train.num_epochs") is not None
-    if counts_epochs or run.value("dataset.drop_last") is False or _loader(run) == "external":
+    if counts_epochs or run.stated("dataset.drop_last") is False or _loader(run) == "external":
         return
     packs = _training_packs(run)
     if packs < run.global_batch_size:

@@ -37,14 +37,14 @@ def family_packed_against_its_recipe(run: Run) -> Found:
     Why: Silent or crash at the first step: upstream does not train these models packed, and validate() accepts it.
     Bad: GLM-4.5, enable_offline_packing true.
     Good: GLM-4.5, enable_offline_packing false; DeepSeek-V4 packed with cp_partition_mode contiguous.
-    Fix: Set dataset.enable_offline_packing to false, or compare packed and unpacked losses on one GPU first.
+    Fix: Turn packing off, or compare packed and unpacked losses on one GPU first.
     Evidence: the docstrings of the host's recipes; they do not say what breaks.
     Source: PSB901; bridge/recipes/qwen/h100/qwen3_next.py:162; glm/h100/glm45.py:298; deepseek/h100/deepseek_v4.py:356
     """
     is_split_whole = run.family.name == "deepseek_v4" and run.stated("model.cp_partition_mode") == "contiguous"
     if run.family.name in _NOT_OFFLINE and not is_split_whole:
-        allowed = "false, as in the host's recipes for this family"
-        yield wrong(_OFFLINE, f"true for {run.family.evidence} ({run.family.name})", allowed)
+        allowed = "no packing, as in the host's recipes for this family"
+        yield wrong(_OFFLINE, f"packed rows for {run.family.evidence} ({run.family.name})", allowed)
 
 
 @rule("BP902", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"}, noticed="first step", evidence="read in 0.6.2")
@@ -77,8 +77,8 @@ def gemma_2_packed(run: Run) -> Found:
     """
     name = run.class_name("model") or "" if run.is_stated("model._target_") else run.family.name
     if "gemma2" in name.lower():
-        allowed = "false: the attention of Gemma 2 raises for packed rows"
-        yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"true for {run.family.evidence}", allowed)
+        allowed = "no packing: the attention of Gemma 2 raises for packed rows"
+        yield wrong(_OFFLINE if run.packs_offline else _IN_BATCH, f"packed rows for {run.family.evidence}", allowed)
 
 
 @rule("BP904", ERROR, when=IS_PACKED, noticed="first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
@@ -214,7 +214,7 @@ def gated_delta_net_on_old_core(run: Run) -> Found:
 
     Why: Crash at the first step: NotImplementedError. Bad: Qwen3-Next packed with megatron-core 0.17.1.
     Good: Qwen3-Next unpacked with megatron-core 0.17.1, or packed with 0.19.2.
-    Fix: Install megatron-core 0.18 or newer, or set dataset.enable_offline_packing to false.
+    Fix: Install megatron-core 0.18 or newer, or turn packing off.
     Evidence: Megatron-LM #2645; the packed path read in megatron-core 0.19.2.
     Source: PSB907; core/ssm/gated_delta_net/gdn.py:95-125
     """
