@@ -280,22 +280,25 @@ def test_rows_of_tokens(chatml_tokenizer: Path) -> None:
 
 
 @pytest.mark.parametrize("always", [True, False], ids=["in every answer", "in the last answer"])
-def test_a_prompt_that_begins_the_answer_leaves_headers_unjudged(tmp_path: Path, always: bool) -> None:
+@pytest.mark.parametrize("variables", [{}, {"thinks": True}], ids=["in every row", "in a row that says so"])
+def test_a_prompt_that_begins_the_answer_leaves_headers_unjudged(
+    tmp_path: Path, always: bool, variables: dict[str, bool]
+) -> None:
     """Megatron-Bridge trains `<think>` where the prompt writes it for the model; that is neither right nor wrong."""
-    thinking = "<|im_start|>assistant\\n<think>\\n"
+    thinks = f"'<think>\\n' if thinks | default({not variables}) else ''"
     template = (
         "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' -}}"
         "{%- if message.role == 'assistant' and (LAST) -%}{{- '<think>\\n' -}}{%- endif -%}"
         "{{- message.content + '<|im_end|>\\n' -}}{%- endfor -%}"
-        "{%- if add_generation_prompt -%}{{- 'PROMPT' -}}{%- endif -%}"
-    ).replace("PROMPT", thinking)
-    last = "false" if always else "loop.last"
-    judged = Judged.of(tmp_path, replace(CHATML, template=template.replace("LAST", last)))
+        "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{{- THINKS -}}{%- endif -%}"
+    ).replace("THINKS", thinks)
+    family = replace(CHATML, template=template.replace("LAST", "false" if always else "loop.last"))
+    judged = Judged.of(tmp_path, family, chat_template_kwargs_column="variables")
     begun = {"messages": [*ROW["messages"][:-1], {"role": "assistant", "content": "<think>\nyes</think>It does."}]}
-    verdict = judged.verdict(begun if always else ROW)
+    verdict = judged.verdict((begun if always else ROW) | {"variables": variables})
 
     assert verdict.findings == ()
-    assert verdict.reasons[MARKS] == (OTHER_PROMPT,)
+    assert verdict.reasons[MARKS] == (() if variables else (OTHER_PROMPT,))
     assert PROMPT_GOES_ON in verdict.reasons[PREFIXES]
 
 

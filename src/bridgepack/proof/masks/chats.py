@@ -81,7 +81,8 @@ class ChatJudge:
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
         if not np.array_equal(ids, wanted):
             return tokens_differ(self.names, ids, wanted, self._tokenizer.decode)
-        renders = Renders(render, conversation.messages, text, prompt_goes_on=self._rendering.prompt_goes_on)
+        goes_on = self._rendering.prompt_goes_on(conversation.template_kwargs)
+        renders = Renders(render, conversation.messages, text, prompt_goes_on=goes_on)
         chat = _Chat(conversation, text, renders, bounds)
         derivations = self._derivations(chat, blocks)
         votes = {

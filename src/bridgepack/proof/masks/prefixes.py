@@ -8,7 +8,7 @@ Shares no code with the build's tokenisation: neither the compiled template nor 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -229,20 +229,17 @@ class Rendering:
         #: The tokenizer reports tokens' character positions.
         self.knows_places = self._backend is not None
         self._keeps_blanks = tokenizer.decode(tokenizer.encode(_BLANKS)) == _BLANKS
+        self._goes_on: dict[str, bool] = {}
 
-    @cached_property
-    def prompt_goes_on(self) -> bool:
-        """Whether the template's generation prompt also begins the answer, after the turn's header.
+    def prompt_goes_on(self, kwargs: Kwargs) -> bool:
+        """Return whether the generation prompt of a row with these variables also begins the answer, after its header.
 
         Then some answer begins differently: the last, or one before a user turn.
         """
-        asked = [{"role": "user", "content": "Qoneq"}]
-        prompted = self.text(asked, has_prompt=True)
-        if prompted is None:
-            return False
-        answered = [*asked, {"role": "assistant", "content": ""}]
-        opened = [opening_of(self.text, [*answered, *following], 1) for following in ([], asked)]
-        return any(text is not None and not text.startswith(prompted) for text in opened)
+        key = repr(sorted(kwargs.items()))
+        if key not in self._goes_on:
+            self._goes_on[key] = _prompt_goes_on(partial(self.text, kwargs=kwargs))
+        return self._goes_on[key]
 
     def tokens(self, text: str) -> tuple[TokenArray, IntArray]:
         """Return a text's tokens, without adding special tokens.
@@ -274,3 +271,13 @@ class Rendering:
         except _REFUSALS:
             return None
         return (text, places[0] if places else []) if isinstance(text, str) and is_unicode(text) else None
+
+
+def _prompt_goes_on(render: Render) -> bool:
+    asked = [{"role": "user", "content": "Qoneq"}]
+    prompted = render(asked, has_prompt=True)
+    if prompted is None:
+        return False
+    answered = [*asked, {"role": "assistant", "content": ""}]
+    opened = [opening_of(render, [*answered, *following], 1) for following in ([], asked)]
+    return any(text is not None and not text.startswith(prompted) for text in opened)
