@@ -51,7 +51,7 @@ def _trained(judged: Judged, row: dict[str, Any]) -> list[str]:
     assert verdict.findings == ()
     assert verdict.num_judges
     runs = groupby(zip(made.ids, made.mask, strict=True), key=lambda item: item[1])
-    return [judged.tokenizer.decode([token for token, _ in run]).strip() for bit, run in runs if bit]
+    return [judged.tokenizer.decode([token for token, _ in run]).rstrip() for bit, run in runs if bit]
 
 
 @pytest.mark.parametrize("family", IN_CONTENT, ids=lambda family: family.name)
@@ -85,12 +85,13 @@ def test_thoughts_in_a_field(tmp_path: Path, setting: str, wanted: list[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("setting", "wanted"), [("keep", "<think>\n\n</think>\n\nOne."), ("mask", "One."), ("mask_empty", "One.")]
+    ("setting", "wanted"), [("keep", "<think>\n\n</think>\n\n  One."), ("mask", "  One."), ("mask_empty", "  One.")]
 )
 def test_an_empty_block_goes_with_its_end(tmp_path: Path, setting: str, wanted: str) -> None:
+    """Blanks after the line ends are the answer's own, such as the indentation of code."""
     judged = Judged.of(tmp_path, THINKING, reasoning_loss=setting)
 
-    assert _trained(judged, _row("One.")) == [f"{wanted}<|im_end|>"]
+    assert _trained(judged, _row("  One.")) == [f"{wanted}<|im_end|>"]
 
 
 def test_channels(tmp_path: Path) -> None:

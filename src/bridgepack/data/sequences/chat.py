@@ -161,7 +161,7 @@ class Thoughts(NamedTuple):
 
     first: int
     stop: int  #: tokens before it are not trained: start of the closing marker, or its end if the block is empty
-    blanks: int  #: end of the white space after an empty block; its tokens are not trained either
+    blanks: int  #: end of the line ends after an empty block, which are not trained either; indentation is the answer's
 
 
 class ReasoningMasks:
@@ -237,8 +237,8 @@ def thoughts_in(turn: str) -> Iterator[Thoughts]:
 
 
 def _block(turn: str, first: int, inner: int, stop: int, closing: str) -> Thoughts:
-    """Return a block; an empty one, which prompts write, includes its closing marker and the white space after it."""
+    """Return a block; an empty one, which prompts write, includes its closing marker and the line ends after it."""
     if turn[inner:stop].strip():
         return Thoughts(first, stop, 0)
     end = stop + len(closing)
-    return Thoughts(first, end, len(turn) - len(turn[end:].lstrip()))
+    return Thoughts(first, end, len(turn) - len(turn[end:].lstrip("\n")))

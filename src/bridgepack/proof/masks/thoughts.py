@@ -57,7 +57,7 @@ def _marked(turn: str, *, only_empty: bool) -> Iterator[Span]:
             elif part == closing and since is not None:
                 is_empty = not turn[inner : place - len(part)].strip()
                 if is_empty:
-                    yield since, len(turn) - len(turn[place:].lstrip())
+                    yield since, len(turn) - len(turn[place:].lstrip("\n"))
                 elif not only_empty:
                     yield since, place - len(part)
                 since, inner, end = None, place, place
