@@ -122,8 +122,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _message(error: Exception) -> str:
     if isinstance(error, click.ClickException):
-        context = getattr(error, "ctx", None)
-        return error.format_message() + (f" `{context.command_path} --help` lists what is allowed." if context else "")
+        context, text = getattr(error, "ctx", None), error.format_message()
+        stop = "" if text.endswith((".", "?", "?)")) else "."
+        return text + stop + (f" `{context.command_path} --help` lists what is allowed." if context else "")
     return unusable(error) if isinstance(error, OSError) else str(error)
 
 
