@@ -46,7 +46,7 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
         (("recipe.yaml", "--cluster", "local", "--detach", "--follow"), "--detach and --follow contradict"),
         (("recipe.yaml", "--cluster", "local", "--dry-run", "--follow"), "--dry-run and --follow contradict"),
         (("recipe.yaml", "--list-executors"), "--list-executors launches nothing; give it without RECIPE"),
-        (("recipe.yaml", "--cluster", "local", "--artifact", ""), "--artifact is ''"),
+        (("recipe.yaml", "--cluster", "local", "--artifact", ""), "artifact is ''; allowed: a path."),
     ],
 )
 def test_mistakes_leave_nothing(folder: Path, command: Command, arguments: tuple[str, ...], message: str) -> None:

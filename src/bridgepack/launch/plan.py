@@ -151,8 +151,6 @@ def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> d
 def _packs(
     recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str], artifact: str | Path | None
 ) -> str | None:
-    if artifact is not None and not str(artifact):
-        raise ConfigError("--artifact is ''; it is empty. Give the folder of the packs, or leave it out.")
     if recipe.packing.mode != _OFFLINE and artifact is not None:
         raise ConfigError(
             f"--artifact is {str(artifact)!r}, and packing.mode is {recipe.packing.mode}, which reads no packs. "
