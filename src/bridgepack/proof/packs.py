@@ -152,6 +152,8 @@ class TracedRun:
         Raises:
             ConfigError: a setting is missing, or the host cannot run with it.
         """
+        if split != TRAIN:
+            PackOrder(self._settings(TRAIN))  # the host makes all loaders before it evaluates
         return PackOrder(self._settings(split))
 
     @cached_property

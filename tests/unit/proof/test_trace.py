@@ -201,6 +201,9 @@ def test_evaluation_batches_belong_to_steps(tmp_path: Path, chatml_tokenizer: Pa
     assert [(found.step, found.after_step) for found in placement.schedule.seen] == [(1, 2), (2, 3)]
     with pytest.raises(ConfigError, match=r"--step is 1; the run does not evaluate after it, but every 2 steps"):
         trace_step(run, "validation", 1)
+    sizes = {"batch.global_batch_size": 64, "batch.eval_global_batch_size": 4}
+    with pytest.raises(ConfigError, match=r"train\.global_batch_size is 64; allowed: at most the number of packs"):
+        trace_step(_run(artifact, overrides=sizes), "validation", 1)
 
 
 @pytest.mark.parametrize(
