@@ -59,7 +59,7 @@ _CALLED_PACKAGES = ("canary", "launch", "report")
 
 def __dir__() -> list[str]:
     """Return the public names, those that are not imported yet among them."""
-    return sorted({*globals(), *__all__})
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -53,7 +53,7 @@ def test_loads_without_heavy_libraries(code: str) -> None:
 def test_every_public_name_is_there_and_is_listed() -> None:
     for name in bridgepack.__all__:
         assert callable(getattr(bridgepack, name)) or name == "__version__"
-    assert set(bridgepack.__all__) <= set(dir(bridgepack))
+    assert set(bridgepack.__all__) == set(dir(bridgepack))
 
 
 def test_a_recipe_is_checked_without_heavy_libraries(tmp_path: Path) -> None:
