@@ -65,6 +65,8 @@ def test_override_that_would_be_ignored_is_refused(host: None, overrides: dict[s
         ("dataset.dataset_kwargs.mine", 1),
         ("env_vars.MINE", "1"),
         ("peft.dim", 8),
+        ("comm_overlap.tp_comm_overlap", True),
+        ("comm_overlap.overlap_grad_reduce", True),
     ],
 )
 def test_a_check_finds_the_overrides_that_lead_nowhere(host: None, path: str, value: Any) -> None:

@@ -30,6 +30,9 @@ _CLASS_OF_SECTION = {
     "tensor_inspect": "TensorInspectConfig",
 }
 
+#: Section -> its field without a default, which the file's defaults leave out.
+REQUIRED_FIELD = {"comm_overlap": "tp_comm_overlap"}
+
 
 def base_of(recipe: SFTRecipe) -> dict[str, Any]:
     """Return the base config of a recipe, without `model` if the file does not have the recipe's model.
@@ -103,7 +106,8 @@ def as_held(path: str, value: Any) -> Any:
 
 def new_section(name: str) -> dict[str, Any]:
     """Return a new section that the base does not have, for an override in it."""
-    return made(_CLASS_OF_SECTION[name]) if name in _CLASS_OF_SECTION else {}
+    required = {REQUIRED_FIELD[name]: None} if name in REQUIRED_FIELD else {}
+    return made(_CLASS_OF_SECTION[name], **required) if name in _CLASS_OF_SECTION else {}
 
 
 def precision_named(name: str) -> dict[str, Any]:

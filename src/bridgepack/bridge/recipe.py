@@ -10,6 +10,7 @@ from bridgepack.bridge.adopting.corrections import corrected
 from bridgepack.bridge.artifact_paths import packs_in, paths_of_artifact
 from bridgepack.bridge.bases import (
     LOADER_FIELDS,
+    REQUIRED_FIELD,
     all_sections,
     as_held,
     base_of,
@@ -177,7 +178,9 @@ def _lost(
         if node is None and above == "peft":
             yield LostOverride(path=path, found="below peft, which is null", allowed="with method.kind lora or dora")
         if node is None and above in values:
-            node = new_section(above)
+            node, required = new_section(above), REQUIRED_FIELD.get(above)
+            if required and f"{above}.{required}" not in settings:
+                yield LostOverride(path=path, found=f"below {above}, which is null", allowed=f"with {above}.{required}")
         if isinstance(node, (bool, int, float, str)):
             found, allowed = f"below {above}, a plain value, {shown(node)}", f"{above} as a whole"
             yield LostOverride(path=f"{above}.{name}", found=found, allowed=allowed)

@@ -55,8 +55,8 @@ def test_sections_that_are_none_are_made() -> None:
         config,
         [
             override("dataset_kwargs.pad_to_max_length", True),
-            override("comm_overlap.tp_comm_overlap", False),
             override("comm_overlap.bucket_size", 64),
+            override("comm_overlap.tp_comm_overlap", False),
         ],
     )
 

@@ -23,11 +23,12 @@ def assign(config: Any, settings: Iterable[Setting]) -> None:
         ConfigError: a path does not exist, a value has the wrong type, or the host would overwrite it.
     """
     written = list(settings)
+    given = {setting.path: setting.value for setting in written}
     for setting in written:
         if setting.path == _PRECISION:
             config.mixed_precision = _precision(setting.value, setting.place)
         else:
-            _write(config, setting)
+            _write(config, setting, given)
     for setting in written:
         if setting.field.startswith(f"{OVERRIDES}."):
             check_is_kept(config, setting)
@@ -42,11 +43,11 @@ def _precision(value: Any, field: str) -> Any:
     return value
 
 
-def _write(config: Any, setting: Setting) -> None:
+def _write(config: Any, setting: Setting, given: Mapping[str, Any]) -> None:
     *sections, leaf = setting.path.split(".")
     node, above = config, ""
     for name in sections:
-        node, above = _section(node, name, setting, above), f"{above}{name}."
+        node, above = _section(node, name, setting, above, given), f"{above}{name}."
     if isinstance(node, dict):
         node[leaf] = copy.deepcopy(setting.value)
         return
@@ -74,8 +75,11 @@ def _converted(holder: Any, name: str, setting: Setting) -> Any:
     return host_value(value, annotation, field=setting.place)
 
 
-def _section(node: Any, name: str, setting: Setting, above: str) -> Any:
-    """Return the object at a field; if it is None, it is created from the class that the host declares."""
+def _section(node: Any, name: str, setting: Setting, above: str, given: Mapping[str, Any]) -> Any:
+    """Return the object at a field; if it is None, it is created from the class that the host declares.
+
+    `given` are all values that are written, by path: a new object takes the fields from them that it cannot be without.
+    """
     if isinstance(node, dict):
         return node.setdefault(name, {})
     holder = holder_of(node, name)
@@ -85,7 +89,7 @@ def _section(node: Any, name: str, setting: Setting, above: str) -> Any:
     if above + name == _PRECISION and isinstance(found, str):
         found = named_precision(found)
     if found is None:
-        found = _made(holder, name, setting)
+        found = _made(holder, name, setting, {path.removeprefix(f"{above}{name}."): given[path] for path in given})
     setattr(holder, name, found)
     if not isinstance(found, dict) and not dataclasses.is_dataclass(found) and not hasattr(found, "__dict__"):
         raise ConfigError(
@@ -94,7 +98,7 @@ def _section(node: Any, name: str, setting: Setting, above: str) -> Any:
     return found
 
 
-def _made(holder: Any, name: str, setting: Setting) -> Any:
+def _made(holder: Any, name: str, setting: Setting, given: Mapping[str, Any]) -> Any:
     annotation = declared_types(type(holder)).get(name, Any)
     kind = dataclass_in(annotation)
     if kind is None or inspect.isabstract(kind):
@@ -108,13 +112,12 @@ def _made(holder: Any, name: str, setting: Setting) -> Any:
         for field in dataclasses.fields(kind)
         if field.init and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
-    leaf = setting.path.rpartition(".")[2]
-    if set(required) - {leaf}:
+    if not given.keys() >= set(required):
         raise ConfigError(
             f"{setting.place} lies below {name}, which is null in this {type(holder).__name__} and needs "
-            f"{', '.join(required)}. Take a base recipe that has it."
+            f"{', '.join(required)}. Set it, too, or take a base recipe that has {name}."
         )
-    return kind(**dict.fromkeys(required, setting.value))
+    return kind(**{field: given[field] for field in required})
 
 
 def _unknown(node: Any, name: str, setting: Setting) -> ConfigError:

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from bridgepack.geometry import ceil_to_multiple
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.reading import GRAPH_IMPLS, GraphCapture, graph_capture, graph_entries
+from bridgepack.rules.run.reading import GRAPH_IMPLS, GraphCapture, graph_capture, graph_entries, nearest_multiples
 
 _IMPL, _MODULES, _SCOPE = "model.cuda_graph_impl", "model.cuda_graph_modules", "model.cuda_graph_scope"
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
@@ -284,10 +283,9 @@ def row_width_unfit_for_low_precision(run: Run) -> Found:
     if run.number_format == "bf16" or not run.pads_to_max_length:
         return
     multiple, size = TOKEN_MULTIPLES[run.number_format] * num_shares(run), run.packed_sequence_size
-    if size % multiple:
-        above = ceil_to_multiple(size, multiple)
+    if size > 0 and size % multiple:
         found = f"{size} over {num_shares(run)} ranks in {run.number_format}"
-        allowed = f"a multiple of {multiple}, e.g. {above - multiple} or {above}"
+        allowed = f"a multiple of {multiple}, e.g. {nearest_multiples(size, multiple)}"
         yield wrong(f"{SPECS}.packed_sequence_size", found, allowed)
 
 
