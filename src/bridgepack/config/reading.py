@@ -24,6 +24,8 @@ _MAX_VALUES = 100_000
 #: Maximum characters read of a file with a similar name, to see what it holds.
 _BEGINNING_CHARACTERS = 1 << 16
 RECIPE_SUFFIX = "_recipe"
+#: What ruamel.yaml says of a duplicate key beside the key and the lines.
+_OF_DUPLICATES = re.compile(r' with value ".*" \(original value: ".*"\)| To suppress this check see: .*')
 FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name from `bridgepack recipes list`"
 
 
@@ -135,6 +137,7 @@ def _parse_yaml(text: str, where: str) -> Any:
         return YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, KeyError, RecursionError) as error:
         message = " ".join(str(error).split()).replace('in "<unicode string>",', "at")
+        message = _OF_DUPLICATES.sub("", message)
         raise ConfigError(f"{where} is not YAML: {message[:300]}. Correct it.") from None
 
 
