@@ -62,7 +62,8 @@ def test_a_data_set_of_questions_stands_beside_chats(tmp_path: Path, chatml_toke
     columns = {"prompt": "question", "completion": "answer"}
     section = {"path": str(questions), "columns": columns, "kind": "prompt_completion"}
     packing = {"packed_sequence_size": 64}
-    mixed = build(small_recipe([str(chats), section], chatml_tokenizer, packing=packing), tmp_path / "mixed")
+    without_tools = {"path": str(chats), "columns": {"tools": "functions", "system": "rules"}}
+    mixed = build(small_recipe([without_tools, section], chatml_tokenizer, packing=packing), tmp_path / "mixed")
     plain = build(small_recipe([str(chats), str(alike)], chatml_tokenizer, packing=packing), tmp_path / "plain")
     assert data_bytes(mixed.output) == data_bytes(plain.output)
     assert mixed.manifest.fingerprint != plain.manifest.fingerprint

@@ -35,6 +35,8 @@ _SAVED_DATASET_FILES = frozenset({"dataset_info.json", "state.json", "dataset_di
 #: Split -> names to look for in a saved DatasetDict.
 _SPLIT_NAMES = {"training": ("train",), "validation": ("validation", "valid", "test")}
 _BLOCK_BYTES = 1 << 22
+#: Names in a source's `columns` that rows need not have.
+_OPTIONAL_COLUMNS = frozenset({"system", "tools", "chat_template_kwargs"})
 
 
 def names_of(columns: Mapping[str, Any]) -> str:
@@ -48,15 +50,16 @@ class RowView:
 
     names: tuple[tuple[str, str], ...]  #: column that preprocessing reads -> column of the data
     hidden: tuple[str, ...]  #: columns to ignore
+    needed: tuple[str, ...]  #: columns of the data of which a row has at least one; empty if all may be missing
 
     def seen(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row with its columns renamed and hidden.
 
         Raises:
-            RowError: the row has none of the columns that the recipe names.
+            RowError: the row has none of the needed columns.
         """
-        if self.names and not any(column in row for _, column in self.names):
-            wanted = ", ".join(column for _, column in self.names)
+        if self.needed and not any(column in row for column in self.needed):
+            wanted = ", ".join(self.needed)
             detail = f"the row has none of {wanted}, which its source's columns names; it has: {names_of(row)}"
             raise RowError(DropReason.MISSING_FIELD, detail)
         left_out = {*self.hidden, *(name for pair in self.names for name in pair)}
@@ -113,7 +116,8 @@ def _view(source: Source, columns_read: Mapping[str, str]) -> RowView | None:
     names = tuple((columns_read.get(name, name), column) for name, column in sorted(source.columns.items()))
     conversation = columns_read.get("messages", "messages")
     hidden = (*CONVERSATION_COLUMNS, conversation) if source.kind == "prompt_completion" else ()
-    return RowView(names=names, hidden=hidden) if names or hidden else None
+    needed = tuple(column for name, column in sorted(source.columns.items()) if name not in _OPTIONAL_COLUMNS)
+    return RowView(names=names, hidden=hidden, needed=needed) if names or hidden else None
 
 
 def file_stamp(path: Readable) -> tuple[int, int]:
