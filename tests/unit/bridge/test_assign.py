@@ -48,37 +48,38 @@ def override(path: str, value: Any) -> Setting:
     return Setting(path=path, value=value, origin="recipe", field=f"bridge_overrides.{path}")
 
 
-def test_sections_that_are_none_are_made() -> None:
-    config = Container(model=Model())
+@pytest.mark.parametrize(
+    ("config", "values", "expected"),
+    [
+        (
+            Container(model=Model()),
+            {
+                "dataset_kwargs.pad_to_max_length": True,
+                "comm_overlap.bucket_size": 64,
+                "comm_overlap.tp_comm_overlap": False,
+            },
+            Container(
+                model=Model(), dataset_kwargs={"pad_to_max_length": True}, comm_overlap=Overlap(False, bucket_size=64)
+            ),
+        ),
+        (
+            Container(model=Model(num_layers=8), dataset_kwargs={"pad_to_max_length": True}),
+            {"model": {}, "dataset_kwargs": {}},
+            Container(model=Model(num_layers=8), dataset_kwargs={"pad_to_max_length": True}),
+        ),
+        (
+            Container(model=Built(transformer=Model())),
+            {"model.num_layers": 8, "model.vocab_size": 16},
+            Container(model=Built(transformer=Model(num_layers=8), vocab_size=16)),
+        ),
+    ],
+    ids=["none is made", "an empty one changes nothing", "the inner config is found"],
+)
+def test_sections(config: Container, values: dict[str, Any], expected: Container) -> None:
+    assign(config, [override(path, value) for path, value in values.items()])
 
-    assign(
-        config,
-        [
-            override("dataset_kwargs.pad_to_max_length", True),
-            override("comm_overlap.bucket_size", 64),
-            override("comm_overlap.tp_comm_overlap", False),
-        ],
-    )
-
-    assert config.dataset_kwargs == {"pad_to_max_length": True}
-    assert config.comm_overlap == Overlap(tp_comm_overlap=False, bucket_size=64)
-
-
-def test_an_empty_section_changes_nothing_in_one_that_is_there() -> None:
-    config = Container(model=Model(num_layers=8), dataset_kwargs={"pad_to_max_length": True})
-
-    assign(config, [override("model", {}), override("dataset_kwargs", {})])
-
-    assert (config.model, config.dataset_kwargs) == (Model(num_layers=8), {"pad_to_max_length": True})
-
-
-def test_field_of_the_inner_config_is_found() -> None:
-    config = Container(model=Built(transformer=Model()))
-
-    assign(config, [override("model.num_layers", 8), override("model.vocab_size", 16)])
-
-    assert config.model == Built(transformer=Model(num_layers=8), vocab_size=16)
-    assert value_at(config, "model.num_layers") == 8
+    assert config == expected
+    assert all(value_at(config, path) == value for path, value in values.items() if value != {})
 
 
 @pytest.mark.parametrize(
