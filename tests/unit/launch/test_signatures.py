@@ -1,6 +1,7 @@
 """What a cluster file says of a class is compared with the class's own signature."""
 
 import dataclasses
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,10 +121,8 @@ def test_other_numbers_of_processes_than_the_run_needs_are_refused() -> None:
 )
 def test_what_the_class_does_not_take_is_refused(values: dict[str, Any], expected: str) -> None:
     given = {name: value for name, value in {"queue": "q", **values}.items() if value is not None}
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=re.escape(expected)):
         checked_fields(PoolExecutor, given)
-
-    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -146,10 +145,8 @@ def test_volumes_of_another_type_are_left_to_the_class(kind: str, field: str, al
     ],
 )
 def test_a_class_that_is_none_is_refused(name: str, expected: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=re.escape(expected)):
         find_executor(name)
-
-    assert expected in str(caught.value)
 
 
 def test_a_launch_compares_first(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
