@@ -190,12 +190,9 @@ def test_aliases_that_multiply_values_are_refused(tmp_path: Path, field: str) ->
     (tmp_path / "bomb.yaml").write_text("\n".join([*lines, "name: bomb", "data:", f"  {field.format('*a11')}"]))
     (tmp_path / "circle.yaml").write_text("name: circle\ndata: &a\n  train: [*a]\n")
 
-    num_refused = 0
     for name in ("bomb", "circle"):
         with pytest.raises(ConfigError, match=r"its aliases repeat more than 100,000 values, or themselves"):
             load_recipe(tmp_path / f"{name}.yaml")
-        num_refused += 1
-    assert num_refused == 2
 
 
 def test_a_pipe_is_no_recipe(tmp_path: Path) -> None:

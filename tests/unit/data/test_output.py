@@ -212,13 +212,9 @@ def test_place_that_is_full_is_named(tmp_path: Path, full: str) -> None:
 
 def test_name_that_is_not_utf_8_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     output = tmp_path / "caf\udce9" / "out"
-    num_refused = 0
     for refuse in (lambda: refuse_foreign_folder(output), lambda: refuse_unwritable(output, tmp_path / "tokens")):
         with pytest.raises(ArtifactError, match="whose name is not UTF-8"):
             refuse()
-        num_refused += 1
-
-    assert num_refused == 2
     with pytest.raises(StoreError, match=r"the token store is .* whose name is not UTF-8"):
         refuse_unwritable(tmp_path / "out", output)
     assert list(tmp_path.iterdir()) == []

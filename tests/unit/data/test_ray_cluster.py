@@ -41,7 +41,6 @@ def test_the_option_or_the_environment_names_a_cluster(
 def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "head")
     monkeypatch.setitem(sys.modules, "ray", None)
-    num_refused = 0
     for refuse, message in (
         (partial(ray_settings, None), "RAY_ADDRESS is 'head'; allowed: HOST:PORT, auto, local"),
         (partial(ray_settings, "ray://head:10001"), "The Ray client is not supported"),
@@ -55,8 +54,6 @@ def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             refuse()
-        num_refused += 1
-    assert num_refused == 6
 
 
 def test_an_address_where_nobody_is_fails_at_once() -> None:

@@ -116,11 +116,7 @@ def test_folder_without_a_manifest_has_the_splits_that_are_found(folder: Path, i
 
 def test_a_pipe_is_no_artifact(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    num_refused = 0
     for path in (tmp_path / "packed.parquet", tmp_path / "folder" / "a.parquet", tmp_path / "folder" / "manifest.json"):
         os.mkfifo(path)
         with pytest.raises(ArtifactError, match=r"neither a file nor a folder|no manifest|not a regular"):
             ArtifactOnDisk(path if path.parent == tmp_path else path.parent)
-        num_refused += 1
-
-    assert num_refused == 3

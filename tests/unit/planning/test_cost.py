@@ -38,12 +38,9 @@ def test_weights_are_as_many_as_published(model: str, billions: float) -> None:
 
 
 def test_a_config_of_the_hub_says_the_same_as_the_host(tmp_path: Path) -> None:
-    num_checked = 0
     for name in ("Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-20b"):
         (tmp_path / "config.json").write_text(json.dumps(model_configs()[name]))
         assert cost_of(model_shape(_recipe(str(tmp_path)))) == cost_of(model_shape(_recipe(name)))
-        num_checked += 1
-    assert num_checked == 4
 
 
 @pytest.mark.parametrize(

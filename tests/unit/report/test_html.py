@@ -135,14 +135,10 @@ def test_colours_have_contrast_in_both_themes() -> None:
     pairs = [(ink, back) for ink in ("ink", "quiet", "link", "bad", "warn") for back in ("page", "panel")]
     pairs += [("trained-ink", "trained"), *((f"{name}", f"{name}-back") for name in ("good", "bad", "warn"))]
     pairs += [("ink", f"{name}-back") for name in ("good", "bad", "warn")]
-    num_checked = 0
     for theme in (light, dark):
         for pair in pairs:
             low, high = sorted(_luminance(theme[name]) for name in pair)
             assert (high + 0.05) / (low + 0.05) >= 4.5, pair
-            num_checked += 1
-
-    assert num_checked == 2 * len(pairs)
 
 
 def test_ledger_sources_and_overlap_are_told(page: ArtifactPage) -> None:
