@@ -57,14 +57,6 @@ def test_file(tmp_path: Path, small: SFTRecipe, name: str, content: str) -> None
     assert load_recipe(str(path), {"packing.seed": 7}).packing.seed == 7
 
 
-@pytest.mark.parametrize("function", ["", ":small_recipe", ":RECIPE"])
-def test_python_file(tmp_path: Path, small: SFTRecipe, function: str) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(f"{PYTHON}\nRECIPE = small_recipe()\n")
-
-    assert load_recipe(f"{path}{function}") == small
-
-
 def test_python_file_with_dataclasses(tmp_path: Path, small: SFTRecipe) -> None:
     path = tmp_path / "with_dataclass.py"
     path.write_text(
@@ -73,16 +65,6 @@ def test_python_file_with_dataclasses(tmp_path: Path, small: SFTRecipe) -> None:
     )
 
     assert load_recipe(path) == small
-
-
-def test_module(tmp_path: Path, small: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "small_recipes_package"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "family.py").write_text(PYTHON)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-
-    assert load_recipe("small_recipes_package.family:small_recipe") == small
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ from bridgepack.report.terminal import draw_pack
 from tests.support.artifact_mutations import Row, cast_column, rewrite_rows
 from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
 
-QUESTION = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> Artifact:
@@ -34,14 +32,6 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -
 @pytest.fixture(scope="module")
 def view(artifact: Artifact) -> PackView:
     return view_pack(artifact, "training", 0)
-
-
-def test_text_is_cut_where_training_begins_and_ends(view: PackView) -> None:
-    """The host skips the newline after EOS, which is trained in the file."""
-    spans = [[(span.text, span.is_trained) for span in sequence.spans] for sequence in view.sequences]
-    assert spans == [[(QUESTION, False), (f"{text}<|im_end|>\n", True)] for text in ("Hello there", "Yo")]
-    origins = [(seen.row, Path(seen.file or "").name, seen.num_skipped_tokens) for seen in view.sequences]
-    assert origins == [(2, "a.jsonl", 1), (3, "a.jsonl", 1)]
 
 
 def test_numbers_of_a_sequence(view: PackView) -> None:

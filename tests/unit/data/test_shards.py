@@ -24,7 +24,7 @@ from bridgepack.data.shards.write import ShardPlan, assemble_rows, rows_per_grou
 from bridgepack.data.store.token_file import write_token_file
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
-from tests.support.packed_rows import SCHEMA, token_batch
+from tests.support.packed_rows import token_batch
 from tests.unit.rules.in_memory_artifact import row_batch
 
 ROWS = [[*range(10 * row, 10 * row + 1 + row % 4), 2] for row in range(23)]
@@ -58,13 +58,6 @@ def test_wider_integers_give_the_same_bytes(tmp_path: Path) -> None:
         write_shard(tmp_path / name, iter([written]), packed_sequence_size=4096)
 
     assert (tmp_path / "wide").read_bytes() == (tmp_path / "expected").read_bytes()
-
-
-def test_file_without_rows(tmp_path: Path) -> None:
-    assert write_shard(tmp_path / "s.parquet", iter(()), packed_sequence_size=4096) == 0
-
-    table = pq.read_table(tmp_path / "s.parquet")
-    assert (table.schema, table.num_rows) == (SCHEMA, 0)
 
 
 def test_a_mask_takes_little_room_and_nothing_is_said_twice(tmp_path: Path) -> None:

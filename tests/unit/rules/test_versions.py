@@ -116,13 +116,6 @@ def _found(config: RunConfig, version: str) -> set[str]:
     return {found.code for found in findings if found.severity != Severity.ADVICE}
 
 
-def test_an_old_config_is_packed() -> None:
-    config = _config(DATASET)
-    subject = Run(config=config, versions=target_versions("0.4.2"))
-    assert (subject.packs_offline, subject.packed_sequence_size) == (True, 4096)
-    assert not Run(config=config, versions=target_versions("0.6.2")).packs_offline
-
-
 def test_an_old_config_breaks_as_it_did() -> None:
     for version in ("0.4.2", "0.5.1"):
         assert _found(_config(DATASET), version) == set()

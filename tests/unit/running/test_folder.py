@@ -6,23 +6,8 @@ import pytest
 
 from bridgepack.errors import ConfigError
 from bridgepack.records.guarded import DataOrder
-from bridgepack.running.assignment import ArtifactPlace, RunFolder
+from bridgepack.running.assignment import RunFolder
 from bridgepack.running.starting import ORDER_FILE, read_order, write_order
-
-
-def test_facts_come_back_and_are_replaced(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    assert (folder.read_artifact(), folder.read("run.json")) == (None, None)
-
-    folder.write_artifact(ArtifactPlace(path="/packs/old", fingerprint="91bc"))
-    folder.write_artifact(ArtifactPlace(path="/packs/mine", fingerprint="3f2a"))
-    folder.write("run.json", {"world_size": 8})
-    folder.write("launch.json", {"git": "abc"})
-
-    assert folder.read_artifact() == ArtifactPlace(path="/packs/mine", fingerprint="3f2a")
-    assert folder.read("run.json") == {"world_size": 8}
-    assert folder.read("launch.json") == {"git": "abc"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["artifact.json", "launch.json", "run.json"]
 
 
 def test_records_are_counted_by_kind(tmp_path: Path) -> None:
