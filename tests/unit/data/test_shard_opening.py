@@ -110,7 +110,7 @@ def test_folder_without_a_manifest_has_the_splits_that_are_found(folder: Path, i
     assert (artifact.manifest, artifact.split_names) == (None, ("training", "validation"))
     (facts,) = artifact.shard_facts("validation")
     assert artifact.unlisted_files() == artifact.shard_facts("none") == ()
-    batches = list(artifact.iter_shard_batches(facts.path, max_tokens=1 << 20))
+    batches = list(artifact.parts.iter_batches(facts.path, max_tokens=1 << 20))
     assert sum(batch.num_rows for batch in batches) == facts.num_rows != 0
 
 
