@@ -16,6 +16,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.files import make_folders
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.reading.inputs import InputFile
+from bridgepack.data.reading.rows import spaced
 from bridgepack.data.reading.sampling import FileWindows, Window, file_windows
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult
 from bridgepack.data.stages.tokenise import Tokenization, TokenizeTask, rescued_range, tokenize_range
@@ -100,12 +101,11 @@ def sampled_sources(files: Mapping[str, Sequence[InputFile]], *, max_row_bytes: 
     """
     found = []
     for split, members in files.items():
-        chosen = sorted({len(members) * step // _MAX_FILES for step in range(_MAX_FILES)})
         sampled = [
             SampledFile(
                 file=members[index], index=index, found=file_windows(members[index], max_row_bytes=max_row_bytes)
             )
-            for index in chosen
+            for index in spaced(range(len(members)), _MAX_FILES)
         ]
         if len(members) <= _MAX_FILES:
             found += [SampledSource(split=split, num_files=1, share=1.0, files=(one,)) for one in sampled]

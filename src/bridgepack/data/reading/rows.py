@@ -132,9 +132,13 @@ def has_row(file: InputFile, max_row_bytes: int) -> bool:
 
 def sampled_rows(files: Sequence[InputFile], max_row_bytes: int) -> Iterator[RowRead]:
     """Yield rows from the beginning of some files, in turn; skips files that cannot be read."""
-    chosen = {len(files) * number // _SAMPLED_FILES for number in range(_SAMPLED_FILES)} if files else ()
-    in_turn = zip_longest(*(_first_rows(files[index], max_row_bytes) for index in sorted(chosen)))
+    in_turn = zip_longest(*(_first_rows(file, max_row_bytes) for file in spaced(files, _SAMPLED_FILES)))
     yield from (row for group in in_turn for row in group if row is not None)
+
+
+def spaced[Item](items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most so many items, evenly spaced: 0 to 9 and 4 -> [0, 2, 5, 7]."""
+    return [items[place] for place in sorted({len(items) * step // most for step in range(most)})] if items else []
 
 
 def _first_rows(file: InputFile, max_row_bytes: int) -> Iterator[RowRead]:

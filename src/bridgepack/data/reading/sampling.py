@@ -11,7 +11,7 @@ from itertools import accumulate
 from bridgepack.data.reading.inputs import PARQUET, InputFile
 from bridgepack.data.reading.lines import expansion, iter_line_blocks, open_stream, skip_line
 from bridgepack.data.reading.ranges import InputRange, group_sizes, is_streamed, is_table, iter_ranges
-from bridgepack.data.reading.rows import lines_of
+from bridgepack.data.reading.rows import lines_of, spaced
 
 #: Maximum windows per file, and the size of each: bytes of lines, or rows of a table and approximate bytes.
 MAX_WINDOWS, _WINDOW_BYTES, _WINDOW_ROWS, _TABLE_BYTES = 64, 1 << 16, 128, 1 << 20
@@ -114,11 +114,11 @@ def _table_windows(file: InputFile, max_row_bytes: int) -> FileWindows:
     mean_bytes = sum(num_bytes for _, num_bytes in sizes) / max(num_rows, 1)
     window_rows = min(_WINDOW_ROWS, max(int(_TABLE_BYTES / max(mean_bytes, 1)), 1))
     if file.kind == PARQUET and num_rows > MAX_WINDOWS * window_rows:
-        begins = _chosen([*accumulate(groups, initial=0)][:-1])
+        begins = spaced([*accumulate(groups, initial=0)][:-1], MAX_WINDOWS)
         room = window_rows * (MAX_WINDOWS // len(begins))
         starts = [start for begin in begins for start in range(begin, begin + room, window_rows)]
     else:
-        starts = _chosen(range(0, num_rows, window_rows))
+        starts = spaced(range(0, num_rows, window_rows), MAX_WINDOWS)
     windows = [
         Window(
             part=InputRange(
@@ -135,12 +135,6 @@ def _table_windows(file: InputFile, max_row_bytes: int) -> FileWindows:
         if start < num_rows
     ]
     return FileWindows(windows=iter(windows) if file.kind == PARQUET else _spread(windows), total=num_rows)
-
-
-def _chosen(places: Sequence[int]) -> list[int]:
-    """Return evenly spaced places, at most the maximum number of windows."""
-    positions = {len(places) * step // MAX_WINDOWS for step in range(MAX_WINDOWS)} if places else ()
-    return [places[position] for position in sorted(positions)]
 
 
 def _spread[Item](items: Sequence[Item]) -> Iterator[Item]:
