@@ -402,29 +402,19 @@ def _roles(aliases: dict[str, str], *turns: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("target", "role"),
+    ("aliases", "name", "role"),
     [
-        *((role, role) for role in ("system", "developer", "user", "assistant", "tool")),
-        ("observation", "tool"),
-        ("function_call", "assistant"),
+        *(({"result": role}, "result", role) for role in ("system", "developer", "user", "assistant", "tool")),
+        ({"result": "observation"}, "result", "tool"),
+        ({"result": "function_call"}, "result", "assistant"),
+        *(({alias: "assistant"}, name, "assistant") for alias in ("bard", "Bard", "BARD") for name in ("bard", "Bard")),
+        ({"user": "system"}, "user", "system"),
+        ({"user": "system"}, "assistant", "assistant"),
     ],
 )
-def test_every_role_that_an_alias_may_name_is_read(target: str, role: str) -> None:
-    assert _roles({"result": target}, {"from": "result", "value": CALL}) == [role]
-    assert _roles({"result": target}, {"role": "result", "content": CALL}) == [role]
-
-
-@pytest.mark.parametrize("alias", ["bard", "Bard", "BARD"])
-@pytest.mark.parametrize("name", ["bard", "Bard"])
-def test_case_of_an_alias_does_not_count(alias: str, name: str) -> None:
-    assert _roles({alias: "assistant"}, {"from": name, "value": "Hi"}) == ["assistant"]
-    assert _roles({alias: "assistant"}, {"role": name, "content": "Hi"}) == ["assistant"]
-
-
-def test_alias_of_a_known_role_counts_before_the_role() -> None:
-    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hi"}]
-
-    assert _roles({"user": "system"}, *turns) == ["system", "assistant"]
+def test_aliases_name_roles_in_any_case_and_count_before_a_role(aliases: dict[str, str], name: str, role: str) -> None:
+    assert _roles(aliases, {"from": name, "value": CALL}) == [role]
+    assert _roles(aliases, {"role": name, "content": CALL}) == [role]
 
 
 def test_name_without_an_alias_is_refused() -> None:
