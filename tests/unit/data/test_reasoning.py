@@ -70,28 +70,33 @@ def test_thoughts_in_the_content(tmp_path: Path, family: Family, mode: str) -> N
     assert found == ends
 
 
+IN_A_FIELD = ("One.", {"content": "Two.", "reasoning_content": "Hm."})
+WITH_THOUGHT = ["One.<|im_end|>", "<think>\nHm.\n</think>\n\nTwo.<|im_end|>"]
+#: Blanks after the line ends are the answer's own, such as the indentation of code.
+INDENTED = ("  One.",)
+
+
 @pytest.mark.parametrize(
-    ("setting", "wanted"),
+    ("family", "setting", "answers", "wanted"),
     [
-        ("keep", ["One.<|im_end|>", "<think>\nHm.\n</think>\n\nTwo.<|im_end|>"]),
-        ("mask", ["One.<|im_end|>", "</think>\n\nTwo.<|im_end|>"]),
-        ("mask_empty", ["One.<|im_end|>", "<think>\nHm.\n</think>\n\nTwo.<|im_end|>"]),
+        (THINKING, "keep", IN_A_FIELD, WITH_THOUGHT),
+        (THINKING, "mask", IN_A_FIELD, ["One.<|im_end|>", "</think>\n\nTwo.<|im_end|>"]),
+        (THINKING, "mask_empty", IN_A_FIELD, WITH_THOUGHT),
+        (THINKING, "keep", INDENTED, ["<think>\n\n</think>\n\n  One.<|im_end|>"]),
+        *((THINKING, setting, INDENTED, ["  One.<|im_end|>"]) for setting in ("mask", "mask_empty")),
+        (GEMMA4, "mask", ("<|channel>thought\nHm.<channel|>One.",), ["<channel|>One.<turn|>"]),
+        (CHATML, "mask", ("Hm.\n</think>\n\nOne.",), ["</think>\n\nOne.<|im_end|>"]),
+        (CHATML, "mask", ("\n</think>\n\nOne.",), ["One.<|im_end|>"]),
+        (CHATML, "mask", ("<think>never closed",), []),
+        (CHATML, "mask", ("<think>\n\n</think>\n\n<think>never closed",), []),
+        (CHATML, "mask", ("<think>a</think>b<think>open",), ["</think>b<think>open<|im_end|>"]),
+        (CHATML, "mask", ("One: `<think>` opens.",), ["One: `<think>` opens.<|im_end|>"]),
+        (CHATML, "mask", ("<think>a</think>b<think>c</think>d",), ["</think>b", "</think>d<|im_end|>"]),
+        (CHATML, "mask", ("<think>élan 思 🙂</think>One.",), ["</think>One.<|im_end|>"]),
     ],
 )
-def test_thoughts_in_a_field(tmp_path: Path, setting: str, wanted: list[str]) -> None:
-    judged = Judged.of(tmp_path, THINKING, reasoning_loss=setting)
-
-    assert _trained(judged, _row("One.", {"content": "Two.", "reasoning_content": "Hm."})) == wanted
-
-
-@pytest.mark.parametrize(
-    ("setting", "wanted"), [("keep", "<think>\n\n</think>\n\n  One."), ("mask", "  One."), ("mask_empty", "  One.")]
-)
-def test_an_empty_block_goes_with_its_end(tmp_path: Path, setting: str, wanted: str) -> None:
-    """Blanks after the line ends are the answer's own, such as the indentation of code."""
-    judged = Judged.of(tmp_path, THINKING, reasoning_loss=setting)
-
-    assert _trained(judged, _row("  One.")) == [f"{wanted}<|im_end|>"]
+def test_thoughts(tmp_path: Path, family: Family, setting: str, answers: tuple[Any, ...], wanted: list[str]) -> None:
+    assert _trained(Judged.of(tmp_path, family, reasoning_loss=setting), _row(*answers)) == wanted
 
 
 def test_channels(tmp_path: Path) -> None:
@@ -99,25 +104,6 @@ def test_channels(tmp_path: Path) -> None:
 
     texts = _trained(judged, _row("One.", {"content": "Two.", "thinking": "Hm, no."}))
     assert texts[-1] == "<|end|><|start|>assistant<|channel|>final<|message|>Two.<|return|>"
-    other = Judged.of(tmp_path / "gemma", GEMMA4, reasoning_loss="mask")
-    assert _trained(other, _row("<|channel>thought\nHm.<channel|>One.")) == ["<channel|>One.<turn|>"]
-
-
-@pytest.mark.parametrize(
-    ("content", "wanted"),
-    [
-        ("Hm.\n</think>\n\nOne.", ["</think>\n\nOne.<|im_end|>"]),
-        ("\n</think>\n\nOne.", ["One.<|im_end|>"]),
-        ("<think>never closed", []),
-        ("<think>\n\n</think>\n\n<think>never closed", []),
-        ("<think>a</think>b<think>never closed", ["</think>b<think>never closed<|im_end|>"]),
-        ("One: `<think>` opens.", ["One: `<think>` opens.<|im_end|>"]),
-        ("<think>a</think>b<think>c</think>d", ["</think>b", "</think>d<|im_end|>"]),
-        ("<think>élan 思 🙂</think>One.", ["</think>One.<|im_end|>"]),
-    ],
-)
-def test_odd_blocks(tmp_path: Path, content: str, wanted: list[str]) -> None:
-    assert _trained(Judged.of(tmp_path, CHATML, reasoning_loss="mask"), _row(content)) == wanted
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), st.booleans())
