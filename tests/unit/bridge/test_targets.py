@@ -208,33 +208,24 @@ def test_overrides_of_a_recipe_that_make_no_sense(folder: Path, overrides: str, 
 @pytest.mark.parametrize(
     ("files", "artifact", "train", "validation"),
     [
-        (
-            ["training_8.parquet", "validation_8.parquet"],
-            "packs",
-            "packs/training_8.parquet",
-            "packs/validation_8.parquet",
-        ),
-        (["training_8.parquet"], "packs/training_8.parquet", "packs/training_8.parquet", None),
-        (["a.parquet", "b.parquet"], "packs", "packs", None),
-        (["a.parquet", "b.parquet"], "packs/*.parquet", "packs/*.parquet", None),
-        (
-            ["training_0.parquet", "training_1.parquet", "validation_8.parquet"],
-            "packs",
-            None,
-            "packs/validation_8.parquet",
-        ),
-        (["training/a.parquet"], "packs", "packs/training", "packs/validation"),
-        (["training_8.npy"], "packs", "packs/training_8.npy", None),
+        (["training_8.parquet", "validation_8.parquet"], ".", "training_8.parquet", "validation_8.parquet"),
+        (["training_8.parquet"], "training_8.parquet", "training_8.parquet", None),
+        (["a.parquet", "b.parquet"], ".", ".", None),
+        (["a.parquet", "b.parquet"], "*.parquet", "*.parquet", None),
+        (["training_0.parquet", "training_1.parquet", "validation_8.parquet"], ".", None, "validation_8.parquet"),
+        (["training/a.parquet"], ".", "training", "validation"),
+        (["training_8.npy"], ".", "training_8.npy", None),
     ],
 )
 def test_pack_paths(folder: Path, files: list[str], artifact: str, train: str | None, validation: str | None) -> None:
+    packs = Path("packs")
     for name in files:
-        (folder / "packs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "packs" / name).touch()
-    paths = paths_of_artifact(Path(artifact), has_validation=True)
-    assert paths.get("packed_train_data_path") == train
-    assert paths.get("packed_val_data_path") == validation
-    assert paths_of_artifact(Path(artifact), has_validation=False)["packed_val_data_path"] is None
+        (packs / name).parent.mkdir(parents=True, exist_ok=True)
+        (packs / name).touch()
+    paths = paths_of_artifact(packs / artifact, has_validation=True)
+    assert paths.get("packed_train_data_path") == (train and str(packs / train))
+    assert paths.get("packed_val_data_path") == (validation and str(packs / validation))
+    assert paths_of_artifact(packs / artifact, has_validation=False)["packed_val_data_path"] is None
 
 
 def test_lines_of_a_file_that_cannot_be_read_again(folder: Path) -> None:
