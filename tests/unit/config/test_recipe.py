@@ -20,7 +20,8 @@ SOURCES = "a path, a section {path: PATH} or {dataset: ID}, or a list of these"
 KINDS = "allowed: full, lora, dora."
 JOINED = {"assistant_start": "a", "assistant_end": "b", "joins_starts": True}
 RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now")
-NO_TEMPLATES = ("", "no", "{x}", "{prompt", "{prompt.upper}", "{prompt[0]}", "{prompt!r}", "{prompt:{prompt}}", "{}")
+TEMPLATES = ("", "no", "{x}", "{prompt", "{prompt.upper}", "{prompt[0]}", "{prompt!r}", "{prompt:{prompt}}", "{}")
+NO_TEMPLATES = [{"kind": "prompt_completion", "prompt_template": text} for text in TEMPLATES]
 
 
 def _values(path: str, value: Any) -> dict[str, Any]:
@@ -116,14 +117,7 @@ def _message(path: str, value: Any) -> str:
         ("preprocessing", {"kind": "tokenized", "labels_column": "a", "loss_mask_column": "b"}, "is 'b' and labels"),
         ("preprocessing", {"kind": "chat", "assistant_markers": JOINED}, "is true and other_role_starts is empty"),
         ("preprocessing", {"kind": "chat", "message_weights": "mask", "loss_mode": "full"}, "which trains everything"),
-        *(
-            (
-                "preprocessing",
-                {"kind": "prompt_completion", "prompt_template": text},
-                "preprocessing.prompt_template is ",
-            )
-            for text in NO_TEMPLATES
-        ),
+        *(("preprocessing", values, "preprocessing.prompt_template is ") for values in NO_TEMPLATES),
     ],
     ids=str,
 )
