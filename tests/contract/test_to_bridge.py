@@ -24,6 +24,13 @@ ADAPTERS = "moonlight_16b_peft_2gpu_h100_bf16_config"
 DETAILED = "olmoe_7b_sft_8gpu_h100_bf16_config"
 VISION = "qwen25_vl_3b_sft_1gpu_h100_bf16_config"
 UNPACKED = {"packing__mode": "none"}
+#: Training data that the host does not read, and why.
+NO_SOURCES: list[tuple[Any, str]] = [
+    ("folder", "allowed: a file"),
+    (["a.jsonl", "b.jsonl"], "list of 2 sources"),
+    ({"path": "a.jsonl", "columns": {"prompt": "q"}, "split": "x"}, "sets columns, split; with"),
+    ({"epochs": 2, "sources": ["a.jsonl"]}, "sets weight, epochs or max_rows; with"),
+]
 #: Makes images or video.
 NO_LANGUAGE_MODEL = {
     "flux_12b_sft_2gpu_h100_bf16_config",
@@ -305,18 +312,7 @@ def test_user_wins_over_what_is_inherited(host: None) -> None:
             {"parallelism": {"tensor_model_parallel_size": 2, "expert_tensor_parallel_size": 2}},
             r"^parallelism\.expert_tensor_parallel_size is 2 with add_bias_linear true; allowed: 1 \(BP827\)",
         ),
-        (DENSE, {**UNPACKED, "data__train": "folder"}, "allowed: a file"),
-        (DENSE, {**UNPACKED, "data__train": ["a.jsonl", "b.jsonl"]}, "list of 2 sources"),
-        (
-            DENSE,
-            {**UNPACKED, "data__train": {"path": "a.jsonl", "columns": {"prompt": "q"}, "split": "x"}},
-            "sets columns, split; with",
-        ),
-        (
-            DENSE,
-            {**UNPACKED, "data__train": {"epochs": 2, "sources": ["a.jsonl"]}},
-            "sets weight, epochs or max_rows; with",
-        ),
+        *((DENSE, {**UNPACKED, "data__train": train}, message) for train, message in NO_SOURCES),
         (DENSE, {**UNPACKED, "data__validation_fraction": 0.1}, "validation_fraction is 0.1"),
         (DENSE, {**UNPACKED, "preprocessing": {"kind": "tokenized"}}, "preprocessing.kind is tokenized"),
     ],
