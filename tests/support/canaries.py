@@ -1,16 +1,23 @@
 """Artifacts and recipes for the canary, and comparisons that share one process with the host in it."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bridgepack.api import build
 from bridgepack.canary.comparison import Comparison
+from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.packs import chosen_packs
 from bridgepack.canary.processes import HostProcess
-from bridgepack.canary.records import CanaryOptions, CanaryReport, HostFacts, Layout, Precision
+from bridgepack.canary.records import CanaryOptions, CanaryReport, HostFacts, Layout, Precision, SeenBatch, SeenRank
 from bridgepack.canary.targets import open_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+from bridgepack.records import PackedRow
+from bridgepack.replay.collate import CollateSettings, predict_batch
+from bridgepack.replay.slicing import slice_row
 from tests.support.small_builds import small_recipe
 from tests.support.tiny_recipes import write_model
 
@@ -27,6 +34,45 @@ FACTS = HostFacts(
     num_gpus=0,
     has_transformer_engine=False,
 )
+
+
+def seen_rank(rank: int = 0, **facts: Any) -> SeenRank:
+    """Return what a rank of its own saw of pack 0, with these facts of it."""
+    places = dict.fromkeys(("tensor", "pipeline", "context", "data"), 0)
+    numbers: dict[str, Any] = {"batches": (), "loss": 6.0, "num_trained": 3, "gradients": {}, "cuts": {}}
+    return SeenRank(**{"rank": rank, "rows": (0,), **places, **numbers, **facts})
+
+
+def packed_row(input_ids: Iterable[int], loss_mask: Sequence[int], seq_start_id: Sequence[int]) -> PackedRow:
+    return PackedRow(
+        input_ids=np.array([*input_ids], dtype=np.int32),
+        loss_mask=np.array(loss_mask, dtype=np.int8),
+        seq_start_id=np.array(seq_start_id, dtype=np.int32),
+    )
+
+
+def seen_batch(row: PackedRow, settings: CollateSettings, *, context: tuple[int, int] = (0, 1), **facts: Any) -> Any:
+    """Return the batch that one of so many context ranks should see of a pack, with other facts of it."""
+    expected = predict_batch([row], settings)
+    slices = slice_row(expected, 0, context[1])
+    names = ("tokens", "position_ids", "labels", "loss_mask")
+    seen = {name: getattr(slices, name)[context[0]] for name in names}
+    offsets, longest = expected.physical_offsets[0].astype(np.int64), int(expected.max_seqlen.max())
+    return SeenBatch(**{"row": 0, **seen, "offsets": offsets, "max_seqlen": longest, "was_called": True, **facts})
+
+
+def packed_input(row: PackedRow, *others: PackedRow, size: int, layout: Layout | None = None) -> PackedInput:
+    """Return packs 7, 9, ... in rows of a size, as they are given to a layout."""
+    rows = (row, *others)
+    return PackedInput(
+        layout=layout or Layout(),
+        numbers=tuple(range(7, 7 + 2 * len(rows), 2)),
+        rows=rows,
+        intended=rows,
+        settings=CollateSettings(packed_sequence_size=size, pad_seq_to_mult=1, eos_token_id=0, pad_to_max_length=True),
+        is_laid_out_anew=False,
+        entries=(),
+    )
 
 
 def canary_recipe(work: Path, model: str | None = "dense", **changes: Any) -> SFTRecipe:

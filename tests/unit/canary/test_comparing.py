@@ -6,34 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bridgepack.canary.comparing import (
-    Sizes,
-    WholeStep,
-    bound_for,
-    chain_length,
-    distance,
-    judged,
-    unpacked_step,
-    whole_step,
-)
-from bridgepack.canary.inputs import PackedInput
+from bridgepack.canary import comparing
+from bridgepack.canary.comparing import Sizes, WholeStep, distance, judged, whole_step
 from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN
-from bridgepack.canary.records import Bound, Layout, RunOutcome, SeenBatch, SeenRank
-from bridgepack.records import PackedRow
-from bridgepack.replay.collate import CollateSettings, predict_batch
+from bridgepack.canary.records import Bound, Layout, RunOutcome, SeenRank
+from tests.support.canaries import packed_input, packed_row, seen_batch, seen_rank
 
 
 def _rank(rank: int, *, tensor: int = 0, pipeline: int = 0, **gradients: list[float]) -> SeenRank:
-    return SeenRank(
-        rank=rank,
+    return seen_rank(
+        rank,
         tensor=tensor,
         pipeline=pipeline,
-        context=0,
-        data=0,
-        rows=(0,),
-        batches=(),
-        loss=6.0,
-        num_trained=3,
         gradients={name: np.array(values) for name, values in gradients.items()},
         cuts={name: (0, 1) if name.startswith("split") else (-1, 1) for name in gradients},
         magnitudes=dict.fromkeys(gradients, 10.0),
@@ -55,11 +39,8 @@ def test_ranks_are_put_together() -> None:
     step = whole_step(RunOutcome(exit_codes=(0,) * 4, ranks=ranks), Layout(tensor=2, pipeline=2), {})
 
     assert (step.loss, step.num_trained) == (6.0, 3)
-    assert {name: value.tolist() for name, value in step.gradients.items()} == {
-        "copied": [5.0],
-        "other": [7.0],
-        "split": [1.0, 2.0],
-    }
+    gradients = {name: value.tolist() for name, value in step.gradients.items()}
+    assert gradients == {"copied": [5.0], "other": [7.0], "split": [1.0, 2.0]}
     assert step.copies == {"copied": 0.5, "other": 0.0, "split": 0.0}
 
 
@@ -74,60 +55,30 @@ def test_gradients_are_measured_by_the_norms_of_sequences() -> None:
     assert not far.is_within(0.002)
 
 
-def test_copies_that_differ_count() -> None:
-    reference = _step(a=[1.0])
-    ranks = (_rank(0, a=[1.0]), _rank(1, a=[1.5]))
-
-    far = distance(whole_step(RunOutcome(exit_codes=(0, 0), ranks=ranks), Layout(data=2), {}), reference)
+def test_copies_that_differ_count_and_what_is_no_number_and_more_trained_tokens_are_never_within() -> None:
+    step, ranks = _step(a=[1.0]), (_rank(0, a=[1.0]), _rank(1, a=[1.5]))
+    far = distance(whole_step(RunOutcome(exit_codes=(0, 0), ranks=ranks), Layout(data=2), {}), step)
 
     assert far.largest_gradient == pytest.approx(0.5 * 3 / 10)
-
-
-def test_what_is_no_number_and_more_trained_tokens_are_never_within() -> None:
-    step = _step(a=[1.0])
-
     assert not distance(_step(a=[float("nan")]), step).is_within(1e9)
     assert not distance(replace(step, num_trained=4), step).is_within(1e9)
 
 
-ROW = PackedRow(
-    input_ids=np.array([5, 6, 7, 8, 9, 10, 11], dtype=np.int32),
-    loss_mask=np.array([1, 1, 0, 1, 1, 1, 0], dtype=np.int8),
-    seq_start_id=np.array([0, 3], dtype=np.int32),
-)
-PACKS = PackedInput(
-    layout=Layout(),
-    numbers=(7,),
-    rows=(ROW,),
-    intended=(ROW,),
-    settings=CollateSettings(packed_sequence_size=8, pad_seq_to_mult=1, eos_token_id=0, pad_to_max_length=True),
-    is_laid_out_anew=False,
-    entries=(),
-)
+ROW = packed_row(range(5, 12), [1, 1, 0, 1, 1, 1, 0], [0, 3])
+PACKS = packed_input(ROW, size=8)
 BOUND = Bound(precision="float64", relative=1e-10, chain_length=1, because="")
 LOSSES = [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 0.0, 0.0]
 
 
 def _outcome(losses: list[float], gradient: float) -> RunOutcome:
-    expected = predict_batch([ROW], PACKS.settings)
-    batch = SeenBatch(
-        row=0,
-        tokens=expected.tokens[0],
-        position_ids=expected.position_ids[0],
-        labels=expected.labels[0],
-        loss_mask=expected.loss_mask[0],
-        offsets=expected.physical_offsets[0].astype(np.int64),
-        max_seqlen=3,
-        losses=np.array(losses),
-        was_called=True,
-    )
+    batch = seen_batch(ROW, PACKS.settings, losses=np.array(losses))
     rank = replace(_rank(0, weight=[gradient]), batches=(batch,), loss=15.0, num_trained=5, magnitudes={"weight": 5.0})
     return RunOutcome(exit_codes=(0,), ranks=(rank,))
 
 
 @pytest.fixture
 def reference() -> WholeStep:
-    own = unpacked_step(_outcome(LOSSES, 1.0), [2])
+    own = comparing.unpacked_step(_outcome(LOSSES, 1.0), [2])
     return replace(own, losses={(0, 0): 3.0, (0, 1): 12.0})
 
 
@@ -138,21 +89,14 @@ def test_equal_numbers_are_the_same(reference: WholeStep) -> None:
     assert (measured.loss, measured.gradient, measured.sequence) == (0.0, 0.0, 0.0)
 
 
-def test_later_sequences_alone_that_differ_point_at_the_attention(reference: WholeStep) -> None:
-    measured, (found,) = judged(_outcome([1.0, 2.0, 3.5, 4.0, 5.0, 0, 0, 0], 1.2), PACKS, reference, BOUND)
-
-    assert measured.outcome == "differs"
-    assert found.name == LEAK_IN_ATTENTION
-    assert "sequence 1 of pack 7 differs" in found.message
-
-
-def test_other_differences_have_no_name(reference: WholeStep) -> None:
-    measured, (found,) = judged(_outcome([1.5, *LOSSES[1:]], 1.2), PACKS, reference, BOUND)
-
-    assert measured.outcome == "differs"
-    assert found.name == UNKNOWN
-    assert "the loss of sequence 0 of pack 7 differs by 1.7e-01" in found.message
-    assert "weight by 2.0e-01" in found.message
+def test_later_sequences_alone_that_differ_point_at_the_attention_and_others_have_no_name(reference: WholeStep) -> None:
+    for losses, name, messages in (
+        ([1.0, 2.0, 3.5, 4.0, 5.0, 0, 0, 0], LEAK_IN_ATTENTION, ["sequence 1 of pack 7 differs"]),
+        ([1.5, *LOSSES[1:]], UNKNOWN, ["the loss of sequence 0 of pack 7 differs by 1.7e-01", "weight by 2.0e-01"]),
+    ):
+        measured, (found,) = judged(_outcome(losses, 1.2), PACKS, reference, BOUND)
+        assert (measured.outcome, found.name) == ("differs", name)
+        assert [text for text in messages if text not in found.message] == []
 
 
 def test_a_step_that_stops_without_a_cause_could_not_run(reference: WholeStep) -> None:
@@ -164,19 +108,13 @@ def test_a_step_that_stops_without_a_cause_could_not_run(reference: WholeStep) -
     assert measured.reason == "rank 0: MemoryError\nMemoryError"
 
 
-MODEL = {
-    "num_layers": 2,
-    "hidden_size": 8,
-    "ffn_hidden_size": 16,
-    "num_attention_heads": 2,
-    "num_query_groups": 1,
-    "kv_channels": 4,
-}
+MODEL = {"num_layers": 2, "hidden_size": 8, "ffn_hidden_size": 16}
+MODEL |= {"num_attention_heads": 2, "num_query_groups": 1, "kv_channels": 4}
 SIZES = Sizes(model=MODEL, vocab_size=32, longest_sequence=10, num_tokens=100)
 
 
 def test_bfloat16_counts_stored_tensors() -> None:
-    bound = bound_for("bfloat16", SIZES)
+    bound = comparing.bound_for("bfloat16", SIZES)
 
     assert bound.chain_length == 40
     assert bound.relative == pytest.approx(2 * 2 * math.sqrt(40) * 2**-8)
@@ -186,4 +124,4 @@ def test_chain_is_counted_layer_by_layer() -> None:
     forward = 4 * 8 + 16 + 2 * 4 + 2 * 4 + 2 * 10
     backward = 4 * 8 + 2 * 16 + (2 + 2) * 4 + 4 + 3 * 10
 
-    assert chain_length(SIZES) == 2 * (forward + backward + 40) + 2 * (8 + 32) + 100
+    assert comparing.chain_length(SIZES) == 2 * (forward + backward + 40) + 2 * (8 + 32) + 100

@@ -12,23 +12,18 @@ from bridgepack.canary.packs import chosen_packs
 from bridgepack.canary.records import Layout
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.records import PackedRow
-from tests.support.canaries import FACTS
+from tests.support.canaries import FACTS, packed_row
 
-EOS = 2
 #: Sequences of 3 and 6 runtime tokens.
-ROW = PackedRow(
-    input_ids=np.array([5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], dtype=np.int32),
-    loss_mask=np.array([1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0], dtype=np.int8),
-    seq_start_id=np.array([0, 4], dtype=np.int32),
-)
+ROW = packed_row(range(5, 16), [1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0], [0, 4])
 ENTRIES = ({"max_samples_per_bin": 2, "dataset_max_seqlen": 6, "min_packed_seqlen": 9},)
 FIXED = replace(FACTS, pad_cu_seqlens=True)
 
 
-def _input(layout: Layout, *, max_tokens: int = 64, **options: Any) -> PackedInput:
-    chosen = chosen_packs({0: ROW}, eos_token_id=EOS, max_tokens=max_tokens)
+def _input(layout: Layout, *, row: PackedRow = ROW, facts: Any = FIXED, max_tokens: int = 64, **options: Any) -> Any:
+    chosen = chosen_packs({0: row}, eos_token_id=2, max_tokens=max_tokens)
     defaults: dict[str, Any] = {"entries": ENTRIES, "pad_seq_to_mult": 1, "keeps_boundaries": False}
-    return packed_input(chosen, layout, FIXED, **{**defaults, **options})
+    return packed_input(chosen, layout, facts, **{**defaults, **options})
 
 
 def _lengths(packs: PackedInput) -> list[int]:
@@ -54,22 +49,8 @@ def test_a_cut_pack_is_emptier_than_the_metadata_says() -> None:
 
 def test_lengths_that_fit_by_chance_are_made_wrong() -> None:
     """Both sequences have 4 tokens; the last one loses one."""
-    row = PackedRow(
-        input_ids=np.arange(5, 15, dtype=np.int32),
-        loss_mask=np.array([1, 1, 1, 1, 0] * 2, dtype=np.int8),
-        seq_start_id=np.array([0, 5], dtype=np.int32),
-    )
-    chosen = chosen_packs({0: row}, eos_token_id=EOS, max_tokens=64)
-
-    packs = packed_input(
-        chosen,
-        Layout(context=2),
-        FACTS,
-        entries=ENTRIES,
-        pad_seq_to_mult=4,
-        keeps_boundaries=False,
-        fault=faults.WRONG_MULTIPLE,
-    )
+    row = packed_row(range(5, 15), [1, 1, 1, 1, 0] * 2, [0, 5])
+    packs = _input(Layout(context=2), row=row, facts=FACTS, pad_seq_to_mult=4, fault=faults.WRONG_MULTIPLE)
 
     assert _lengths(packs) == [4, 3]
 

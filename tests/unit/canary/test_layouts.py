@@ -17,16 +17,8 @@ from tests.support.canaries import FACTS
 def test_default_covers_packing_and_every_kind_of_parallelism() -> None:
     layouts, notes = default_layouts(FACTS, num_packs=4, num_devices=None)
 
-    assert [layout.name for layout in layouts] == [
-        "one rank",
-        "DP 2",
-        "TP 2",
-        "PP 2",
-        "PP 3",
-        "CP 2",
-        "CP 4",
-        "CP 2 + TP 2 + PP 2",
-    ]
+    names = ["one rank", "DP 2", "TP 2", "PP 2", "PP 3", "CP 2", "CP 4", "CP 2 + TP 2 + PP 2"]
+    assert [layout.name for layout in layouts] == names
     assert notes == []
     assert [layout.sequence_parallel for layout in layouts] == [False] * 7 + [True]
 
@@ -70,9 +62,6 @@ def test_the_last_error_is_the_reason() -> None:
 
     assert _reason(tail, 2, [None, 0, 1]) == "rank 2: RuntimeError: sizes differ"
     assert _reason(tail, None, [0]) == ""
-
-
-def test_a_rank_that_was_killed_most_often_wanted_memory() -> None:
     assert _reason([], 1, [None, -9]) == "rank 1 was killed by SIGKILL, most often because memory ran out"
     assert _reason([], 1, [None, -11]) == "rank 1 was killed by SIGSEGV"
 

@@ -12,61 +12,18 @@ import pytest
 from bridgepack.canary import faults
 from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.naming import ADVICE, TOKENS_DIFFER, named_faults
-from bridgepack.canary.records import Layout, RunOutcome, SeenBatch, SeenRank
-from bridgepack.records import PackedRow
-from bridgepack.replay.collate import CollateSettings, predict_batch
-from bridgepack.replay.slicing import slice_row
+from bridgepack.canary.records import Layout, RunOutcome, SeenRank
+from tests.support.canaries import packed_input, packed_row, seen_batch, seen_rank
 
-EOS = 0
-ROW = PackedRow(
-    input_ids=np.array([5, 6, 7, 8, 9, 10, 11, 12, 13, 14], dtype=np.int32),
-    loss_mask=np.array([0, 1, 1, 0, 0, 0, 1, 1, 1, 0], dtype=np.int8),
-    seq_start_id=np.array([0, 4], dtype=np.int32),
-)
-OTHER = replace(ROW, loss_mask=np.array([1, 1, 1, 0, 1, 1, 1, 1, 1, 0], dtype=np.int8))
-
-
-def _packs(layout: Layout | None = None, **changes: Any) -> PackedInput:
-    settings = CollateSettings(packed_sequence_size=16, pad_seq_to_mult=1, eos_token_id=EOS, pad_to_max_length=True)
-    packs = PackedInput(
-        layout=layout or Layout(),
-        numbers=(7, 9),
-        rows=(ROW, OTHER),
-        intended=(ROW, OTHER),
-        settings=settings,
-        is_laid_out_anew=False,
-        entries=(),
-    )
-    return replace(packs, **changes)
+ROW = packed_row(range(5, 15), [0, 1, 1, 0, 0, 0, 1, 1, 1, 0], [0, 4])
+OTHER = packed_row(range(5, 15), [1, 1, 1, 0, 1, 1, 1, 1, 1, 0], [0, 4])
+PACKS = packed_input(ROW, OTHER, size=16)
 
 
 def _seen(packs: PackedInput, context: int = 0, **changes: Any) -> SeenRank:
     """Return a rank that saw what it should of pack 7, but for some changes."""
-    expected = predict_batch([packs.rows[0]], packs.settings)
-    slices = slice_row(expected, 0, packs.layout.context)
-    batch = SeenBatch(
-        row=0,
-        tokens=slices.tokens[context],
-        position_ids=slices.position_ids[context],
-        labels=slices.labels[context],
-        loss_mask=slices.loss_mask[context],
-        offsets=expected.physical_offsets[0].astype(np.int64),
-        max_seqlen=int(expected.max_seqlen.max()),
-        was_called=True,
-    )
-    return SeenRank(
-        rank=0,
-        tensor=0,
-        pipeline=0,
-        context=context,
-        data=0,
-        rows=(0,),
-        batches=(replace(batch, **changes),),
-        loss=1.0,
-        num_trained=5,
-        gradients={},
-        cuts={},
-    )
+    batch = seen_batch(packs.rows[0], packs.settings, context=(context, packs.layout.context), **changes)
+    return seen_rank(context=context, batches=(batch,), num_trained=5)
 
 
 def _names(packs: PackedInput, *ranks: SeenRank) -> dict[str, str]:
@@ -92,21 +49,18 @@ def _names(packs: PackedInput, *ranks: SeenRank) -> dict[str, str]:
     ],
 )
 def test_what_a_rank_saw_is_named(changes: dict[str, Any], name: str, message: str) -> None:
-    packs = _packs()
-    found = _names(packs, _seen(packs, **changes))
+    found = _names(PACKS, _seen(PACKS, **changes))
 
     assert list(found) == [name]
     assert message in found[name]
 
 
 def test_a_stage_that_was_not_reached_lacks_nothing() -> None:
-    packs = _packs()
-
-    assert _names(packs, _seen(packs, offsets=None, max_seqlen=None, was_called=False)) == {}
+    assert _names(PACKS, _seen(PACKS, offsets=None, max_seqlen=None, was_called=False)) == {}
 
 
 def test_lengths_that_do_not_fit_the_layout_are_named_once() -> None:
-    packs = _packs(Layout(context=2))
+    packs = packed_input(ROW, OTHER, size=16, layout=Layout(context=2))
     found = _names(packs, _seen(packs, 0), _seen(packs, 1))
 
     assert list(found) == [faults.WRONG_MULTIPLE]
@@ -114,12 +68,10 @@ def test_lengths_that_do_not_fit_the_layout_are_named_once() -> None:
 
 
 def test_a_loss_per_rank_is_named_where_packs_train_different_numbers() -> None:
-    packs = _packs()
-    rank = replace(_seen(packs), calculate_per_token_loss=False)
+    rank = replace(_seen(PACKS), calculate_per_token_loss=False)
 
-    assert "packs train 5 to 8 tokens" in _names(packs, rank)[faults.LOSS_PER_RANK]
-    even = replace(packs, rows=(ROW, ROW), intended=(ROW, ROW))
-    assert _names(even, rank) == {}
+    assert "packs train 5 to 8 tokens" in _names(PACKS, rank)[faults.LOSS_PER_RANK]
+    assert _names(packed_input(ROW, ROW, size=16), rank) == {}
 
 
 def test_every_fault_has_advice() -> None:

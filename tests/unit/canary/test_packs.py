@@ -5,6 +5,7 @@ import pytest
 
 from bridgepack.canary.packs import choice_of, chosen_packs, laid_out, lengths_of, sequences_of
 from bridgepack.records import PackedRow
+from tests.support.canaries import packed_row
 
 EOS = 2
 
@@ -12,11 +13,8 @@ EOS = 2
 def _row(*sequences: tuple[list[int], list[int]]) -> PackedRow:
     """Return a stored pack of (token ids, label-aligned mask) each."""
     starts = np.cumsum([0, *(len(ids) for ids, _ in sequences)])[:-1]
-    return PackedRow(
-        input_ids=np.array([token for ids, _ in sequences for token in ids], dtype=np.int32),
-        loss_mask=np.array([flag for _, mask in sequences for flag in mask], dtype=np.int8),
-        seq_start_id=starts.astype(np.int32),
-    )
+    ids, mask = [token for ids, _ in sequences for token in ids], [flag for _, mask in sequences for flag in mask]
+    return packed_row(ids, mask, starts.tolist())
 
 
 def test_padding_and_what_follows_eos_are_not_trained() -> None:
