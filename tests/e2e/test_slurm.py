@@ -21,12 +21,11 @@ import pytest
 
 from bridgepack.api import build
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.launched_training import task_environment
 from tests.support.launches import ended, states
 from tests.support.processes import wait_until
 from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm
-from tests.support.small_builds import write_recipe
+from tests.support.small_builds import write_conversations, write_recipe
 from tests.support.tiny_recipes import VOCAB_SIZE, tiny_recipe, write_model
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
@@ -59,19 +58,13 @@ while [ -e "{place}" ]; do sleep 0.1; done
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """A cluster with what a user has there.
-
-    Attributes:
-        slurm: the cluster.
-        folder: for everything; all nodes see it.
-    """
+    """A cluster with what a user has there: `recipe.yaml` trains two steps on two GPUs."""
 
     slurm: Slurm
-    folder: Path
+    folder: Path  # for everything; all nodes see it
 
     @property
     def recipe(self) -> Path:
-        """The file of a recipe that trains two steps on two GPUs."""
         return self.folder / "recipe.yaml"
 
     def start(self, *arguments: object, commands: Path | None = None) -> subprocess.Popen[str]:
@@ -113,34 +106,28 @@ def log_text(slurm: Slurm, job: str) -> str:
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Slurm]:
-    with contextlib.ExitStack() as stack:
-        try:
-            cluster = stack.enter_context(running_slurm())
-        except SlurmUnavailableError as error:
-            pytest.skip(str(error))
-        yield cluster
+    try:
+        with running_slurm() as cluster:
+            yield cluster
+    except SlurmUnavailableError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with conversations, a tokenizer and a model's config."""
-    folder = tmp_path_factory.mktemp("data")
-    write_docstring_conversations(folder / "training.jsonl", validation_path=folder / "validation.jsonl", limit=200)
-    train_chatml_tokenizer(folder / "tokenizer", iter_texts(folder / "training.jsonl"), vocab_size=VOCAB_SIZE)
+    folder = write_conversations(tmp_path_factory.mktemp("data"), limit=200, vocab_size=VOCAB_SIZE)
     write_model(folder / "dense", "dense")
     return folder
 
 
 def recipe_for(data: Path, folder: Path) -> SFTRecipe:
+    places = {"pretrained": str(folder / "weights"), "folder": str(folder / "checkpoints")}
     return tiny_recipe(data, "dense", "full").override(
         {
             "parallelism.num_gpus": NUM_RANKS,
             "schedule": {"train_iters": NUM_STEPS, "eval_iters": 1, "eval_interval": NUM_STEPS},
-            "checkpoint": {
-                "pretrained": str(folder / "weights"),
-                "folder": str(folder / "checkpoints"),
-                "save_interval": NUM_STEPS,
-            },
+            "checkpoint": {**places, "save_interval": NUM_STEPS},
             "logging": {"tensorboard_dir": str(folder / "logs")},
             "ignore": {**_IGNORED, **_IGNORED_ON_NODES},
         }
@@ -179,15 +166,10 @@ def test_a_detached_launch_builds_checks_and_trains_in_order(site: Site) -> None
         assert (code, result["is_detached"], slurm.job(job["build"])["JobState"]) == (0, True, "PENDING")
         submitted = {name: slurm.job(number) for name, number in job.items()}
 
-    assert {name: about["Partition"] for name, about in submitted.items()} == {
-        "build": "cpu",
-        "check": "cpu",
-        "train": "gpu",
-    }
-    assert {name: about["Dependency"] for name, about in submitted.items()} == {
-        "build": f"afterok:{earlier}(unfulfilled)",
-        "check": f"afterok:{job['build']}(unfulfilled)",
-        "train": f"afterok:{job['check']}(unfulfilled)",
+    assert {name: (about["Partition"], about["Dependency"]) for name, about in submitted.items()} == {
+        "build": ("cpu", f"afterok:{earlier}(unfulfilled)"),
+        "check": ("cpu", f"afterok:{job['build']}(unfulfilled)"),
+        "train": ("gpu", f"afterok:{job['check']}(unfulfilled)"),
     }
     assert "gres/gpu=2" in submitted["train"]["TRES"]
     assert "gres/gpu" not in submitted["build"]["TRES"] + submitted["check"]["TRES"]

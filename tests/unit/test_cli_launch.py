@@ -21,7 +21,6 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(folder)
     write_launch_recipe(folder, chatml_tokenizer)
     Path("cluster.yaml").write_text("executor: {kind: local}\n")
-    Path("empty.yaml").write_text("")
     return folder
 
 
@@ -32,13 +31,8 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
         (("recipe.yaml",), "--cluster CLUSTER is missing"),
         (("nope.yaml", "--cluster", "local"), "recipe is 'nope.yaml'; there is no such file"),
         (("recipe.yaml", "--cluster", "nope.yaml"), "cluster is 'nope.yaml'; there is no such file"),
-        (("recipe.yaml", "--cluster", "clusters.yaml"), "there is no such file. Did you mean 'cluster.yaml'?"),
-        (("recipe.yaml", "--cluster", "empty.yaml"), "cluster 'empty.yaml' is empty"),
-        (("recipe.yaml", "--cluster", "."), "cluster is '.'"),
         (("recipe.yaml", "--cluster", ""), "cluster is ''"),
-        (("recipe.yaml", "--cluster", "torchrunn"), "Did you mean torchrun?"),
         (("recipe.yaml", "--cluster", "local", "--skip", "trian"), "--skip trian; allowed: build, check, train"),
-        (("recipe.yaml", "--cluster", "local", "--set", "packing.sed=1"), "packing.sed is not a field"),
         (("recipe.yaml", "--cluster", "local", "--set", "packing.seed=x"), "packing.seed is 'x'"),
         (("recipe.yaml", "--cluster", "local", "--cluster-set", "executor.nodes"), "--cluster-set 'executor.nodes'"),
         (("recipe.yaml", "--cluster", "local", "--cluster-set", "executor.acount=1"), "executor.acount"),
@@ -107,9 +101,9 @@ def test_a_failed_launch_gives_1_and_the_log(folder: Path, command: Command, mon
     assert len(list(folder.glob("bridgepack-runs/runs/*/recipe.yaml"))) == 1
 
 
-def test_list_executors_needs_no_nemo_run(folder: Path, tmp_path: Path) -> None:
+def test_plans_and_the_list_of_executors_need_no_nemo_run() -> None:
     program = (
-        "import sys; sys.modules['nemo_run'] = None; sys.modules['torch'] = None\n"
+        "import sys; sys.modules['nemo_run'] = None; sys.modules['torch'] = None\nimport bridgepack.launch.plan\n"
         "from bridgepack.cli import main; main(['launch', '--list-executors', *sys.argv[1:]])"
     )
 

@@ -21,7 +21,6 @@ from bridgepack.launch.plan import plan_launch
 from bridgepack.launch.text import describe_dry_run
 from bridgepack.running.assignment import decode
 from tests.support.full_clusters import least_executor
-from tests.support.launches import launch_recipe
 
 pytestmark = pytest.mark.bridge
 
@@ -29,19 +28,12 @@ IMAGE = {"container_image": "nemo.sqsh", "container_mounts": ["/shared:/shared"]
 SLURM = {"kind": "slurm", "account": "research", "nodes": 2, "gpus_per_node": 4, **IMAGE}
 
 
-@pytest.fixture
-def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> SFTRecipe:
-    monkeypatch.chdir(tmp_path)
-    return launch_recipe(tmp_path, chatml_tokenizer)
-
-
 def dry(recipe: SFTRecipe, executor: dict[str, Any], **options: Any) -> DryRun:
     values = {"executor": executor, **({} if executor["kind"] in {"local", "torchrun"} else {"workspace": "/shared"})}
     overrides = {} if executor["kind"] == "local" else {"parallelism.num_gpus": 8, "batch.global_batch_size": 8}
-    skip = options.pop("skip", ())
-    artifact = options.pop("artifact", None)
-    plan = plan_launch(recipe, ClusterConfig.from_mapping(values), overrides=overrides, skip=skip, artifact=artifact)
-    return preview(plan, **options)
+    detach = options.pop("detach", False)
+    plan = plan_launch(recipe, ClusterConfig.from_mapping(values), overrides=overrides, **options)
+    return preview(plan, detach=detach)
 
 
 def test_local_commands_are_those_that_run_and_nothing_is_left_behind(
@@ -81,10 +73,8 @@ def test_slurm_scripts_and_their_order(recipe: SFTRecipe) -> None:
 
 def test_secrets_are_hidden(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SECRET", "topsecret1")
-    named = {"client_secret": "topsecret2", "env_vars": {"HF_TOKEN": "${env:MY_SECRET}"}}
-    dgx = least_executor(
-        "dgxcloud", pvc_nemo_run_dir="/shared/nemo-run", pvcs=[{"path": "/shared"}], gpus_per_node=8, **named
-    )
+    named = {"client_secret": "topsecret2", "env_vars": {"HF_TOKEN": "${env:MY_SECRET}"}, "gpus_per_node": 8}
+    dgx = least_executor("dgxcloud", pvc_nemo_run_dir="/shared/nemo-run", pvcs=[{"path": "/shared"}], **named)
     outcome = dry(recipe, dgx, skip=["build", "check"], artifact="/shared/packs")
     text = describe_dry_run(outcome) + json.dumps(outcome.to_dict())
 

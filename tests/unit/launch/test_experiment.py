@@ -26,7 +26,7 @@ from bridgepack.launch.experiment import make_experiment, submit
 from bridgepack.launch.plan import LaunchPlan, plan_launch
 from bridgepack.launch.results import LaunchInterrupt, LaunchResult
 from bridgepack.launch.tasks import LaunchTask, make_tasks
-from tests.support.launches import launch_recipe
+from tests.support.full_clusters import least_executor
 from tests.support.processes import is_running, wait_until
 
 pytestmark = pytest.mark.bridge
@@ -46,39 +46,24 @@ sys.exit(int(how))
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> SFTRecipe:
-    monkeypatch.chdir(tmp_path)
+def plan(recipe: SFTRecipe, nemo_home: Path, tmp_path: Path) -> LaunchPlan:
     (tmp_path / "task.py").write_text(SCRIPT)
-    return launch_recipe(tmp_path, chatml_tokenizer)
-
-
-@pytest.fixture
-def plan(recipe: SFTRecipe, nemo_home: Path) -> LaunchPlan:
     return plan_launch(recipe, "local")
 
 
 class Renames(run.Plugin):  # type: ignore[misc]
-    """A plugin that changes a task."""
+    """A plugin that changes a task, and lets the training not pass."""
 
     def setup(self, task: Any, executor: Any) -> None:
+        if task.args[0] == "train":
+            raise RuntimeError("not like this")
         task.args[0] = "renamed"
-
-
-class Refuses(run.Plugin):  # type: ignore[misc]
-    """A plugin that lets nothing pass."""
-
-    def setup(self, task: Any, executor: Any) -> None:
-        raise RuntimeError("not like this")
 
 
 def small_tasks(plan: LaunchPlan, **ends: object) -> list[LaunchTask]:
     """Return the tasks of a plan with scripts that end as told: `build="0", train="sleep"`."""
-    return [
-        replace(
-            task, script=replace(task.script, path="task.py", m=False, args=[task.name, str(ends.get(task.name, 0))])
-        )
-        for task in make_tasks(plan)
-    ]
+    own = [(task, [task.name, str(ends.get(task.name, 0))]) for task in make_tasks(plan)]
+    return [replace(task, script=replace(task.script, path="task.py", m=False, args=args)) for task, args in own]
 
 
 def began(folder: Path) -> list[str]:
@@ -92,8 +77,11 @@ def test_a_failed_task_stops_those_after_it(plan: LaunchPlan, tmp_path: Path, fa
     number = names.index(failing)
 
     assert [task.state for task in result.tasks] == [*["succeeded"] * number, "failed", *["not started"] * (2 - number)]
-    assert result.has_failed
     assert began(tmp_path) == sorted(names[: number + 1])
+    content = result.to_dict()
+    assert json.loads(json.dumps(content)) == content
+    assert (content["has_failed"], content["is_detached"], content["run_name"]) == (True, False, plan.run_name)
+    assert content["tasks"][number]["state"] == "failed"
 
 
 def test_nemo_run_knows_the_experiment_afterwards(plan: LaunchPlan, capfd: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +160,7 @@ def test_plugins_act_on_their_task(plan: LaunchPlan, tmp_path: Path) -> None:
 
 def test_a_plugin_that_refuses_leaves_nothing(plan: LaunchPlan, nemo_home: Path, tmp_path: Path) -> None:
     tasks = small_tasks(plan)
-    tasks[2] = replace(tasks[2], plugins=(Refuses(),))
+    tasks[2] = replace(tasks[2], plugins=(Renames(),))
 
     with pytest.raises(LaunchError, match="not like this"):
         submit(plan, tasks=tasks)
@@ -181,26 +169,14 @@ def test_a_plugin_that_refuses_leaves_nothing(plan: LaunchPlan, nemo_home: Path,
     assert not (nemo_home / "experiments" / "small").exists()
 
 
-@pytest.mark.parametrize(
-    ("executor", "skip", "message"),
-    [
-        ({"kind": "local"}, (), "the build task runs on this machine .local. and ends with this command"),
-        (
-            {"kind": "lepton", "container_image": "i", "nemo_run_dir": "/w", "node_group": "g", "resource_shape": "s"}
-            | {"mounts": [{"path": "/", "mount_path": "/w", "from": "node-nfs:n"}]},
-            (),
-            "only Slurm itself runs build, check, train in order",
-        ),
-    ],
-)
-def test_detaching_is_refused_where_nobody_would_go_on(
-    recipe: SFTRecipe, nemo_home: Path, executor: dict[str, Any], skip: tuple[str, ...], message: str
-) -> None:
-    values = {"executor": executor, **({} if executor["kind"] == "local" else {"workspace": "/w"})}
-    plan = plan_launch(recipe, ClusterConfig.from_mapping(values), skip=skip)
-
-    with pytest.raises(ConfigError, match=message):
-        submit(plan, detach=True)
+def test_detaching_is_refused_where_nobody_would_go_on(recipe: SFTRecipe, nemo_home: Path) -> None:
+    there = ClusterConfig.from_mapping({"executor": least_executor("lepton"), "workspace": "/w"})
+    for cluster, message in (
+        ("local", "the build task runs on this machine .local. and ends with this command"),
+        (there, "only Slurm itself runs build, check, train in order"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            submit(plan_launch(recipe, cluster), detach=True)
     assert not nemo_home.exists()
 
 
@@ -231,14 +207,6 @@ def test_experiments_are_nemo_run_s_own_and_copy_no_settings(plan: LaunchPlan, n
     assert type(experiment) is run.Experiment
     assert not nemo_home.exists()
     assert experiment.to_config().serialize_metadata_for_scripts is False
-
-
-def test_result_as_plain_values(plan: LaunchPlan) -> None:
-    content = submit(plan, tasks=small_tasks(plan, train=1)).to_dict()
-
-    assert json.loads(json.dumps(content)) == content
-    assert (content["has_failed"], content["is_detached"], content["run_name"]) == (True, False, plan.run_name)
-    assert [task["state"] for task in content["tasks"]] == ["succeeded", "succeeded", "failed"]
 
 
 @pytest.fixture(autouse=True)

@@ -15,17 +15,10 @@ from bridgepack.errors import ConfigError
 from bridgepack.launch.plan import plan_launch
 from bridgepack.launch.tasks import LaunchTask, make_tasks
 from bridgepack.launch.watching import state_of_rows
-from tests.support.launches import launch_recipe
 
 pytestmark = pytest.mark.bridge
 
 SLURM = {"kind": "slurm", "account": "research", "nodes": 2, "gpus_per_node": 4}
-
-
-@pytest.fixture
-def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> SFTRecipe:
-    monkeypatch.chdir(tmp_path)
-    return launch_recipe(tmp_path, chatml_tokenizer)
 
 
 def tasks_on(recipe: SFTRecipe, values: dict[str, Any], *, skip: tuple[str, ...] = ()) -> tuple[LaunchTask, ...]:
