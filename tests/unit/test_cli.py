@@ -14,16 +14,8 @@ import pytest
 from bridgepack import __version__
 from bridgepack.cli import bridgepack as bridgepack_command
 from bridgepack.cli.main import COMMANDS as COMMANDS_OF_MODULES
-from tests.support.small_builds import (
-    CLI,
-    Command,
-    build,
-    file_bytes,
-    tokenized_recipe,
-    tokenized_row,
-    write_json_lines,
-    write_recipe,
-)
+from tests.support import small_builds as small
+from tests.support.small_builds import CLI, Command, file_bytes
 from tests.support.traced_artifacts import change_manifest
 
 #: A batch for which the few packs of these tests are enough.
@@ -36,11 +28,11 @@ def template(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -
     folder = tmp_path_factory.mktemp("template")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        rows = [*[tokenized_row(10 + index, 5, 6, 7) for index in range(20)], {"\x1b[31mred": 1}, {}]
-        write_json_lines(Path("a.jsonl"), rows)
-        recipe = tokenized_recipe("a.jsonl", chatml_tokenizer)
-        write_recipe(Path("recipe.yaml"), recipe)
-        build(recipe, Path("artifact"))
+        rows = [*[small.tokenized_row(10 + index, 5, 6, 7) for index in range(20)], {"\x1b[31mred": 1}, {}]
+        small.write_json_lines(Path("a.jsonl"), rows)
+        recipe = small.tokenized_recipe("a.jsonl", chatml_tokenizer)
+        small.write_recipe(Path("recipe.yaml"), recipe)
+        small.build(recipe, Path("artifact"))
     return file_bytes(folder)
 
 
@@ -53,16 +45,12 @@ def folder(template: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.Monke
     return tmp_path
 
 
-def commands_below(
-    command: click.Command, words: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands_below(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield words, command
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands_below(found, (*words, name))
+            yield from commands_below(command.get_command(context, name), (*words, name))
 
 
 def test_help_has_one_vocabulary_and_summaries_that_fit_their_line(command: Command) -> None:
@@ -72,9 +60,7 @@ def test_help_has_one_vocabulary_and_summaries_that_fit_their_line(command: Comm
     for words, one in commands_below(bridgepack_command):
         assert command(*words, "--help").output.startswith("Usage: "), words
         options = [item for item in one.params if isinstance(item, click.Option) and not item.is_flag]
-        shown |= {
-            option.make_metavar(click.Context(one)) for option in options if not isinstance(option.type, click.Choice)
-        }
+        shown |= {item.make_metavar(click.Context(one)) for item in options if not isinstance(item.type, click.Choice)}
         if isinstance(one, click.Group):
             assert "..." not in command(*words, "--help").output.partition("Options:")[2]
     assert shown == allowed | {"here|FILE"}
@@ -217,10 +203,9 @@ def test_build_with_check_judges_the_recipe_that_it_took_beside_a_folder_of_its_
 def test_list_of_commands_says_what_each_says_itself(name: str) -> None:
     *_, summary = COMMANDS_OF_MODULES[name]
 
-    command = bridgepack_command.get_command(click.Context(bridgepack_command), name)
+    command: Any = bridgepack_command.get_command(click.Context(bridgepack_command), name)
 
-    assert command is not None
-    assert " ".join((command.help or "").split()).startswith(summary)
+    assert " ".join(command.help.split()).startswith(summary)
     assert summary.endswith(".")
 
 
@@ -261,14 +246,11 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
         (["build", "recipe.yaml", "--workers", "0"], "Invalid value for '--workers'"),
         (["build", "none.yaml"], "error: recipe is 'none.yaml'; there is no such file."),
         (["build", "."], "error: recipe is '.'; allowed: FILE.yaml, "),
-        (["build", "recipe.yaml", "--set", "packing.sede=1"], "error: packing.sede is not a field; "),
         (["build", "recipe.yaml", "--set", "data.train=none.jsonl"], "error: data.train is 'none.jsonl'; there is no"),
         (["build", "recipe.yaml", "--set", "tokenizer.chat_template=none"], "error: tokenizer.chat_template is 'none'"),
-        (["build", "recipe.yaml", "--set", "preprocessing.kind=chat"], "the training split has no sequences left"),
         (["build", "recipe.yaml", "--set", "data.on_bad_row=error"], "error: a.jsonl row 21: missing_field: "),
         (["build", "recipe.yaml", "--output", "a.jsonl/out"], "error: output is 'a.jsonl/out'; "),
         (["build", "recipe.yaml", "--output", "foreign"], "error: output is 'foreign', a folder with files"),
-        (["check", "none"], "error: target is 'none'; there is no such file or folder. Allowed: a recipe"),
         (["check", "a.jsonl"], "error: target is 'a.jsonl'; that is a file of another kind. Allowed: a recipe"),
         (["check", "foreign"], "error: 'foreign' has no manifest.json, so it is not an artifact"),
         (["inspect", "none"], "error: 'none' does not exist."),
@@ -281,7 +263,6 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
         (["inspect", "artifact", "--row", "-1"], "error: row is -1; allowed: 0 to 3."),
         (["inspect", "artifact", "--row", "x"], "Invalid value for '--row'"),
         (["inspect", "artifact", "--row", "0", "--split", "validation"], "none, there is no split 'validation'"),
-        (["inspect", "artifact", "--split", "test"], "Invalid value for '--split'"),
         (["inspect", "broken", "--row", "0"], "training/shard-00000-of-00001.idx.parquet: it has 0 bytes"),
     ],
 )

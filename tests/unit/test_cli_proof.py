@@ -46,19 +46,17 @@ def test_trace_of_a_step(artifact: Path, command: Command) -> None:
 
 
 def test_trace_of_a_pack_and_of_a_source_row(artifact: Path, command: Command) -> None:
-    ran = command("trace", artifact, "--pack", 3, "--context", 2)
-    assert ran.code == 0
-    pack = ran.output
-    assert pack.startswith(f"training pack 3 of {artifact} (training/shard-00000-of-00001.idx.parquet row 3)\nread ")
-    assert "context rank 1: 8 tokens, " in pack
-    assert "⟦" in pack
-
-    ran = command("trace", artifact, "--source", "rows.jsonl:5")
-    assert ran.code == 0
-    assert "dropped from training: over_long: 39 runtime tokens; at most 16" in ran.output
-    ran = command("trace", artifact, "--source", "rows.jsonl:9")
-    assert ran.code == 0
-    assert "not in the artifact: it is a blank line, not a row" in ran.output
+    pack, dropped, blank = (
+        command("trace", artifact, *words)
+        for words in (("--pack", 3, "--context", 2), ("--source", "rows.jsonl:5"), ("--source", "rows.jsonl:9"))
+    )
+    assert pack.code == dropped.code == blank.code == 0
+    place = "training/shard-00000-of-00001.idx.parquet row 3"
+    assert pack.output.startswith(f"training pack 3 of {artifact} ({place})\nread ")
+    assert "context rank 1: 8 tokens, " in pack.output
+    assert "⟦" in pack.output
+    assert "dropped from training: over_long: 39 runtime tokens; at most 16" in dropped.output
+    assert "not in the artifact: it is a blank line, not a row" in blank.output
 
 
 def test_trace_of_a_recipe_and_of_a_config(artifact: Path, tmp_path: Path, command: Command) -> None:
@@ -74,17 +72,15 @@ def test_trace_of_a_recipe_and_of_a_config(artifact: Path, tmp_path: Path, comma
 
 
 def test_verify_says_what_differs_and_why(artifact: Path, tmp_path: Path, command: Command) -> None:
-    ran = command("verify", artifact)
-    assert ran.code == 0
-    printed = ran.output
+    code, printed, _ = command("verify", artifact)
+    assert code == 0
     assert printed.startswith(f"{artifact}: a sample of packs, seed 0, compared with the sources\n")
     assert printed.endswith("verified: 6 of 6 packs compared with the sources\n")
 
     shutil.copytree(artifact, tmp_path / "copy")
     change_shard(tmp_path / "copy", 4, "input_ids", 8, 17)
-    ran = command("verify", tmp_path / "copy", "--sample", 1, "--seed", 3)
-    assert ran.code == 1
-    printed = ran.output
+    code, printed, _ = command("verify", tmp_path / "copy", "--sample", 1, "--seed", 3)
+    assert code == 1
     assert "first difference: training pack 4 (training/shard-00000-of-00001.idx.parquet row 4), sequence 1" in printed
     assert "  column   input_ids, token 1 of the sequence\n  artifact 17\n  sources  5\n" in printed
     assert "  cause    artifact changed: training/shard-00000-of-00001.idx.parquet was changed" in printed
@@ -98,9 +94,8 @@ def test_verify_says_what_differs_and_why(artifact: Path, tmp_path: Path, comman
 def test_verify_without_sources_says_so(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:
     artifact = build_traced(tmp_path, chatml_tokenizer)
     (tmp_path / "rows.jsonl").unlink()
-    ran = command("verify", artifact)
-    assert ran.code == 2
-    printed = ran.output
+    code, printed, _ = command("verify", artifact)
+    assert code == 2
     assert f"data.train is '{tmp_path / 'rows.jsonl'}'; there is no such file" in printed
     assert printed.endswith(
         "not verified: 0 of 6 packs compared with the sources; all that could be compared is the same\n"
@@ -109,26 +104,18 @@ def test_verify_without_sources_says_so(tmp_path: Path, chatml_tokenizer: Path, 
 
 def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
     shutil.copytree(artifact, tmp_path / "copy")
-    ran = command("diff", artifact, tmp_path / "copy")
-    assert ran.code == 0
-    assert ran.output.endswith("\nthe same packs\n")
+    same = command("diff", artifact, tmp_path / "copy")
+    assert (same.code, same.output.endswith("\nthe same packs\n")) == (0, True)
 
     change_shard(tmp_path / "copy", 4, "loss_mask", 0, 0)
     restate(tmp_path / "copy")
-    ran = command("diff", artifact, tmp_path / "copy")
-    assert ran.code == 1
-    printed = ran.output
-    assert "    tokens 1-1 no longer trained: " in printed
-    assert printed.endswith("\ndifferent packs\n")
-
-    ran = command("diff", artifact, tmp_path / "copy", "--json", "--limit", 0)
-    assert ran.code == 1
-    found = json.loads(ran.output)
-    assert (found["is_same"], found["splits"][0]["num_masks_moved"], found["splits"][0]["differences"]) == (
-        False,
-        1,
-        [],
-    )
+    shown, told = (command("diff", artifact, tmp_path / "copy", *more) for more in ((), ("--json", "--limit", 0)))
+    assert (shown.code, told.code) == (1, 1)
+    assert "    tokens 1-1 no longer trained: " in shown.output
+    assert shown.output.endswith("\ndifferent packs\n")
+    found = json.loads(told.output)
+    (split,) = found["splits"]
+    assert (found["is_same"], split["num_masks_moved"], split["differences"]) == (False, 1, [])
 
 
 @pytest.mark.parametrize(
@@ -140,9 +127,7 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
         (("trace", "--source", "a:1", "--pack", "1"), "--source and --pack contradict each other"),
         (("trace", "--rank", "1", "--pack", "1"), "--rank needs --step"),
         (("trace", "--step", "0"), "'0' is not a whole number of at least 1."),
-        (("trace", "--step", "1_0"), "'1_0' is not a whole number of at least 1."),
         (("trace", "--step", "1", "--world-size", "3"), "train.global_batch_size is 4; allowed: multiples of"),
-        (("trace", "--step", "1", "--bridge-version", "0.1"), "0.1"),
         (("trace", "--step", "1", "--bridge-version", "new"), "new"),
         (("trace", "--step", "1", "--set", "batch.size=3"), "batch.size"),
         (("trace", "--step", "1", "--recipe", "no-such.yaml"), "no-such.yaml"),
@@ -161,12 +146,6 @@ def test_mistakes(artifact: Path, command: Command, arguments: tuple[str, ...], 
 
     assert (ran.code, ran.output) == (2, "")
     assert message in ran.errors
-
-
-@pytest.mark.parametrize("words", [("trace", "--step", "1"), ("verify",), ("diff", "")])
-def test_what_is_no_artifact_is_refused(tmp_path: Path, command: Command, words: tuple[str, ...]) -> None:
-    ran = command(words[0], tmp_path, *words[1:])
-    assert (ran.code, ran.errors.startswith("error: ")) == (2, True)
 
 
 #: The user's turns are in generation blocks, too.
@@ -191,12 +170,6 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path) -> Path:
     return write_recipe(tmp_path / "chats.yaml", chat)
 
 
-@pytest.fixture
-def wrong(tmp_path: Path) -> str:
-    (tmp_path / "wrong.jinja").write_text(WRONG)
-    return f"tokenizer.chat_template={tmp_path / 'wrong.jinja'}"
-
-
 def test_masks_that_agree(recipe: Path, command: Command) -> None:
     ran = command("masks", recipe)
     assert ran.code == 0
@@ -211,7 +184,9 @@ def test_masks_that_agree(recipe: Path, command: Command) -> None:
     ]
 
 
-def test_masks_that_disagree(recipe: Path, wrong: str, command: Command) -> None:
+def test_masks_that_disagree(recipe: Path, command: Command) -> None:
+    (recipe.parent / "wrong.jinja").write_text(WRONG)
+    wrong = f"tokenizer.chat_template={recipe.parent / 'wrong.jinja'}"
     ran = command("masks", recipe, "--all", "--limit", 2, "--set", wrong)
     assert ran.code == 1
     lines = ran.output.splitlines()
@@ -224,23 +199,16 @@ def test_masks_that_disagree(recipe: Path, wrong: str, command: Command) -> None
     assert lines[-2].split() == ["other-turn-trained", "4", "sequences"]
     assert lines[-1] == "masks disagree: 4 of 4 sequences with findings"
 
-
-def test_masks_as_json(recipe: Path, wrong: str, command: Command) -> None:
-    ran = command("masks", recipe, "--sample", 1, "--json", "--set", wrong)
-    assert ran.code == 1
-
-    report = json.loads(ran.output)
-    assert report["outcome"] == "disagree"
-    assert report["num_rows_read"] == 1
+    report = json.loads(command("masks", recipe, "--sample", 1, "--json", "--set", wrong).output)
+    assert (report["outcome"], report["num_rows_read"]) == ("disagree", 1)
     assert report["findings"][0]["finding"]["derivations"] == ["incremental rendering", "boundary markers"]
     assert report["derivations"][0]["name"] == "generation blocks"
 
 
 def test_nothing_to_judge(recipe: Path, command: Command) -> None:
     write_json_lines(recipe.parent / "chats.jsonl", [{"messages": []}])
-    ran = command("masks", recipe)
-    assert ran.code == 2
-    output = ran.output
+    code, output, _ = command("masks", recipe)
+    assert code == 2
     assert "rows dropped: empty_conversation 1" in output
     assert output.endswith("not compared: none of 0 sequences could be judged\n")
 
@@ -249,14 +217,12 @@ def test_nothing_to_judge(recipe: Path, command: Command) -> None:
     ("arguments", "message"),
     [
         (("nowhere.yaml",), "recipe is 'nowhere.yaml'; there is no such file"),
-        (("",), "recipe is ''; allowed: FILE.yaml"),
         ((".",), "has no manifest.json, so it is not an artifact"),
         (("RECIPE", "--all", "--sample", "3"), "--all and --sample contradict each other"),
         (("RECIPE", "--all", "--seed", "3"), "--all and --seed contradict each other"),
         (("RECIPE", "--sample", "0"), "'0' is not a whole number of at least 1."),
         (("RECIPE", "--split", "validation"), "data.validation has no files: it is not set"),
         (("RECIPE", "--set", "data.train=gone.jsonl"), "data.train is 'gone.jsonl'; there is no such file"),
-        (("RECIPE", "--set", "packing.size=3"), "packing.size"),
     ],
 )
 def test_mistakes_of_masks(
@@ -264,8 +230,7 @@ def test_mistakes_of_masks(
 ) -> None:
     monkeypatch.chdir(recipe.parent)
     ran = command("masks", *(recipe if argument == "RECIPE" else argument for argument in arguments))
-    assert ran.code == 2
 
-    assert ran.output == ""
+    assert (ran.code, ran.output) == (2, "")
     assert ran.errors.startswith("error: ")
     assert message in ran.errors
