@@ -53,19 +53,13 @@ def override(path: str, value: Any) -> Setting:
     [
         (
             Container(model=Model()),
-            {
-                "dataset_kwargs.pad_to_max_length": True,
-                "comm_overlap.bucket_size": 64,
-                "comm_overlap.tp_comm_overlap": False,
-            },
-            Container(
-                model=Model(), dataset_kwargs={"pad_to_max_length": True}, comm_overlap=Overlap(False, bucket_size=64)
-            ),
+            {"dataset_kwargs.pad": True, "comm_overlap.bucket_size": 64, "comm_overlap.tp_comm_overlap": False},
+            Container(model=Model(), dataset_kwargs={"pad": True}, comm_overlap=Overlap(False, bucket_size=64)),
         ),
         (
-            Container(model=Model(num_layers=8), dataset_kwargs={"pad_to_max_length": True}),
+            Container(model=Model(num_layers=8), dataset_kwargs={"pad": True}),
             {"model": {}, "dataset_kwargs": {}},
-            Container(model=Model(num_layers=8), dataset_kwargs={"pad_to_max_length": True}),
+            Container(model=Model(num_layers=8), dataset_kwargs={"pad": True}),
         ),
         (
             Container(model=Built(transformer=Model())),

@@ -10,8 +10,10 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.releases import RELEASES, release_of
 from tests.support.catalogue import SMALL
+from tests.support.small_builds import with_changes
 
 OLDER = ("0.3.1", "0.4.2", "0.5.1")
+FEWER_CONTEXT_RANKS = {"parallelism__context_parallel_size": 4, "parallelism__eval_context_parallel_size": 2}
 PACKS = Packs(folder="packs", num_packs={"training": 64, "validation": 8})
 
 
@@ -23,9 +25,7 @@ def _settings(version: str, *, packs: Packs | None = PACKS, **changes: Any) -> d
         "packing": {"packed_sequence_size": 4096, "max_sequence_length": 2048},
         "batch": {"global_batch_size": 8, "eval_global_batch_size": 8},
     }
-    changed = SFTRecipe.from_mapping(recipe).override(
-        {name.replace("__", "."): value for name, value in changes.items()}
-    )
+    changed = with_changes(SFTRecipe.from_mapping(recipe), changes)
     return {one.path: one for one in older_settings(host_settings(changed, packs=packs), release_of(version))}
 
 
@@ -33,11 +33,7 @@ def _settings(version: str, *, packs: Packs | None = PACKS, **changes: Any) -> d
     ("changes", "field", "refusing"),
     [
         ({"batch__eval_global_batch_size": 4}, "batch.eval_global_batch_size", ("0.3.1", "0.4.2")),
-        (
-            {"parallelism__context_parallel_size": 4, "parallelism__eval_context_parallel_size": 2},
-            "parallelism.eval_context_parallel_size",
-            ("0.3.1", "0.4.2"),
-        ),
+        (FEWER_CONTEXT_RANKS, "parallelism.eval_context_parallel_size", ("0.3.1", "0.4.2")),
         ({"environment": {"NCCL_DEBUG": "INFO"}}, "environment.NCCL_DEBUG", OLDER),
         ({"packs": None}, "schedule.num_epochs", OLDER),
         ({"packing__mode": "in_batch", "packing__max_sequence_length": None}, "packing.mode", OLDER),
@@ -71,35 +67,27 @@ BASE: dict[str, Any] = {
 }
 
 
-def settings(**sections: Any) -> dict[str, Setting]:
-    recipe = SFTRecipe.from_mapping({**BASE, **sections})
+def settings(changes: dict[str, Any] | None = None, **sections: Any) -> dict[str, Setting]:
+    recipe = SFTRecipe.from_mapping({**BASE, **sections}).override(changes or {})
     return {setting.path: setting for setting in host_settings(recipe)}
 
 
 def test_what_is_written_is_told_from_defaults_and_what_follows() -> None:
-    found = settings()
+    found = settings({"cuda_graphs": {"implementation": "full_iteration"}})
     assert (found["model.context_parallel_size"].value, found["model.context_parallel_size"].origin) == (2, "recipe")
-    assert found["model.tensor_model_parallel_size"].origin == "default"
+    assert (found["model.cuda_graph_impl"].value, found["model.cuda_graph_impl"].origin) == ("full_iteration", "recipe")
+    assert found["model.tensor_model_parallel_size"].origin == found["optimizer.weight_decay"].origin == "default"
     multiple = found["dataset.offline_packing_specs.pad_seq_to_mult"]
     assert (multiple.value, multiple.origin, multiple.field) == (4, "derived", "packing.pad_seq_to_mult")
     assert multiple.because
 
 
-@pytest.mark.parametrize(("slots", "packs_per_step"), [(131072, 32), (4096, 8), (150000, 40)])
-def test_token_slots_become_packs_that_ranks_share_evenly(slots: int, packs_per_step: int) -> None:
-    found = settings(batch={"tokens_per_step": slots})
-    assert found["train.global_batch_size"].value == packs_per_step
+def test_token_slots_become_packs_that_ranks_share_evenly() -> None:
+    found = [settings(batch={"tokens_per_step": slots}) for slots in (131072, 4096, 150000)]
+    assert [one["train.global_batch_size"].value for one in found] == [32, 8, 40]
 
 
 def test_the_learning_rate_follows_the_method() -> None:
     assert settings()["optimizer.lr"].value == 5e-6
     assert settings(method={"kind": "lora"})["optimizer.lr"].value == 1e-4
     assert settings(optimizer={"lr": 2e-5})["optimizer.lr"].origin == "recipe"
-
-
-def test_an_override_of_a_recipe_keeps_what_was_not_written_unwritten() -> None:
-    recipe = SFTRecipe.from_mapping(BASE).override({"cuda_graphs": {"implementation": "full_iteration"}})
-    assert recipe.cuda_graphs.implementation == "full_iteration"
-    found = {setting.path: setting.origin for setting in host_settings(recipe)}
-    assert found["model.cuda_graph_impl"] == "recipe"
-    assert found["optimizer.weight_decay"] == "default"

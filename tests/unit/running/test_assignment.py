@@ -10,15 +10,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.running import assignment
-from bridgepack.running.assignment import (
-    ArtifactPlace,
-    Assignment,
-    RunFolder,
-    artifact_of,
-    assignment_of,
-    decode,
-    encode,
-)
+from bridgepack.running.assignment import ArtifactPlace, Assignment, RunFolder, assignment_of, decode, encode
 from tests.support.catalogue import SMALL
 
 #: What shells, YAML, JSON and torchx's macros each take for something else.
@@ -63,12 +55,9 @@ def test_more_than_an_argument_can_hold_is_refused(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("word", ["", "nonsense!", "aGVsbG8=", "eJwDAAAAAAE="])
-def test_other_words_are_refused(word: str) -> None:
+def test_other_words_and_versions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     with pytest.raises(ConfigError, match=r"--assignment .*Launch the run again|has format version None"):
         decode(word)
-
-
-def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     word = encode(full(tmp_path))
     monkeypatch.setattr(assignment, "FORMAT_VERSION", 2)
 
@@ -124,9 +113,9 @@ def test_artifact_is_what_is_told_then_what_was_built_then_the_recipe_s(tmp_path
     folder = RunFolder(tmp_path)
     own = small(artifact="own")
     with pytest.raises(ConfigError, match=r"no build has written artifact\.json there"):
-        artifact_of(Assignment(recipe=small(), run_folder=folder))
+        assignment.artifact_of(Assignment(recipe=small(), run_folder=folder))
 
-    assert artifact_of(Assignment(recipe=own, run_folder=folder)) == Path("own")
+    assert assignment.artifact_of(Assignment(recipe=own, run_folder=folder)) == Path("own")
     folder.write_artifact(ArtifactPlace(path="built", fingerprint="f"))
-    assert artifact_of(Assignment(recipe=own, run_folder=folder)) == Path("built")
-    assert artifact_of(Assignment(recipe=own, run_folder=folder, artifact="told")) == Path("told")
+    assert assignment.artifact_of(Assignment(recipe=own, run_folder=folder)) == Path("built")
+    assert assignment.artifact_of(Assignment(recipe=own, run_folder=folder, artifact="told")) == Path("told")

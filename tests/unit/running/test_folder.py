@@ -15,11 +15,8 @@ def test_records_are_counted_by_kind(tmp_path: Path) -> None:
     first, second = folder.add_record("check", {"errors": 0}), folder.add_record("check", {"errors": 1})
     other = folder.add_record("guard-violation", {"step": 3})
 
-    assert [path.name for path in (first, second, other)] == [
-        "check-001.json",
-        "check-002.json",
-        "guard-violation-001.json",
-    ]
+    names = ["check-001.json", "check-002.json", "guard-violation-001.json"]
+    assert [path.name for path in (first, second, other)] == names
     assert folder.records("check") == [first, second]
     assert folder.records("guard") == []
     first.unlink()
@@ -28,27 +25,14 @@ def test_records_are_counted_by_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("artifact.json", "{", "cannot be read"),
-        ("artifact.json", "[]", "is not a JSON object"),
-        ("artifact.json", '{"path": 3}', "has no path and fingerprint"),
-        ("artifact.json", "\xff", "cannot be read"),
-    ],
+    ("text", "message"),
+    [(b"{", "cannot be read"), (b"\xff", "cannot be"), (b"[]", "is not a JSON"), (b'{"path": 3}', "has no path")],
 )
-def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
-    (tmp_path / name).write_bytes(text.encode("latin-1"))
+def test_a_broken_file_is_named(tmp_path: Path, text: bytes, message: str) -> None:
+    (tmp_path / "artifact.json").write_bytes(text)
 
-    with pytest.raises(ConfigError, match=message) as raised:
+    with pytest.raises(ConfigError, match=rf"artifact\.json.*{message}"):
         RunFolder(tmp_path).read_artifact()
-    assert name in str(raised.value)
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(ConfigError, match="cannot be written there"):
-        RunFolder(tmp_path / "file" / "run").write("run.json", {})
 
 
 ORDER = DataOrder(
@@ -61,10 +45,7 @@ def test_the_order_of_one_checkpoint_is_that_of_its_run(tmp_path: Path) -> None:
     (tmp_path / "iter_0000500").mkdir()
 
     assert read_order(tmp_path / "iter_0000500") == ORDER
-
-
-def test_checkpoints_of_other_tools_have_none(tmp_path: Path) -> None:
-    assert read_order(tmp_path / "checkpoints") is None
+    assert read_order(tmp_path / "of another tool" / "checkpoints") is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format_version": 2}', '{"format_version": 1}'])
@@ -75,8 +56,10 @@ def test_a_file_that_is_no_order_is_named(tmp_path: Path, text: str) -> None:
         read_order(tmp_path)
 
 
-def test_checkpoints_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+def test_folders_that_cannot_be_written_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
+    with pytest.raises(ConfigError, match="cannot be written there"):
+        RunFolder(tmp_path / "file" / "run").write("run.json", {})
     with pytest.raises(ConfigError, match="nothing can be written there"):
         write_order(tmp_path / "file" / "checkpoints", ORDER)

@@ -26,31 +26,18 @@ def packs(tmp_path: Path, chatml_tokenizer: Path) -> Path:
 
 
 def _config(packs: Path, **changes: Any) -> RunConfig:
+    specs = {"packed_sequence_size": 16, "pad_seq_to_mult": 1, "pad_cu_seqlens": False}
     dataset: dict[str, Any] = {
         "_target_": DATASET,
         "enable_offline_packing": True,
-        "offline_packing_specs": {
-            "packed_sequence_size": 16,
-            "pad_seq_to_mult": 1,
-            "pad_cu_seqlens": False,
-            "packed_train_data_path": str(packs / "training"),
-        },
+        "offline_packing_specs": {**specs, "packed_train_data_path": str(packs / "training")},
         "dataset_kwargs": {"pad_to_max_length": True},
         "seed": 1234,
         "dataloader_type": "batch",
+        **changes,
     }
-    for path, value in changes.items():
-        *sections, leaf = path.split("__")
-        node = dataset
-        for section in sections:
-            node = node[section]
-        node[leaf] = value
-    values = {
-        "model": {},
-        "dataset": dataset,
-        "train": {"micro_batch_size": 1, "global_batch_size": 4, "train_iters": 10},
-    }
-    return RunConfig(values=values, is_complete=True, place="the run")
+    train = {"micro_batch_size": 1, "global_batch_size": 4, "train_iters": 10}
+    return RunConfig(values={"model": {}, "dataset": dataset, "train": train}, is_complete=True, place="the run")
 
 
 def test_a_step_is_predicted_for_every_replica(packs: Path) -> None:
@@ -72,7 +59,7 @@ def test_a_step_is_predicted_for_every_replica(packs: Path) -> None:
     [
         ({"enable_offline_packing": False}, "does not read packs of an artifact"),
         ({"_target_": "megatron.bridge.data.builders.direct_hf_sft.DirectHFSFTDatasetConfig"}, "DirectHFSFTDataset"),
-        ({"offline_packing_specs__packed_train_data_path": "/elsewhere"}, "the run reads /elsewhere"),
+        ({"offline_packing_specs": {"packed_train_data_path": "/elsewhere"}}, "the run reads /elsewhere"),
         ({"dataset_kwargs": {"answer_only_loss": False}}, "dataset_kwargs.answer_only_loss"),
         ({"dataloader_type": "external"}, "dataloader_type is 'external'"),
     ],

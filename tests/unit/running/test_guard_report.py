@@ -10,9 +10,10 @@ from bridgepack.rules.registry import STEP_RULES
 from bridgepack.running.guard.report import Alarm, watched_notice
 from tests.support.docs_blocks import blocks
 
+PLACES = [RankPlace(rank=rank, pipeline=rank) for rank in range(3)]
 
-def _facts(*, num_without: int = 0, step: int = 3) -> StepFacts:
-    places = [RankPlace(rank=rank, pipeline=rank) for rank in range(3)]
+
+def _facts(*, num_without: int = 0) -> StepFacts:
     ranks = tuple(
         RankFacts(
             place=place,
@@ -23,51 +24,36 @@ def _facts(*, num_without: int = 0, step: int = 3) -> StepFacts:
             planned_tokens=1203 if place.pipeline == 2 else -1,
             evidence=RankEvidence(host="node7", without=("layer 9 self_attention",) if place.pipeline == 1 else ()),
         )
-        for place in places
+        for place in PLACES
     )
-    return StepFacts(step=step, is_packed=True, sizes=GroupSizes(pipeline=3), ranks=ranks)
+    return StepFacts(step=3, is_packed=True, sizes=GroupSizes(pipeline=3), ranks=ranks)
 
 
-def _alarm() -> Alarm:
-    facts = _facts(num_without=4)
+def _alarm(facts: StepFacts) -> Alarm:
     found = [finding for rule in STEP_RULES for finding in findings_of(rule, rule.check(facts), max_examples=8)]
     return Alarm(findings=tuple(found), facts=facts)
 
 
 def test_the_page_shows_what_the_guard_says() -> None:
+    without = ("model chunk 0", "layer 3 self_attention", "layer 4 self_attention")
+    evidence = RankEvidence(from_loader="boundaries in 4 of 4 batches", without=without)
     ranks = tuple(
-        RankFacts(
-            place=RankPlace(rank=rank, pipeline=rank),
-            num_calls=4,
-            num_without=4 if rank == 1 else 0,
-            evidence=RankEvidence(
-                from_loader="boundaries in 4 of 4 batches",
-                without=("model chunk 0", "layer 3 self_attention", "layer 4 self_attention"),
-            ),
-        )
-        for rank in range(3)
+        RankFacts(place=place, num_calls=4, num_without=4 * (place.rank == 1), evidence=evidence) for place in PLACES
     )
-    facts = StepFacts(step=1, is_packed=True, sizes=GroupSizes(pipeline=3), ranks=ranks)
-    found = [finding for rule in STEP_RULES for finding in findings_of(rule, rule.check(facts), max_examples=8)]
+    alarmed = _alarm(StepFacts(step=1, is_packed=True, sizes=GroupSizes(pipeline=3), ranks=ranks))
     watched = watched_notice(range(1, 6), replace(_facts(), ranks=_facts().ranks * 5 + _facts().ranks[:1]))
     alarm, notice, _ = blocks("text", page="guard.md")
 
-    assert alarm.text == f"{Alarm(findings=tuple(found), facts=facts).text()}\n"
+    assert alarm.text == f"{alarmed.text()}\n"
     assert re.sub(r"\d+ trained", "N trained", notice.text) == re.sub(r"\d+ trained", "N trained", f"{watched.text}\n")
 
 
-def test_findings_of_one_rule_are_explained_once() -> None:
-    finding = _alarm().findings[0]
-    text = Alarm(findings=(finding, finding), facts=_facts()).text()
+def test_findings_of_one_rule_are_explained_once_and_a_record_is_plain_and_has_the_evidence() -> None:
+    alarm = _alarm(_facts(num_without=4))
+    text = Alarm(findings=(alarm.findings[0],) * 2, facts=_facts()).text()
+    record = json.loads(json.dumps(alarm.record()))
 
-    assert text.count("  where: ") == 2
-    assert text.count("  why: ") == 1
-    assert text.count("bridgepack explain") == 1
-
-
-def test_a_record_is_plain_and_has_the_evidence() -> None:
-    record = json.loads(json.dumps(_alarm().record()))
-
+    assert [text.count(part) for part in ("  where: ", "  why: ", "bridgepack explain")] == [2, 1, 1]
     assert (record["kind"], record["step"], record["num_ranks"]) == ("guard-violation", 3, 3)
     assert record["findings"][0]["code"] == "BP890"
     assert record["ranks"][1]["evidence"]["host"] == "node7"
