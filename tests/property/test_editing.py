@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -199,10 +198,3 @@ def test_toml(rng: random.Random, wanted: list[tuple[str, Any]]) -> None:
 
     assert tomllib.loads(new.removeprefix("\ufeff")) == expected
     _assert_other_lines_stay(old, new, edits)
-
-
-@pytest.mark.parametrize("suffix", [".yaml", ".toml"])
-def test_no_edit_changes_nothing(suffix: str) -> None:
-    text = "\ufeff# only a comment\r\n\r\n"
-
-    assert edited_text(text, suffix, []) == text

@@ -1,6 +1,5 @@
 """Masks of ChatML conversations against an oracle that knows who wrote each character; any row is taken or refused."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,36 +35,36 @@ odd_rows = st.fixed_dictionaries(
 )
 
 
+modes = st.fixed_dictionaries(
+    {
+        "loss_mode": st.sampled_from(("assistant", "last_turn")),
+        "null_content": st.sampled_from(("keep", "empty")),
+        "control_tokens": st.sampled_from(("keep", "drop")),
+    }
+)
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["without generation blocks", "with generation blocks"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
     template = chatml_template(with_generation_blocks=request.param)
     return loaded_tokenizer(tmp_path_factory.mktemp("tokenizer"), replace(CHATML, template=template))
 
 
-def _encode(tokenizer: ChatTokenizer, *columns: Mapping[str, Any], **preprocessing: Any) -> list[Encoded | RowError]:
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**preprocessing), {})
-    return encode_examples(encoder, columns)
+@settings(deadline=None, max_examples=300)
+@given(batch=st.lists(rows() | odd_rows, max_size=4), chosen=modes)
+def test_rows_are_chats_or_errors_whatever_their_batch(
+    tokenizer: ChatTokenizer, batch: list[Any], chosen: dict[str, str]
+) -> None:
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**chosen), {})  # type: ignore[arg-type]
+    alone = [encode_examples(encoder, [row]) for row in batch]
 
-
-@settings(deadline=None)
-@given(batch=st.lists(rows() | odd_rows, max_size=4), mode=st.sampled_from(("assistant", "last_turn")))
-def test_a_row_does_not_depend_on_its_batch(tokenizer: ChatTokenizer, batch: list[Any], mode: str) -> None:
-    together = _encode(tokenizer, *batch, loss_mode=mode)
-    alone = [_encode(tokenizer, row, loss_mode=mode)[0] for row in batch]
-
-    assert [_plain(item) for item in together] == [_plain(item) for item in alone]
+    assert [_plain(item) for item in encode_examples(encoder, batch)] == [_plain(item) for (item,) in alone]
+    for encoded in alone:
+        _assert_encoded_or_refused(encoded, tokenizer)
 
 
 def _plain(item: Encoded | RowError) -> Any:
     return str(item) if isinstance(item, RowError) else item
-
-
-@settings(deadline=None, max_examples=300)
-@given(row=odd_rows, null_content=st.sampled_from(("keep", "empty")), control_tokens=st.sampled_from(("keep", "drop")))
-def test_rows_are_chats_or_errors(tokenizer: ChatTokenizer, row: Any, null_content: str, control_tokens: str) -> None:
-    _assert_encoded_or_refused(
-        _encode(tokenizer, row, null_content=null_content, control_tokens=control_tokens), tokenizer
-    )
 
 
 @settings(deadline=None)

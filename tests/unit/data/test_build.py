@@ -1,6 +1,5 @@
 """What lies in an artifact, checked by hand; when it is built again, and that its bytes are always the same."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -128,19 +127,6 @@ def test_validation_fraction_that_takes_nothing_or_everything(tmp_path: Path, re
             build(with_changes(recipe, {"data__validation_fraction": fraction}), tmp_path / "out")
 
 
-def test_explicit_validation(tmp_path: Path, recipe: SFTRecipe) -> None:
-    validation = write_json_lines(tmp_path / "v.jsonl", [*WORKED_EXAMPLE, {}])
-
-    training, other = build(
-        with_changes(recipe, {"data__validation": str(validation)}), tmp_path / "out"
-    ).manifest.splits
-
-    assert (training.statistics.num_sequences, sum(training.drops.values())) == (300, 3)
-    assert (other.name, other.statistics.num_sequences, dict(other.drops)) == ("validation", 2, {"missing_field": 1})
-    assert [record.path for record in other.inputs] == [str(validation)]
-    assert len(json.loads((tmp_path / "out" / "bridge_metadata.json").read_text())) == 2
-
-
 def test_same_bytes_with_three_workers_and_any_ranges(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,18 +179,6 @@ def test_damaged_artifact_is_built_again(tmp_path: Path, recipe: SFTRecipe, dama
     assert not second.was_built_before
     assert second.replaced_fingerprint == first.manifest.fingerprint
     assert file_bytes(tmp_path / "out") == before
-
-
-def test_changed_recipe_or_data_replaces_the_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
-    first = build(recipe, tmp_path / "out")
-    second = build(with_changes(recipe, {"packing__seed": 7}), tmp_path / "out")
-    write_json_lines(tmp_path / "a.jsonl", MANY[:10])
-    third = build(with_changes(recipe, {"packing__seed": 7}), tmp_path / "out")
-
-    assert second.replaced_fingerprint == first.manifest.fingerprint
-    assert third.replaced_fingerprint == second.manifest.fingerprint
-    assert third.manifest.splits[0].statistics.num_sequences == 10
-    assert list(leftovers(tmp_path)) == []
 
 
 def test_failed_build_keeps_what_is_there(tmp_path: Path, recipe: SFTRecipe) -> None:

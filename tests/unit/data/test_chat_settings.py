@@ -17,6 +17,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason, LostKind
+from tests.support.small_builds import chat_row
 from tests.support.tokenizers import (
     FAMILIES,
     GPT_OSS_FAMILY,
@@ -30,14 +31,8 @@ QUESTION = {"role": "user", "content": "what"}
 TEXT_PART = {"type": "text", "text": "one"}
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "x.png"}}
 BY_NAME = {family.name: family for family in FAMILIES}
-CONVERSATION = (
-    QUESTION,
-    {"role": "assistant", "content": "one"},
-    {"role": "user", "content": "and"},
-    {"role": "assistant", "content": "two"},
-    {"role": "user", "content": "then"},
-    {"role": "assistant", "content": "three"},
-)
+ROUNDS = (("what", "one"), ("and", "two"), ("then", "three"))
+CONVERSATION = [turn for texts in ROUNDS for turn in chat_row(*texts)["messages"]]
 
 
 def read(*turns: Mapping[str, Any], system: Any = None, **settings: Any) -> Conversation:

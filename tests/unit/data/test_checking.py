@@ -1,9 +1,6 @@
 """An artifact on disk checked in parts by several processes: one outcome, whatever their number."""
 
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,6 @@ from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.scan import Execution
 from bridgepack.rules.engine.text import render_json
 from tests.support.judging import judge_artifact
-from tests.support.processes import num_running, wait_until
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=4096, pad_seq_to_mult=1, eos_token_id=2, vocab_size=1000)
@@ -26,29 +22,6 @@ TOO_WIDE: Row = [[11] * 5000, [0, *[1] * 4998, 0], [0]]
 SHORT_MASK: Row = [[11, 12, 2], [1, 1], [0]]
 NO_TRAINED: Row = [[11, 12, 2], [0, 0, 0], [0]]
 OUT_OF_VOCABULARY: Row = [[11, 2000, 13, 2], [0, 1, 1, 0], [0]]
-SLEEPY = """
-import time
-from bridgepack.data.artifact.checking import PartsOnDisk
-
-class Sleepy(PartsOnDisk):
-    def sha256(self, shard):
-        (self.folder / "began").touch()
-        time.sleep(600)
-"""
-INTERRUPTED = """
-import sys
-from pathlib import Path
-from bridgepack.data.artifact.checking import ArtifactOnDisk
-from bridgepack.data.workers.pool import plain_runner
-from bridgepack.rules.engine.judge import judge_artifact
-from bridgepack.rules.engine.scan import Execution
-from sleepy import Sleepy
-
-artifact = ArtifactOnDisk(Path(sys.argv[1]))
-with plain_runner(2) as artifact.tasks:
-    artifact.parts = Sleepy(folder=artifact.folder)
-    judge_artifact(artifact, rules=(), structure=(), execution=Execution(run_tasks=artifact.tasks.run))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -90,19 +63,6 @@ def test_a_small_artifact_is_read_in_this_process(folder: Path) -> None:
     with opened_for_check(folder, num_workers=8) as artifact:
         [pid] = set(artifact.tasks.run(_process, range(3)))
     assert pid == os.getpid()
-
-
-def test_ctrl_c_ends_all_processes_at_once(folder: Path, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(INTERRUPTED)
-    (tmp_path / "sleepy.py").write_text(SLEEPY)
-    command = [sys.executable, str(script), str(folder)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
-    wait_until((folder / "began").exists)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert b"KeyboardInterrupt" in errors
-    wait_until(lambda: num_running(group=process.pid) == 0, limit_s=60)
 
 
 def _row(seed: int) -> Row:

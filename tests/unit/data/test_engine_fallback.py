@@ -19,8 +19,7 @@ from bridgepack.data.tokenizers.engines import Engine, EngineDiffersError, Engin
 from bridgepack.data.tokenizers.load import load_tokenizer
 from tests.support.small_builds import Row, build, chat_row, file_bytes, tokenized_recipe, write_json_lines
 
-NUM_ROWS, NUM_COMPARED = 1200, 500
-MESSAGE = "gigatoken and tokenizers give different tokens"
+NUM_ROWS = 1200
 
 
 def _deceitful(tokenizer: Path, word: str) -> Engine:
@@ -38,16 +37,13 @@ def _deceitful(tokenizer: Path, word: str) -> Engine:
     return Engine("gigatoken", encode)
 
 
-@pytest.mark.parametrize("word", ["question 3?", "late"])
-def test_tokens_stay_right(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
-    """One word is among the rows that are compared before the build, one only among those that it compares later."""
-    questions = [f"A {'late ' * (index > NUM_COMPARED)}question {index}?" for index in range(NUM_ROWS)]
-    rows = [chat_row(question, "Its answer.") for question in questions]
+def test_tokens_stay_right(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [chat_row(f"A question {index}?", "Its answer.") for index in range(NUM_ROWS)]
 
-    expected, found = _build_with(tmp_path, chatml_tokenizer, word, monkeypatch, [rows])
+    expected, found = _build_with(tmp_path, chatml_tokenizer, "question 3?", monkeypatch, [rows])
 
     assert expected.kept.engine_message is None
-    assert MESSAGE in (found.kept.engine_message or "")
+    assert "gigatoken and tokenizers give different tokens" in (found.kept.engine_message or "")
 
 
 class Eager(InThisProcess):

@@ -31,6 +31,9 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
     shutil.copytree(chatml_tokenizer, "tokenizer")
     write_json_lines(Path("data/a.jsonl"), ROWS)
     write_json_lines(Path("data/b.jsonl"), ROWS[:1])
+    template = Path("tokenizer/chat_template.jinja").read_text()
+    Path("same.jinja").write_text(template)
+    Path("other.jinja").write_text(template + "{# strftime_now #}")
     return tokenized_recipe("data", Path("tokenizer"), packing__packed_sequence_size=32)
 
 
@@ -44,6 +47,7 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
         {"data__train": ["data/a.jsonl", "data/b.jsonl"]},
         {"data__train": "data/*.jsonl"},
         {"data__on_bad_row": "error"},
+        {"tokenizer__chat_template": "same.jinja"},
     ],
 )
 def test_what_changes_no_row_changes_nothing(recipe: SFTRecipe, changes: dict[str, Any]) -> None:
@@ -68,6 +72,7 @@ def test_what_changes_no_row_changes_nothing(recipe: SFTRecipe, changes: dict[st
         {"data__train": "data/a.jsonl"},
         {"data__train": ["data/b.jsonl", "data/a.jsonl"]},
         {"data__train": ["data", "data/a.jsonl"]},
+        {"tokenizer__chat_template": "other.jinja"},
     ],
 )
 def test_what_can_change_a_row_changes_it(recipe: SFTRecipe, changes: dict[str, Any]) -> None:
@@ -75,36 +80,27 @@ def test_what_can_change_a_row_changes_it(recipe: SFTRecipe, changes: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "changes", [{"tokenizer__chat_template_kwargs": {"a": 1}}, {"tokenizer__template_date": "2025-06-30"}]
-)
-def test_variables_and_day_of_the_template_count(recipe: SFTRecipe, changes: dict[str, Any]) -> None:
-    template = Path("tokenizer/chat_template.jinja")
-    template.write_text(template.read_text() + "{# strftime_now #}")
-    changed = with_changes(recipe, changes)
-
-    assert _fingerprint(changed) != _fingerprint(recipe)
-    keys = [
-        store_key(tokenization_identity(item, load_tokenizer(item.tokenizer).identity(), "tokenizers"))
-        for item in (recipe, changed)
-    ]
-    assert keys[0] != keys[1]
-
-
-@pytest.mark.parametrize(
-    "setting",
+    ("section", "setting"),
     [
-        *({"tool_arguments": "object"}, {"content_parts": "join_text"}, {"message_weights": "mask"}),
-        {"chat_template_kwargs_column": "variables"},
-        {"reasoning_loss": "mask"},
+        *(("tokenizer", item) for item in ({"chat_template_kwargs": {"a": 1}}, {"template_date": "2025-06-30"})),
+        *(("preprocessing", {name: "mask"}) for name in ("message_weights", "reasoning_loss")),
+        *(("preprocessing", item) for item in ({"tool_arguments": "object"}, {"content_parts": "join_text"})),
+        ("preprocessing", {"chat_template_kwargs_column": "variables"}),
     ],
 )
-def test_settings_of_chats_count_for_packs_and_for_stored_tokens(recipe: SFTRecipe, setting: dict[str, Any]) -> None:
-    plain = recipe.override({"preprocessing": {"kind": "chat"}})
-    changed = recipe.override({"preprocessing": {"kind": "chat", **setting}})
+def test_settings_of_chats_count_for_packs_and_for_stored_tokens(
+    recipe: SFTRecipe, section: str, setting: dict[str, Any]
+) -> None:
+    plain = recipe.override({"preprocessing": {"kind": "chat"}, "tokenizer.chat_template": "other.jinja"})
+    changed = with_changes(plain, {f"{section}__{name}": value for name, value in setting.items()})
 
     assert _fingerprint(changed) != _fingerprint(plain)
-    keys = [store_key(tokenization_identity(item, {}, "tokenizers")) for item in (plain, changed)]
-    assert keys[0] != keys[1]
+    identities = [load_tokenizer(item.tokenizer).identity() for item in (plain, changed)]
+    keys = {
+        store_key(tokenization_identity(item, identity, "tokenizers"))
+        for item, identity in zip((plain, changed), identities, strict=True)
+    }
+    assert len(keys) == 2
 
 
 def test_multiple_counts_however_it_came_about(recipe: SFTRecipe) -> None:
@@ -128,46 +124,26 @@ def test_place_of_data_and_tokenizer_changes_nothing(recipe: SFTRecipe) -> None:
 
 def _append(name: str, text: str) -> Callable[[], object]:
     path = Path("tokenizer") / name
-    return lambda: path.write_text(path.read_text() + text)
+    return lambda: path.write_text((path.read_text() if path.exists() else "") + text)
 
 
 @pytest.mark.parametrize(
-    "edit",
+    ("edit", "counts"),
     [
-        lambda: write_json_lines(Path("data/b.jsonl"), [tokenized_row(4, 6, 7)]),
-        lambda: Path("data/b.jsonl").unlink(),
-        lambda: Path("data/c.jsonl").write_text("\n"),
-        _append("chat_template.jinja", "{# changed #}"),
-        _append("tokenizer_config.json", "\n"),
-        _append("tokenizer.json", "\n"),
-        lambda: Path("tokenizer/vocab.txt").touch(),
+        (lambda: write_json_lines(Path("data/b.jsonl"), [tokenized_row(4, 6, 7)]), True),
+        (lambda: Path("data/b.jsonl").unlink(), True),
+        (lambda: Path("data/c.jsonl").write_text("\n"), True),
+        (_append("chat_template.jinja", "{# changed #}"), True),
+        *((_append(name, "\n"), True) for name in ("tokenizer_config.json", "tokenizer.json", "vocab.txt")),
+        *((_append(name, "{}"), False) for name in ("README.md", "model.safetensors")),
+        *((_append(name, "{}"), False) for name in ("config.json", "generation_config.json")),
     ],
 )
-def test_bytes_of_data_and_tokenizer_count(recipe: SFTRecipe, edit: Callable[[], object]) -> None:
+def test_bytes_of_data_and_tokenizer_count(recipe: SFTRecipe, edit: Callable[[], object], counts: bool) -> None:
     before = _fingerprint(recipe)
     edit()
 
-    assert _fingerprint(recipe) != before
-
-
-def test_template_file_of_the_recipe_counts_by_its_content(recipe: SFTRecipe) -> None:
-    template = Path("tokenizer/chat_template.jinja").read_text()
-    Path("same.jinja").write_text(template)
-    Path("other.jinja").write_text(template + "{# changed #}")
-    found = [
-        _fingerprint(with_changes(recipe, {"tokenizer__chat_template": name} if name else {}))
-        for name in (None, "same.jinja", "other.jinja")
-    ]
-
-    assert found[0] == found[1] != found[2]
-
-
-def test_files_beside_the_tokenizer_s_do_not_count(recipe: SFTRecipe) -> None:
-    before = _fingerprint(recipe)
-    for name in ("README.md", "model.safetensors", "config.json", "generation_config.json"):
-        (Path("tokenizer") / name).write_text("{}")
-
-    assert _fingerprint(recipe) == before
+    assert (_fingerprint(recipe) != before) == counts
 
 
 @pytest.mark.parametrize("name", fingerprint_module.library_versions())

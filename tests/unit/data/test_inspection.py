@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.inspection import PackView, view_pack
+from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.errors import ArtifactError
 from bridgepack.report.terminal import draw_pack
 from tests.support.artifact_mutations import Row, cast_column, rewrite_rows
@@ -29,13 +29,8 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -
     return Artifact(tmp_path / "out")
 
 
-@pytest.fixture(scope="module")
-def view(artifact: Artifact) -> PackView:
-    return view_pack(artifact, "training", 0)
-
-
-def test_numbers_of_a_sequence(view: PackView) -> None:
-    start = 0
+def test_numbers_of_a_sequence_and_its_drawing(artifact: Artifact) -> None:
+    view, start = view_pack(artifact, "training", 0), 0
     for position, sequence in enumerate(view.sequences):
         assert (sequence.position, sequence.start) == (position, start)
         assert sum(span.num_tokens for span in sequence.spans) == sequence.runtime_length + 1
@@ -43,11 +38,7 @@ def test_numbers_of_a_sequence(view: PackView) -> None:
         start += sequence.runtime_length + sequence.num_alignment_tokens + 1
         assert (start - position - 1) % 4 == 0
     assert len(view.sequences) == 2
-
-
-def test_drawing(view: PackView) -> None:
     plain, coloured = draw_pack(view, has_colour=False), draw_pack(view, has_colour=True)
-
     assert "⟦Hello there<|im_end|>\n⟧" in plain
     assert "\x1b[32m⟦Hello there<|im_end|>\n⟧\x1b[0m" in coloured
     assert "a.jsonl row 2, " in plain

@@ -33,25 +33,24 @@ CALLS = (
     "{%- endfor -%}"
 )
 TOOLS = "{%- if tools -%}{%- for tool in tools -%}{{- tool | tojson + '\\n' -}}{%- endfor -%}{%- endif -%}"
+
+
+def _template(content: str, arguments: str | None = None, tools: str = "") -> str:
+    return tools + OPENED + content + ("" if arguments is None else CALLS.replace("ARGUMENTS", arguments)) + CLOSED
+
+
 #: Name -> template, each with habits of templates that are in use.
 TEMPLATES = {
-    "ignores calls": OPENED + "{{- message.content | trim -}}" + CLOSED,
-    "calls as JSON": TOOLS
-    + OPENED
-    + "{{- message.content or '' -}}"
-    + CALLS.replace("ARGUMENTS", "call.arguments | tojson")
-    + CLOSED,
-    "calls as Python": "{{- tools or '' -}}"
-    + OPENED
-    + "{{- (message.content or '') | trim -}}"
-    + CALLS.replace("ARGUMENTS", "call.arguments")
-    + CLOSED,
-    "names only": OPENED + "{{- message.content or '' -}}" + CALLS.replace("ARGUMENTS", "''") + CLOSED,
-    "escapes": TOOLS.replace("tojson", "tojson(indent=2)")
-    + OPENED
-    + "{{- message.content | tojson if message.role == 'tool' else (message.content or '').upper().lower() | trim -}}"
-    + CALLS.replace("ARGUMENTS", "call.arguments | tojson(indent=2)")
-    + CLOSED,
+    "ignores calls": _template("{{- message.content | trim -}}"),
+    "calls as JSON": _template("{{- message.content or '' -}}", "call.arguments | tojson", TOOLS),
+    "calls as Python": _template("{{- (message.content or '') | trim -}}", "call.arguments", "{{- tools or '' -}}"),
+    "names only": _template("{{- message.content or '' -}}", "''"),
+    "escapes": _template(
+        "{{- message.content | tojson if message.role == 'tool' "
+        "else (message.content or '').upper().lower() | trim -}}",
+        "call.arguments | tojson(indent=2)",
+        TOOLS.replace("tojson", "tojson(indent=2)"),
+    ),
     "shows the last thoughts": OPENED + "{%- if message.role == 'assistant' -%}"
     "{%- if loop.last -%}{{- '<think>\\n' + (message.reasoning_content or '') + '\\n</think>\\n' -}}{%- endif -%}"
     "{{- message.content.split('</think>')[-1] -}}"
@@ -59,9 +58,9 @@ TEMPLATES = {
     "knows no tool": OPENED.replace("{{-", "{%- if message.role in ('user', 'assistant') -%}{{-", 1)
     + "{{- message.content | trim -}}"
     + CLOSED.replace("{%- endfor", "{%- endif -%}{%- endfor", 1),
-    "takes parts": OPENED
-    + "{%- for part in message.content -%}{{- part.text if part is mapping else part -}}{%- endfor -%}"
-    + CLOSED,
+    "takes parts": _template(
+        "{%- for part in message.content -%}{{- part.text if part is mapping else part -}}{%- endfor -%}"
+    ),
 }
 LOOKUP = {"type": "function", "function": {"name": "lookup", "arguments": {"query": 'it\'s "here"', "limit": 3}}}
 AS_TEXT = {"type": "function", "function": {"name": "lookup", "arguments": '{"query": "words"}'}}

@@ -1,7 +1,7 @@
 """Manifests and the host's metadata: what is said where there is none or another one."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,53 +13,32 @@ from bridgepack.data.artifact.bridge_metadata import (
     bridge_metadata_entry,
     read_bridge_metadata,
 )
-from bridgepack.data.artifact.manifest import MANIFEST_FILE, manifest_text, read_manifest, write_manifest
+from bridgepack.data.artifact.manifest import MANIFEST_FILE, manifest_text, read_manifest
 from bridgepack.errors import ArtifactError, DataError
-from bridgepack.records import Drop, DropReason, InputRecord, Manifest, ShardRecord, SplitRecord, SplitStatistics
-from tests.support.traced_artifacts import change_manifest
-
-#: Two packs of 8: [4 + 3] and [5].
-STATISTICS = SplitStatistics(
-    **{field.name: 0 for field in fields(SplitStatistics)}
-    | {"num_sequences": 3, "num_packs": 2, "num_tokens": 12, "length_histogram": ((32, 3),)}
-)
-SPLIT = SplitRecord(
-    name="training",
-    inputs=(InputRecord(path="a.jsonl", num_bytes=99, sha256="0", num_rows=4),),
-    shards=(ShardRecord(path="training/shard", num_rows=2, num_bytes=77, sha256="1"),),
-    statistics=STATISTICS,
-    drops={"too_short": 1},
-    drop_examples=(Drop(file_index=0, row=2, reason=DropReason.TOO_SHORT, detail="1 token"),),
-)
-MANIFEST = Manifest(
-    format_version=5,
-    fingerprint="f" * 64,
-    packed_sequence_size=8,
-    pad_seq_to_mult=1,
-    tokenizer={"name_or_path": "tokenizer", "eos_token_id": 2, "files": {"tokenizer.json": "2"}},
-    recipe={"name": "små", "data": {"train": ["a.jsonl"]}},
-    resolved={"pad_seq_to_mult": {"value": 1, "because": "…"}},
-    splits=(SPLIT,),
-    versions={"bridgepack": "0.1.0"},
-)
+from bridgepack.records import SplitStatistics
+from tests.support.traced_artifacts import build_traced, change_manifest
 
 
-def test_former_version_lacks_what_was_added_since_and_has_a_checksum(tmp_path: Path) -> None:
-    write_manifest(tmp_path, MANIFEST)
-    content = json.loads((tmp_path / MANIFEST_FILE).read_text()) | {"format_version": 4}
+@pytest.fixture
+def artifact(tmp_path: Path, chatml_tokenizer: Path) -> Path:
+    return build_traced(tmp_path, chatml_tokenizer)
+
+
+def test_former_version_lacks_what_was_added_since_and_has_a_checksum(artifact: Path) -> None:
+    (before,) = read_manifest(artifact).splits
+    content = json.loads((artifact / MANIFEST_FILE).read_text()) | {"format_version": 4}
     (split,) = content["splits"]
     for name in ("lost_content", "lost_examples", "sources"):
         del split[name]
     for name in ("num_repeated", "num_split", "num_pieces", "num_untrained_pieces"):
         del split["statistics"][name]
-    (tmp_path / MANIFEST_FILE).write_text(manifest_text(content))
+    (artifact / MANIFEST_FILE).write_text(manifest_text(content))
 
-    found = read_manifest(tmp_path)
-    assert found.splits == (SPLIT,)
-    assert not found.splits[0].is_mixture
-    (tmp_path / MANIFEST_FILE).write_text(manifest_text(content).replace("a.jsonl", "b.jsonl"))
+    (found,) = read_manifest(artifact).splits
+    assert (found, found.is_mixture) == (replace(before, sources=()), False)
+    (artifact / MANIFEST_FILE).write_text(manifest_text(content).replace("rows.jsonl", "b.jsonl"))
     with pytest.raises(ArtifactError, match="was changed"):
-        read_manifest(tmp_path)
+        read_manifest(artifact)
 
 
 @pytest.mark.parametrize(
@@ -86,22 +65,21 @@ def test_manifest_that_cannot_be_read(tmp_path: Path, content: str, message: str
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("packed_sequence_size", "8"),
+        ("packed_sequence_size", "16"),
         ("splits__0__shards__0__num_rows", None),
         ("splits__0__drop_examples__0__reason", "bored"),
         ("splits", 5),
     ],
 )
-def test_manifest_with_a_wrong_value_names_the_place(tmp_path: Path, path: str, value: Any) -> None:
-    write_manifest(tmp_path, MANIFEST)
-    change_manifest(tmp_path, **{path: value})
+def test_manifest_with_a_wrong_value_names_the_place(artifact: Path, path: str, value: Any) -> None:
+    change_manifest(artifact, **{path: value})
 
-    if value == "8":
-        assert read_manifest(tmp_path).packed_sequence_size == 8
+    if value == "16":
+        assert read_manifest(artifact).packed_sequence_size == 16
     else:
         place = path.replace("__", ".")
         with pytest.raises(ArtifactError, match=f"manifest.json: {place}: .*Build the artifact again."):
-            read_manifest(tmp_path)
+            read_manifest(artifact)
 
 
 ENTRY: BridgeMetadataEntry = {

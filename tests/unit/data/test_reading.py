@@ -196,15 +196,11 @@ JSON_VALUES = st.recursive(
 def test_elements_do_not_depend_on_where_blocks_end(elements: list[Any], block_bytes: int, is_ascii: bool) -> None:
     text = json.dumps(elements, ensure_ascii=is_ascii, indent=block_bytes % 3 or None)
 
-    found = _array_lines(text.encode(errors="surrogatepass"), block_bytes)
-
-    assert [json.loads(line) for line in found.splitlines()] == elements
-
-
-def _array_lines(array: bytes, block_bytes: int) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "_BLOCK_BYTES", block_bytes)
-        return b"".join(iter_array_lines(io.BytesIO(array), "a.json"))
+        found = b"".join(iter_array_lines(io.BytesIO(text.encode(errors="surrogatepass")), "a.json"))
+
+    assert [json.loads(line) for line in found.splitlines()] == elements
 
 
 @pytest.mark.parametrize(
@@ -302,7 +298,9 @@ def test_rows_do_not_depend_on_where_lines_are_cut(
 
 
 @pytest.mark.parametrize("rows_per_group", [1, 7, 100, 1000])
-def test_table_ranges_hold_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_group: int) -> None:
+def test_table_ranges_hold_each_row_once_and_are_read_in_any_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_group: int
+) -> None:
     monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 400)
     table = pa.table({"a": list(range(1000))})
     path = _write_table(tmp_path / "a.parquet", table, rows_per_group=rows_per_group)
@@ -315,6 +313,9 @@ def test_table_ranges_hold_each_row_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert (parts[-1].stop, len({part.sha256 for part in parts})) == (1000, len(parts))
     assert len(parts) > 10
     assert _read(path) == [(row + 1, {"a": row}) for row in range(1000)]
+    for part in (*parts[::-1], parts[2], parts[2]):
+        rows = [_shown(row, item) for row, item in read_range(_file(path), part)]
+        assert rows == [(row + 1, {"a": row}) for row in range(part.start, part.stop)]
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
@@ -325,17 +326,6 @@ def test_rows_of_a_table_that_are_too_large_are_dropped(tmp_path: Path, name: st
     dropped = ["row_too_large" if row["b"] % 7 == 3 else row for row in rows]
     assert _read(path, max_row_bytes=4000) == list(enumerate(dropped, 1))
     assert _read(path, max_row_bytes=1 << 20) == list(enumerate(rows, 1))
-
-
-@pytest.mark.parametrize("order", [[3, 2, 1, 0], [0, 2, 2, 1, 3, 0]])
-def test_parquet_ranges_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: list[int]) -> None:
-    monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 2300)
-    path = _write_table(tmp_path / "a.parquet", pa.table({"a": list(range(1000))}), rows_per_group=400)
-    parts = _ranges(_file(path))
-    assert len(parts) >= 4
-    for part in (parts[number] for number in order):
-        rows = [_shown(row, item) for row, item in read_range(_file(path), part)]
-        assert rows == [(row + 1, {"a": row}) for row in range(part.start, part.stop)]
 
 
 LONG = json.dumps({"a": "x" * 50}).encode()

@@ -63,7 +63,7 @@ class Panic(BaseException):
     [(Panic("boom"), "tokenizer_failed"), (ValueError("x"), "tokenizer_failed"), (MemoryError(), "out_of_memory")],
 )
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
-def test_row_that_raises_is_dropped(
+def test_row_that_raises_is_dropped_and_one_without_memory_comes_back(
     tmp_path: Path,
     chatml_tokenizer: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -73,24 +73,16 @@ def test_row_that_raises_is_dropped(
 ) -> None:
     rows = [*ROWS[:20], tokenized_row(POISON, 5), *ROWS[20:], tokenized_row(5, POISON)]
     _write(tmp_path / name, rows)
-    _poison(monkeypatch, error)
-
-    manifest = build(tokenized_recipe(tmp_path / name, chatml_tokenizer), tmp_path / "out").manifest
+    recipe = tokenized_recipe(tmp_path / name, chatml_tokenizer)
+    with monkeypatch.context() as patch:
+        _poison(patch, error)
+        manifest = build(recipe, tmp_path / "out").manifest
 
     assert dropped(tmp_path / "out") == [(21, reason), (62, reason)]
     assert manifest.splits[0].statistics.num_sequences == 60
-
-
-def test_row_without_memory_comes_back(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _write(tmp_path / "a.jsonl", [*ROWS, tokenized_row(POISON, 5)])
-    recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer)
-    with monkeypatch.context() as patch:
-        _poison(patch, MemoryError())
-        build(recipe, tmp_path / "out")
-
-    assert dropped(tmp_path / "out") == [(61, "out_of_memory")]
-    assert build(recipe, tmp_path / "again").kept.num_ranges_tokenized == 1
-    assert dropped(tmp_path / "again") == []
+    if reason == "out_of_memory":  # which another machine may have
+        assert build(recipe, tmp_path / "again").kept.num_ranges_tokenized == 1
+        assert dropped(tmp_path / "again") == []
 
 
 #: Hardly ends: 10 loops over the turns, one in the other.

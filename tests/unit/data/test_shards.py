@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence as Seq
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from tests.support.packed_rows import token_batch
 from tests.unit.rules.in_memory_artifact import row_batch
 
 ROWS = [[*range(10 * row, 10 * row + 1 + row % 4), 2] for row in range(23)]
+EXPECTED = [(index, row, [0] * len(row), [0]) for index, row in enumerate(ROWS)]
 
 
 def _batch(*rows: list[int]) -> RowBatch:
@@ -137,7 +137,7 @@ def test_every_row_comes_once_in_order_and_large_row_groups_come_in_pieces(tmp_p
     for row_group_size in (4, 500):
         _write(path, row_group_size=row_group_size)
         batches = list(iter_row_groups(path, "a", max_tokens=max_tokens))
-        assert _rows(batches) == list(enumerate(ROWS))
+        assert _rows(batches) == EXPECTED
         assert {batch.shard for batch in batches} == {"a"}
         assert max(len(batch.input_ids) for batch in batches) <= max_tokens + 5
     assert max_tokens < 1000 or len(batches) == 1
@@ -158,7 +158,7 @@ def test_a_range_of_row_groups_and_damage_in_one(tmp_path: Path) -> None:
     shard = tmp_path / "a.parquet"
     _write(shard, row_group_size=4)
     batches = list(iter_row_groups(shard, "a", max_tokens=20, row_groups=range(2, 4), first_row=8))
-    assert _rows(batches) == list(enumerate(ROWS))[8:16]
+    assert _rows(batches) == EXPECTED[8:16]
     damaged = pq.read_metadata(shard).row_group(3)
     content = bytearray(shard.read_bytes())
     begin = damaged.column(0).data_page_offset
@@ -174,12 +174,10 @@ def _write(path: Path, *, row_group_size: int) -> None:
     pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
 
 
-def _rows(batches: list[RowBatch]) -> list[tuple[int, list[int]]]:
-    return [
-        (batch.first_row + index, np.asarray(batch.row(index).input_ids).tolist())
-        for batch in batches
-        for index in range(batch.num_rows)
-    ]
+def _rows(batches: list[RowBatch]) -> list[tuple[int, list[int], list[int], list[int]]]:
+    """Return the number, ids, mask and starts of each row."""
+    rows = [(batch.first_row + index, batch.row(index)) for batch in batches for index in range(batch.num_rows)]
+    return [(number, row.input_ids.tolist(), row.loss_mask.tolist(), row.seq_start_id.tolist()) for number, row in rows]
 
 
 def test_nulls_and_texts() -> None:
@@ -199,58 +197,34 @@ def test_pandas_is_not_imported(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.tokens")], check=True)
 
 
-Rows = list[tuple[list[int], list[int], list[int]]]
-Stored = tuple[list[int], list[int]]
 A = ([11, 12, 13, 2], [0, 0, 1, 1])
 B = ([21, 22, 2], [0, 1, 1])
 C = ([31, 32], [1, 1])
 
 
-def _write_tokens(path: Path, *sequences: Stored) -> None:
-    with write_token_file(path) as writer:
-        writer.add(token_batch(sequences), eos_token_id=2)
-
-
-def _plan(packs: list[list[tuple[int, int, int]]], *, multiple: int, size: int) -> ShardPlan:
-    """Return a plan from packs of (token file, index in it, stored length)."""
+def test_batches_do_not_change_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A and B lie in the first file of tokens, C in the second; packs have (file, index in it, stored length)."""
+    tokens = [tmp_path / "0", tmp_path / "1"]
+    for path, sequences in zip(tokens, ([A, B], [C]), strict=True):
+        with write_token_file(path) as writer:
+            writer.add(token_batch(sequences), eos_token_id=2)
+    packs = [[(1, 0, 2)], [(0, 1, 3), (1, 0, 2)], [(0, 0, 4)], [(0, 0, 4), (0, 1, 3)], [(1, 0, 2)]]
     flat = np.array([place for pack in packs for place in pack], dtype=np.int64)
-    return ShardPlan(
+    plan = ShardPlan(
         path=Path("unused"),
         name="training/shard",
         pack_offsets=np.cumsum([0, *map(len, packs)]),
-        store_files=flat[:, 0],
-        store_indices=flat[:, 1],
-        stored_lengths=flat[:, 2],
-        pad_seq_to_mult=multiple,
-        pad_token_id=2,
-        packed_sequence_size=size,
+        **{name: flat[:, index] for index, name in enumerate(("store_files", "store_indices", "stored_lengths"))},
+        **{"pad_seq_to_mult": 1, "pad_token_id": 2, "packed_sequence_size": 6},
     )
-
-
-def _parts_of_rows(batches: Seq[RowBatch]) -> Rows:
-    rows = [batch.row(index) for batch in batches for index in range(batch.num_rows)]
-    return [(row.input_ids.tolist(), row.loss_mask.tolist(), row.seq_start_id.tolist()) for row in rows]
-
-
-@pytest.fixture
-def tokens(tmp_path: Path) -> list[Path]:
-    """Return A, B in the first file and C in the second."""
-    _write_tokens(tmp_path / "0", A, B)
-    _write_tokens(tmp_path / "1", C)
-    return [tmp_path / "0", tmp_path / "1"]
-
-
-def test_batches_do_not_change_rows(tokens: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packs = [[(1, 0, 2)], [(0, 1, 3), (1, 0, 2)], [(0, 0, 4)], [(0, 0, 4), (0, 1, 3)], [(1, 0, 2)]]
-    plan = _plan(packs, multiple=1, size=6)
     whole = list(assemble_rows(plan, tokens, rows_per_group=2))
     monkeypatch.setattr(write, "_BATCH_TOKENS", 1)
     parts = list(assemble_rows(plan, tokens, rows_per_group=2))
 
     assert [batch.num_rows for batch in whole] == [5]
     assert [(batch.first_row, batch.num_rows) for batch in parts] == [(0, 2), (2, 2), (4, 1)]
-    assert _parts_of_rows(parts) == _parts_of_rows(whole)
+    assert _rows(parts) == _rows(whole)
     path = tmp_path / "shard.idx.parquet"
     assert write_shard(path, iter(parts), packed_sequence_size=1 << 14) == 5
-    assert _parts_of_rows(list(iter_row_groups(path, "shard", max_tokens=1))) == _parts_of_rows(whole)
-    assert _parts_of_rows(list(iter_row_groups(path, "shard", max_tokens=1 << 20))) == _parts_of_rows(whole)
+    assert _rows(list(iter_row_groups(path, "shard", max_tokens=1))) == _rows(whole)
+    assert _rows(list(iter_row_groups(path, "shard", max_tokens=1 << 20))) == _rows(whole)

@@ -30,7 +30,6 @@ from tests.support.small_builds import (
     tokenized_row,
     write_json_lines,
 )
-from tests.support.small_builds import write_json_lines as write
 
 #: Row 1 becomes two pieces behind one that only has context; row 2 stays whole; row 3 trains nothing.
 ROWS = [
@@ -110,7 +109,7 @@ def _sequences(folder: Path, manifest: Manifest) -> Counter[tuple[int, ...]]:
 
 
 def test_a_file_that_is_given_twice_is_said_to_be(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    file = str(write(tmp_path / "a.jsonl", [ONE, TWO]))
+    file = str(write_json_lines(tmp_path / "a.jsonl", [ONE, TWO]))
 
     manifest = build(tokenized_recipe([file, file], chatml_tokenizer, **EXACT), tmp_path / "out").manifest
 
@@ -120,9 +119,9 @@ def test_a_file_that_is_given_twice_is_said_to_be(tmp_path: Path, chatml_tokeniz
 
 def test_first_row_stays_and_validation_comes_before_training(tmp_path: Path, chatml_tokenizer: Path) -> None:
     other_mask = tokenized_row(5, 6, 7, num_prompt=2)
-    first = write(tmp_path / "a.jsonl", [ONE, TWO, {}, ONE, other_mask])
-    second = write(tmp_path / "b.jsonl", [TWO, ONE, tokenized_row(9, 9)])
-    held = write(tmp_path / "v.jsonl", [TWO, TWO])
+    first = write_json_lines(tmp_path / "a.jsonl", [ONE, TWO, {}, ONE, other_mask])
+    second = write_json_lines(tmp_path / "b.jsonl", [TWO, ONE, tokenized_row(9, 9)])
+    held = write_json_lines(tmp_path / "v.jsonl", [TWO, TWO])
     recipe = tokenized_recipe(
         [str(first), str(second)], chatml_tokenizer, data__validation=str(held), data__on_bad_row="drop", **EXACT
     )
@@ -154,7 +153,7 @@ def test_bytes_are_the_same_for_any_workers_and_ranges(
     tmp_path: Path, chatml_tokenizer: Path, over_long: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [tokenized_row(*([10 + index % 7] * (2 + index % 11))) for index in range(300)]
-    source = write(tmp_path / "a.jsonl", [*rows, LONG, LONG, tokenized_row(*range(20, 45))])
+    source = write_json_lines(tmp_path / "a.jsonl", [*rows, LONG, LONG, tokenized_row(*range(20, 45))])
     changes: dict[str, Any] = {**EXACT, "preprocessing__over_long": over_long, "data__validation_fraction": 0.3}
     recipe = tokenized_recipe(source, chatml_tokenizer, **changes)
     manifest = build(recipe, tmp_path / "one").manifest
@@ -171,13 +170,13 @@ def test_bytes_are_the_same_for_any_workers_and_ranges(
 
 
 def test_duplicates_are_kept_unless_asked_for_and_stop_no_build(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    source = write(tmp_path / "a.jsonl", [ONE, ONE])
+    source = write_json_lines(tmp_path / "a.jsonl", [ONE, ONE])
     whole = tokenized_recipe(source, chatml_tokenizer)
     strict = tokenized_recipe(source, chatml_tokenizer, data__on_bad_row="error", **EXACT)
 
     assert build(whole, tmp_path / "whole").manifest.splits[0].drops == {}
     assert build(strict, tmp_path / "strict").manifest.splits[0].drops == {"duplicate": 1}
-    write(tmp_path / "v.jsonl", [ONE])
+    write_json_lines(tmp_path / "v.jsonl", [ONE])
     nothing_left: SFTRecipe = tokenized_recipe(
         source, chatml_tokenizer, data__validation=str(tmp_path / "v.jsonl"), **EXACT
     )

@@ -30,13 +30,11 @@ from tests.support.small_builds import tokenized_recipe
 KILLED = """
 import os, time
 from functools import partial
-from bridgepack.data.workers.pool import WorkerPool
+from bridgepack.data.workers.pool import plain_runner
 
-pool = WorkerPool()
-number = pool.begin(os.getpid)()
-other = WorkerPool()
-print(number, other.begin(os.getpid)(), flush=True)
-pool.begin(partial(time.sleep, 600))()
+with plain_runner(2) as one, plain_runner(2) as other:
+    print(one.runner.begin(os.getpid)(), other.runner.begin(os.getpid)(), flush=True)
+    one.runner.begin(partial(time.sleep, 600))()
 """
 #: Goes somewhere else before it starts workers.
 UNGUARDED = """
@@ -215,15 +213,13 @@ def test_what_was_begun_is_there_in_the_first_worker_and_a_warm_up_in_the_others
             refusing()
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
             failing()
+        with pytest.raises(
+            DataError, match="loading the tokenizer: the process ended with SIGKILL; usually memory ran"
+        ):
+            pool.begin(partial(_suicide, 1))()
         pool.begin(partial(_load, "begun"))
         pool.widen(2, 400 << 20, partial(_load, "warmed up"))
         assert set(pool.run(_loaded_beside_another, [tmp_path, tmp_path])) == {"begun", "warmed up"}
-
-
-def test_loading_that_ends_its_process_is_a_message() -> None:
-    message = r"loading the tokenizer: the process ended with SIGKILL; usually memory ran out"
-    with WorkerPool() as pool, pytest.raises(DataError, match=message):
-        pool.begin(partial(_suicide, 1))()
 
 
 def _load(name: str) -> None:
@@ -283,16 +279,18 @@ def _be_ended_while_a_worker_writes(pool: WorkerPool, folder: Path) -> None:
         raise KeyboardInterrupt
 
 
-def test_workers_end_with_a_caller_that_is_killed(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(KILLED)
-    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_a_caller_that_is_ended(number: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     numbers = [int(number) for number in process.stdout.readline().split()]
     assert len(numbers) == 2
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not any(is_running(number) for number in numbers), limit_s=60)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
+    wait_until(lambda: not any(map(is_running, numbers)), limit_s=60)
 
 
 @pytest.mark.parametrize("is_read", [False, True])
@@ -328,10 +326,6 @@ def test_a_tokenizer_is_loaded_again_once_its_files_change(tmp_path: Path, chatm
     assert load_tokenizer_of(recipe) is loaded
     os.utime(tmp_path / "tokenizer" / "tokenizer.json")
     assert load_tokenizer_of(recipe) is not loaded
-
-
-def _number(_: int, __: Beat) -> int:
-    return os.getpid()
 
 
 class Panic(BaseException):
