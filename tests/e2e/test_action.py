@@ -5,24 +5,17 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
+from tests.e2e.test_pre_commit import MENDABLE, OFFLINE_PIP
 from tests.support.docs_blocks import PROJECT, blocks
 
 pytestmark = pytest.mark.full
 
-RECIPE = """\
-name: mine
-data: {train: rows.jsonl}
-tokenizer: {name_or_path: tokenizer}
-packing: {packed_sequence_size: 4096, pad_seq_to_mult: 2}
-parallelism: {context_parallel_size: 4}
-"""
 ACTION = YAML(typ="safe", pure=True).load((PROJECT / "action.yml").read_text())
 
 
@@ -34,12 +27,8 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         **os.environ,
         "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": sysconfig.get_path("purelib"),
-        "PIP_NO_INDEX": "1",
-        "PIP_NO_BUILD_ISOLATION": "0",  # which is how pip spells: without isolation
-        "PIP_NO_DEPS": "1",
+        **OFFLINE_PIP,
         "PIP_FORCE_REINSTALL": "1",
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "GITHUB_ACTION_PATH": str(PROJECT),
     }
 
@@ -68,14 +57,14 @@ def _filled(text: str, inputs: dict[str, str]) -> str:
 
 
 def test_action_annotates_and_writes_sarif(runner: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(RECIPE)
+    (tmp_path / "mine.yaml").write_text(MENDABLE)
     code, output, told = _run_action(tmp_path, runner, target="mine.yaml", arguments="--no-files --select BP101")
     assert (code, told) == (1, {"exit-code": "1"})
     assert "::error file=mine.yaml,line=4,title=BP101 " in output
     results = json.loads((tmp_path / "bridgepack.sarif").read_text())["runs"][0]["results"]
     assert [result["ruleId"] for result in results] == ["BP101"]
 
-    (tmp_path / "mine.yaml").write_text(RECIPE.replace("packing", "pakcing"))
+    (tmp_path / "mine.yaml").write_text(MENDABLE.replace("packing", "pakcing"))
     code, output, told = _run_action(tmp_path, runner, target="mine.yaml")
     assert (code, told) == (2, {"exit-code": "2"})
     assert "::error file=mine.yaml,line=4,title=cannot-be-read::pakcing is not a field" in output
@@ -102,7 +91,7 @@ def test_snippets_name_what_is_there(runner: dict[str, str], tmp_path: Path) -> 
 
     job = _snippet("## GitLab")["bridgepack"]
     (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "mine.yaml").write_text(RECIPE)
+    (tmp_path / "recipes" / "mine.yaml").write_text(MENDABLE)
     script = "\n".join(line.replace(" bridgepack", f" {PROJECT}") if "pip" in line else line for line in job["script"])
     done = subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, env=runner, check=False)
     assert done.returncode == 1

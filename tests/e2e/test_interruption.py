@@ -13,17 +13,9 @@ from pathlib import Path
 import pytest
 
 from bridgepack.data.output import RECEIPTS
+from tests.support import small_builds as small
 from tests.support.processes import num_running, wait_until
-from tests.support.small_builds import (
-    chat_row,
-    environment,
-    file_bytes,
-    leftovers,
-    tokenized_recipe,
-    without_progress,
-    write_json_lines,
-    write_recipe,
-)
+from tests.support.small_builds import file_bytes
 
 pytestmark = pytest.mark.full
 
@@ -57,7 +49,7 @@ class Project:
         return subprocess.Popen(
             [sys.executable, "-c", PROGRAM.format(file_bytes=file_bytes), *arguments],
             cwd=self.folder,
-            env=environment(self.folder),
+            env=small.environment(self.folder),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -68,7 +60,7 @@ class Project:
         """Wait for the end and return exit code, output and errors; no process of its group may be left."""
         output, errors = process.communicate(timeout=LIMIT_S)
         wait_until(lambda: num_running(group=process.pid) == 0)
-        return process.returncode, output, without_progress(errors)
+        return process.returncode, output, small.without_progress(errors)
 
     def entries(self) -> list[str]:
         """Return what a build could have made here."""
@@ -79,10 +71,10 @@ class Project:
 def reference(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> tuple[Path, dict[str, bytes], float]:
     """Return a project's folder, the files of its artifact, and the seconds from its staging folder to its end."""
     folder = tmp_path_factory.mktemp("project")
-    rows = [chat_row(f"Question {index}?", f"Answer {index}. " * (1 + index % 4)) for index in range(NUM_ROWS)]
-    write_json_lines(folder / "a.jsonl", rows)
+    rows = [small.chat_row(f"Question {index}?", f"Answer {index}. " * (1 + index % 4)) for index in range(NUM_ROWS)]
+    small.write_json_lines(folder / "a.jsonl", rows)
     changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 256, "data__validation_fraction": 0.1}
-    write_recipe(folder / "recipe.yaml", tokenized_recipe("a.jsonl", chatml_tokenizer, **changes))
+    small.write_recipe(folder / "recipe.yaml", small.tokenized_recipe("a.jsonl", chatml_tokenizer, **changes))
     project = Project(folder)
     process = project.start(1)
     wait_until(project.staging.exists)
@@ -100,7 +92,7 @@ def project(reference: tuple[Path, dict[str, bytes], float], tmp_path: Path) -> 
         (tmp_path / name).write_bytes((reference[0] / name).read_bytes())
     project = Project(tmp_path)
     yield project
-    assert [name for name in leftovers(tmp_path) if name.endswith((".building", ".old"))] == []
+    assert [name for name in small.leftovers(tmp_path) if name.endswith((".building", ".old"))] == []
 
 
 def test_killed_builds_end_in_the_same_bytes(project: Project, reference: tuple[Path, dict[str, bytes], float]) -> None:

@@ -101,9 +101,8 @@ def test_an_artifact_is_written_whole_and_sent_where_missing(
     first = upload_of(recipe, url)
     local = small.file_bytes(first.output)
     assert objects(client, "outputs", "runs/first/") == local
-    assert first.upload == Upload(
-        url=url, num_sent=len(local), num_files=len(local), num_bytes=sum(map(len, local.values()))
-    )
+    num_bytes = sum(map(len, local.values()))
+    assert first.upload == Upload(url=url, num_sent=len(local), num_files=len(local), num_bytes=num_bytes)
     assert upload_of(recipe, url).upload == replace(first.upload, num_sent=0)
 
     shard = next(name for name in local if name.startswith("training/"))
@@ -174,11 +173,8 @@ def test_a_place_with_other_things_or_without_rights_is_refused_before_anything_
 
 def test_msc_urls_are_read(project: Path, chatml_tokenizer: Path) -> None:
     small.build(recipe_of("data", chatml_tokenizer), project / "disk")
-    small.build(
-        recipe_of(f"msc://__filesystem__{project / 'data'}", chatml_tokenizer),
-        project / "msc",
-        store=project / "another",
-    )
+    recipe = recipe_of(f"msc://__filesystem__{project / 'data'}", chatml_tokenizer)
+    small.build(recipe, project / "msc", store=project / "another")
     assert small.data_bytes(project / "msc") == small.data_bytes(project / "disk")
 
 

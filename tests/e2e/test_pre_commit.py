@@ -22,6 +22,14 @@ parallelism: {context_parallel_size: 4}
 batch: {global_batch_size: 8}
 """
 MENDABLE = GOOD.replace("pad_seq_to_mult: 8", "pad_seq_to_mult: 2")
+#: Variables with which pip builds the project from what is here.
+OFFLINE_PIP = {
+    "PYTHONPATH": sysconfig.get_path("purelib"),  # all but the project itself
+    "PIP_NO_INDEX": "1",
+    "PIP_NO_BUILD_ISOLATION": "0",  # which is how pip spells: without isolation
+    "PIP_NO_DEPS": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
 OTHER_TOOLS = {"mkdocs.yml": "site_name: x\n", "templated.yaml": "{{ if x }}\n- a: [\n", "pyproject.toml": "[a]\n"}
 
 
@@ -65,11 +73,7 @@ def _ran(repository: Path, cache: Path, hook: str) -> subprocess.CompletedProces
     _committed(repository)
     environment = {
         **os.environ,
-        "PYTHONPATH": sysconfig.get_path("purelib"),  # all but the project itself
-        "PIP_NO_INDEX": "1",
-        "PIP_NO_BUILD_ISOLATION": "0",  # which is how pip spells: without isolation
-        "PIP_NO_DEPS": "1",
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        **OFFLINE_PIP,
         "PRE_COMMIT_HOME": str(cache),
         "PRE_COMMIT_COLOR": "never",
     }

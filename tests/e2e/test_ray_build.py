@@ -37,17 +37,11 @@ def nodes() -> Iterator[RayNodes]:
 
 
 def project(folder: Path, tokenizer: Path, num_rows: int) -> Path:
-    rows = [
-        small.chat_row(f"question {index} " * (index % 7 + 1), f"answer {index} " * 20) for index in range(num_rows)
-    ]
+    asked = [f"question {index} " * (index % 7 + 1) for index in range(num_rows)]
+    rows = [small.chat_row(question, f"answer {index} " * 20) for index, question in enumerate(asked)]
     small.write_json_lines(folder / "train.jsonl", [*rows, {"messages": "none"}])
-    recipe = small.tokenized_recipe(
-        "train.jsonl",
-        tokenizer,
-        preprocessing__kind="chat",
-        packing__packed_sequence_size=2048,
-        data__validation_fraction=0.1,
-    )
+    changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 2048, "data__validation_fraction": 0.1}
+    recipe = small.tokenized_recipe("train.jsonl", tokenizer, **changes)
     small.write_recipe(folder / "recipe.yaml", recipe)
     return folder
 

@@ -148,10 +148,8 @@ def slurm() -> Iterator[Slurm]:
 def site(slurm: Slurm, tmp_path: Path, chatml_tokenizer: Path) -> Iterator[Site]:
     for part in range(NUM_PARTS):
         for name in ("a", "b"):
-            rows = [
-                small.chat_row(f"{part}{name} {row} " * (row % 7 + 1), f"answer {part}{name} " * 20)
-                for row in range(700)
-            ]
+            asked = [f"{part}{name} {row} " * (row % 7 + 1) for row in range(700)]
+            rows = [small.chat_row(question, f"answer {part}{name} " * 20) for question in asked]
             small.write_json_lines(tmp_path / "shared" / "chats" / f"{part:03d}-{name}.jsonl", rows)
     recipe = small.tokenized_recipe(
         tmp_path / "shared" / "chats", chatml_tokenizer, preprocessing__kind="chat", packing__packed_sequence_size=2048
@@ -170,15 +168,8 @@ def site(slurm: Slurm, tmp_path: Path, chatml_tokenizer: Path) -> Iterator[Site]
 
 
 def test_the_array_builds_every_part_and_a_requeued_one_goes_on(site: Site) -> None:
-    number = site.submit(
-        "Slurm arrays",
-        {
-            "--array=0-99": f"--array=0-{NUM_PARTS - 1}",
-            "--cpus-per-task=32": "--cpus-per-task=1",
-            "--mem=64G": "--mem=1G",
-            "--memory 56G": "--memory 1G",
-        },
-    )
+    smaller = {"--cpus-per-task=32": "--cpus-per-task=1", "--mem=64G": "--mem=1G", "--memory 56G": "--memory 1G"}
+    number = site.submit("Slurm arrays", {"--array=0-99": f"--array=0-{NUM_PARTS - 1}", **smaller})
     jobs = [f"{number}_{part}" for part in range(NUM_PARTS)]
     held = f"{number}_{_HELD_PART}"
     site.wait_for_held(held)

@@ -41,11 +41,8 @@ def _settings(view: Any) -> dict[str, Any]:
 def test_every_field_says_where_it_is_from(recipe: SFTRecipe) -> None:
     fields = {item["field"]: item for item in resolved_view(recipe).to_dict()["fields"]}
 
-    assert fields["packing.packed_sequence_size"] == {
-        "field": "packing.packed_sequence_size",
-        "value": 1024,
-        "origin": "recipe",
-    }
+    size = fields["packing.packed_sequence_size"]
+    assert size == {"field": "packing.packed_sequence_size", "value": 1024, "origin": "recipe"}
     assert fields["packing.seed"]["origin"] == "default"
     assert fields["method.kind"]["origin"] == "recipe"
     assert fields["method.dim"] == {"field": "method.dim", "value": 32, "origin": "default"}
@@ -120,9 +117,8 @@ def test_table_tells_what_cannot_be_loaded(recipe: SFTRecipe) -> None:
         "-: listing runs no Python of the folder recipes/ here",
         "2 recipes; `bridgepack recipes show NAME` prints one",
     ]
-    assert entry_to_dict(entries[0])["num_gpus"] == 8
-    assert entry_to_dict(entries[1])["error"] == "name is 5; allowed: text."
-    assert entry_to_dict(entries[0]).keys() == entry_to_dict(entries[1]).keys()
+    loaded, broken = map(entry_to_dict, entries[:2])
+    assert (loaded["num_gpus"], broken["error"], loaded.keys()) == (8, "name is 5; allowed: text.", broken.keys())
 
 
 def test_shipped_recipes_are_targets() -> None:
@@ -162,10 +158,8 @@ def test_a_failed_task_shows_the_end_of_its_log(tmp_path: Path) -> None:
 
 
 def test_a_detached_launch_says_how_to_look_and_cancel() -> None:
-    tasks = [
-        TaskResult(name=name, executor="slurm", state="submitted", job=job)
-        for name, job in (("build", "7"), ("train", "8"))
-    ]
+    jobs = {"build": "7", "train": "8"}
+    tasks = [TaskResult(name=name, executor="slurm", state="submitted", job=job) for name, job in jobs.items()]
     text = describe_result(result(*tasks, is_detached=True))
 
     assert text.splitlines() == [
@@ -197,7 +191,6 @@ def test_an_interruption_says_what_was_ended_and_what_goes_on() -> None:
 
 def test_long_lines_are_cut_and_missing_logs_are_empty(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("x" * 1000 + "\nshort\n")
-
     assert log_tail(str(tmp_path / "log")) == ["x" * 400 + " ...", "short"]
     assert log_tail(str(tmp_path)) == log_tail("/no/such/log") == log_tail("") == []
 
