@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistic
 from bridgepack.report.checks import named_rule
 from bridgepack.rules.registry import ALL_RULES
 from tests.support.docs_blocks import PROJECT, Block, blocks, pages, run_snippets
+from tests.unit.test_cli import commands_below
 
 BASE: dict[str, Any] = {
     "name": "docs",
@@ -124,33 +124,17 @@ def _sections_in(annotation: Any) -> list[type[Section]]:
 
 def test_commands_page_has_every_option() -> None:
     page = commands_page(command_line)
-    num_checked = 0
-    for name, command in _commands(command_line):
-        assert f"## bridgepack {name}\n" in page
-        for parameter in command.params:
-            if isinstance(parameter, click.Option):
-                assert parameter.opts[0] in page
-                num_checked += 1
-
-    assert num_checked > 5
-    without = [
-        name
-        for name, command in _commands(command_line)
-        if not isinstance(command, click.Group) and not any("--json" in parameter.opts for parameter in command.params)
-    ]
+    commands = {" ".join(words): command for words, command in commands_below(command_line) if words}
+    options = {
+        name: [item.opts[0] for item in command.params if isinstance(item, click.Option)]
+        for name, command in commands.items()
+    }
+    assert [name for name in commands if f"## bridgepack {name}\n" not in page] == []
+    assert [option for found in options.values() for option in found if option not in page] == []
+    groups = {name for name, command in commands.items() if isinstance(command, click.Group)}
+    without = [name for name in commands if name not in groups and "--json" not in options[name]]
     assert without == ["recipes new", "recipes schema"]
     assert "all but `recipes new` and `recipes schema` have" in page
-
-
-def _commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Yield (name, command) of every command, those of groups as `recipes list`."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        yield f"{prefix}{name}", command
-        if isinstance(command, click.Group):
-            yield from _commands(command, f"{prefix}{name} ")
 
 
 def test_snippets_are_found() -> None:
@@ -160,14 +144,12 @@ def test_snippets_are_found() -> None:
     assert len(FORMATS) == 8
 
 
-@pytest.mark.parametrize("block", [block for block in blocks("yaml") if "executor:" not in block.text], ids=_name)
-def test_recipe_loads(block: Block) -> None:
-    SFTRecipe.from_mapping(_values(block)).resolve()
-
-
-@pytest.mark.parametrize("block", [block for block in blocks("yaml") if "executor:" in block.text], ids=_name)
-def test_cluster_loads(block: Block) -> None:
-    ClusterConfig.from_mapping(YAML(typ="safe", pure=True).load(block.text))
+@pytest.mark.parametrize("block", blocks("yaml"), ids=_name)
+def test_recipe_or_cluster_loads(block: Block) -> None:
+    if "executor:" in block.text:
+        ClusterConfig.from_mapping(YAML(typ="safe", pure=True).load(block.text))
+    else:
+        SFTRecipe.from_mapping(_values(block)).resolve()
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=_name)

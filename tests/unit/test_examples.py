@@ -11,6 +11,7 @@ from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstr
 from bridgepack.examples.__main__ import main
 from bridgepack.examples.conversations import documented_objects, iter_documented_modules, iter_module_conversations
 from bridgepack.examples.tokenizer import chatml_template
+from tests.support.small_builds import file_bytes
 
 SOURCE = b'''"""A shelf of jars.
 
@@ -126,21 +127,15 @@ def test_library_conversations_are_well_formed_and_varied():
 
 
 def test_limit_counts_both_files_and_bytes_repeat(tmp_path):
-    counts = [
-        write_docstring_conversations(
-            tmp_path / f"{run}.jsonl", validation_path=tmp_path / f"{run}-validation.jsonl", limit=200
-        )
-        for run in "ab"
-    ]
-    training, validation = ((tmp_path / f"a{name}.jsonl").read_bytes() for name in ("", "-validation"))
-    assert counts == [200, 200]
-    assert len(training.splitlines()) + len(validation.splitlines()) == 200
-    assert len(validation.splitlines()) > 0
-    assert (tmp_path / "b.jsonl").read_bytes() == training
-    assert (tmp_path / "b-validation.jsonl").read_bytes() == validation
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "a-validation.jsonl", "a.jsonl", "b-validation.jsonl", "b.jsonl",
-    ]  # fmt: skip
+    for run in "ab":
+        (tmp_path / run).mkdir()
+        paths = {"path": tmp_path / run / "training.jsonl", "validation_path": tmp_path / run / "validation.jsonl"}
+        assert write_docstring_conversations(**paths, limit=200) == 200
+    files = file_bytes(tmp_path / "a")
+    assert files == file_bytes(tmp_path / "b")
+    assert sorted(files) == ["training.jsonl", "validation.jsonl"]
+    assert sum(len(content.splitlines()) for content in files.values()) == 200
+    assert len(files["validation.jsonl"].splitlines()) > 0
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -172,10 +167,8 @@ def test_iter_texts_reads_contents_calls_and_tools(tmp_path):
 
 def test_a_newline_is_a_token_of_its_own(tokenizer):
     header = tokenizer("<|im_start|>assistant\n")["input_ids"]
-    contents = ["It", "\nIt", "  It", "\n\n\tIt"]
-    for content in contents:
+    for content in ("It", "\nIt", "  It", "\n\n\tIt"):
         assert tokenizer(f"<|im_start|>assistant\n{content}")["input_ids"][: len(header)] == header
-    assert len(contents) > 0
 
 
 def test_training_in_two_processes_gives_the_same_bytes(tokenizer_directory, tmp_path):
@@ -186,10 +179,9 @@ def test_training_in_two_processes_gives_the_same_bytes(tokenizer_directory, tmp
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code, tmp_path], check=True, env=environment)
-    names = sorted(path.name for path in tokenizer_directory.iterdir())
-    assert names == ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
-    for name in names:
-        assert (tmp_path / name).read_bytes() == (tokenizer_directory / name).read_bytes()
+    files = file_bytes(tokenizer_directory)
+    assert sorted(files) == ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
+    assert file_bytes(tmp_path) == files
 
 
 def test_template_renders_system_tools_calls_and_answers(tokenizer):

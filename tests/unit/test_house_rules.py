@@ -76,12 +76,8 @@ def test_files_name_no_machine() -> None:
     for name in filter(None, listed.stdout.split("\0")):
         content = (PROJECT / name).read_bytes() if (PROJECT / name).is_file() else b""
         if b"\0" not in content:
-            lines = content.decode("utf-8", errors="replace").splitlines()
-            found += [
-                f"{name}:{number}: {line.strip()}"
-                for number, line in enumerate(lines, 1)
-                if MACHINE_SPECIFIC.search(line)
-            ]
+            lines = enumerate(content.decode("utf-8", errors="replace").splitlines(), 1)
+            found += [f"{name}:{number}: {line}" for number, line in lines if MACHINE_SPECIFIC.search(line)]
 
     assert found == []
     assert listed.stdout
