@@ -65,13 +65,9 @@ def test_python_script_with_workers(project: Path) -> None:
 @pytest.mark.full
 def test_reader_that_goes_away_is_no_error(project: Path) -> None:
     assert run_cli(project, "build", "recipe.py", "--output", "out").returncode == 0
-    with subprocess.Popen(
-        [*CLI, "inspect", "out", "--json"],
-        cwd=project,
-        env=environment(project),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [*CLI, "inspect", "out", "--json"]
+    with subprocess.Popen(command, cwd=project, env=environment(project), **pipes) as process:
         assert process.stdout is not None
         process.stdout.close()
         _, errors = process.communicate(timeout=60)

@@ -129,16 +129,3 @@ def test_missing_nemo_run_says_what_to_install(folder: Path, command: Command, m
 
     assert (ran.code, ran.output) == (2, "")
     assert 'pip install -e ".[launch]"' in ran.errors
-
-
-def test_help_loads_nothing_heavy(folder: Path) -> None:
-    program = (
-        "import sys\nfrom bridgepack.cli import main\n"
-        "try:\n    main(['launch', '--help'])\nexcept SystemExit as exited:\n    assert exited.code == 0\n"
-        "heavy = {'nemo_run', 'torch', 'transformers', 'pyarrow', 'megatron', 'torchx'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-
-    assert finished.returncode == 0, finished.stderr
-    assert "Exit codes: 0 every task succeeded, 1 the check found errors or a task" in finished.stdout

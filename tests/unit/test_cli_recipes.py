@@ -30,16 +30,10 @@ def test_list(command: Command) -> None:
     entry = next(entry for entry in listed if entry["name"] == NAME)
 
     assert (ran.code, ran.errors) == (0, "")
-    assert [NAME, "qwen3", "full", "4", "4096", "1", "4", "1", "1"] in [
-        line.split() for line in ran.output.splitlines()
-    ]
-    assert {name: entry[name] for name in ("family", "method", "num_gpus", "seq_length", "context_parallel_size")} == {
-        "family": "qwen3",
-        "method": "full",
-        "num_gpus": 4,
-        "seq_length": 4096,
-        "context_parallel_size": 1,
-    }
+    rows = [line.split() for line in ran.output.splitlines()]
+    assert [NAME, "qwen3", "full", "4", "4096", "1", "4", "1", "1"] in rows
+    expected = {"family": "qwen3", "method": "full", "num_gpus": 4, "seq_length": 4096, "context_parallel_size": 1}
+    assert {name: entry[name] for name in expected} == expected
     assert {entry["family"] for entry in listed} == {"qwen3"}
 
 
@@ -64,9 +58,8 @@ def test_list_of_the_host_s_recipes_needs_it(command: Command, monkeypatch: pyte
 
 def test_show_prints_a_file_that_loads(command: Command, tmp_path: Path) -> None:
     for form, header in (("yaml", YAML_HEADER), ("toml", TOML_HEADER)):
-        ran = command(
-            "recipes", "show", NAME, "--format", form, "--set", "packing.seed=7", "--set", "model.recompute=full"
-        )
+        changes = ("--set", "packing.seed=7", "--set", "model.recompute=full")
+        ran = command("recipes", "show", NAME, "--format", form, *changes)
         file = tmp_path / f"shown.{form}"
         file.write_text(ran.output, encoding="utf-8")
 

@@ -4,12 +4,14 @@ import json
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import datasets
 import pytest
 from huggingface_hub import DatasetCard
 
 import bridgepack
+from bridgepack.errors import ConfigError
 from tests.support.small_builds import Command, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 
 
@@ -133,13 +135,8 @@ def test_diff_writes_a_page(recipe: Path, artifact: Path, command: Command) -> N
 def test_report_needs_no_manifest_field_of_another_version(
     artifact: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bridgepack.config.recipe.recipe import SFTRecipe
-    from bridgepack.errors import ConfigError
-
-    def refuse(values: object) -> SFTRecipe:
-        raise ConfigError("of another version")
-
-    monkeypatch.setattr(SFTRecipe, "from_mapping", refuse)
+    refuse = Mock(side_effect=ConfigError("of another version"))
+    monkeypatch.setattr("bridgepack.config.recipe.recipe.SFTRecipe.from_mapping", refuse)
 
     assert command("report", artifact).code == 0
     assert "&#34;packed_sequence_size&#34;: 16" in (artifact / "report.html").read_text()

@@ -54,24 +54,16 @@ def test_a_command_that_is_done_is_not_ended_by_a_late_signal() -> None:
 
 
 def test_a_second_signal_while_the_first_is_answered_does_not_end_the_command() -> None:
-    ended = _interrupted_twice("rules")
-
-    assert (ended.returncode, ended.stderr.strip(), ended.stdout) == (130, "interrupted; nothing was written", "")
-
-
-def test_a_command_that_is_ended_prints_the_error_of_json() -> None:
-    ended = _interrupted_twice("rules", "--json")
-
-    assert (ended.returncode, ended.stderr.strip()) == (130, "interrupted; nothing was written")
-    error = json.loads(ended.stdout)["error"]
-    assert (error["kind"], error["message"], error["exit_code"]) == ("KeyboardInterrupt", ended.stderr.strip(), 130)
-
-
-def _interrupted_twice(*words: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command that gets SIGINT when it prints, and again when it says so."""
+    """The command gets SIGINT when it prints, and again when it says so; of JSON it prints the error."""
     twice = (
         "import os, signal, sys, click\nfrom bridgepack.cli import main\n"
         "interrupt, say = lambda: os.kill(os.getpid(), signal.SIGINT), click.echo\n"
         "click.echo = lambda *parts, **named: (interrupt(), say(*parts, **named))\nmain()\n"
     )
-    return subprocess.run([sys.executable, "-c", twice, *words], capture_output=True, text=True, check=False)
+    run = {"capture_output": True, "text": True, "check": False}
+    plain, ended = (subprocess.run([sys.executable, "-c", twice, "rules", *more], **run) for more in ([], ["--json"]))
+
+    assert (plain.returncode, plain.stderr.strip(), plain.stdout) == (130, "interrupted; nothing was written", "")
+    assert (ended.returncode, ended.stderr) == (130, plain.stderr)
+    error = json.loads(ended.stdout)["error"]
+    assert (error["kind"], error["message"], error["exit_code"]) == ("KeyboardInterrupt", ended.stderr.strip(), 130)

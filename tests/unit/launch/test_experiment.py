@@ -215,27 +215,20 @@ def own_signals() -> Iterator[None]:
         yield
 
 
-def test_a_signal_that_is_noted_is_raised_as_soon_as_signals_are_caught(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_noted_signal_is_raised_as_soon_as_signals_are_caught_and_a_second_one_at_once(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
     interruption = Interruption()
     interruption.note()
 
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), number)
 
     assert interruption.has_come
     assert capfd.readouterr().err.startswith("interrupted: ")
-    for raises in (interruption.check, interruption.catch):
+    for raises in (lambda: os.kill(os.getpid(), number), interruption.check, interruption.catch):
         with pytest.raises(KeyboardInterrupt):
             raises()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_second_signal_raises(number: signal.Signals) -> None:
-    interruption = Interruption()
-    interruption.note()
-    os.kill(os.getpid(), number)
-
-    with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), number)
 
 
 def test_signals_that_are_ignored_stay_ignored() -> None:
