@@ -74,14 +74,12 @@ def _chat(*turns: str) -> list[dict[str, Any]]:
     return [{"role": roles[turn[0]], "content": turn[2:]} for turn in turns]
 
 
-def _renders(template: Template, messages: Messages, *, prompt_goes_on: bool = False) -> Renders:
-    text = template(messages, False)
-    assert text is not None
-    return Renders(_render(template), messages, text, prompt_goes_on=prompt_goes_on)
-
-
 def _render(template: Template) -> Render:
     return lambda messages, has_prompt=False: template(messages, has_prompt)
+
+
+def _learned(template: Template) -> LearnedMarks | str:
+    return learn_marks(_render(template))
 
 
 def _drawn(text: str, derivation: Derivation) -> str:
@@ -90,23 +88,17 @@ def _drawn(text: str, derivation: Derivation) -> str:
     return "".join("." if vote < 0 else letter.upper() if vote else letter for letter, vote in pairs)
 
 
-def _by_prefixes(template: Template, messages: Messages) -> tuple[str, tuple[str, ...]]:
-    text = template(messages, False)
-    assert text is not None
-    found = derive_from_prefixes(text, [item["role"] for item in messages], _renders(template, messages))
+def _by_prefixes(template: Template, messages: Messages, **options: bool) -> tuple[str, tuple[str, ...]]:
+    text = template(messages, False) or ""
+    renders = Renders(_render(template), messages, text, **{"prompt_goes_on": False, **options})
+    found = derive_from_prefixes(text, [item["role"] for item in messages], renders)
     return _drawn(text.replace("\n", " "), found), found.reasons
 
 
 def _by_marks(template: Template, messages: Messages) -> tuple[str, tuple[str, ...]]:
-    text = template(messages, False)
-    assert text is not None
-    words = [item["content"] for item in messages]
-    found = derive_from_marks(text, messages, words, _learned(template))
+    text = template(messages, False) or ""
+    found = derive_from_marks(text, messages, [item["content"] for item in messages], _learned(template))
     return _drawn(text.replace("\n", " "), found), found.reasons
-
-
-def _learned(template: Template) -> LearnedMarks | str:
-    return learn_marks(_render(template))
 
 
 TWO_ROUNDS = _chat("s:be", "u:who", "a:me", "u:oh", "a:so")
@@ -114,6 +106,7 @@ DRAWN = "<s>be<e> <u>who<e> <a>ME<E>.<u>oh<e> <a>SO<E>."
 
 
 MOVED = (mask_prefixes.OTHER_PROMPT, mask_prefixes.MOVED)
+BOTH, LEFT_OUT = (_by_prefixes, _by_marks), _chat("u:who", "a:gone", "u:oh", "a:so")
 
 
 @pytest.mark.parametrize(
@@ -124,12 +117,7 @@ MOVED = (mask_prefixes.OTHER_PROMPT, mask_prefixes.MOVED)
         (_plain, _chat("s:e", "u:Hi", "a:Yo"), "<s>e<e> <u>Hi<e> <a>YO<E>.", ()),
         (_two_ends, TWO_ROUNDS, "<s>be<e> <u>who<e> <a>ME.......oh<e> <a>SO<R>", (mask_prefixes.UNSTABLE,)),
         (_needs_user, _chat("a:hey", "u:who", "a:me"), "." * 20 + "<a>ME<E>.", (mask_prefixes.REFUSED,)),
-        (
-            _leaves_out,
-            _chat("u:who", "a:gone", "u:oh", "a:so"),
-            "<u>who<e> <u>oh<e> <a>SO<E>.",
-            (mask_prefixes.UNSTABLE,),
-        ),
+        (_leaves_out, LEFT_OUT, "<u>who<e> <u>oh<e> <a>SO<E>.", (mask_prefixes.UNSTABLE,)),
     ],
     ids=["moved", "moved, as short", "plain", "another last end", "refused beginning", "turn left out"],
 )
@@ -138,33 +126,24 @@ def test_by_prefixes_alone(template: Template, messages: Messages, drawn: str, r
 
 
 @pytest.mark.parametrize(
-    ("template", "drawn", "reasons"),
+    ("derive", "template", "drawn", "reasons"),
     [
-        (_plain, DRAWN, ()),
-        (_without_prompt, DRAWN.replace("<a>", "..."), (mask_prefixes.NO_PROMPT,)),
-        (_thinking, "<s>be<e> <u>who<e> <a>ME<E>.<u>oh<e> <a>(THINK)SO<E>.", ()),
+        *((derive, _plain, DRAWN, ()) for derive in BOTH),
+        *((derive, _without_prompt, DRAWN.replace("<a>", "..."), (mask_prefixes.NO_PROMPT,)) for derive in BOTH),
+        *((derive, _thinking, DRAWN.replace("<a>SO", "<a>(THINK)SO"), ()) for derive in BOTH),
+        (_by_marks, _two_ends, DRAWN.removesuffix("<E>.") + "<R>", ()),
     ],
-    ids=["plain", "without a generation prompt", "thoughts in the last answer"],
 )
-@pytest.mark.parametrize("derive", [_by_prefixes, _by_marks])
 def test_both_derivations(derive: Callable[..., Any], template: Template, drawn: str, reasons: tuple[str, ...]) -> None:
     assert derive(template, TWO_ROUNDS) == (drawn, reasons)
-
-
-def test_marks_know_every_end() -> None:
-    assert _by_marks(_two_ends, TWO_ROUNDS) == (DRAWN.removesuffix("<E>.") + "<R>", ())
 
 
 def test_an_answer_that_the_prompt_begins_is_judged_behind_that() -> None:
     def think(messages: Messages, has_prompt: bool) -> str:
         return _plain(messages, has_prompt) + ("(t)" if has_prompt else "")
 
-    messages = _chat("u:who", "a:(t)me")
-    renders = _renders(think, messages, prompt_goes_on=True)
-    found = derive_from_prefixes(think(messages, False), ["user", "assistant"], renders)
-
-    assert _drawn("<u>who<e> <a>(t)me<e> ", found) == "<u>who<e> ......ME<E>."
-    assert found.reasons == (mask_prefixes.PROMPT_GOES_ON,)
+    found = _by_prefixes(think, _chat("u:who", "a:(t)me"), prompt_goes_on=True)
+    assert found == ("<u>who<e> ......ME<E>.", (mask_prefixes.PROMPT_GOES_ON,))
 
 
 def test_marks_in_a_users_text_do_not_mislead_prefixes_and_silence_marks() -> None:
@@ -194,12 +173,10 @@ def test_templates_without_marks(template: Template, reason: str) -> None:
 
 def test_calls_that_end_in_another_way_are_not_judged() -> None:
     def calling(messages: Messages, has_prompt: bool) -> str:
-        ended = [_plain([item], False) for item in messages]
-        ended = [
-            text.replace("<e>\n", "<call>") if "tool_calls" in item else text
-            for text, item in zip(ended, messages, strict=True)
+        turns = [
+            _plain([item], False).replace("<e>\n", "<call>" if "tool_calls" in item else "<e>\n") for item in messages
         ]
-        return "".join(ended) + ("<a>" if has_prompt else "")
+        return "".join(turns) + ("<a>" if has_prompt else "")
 
     marks = _learned(calling)
     messages = [*_chat("u:who"), {"role": "assistant", "content": "", "tool_calls": [{}]}]
@@ -222,13 +199,12 @@ def test_other_numbers_of_marks_and_turns_are_not_judged() -> None:
 
 def test_what_ends_a_turn_behind_its_block_is_not_judged() -> None:
     text = "<u>who<e>\n<a>me<e>\n<u>"
-    outside = derive_from_blocks(text, [(13, 15)], [(13, 18)], _learned(_plain))
-    inside = derive_from_blocks(text, [(13, 18)], [None], "not known")
-    by_turn = derive_from_blocks(text, [(13, 15)], [(13, 18)], "not known")
-
-    assert _drawn(text, outside) == "<u>who<e>\n<a>ME....<u>"
-    assert _drawn(text, inside) == "<u>who<e>\n<a>ME<E>.<u>"
-    assert _drawn(text, by_turn) == "<u>who<e>\n<a>ME....<u>"
+    for block, turn, marks, drawn in (
+        ((13, 15), (13, 18), _learned(_plain), "<u>who<e>\n<a>ME....<u>"),
+        ((13, 18), None, "not known", "<u>who<e>\n<a>ME<E>.<u>"),
+        ((13, 15), (13, 18), "not known", "<u>who<e>\n<a>ME....<u>"),
+    ):
+        assert _drawn(text, derive_from_blocks(text, [block], [turn], marks)) == drawn
 
 
 def _votes(text: str) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
@@ -253,16 +229,10 @@ def test_a_token_has_the_vote_that_all_its_characters_have(votes: str, offsets: 
     assert token_votes(_votes(votes), bounds).tolist() == _votes(expected).tolist()
 
 
-def test_a_space_that_offsets_leave_out_is_of_the_later_token() -> None:
-    offsets = [(0, 2), (3, 5)]
-
-    assert token_bounds(offsets, closes_gaps=True).tolist() == [[0, 2], [2, 5]]
-    assert token_bounds(offsets, closes_gaps=False).tolist() == [[0, 2], [3, 5]]
-
-
-def test_tokens_within_a_span_lie_in_it_whole() -> None:
+def test_bounds_of_tokens_and_those_that_lie_in_a_span_whole() -> None:
+    assert token_bounds([(0, 2), (3, 5)], closes_gaps=True).tolist() == [[0, 2], [2, 5]]  # a space is of the later one
+    assert token_bounds([(0, 2), (3, 5)], closes_gaps=False).tolist() == [[0, 2], [3, 5]]
     bounds = token_bounds([(0, 2), (2, 4), (4, 4), (3, 5)], closes_gaps=False)
-
     assert tokens_within((2, 4), bounds).tolist() == [1]
 
 
@@ -274,13 +244,11 @@ def test_white_space_at_the_end_of_a_turn_is_not_judged() -> None:
 
 
 def test_only_the_last_turn_where_it_is_not_known() -> None:
-    judged = only_last_turn(Derivation(votes=_votes("0110"), turns=(None,)))
+    judged, nothing = only_last_turn(Derivation(votes=_votes("0110"), turns=(None,))), silent("abc", "why")
 
     assert judged.votes.tolist() == _votes("0..0").tolist()
     assert judged.reasons == ("nothing tells where the last assistant turn begins",)
-    nothing = silent("abc", "why")
-    assert only_last_turn(nothing) is nothing
-    assert nothing.is_silent
+    assert (only_last_turn(nothing) is nothing, nothing.is_silent) == (True, True)
 
 
 @pytest.mark.parametrize(

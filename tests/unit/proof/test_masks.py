@@ -1,8 +1,10 @@
 """Masks of rows against independent derivations: what is found, what it is called, and what cannot be judged."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,15 @@ CALLING = {
         {"role": "assistant", "content": "It was found."},
     ]
 }
+ANSWER = "Then the assistant answers.<|im_end|>"
 GENERATION = next(family for family in FAMILIES if family.name == "chatml-generation")
+#: Its only generation block is the user's turn, so that every row has findings.
+WRONG = """\
+{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' -}}
+{%- if message.role == 'user' -%}{%- generation -%}{{- message.content -}}{%- endgeneration -%}
+{%- else -%}{{- message.content -}}{%- endif -%}{{- '<|im_end|>\\n' -}}{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -66,42 +76,31 @@ def _runs(mask: Mask) -> list[tuple[int, int]]:
     return [(start, mask.index(0, start) if 0 in mask[start:] else len(mask)) for start in starts]
 
 
-def _without_ends(judged: Judged) -> Mask:
-    pairs = zip(_own(judged), _texts(judged), strict=True)
-    return [0 if text == "<|im_end|>" else bit for bit, text in pairs]
-
-
-def _without_second_turn(judged: Judged) -> Mask:
-    start, stop = _runs(_own(judged))[1]
-    return [0 if start <= index < stop else bit for index, bit in enumerate(_own(judged))]
-
-
-def _without_a_word(judged: Judged) -> Mask:
-    start, _ = _runs(_own(judged))[0]
-    return [0 if index == start + 1 else bit for index, bit in enumerate(_own(judged))]
-
-
-def _with_a_user(judged: Judged) -> Mask:
-    texts = _texts(judged)
-    place = "".join(texts).index("Who asks?")
-    ends = [len("".join(texts[: index + 1])) for index in range(len(texts))]
-    return [1 if place < end <= place + 9 else bit for bit, end in zip(_own(judged), ends, strict=True)]
-
-
-MUTATIONS: tuple[tuple[str, Callable[[Judged], Mask], str, str], ...] = (
-    ("shifted right", lambda judged: [0, *_own(judged)[:-1]], "mask-shifted", "shifted by one token"),
-    ("shifted left", lambda judged: [*_own(judged)[1:], 0], "mask-shifted", "shifted by one token"),
-    ("a user's turn", _with_a_user, "other-turn-trained", "that the assistant did not write; the first is in the user"),
-    ("the end of turns", _without_ends, "end-of-turn-not-trained", "what ends 2 assistant turns is not trained"),
-    ("a whole turn", _without_second_turn, "turn-not-trained", "nothing of an assistant turn is trained"),
-    ("a word", _without_a_word, "answer-not-trained", "1 token not trained that the assistant writes"),
-    ("a short mask", lambda judged: _own(judged)[:-1], "mask-malformed", "mask entries"),
-    ("a mask of twos", lambda judged: [2 * bit for bit in _own(judged)], "mask-malformed", "each entry must be 0 or 1"),
-)
+def _with(judged: Judged, words: str, bit: int) -> Mask:
+    """Return a row's mask with other bits for the tokens of some words."""
+    texts, mask = _texts(judged), _own(judged)
+    ends = list(accumulate(map(len, texts)))
+    for found in re.finditer(re.escape(words), "".join(texts)):
+        mask = [bit if found.start() < end <= found.end() else own for end, own in zip(ends, mask, strict=True)]
+    return mask
 
 
 @pytest.mark.parametrize(
-    ("change", "kind", "detail"), [row[1:] for row in MUTATIONS], ids=[row[0] for row in MUTATIONS]
+    ("change", "kind", "detail"),
+    [
+        (lambda judged: [0, *_own(judged)[:-1]], "mask-shifted", "shifted by one token"),
+        (lambda judged: [*_own(judged)[1:], 0], "mask-shifted", "shifted by one token"),
+        (lambda judged: _with(judged, "Who asks?", 1), "other-turn-trained", "did not write; the first is in the user"),
+        (
+            lambda judged: _with(judged, "<|im_end|>", 0),
+            "end-of-turn-not-trained",
+            "what ends 2 assistant turns is not",
+        ),
+        (lambda judged: _with(judged, ANSWER, 0), "turn-not-trained", "nothing of an assistant turn is trained"),
+        (lambda judged: _with(judged, " answers", 0), "answer-not-trained", "not trained that the assistant writes"),
+        (lambda judged: _own(judged)[:-1], "mask-malformed", "mask entries"),
+        (lambda judged: [2 * bit for bit in _own(judged)], "mask-malformed", "each entry must be 0 or 1"),
+    ],
 )
 @pytest.mark.parametrize("name", ["chatml", "marked"])
 def test_a_changed_mask_is_found_and_named(
@@ -112,8 +111,7 @@ def test_a_changed_mask_is_found_and_named(
 
     (finding,) = judged.verdict(ROW, change(judged)).findings
 
-    assert finding.kind == kind
-    assert detail in finding.detail
+    assert (finding.kind, detail in finding.detail) == (kind, True), finding.detail
     assert finding.advice
     if kind != "mask-malformed":
         assert {PREFIXES, MARKS} <= set(finding.derivations)
@@ -121,7 +119,7 @@ def test_a_changed_mask_is_found_and_named(
 
 
 def test_a_finding_shows_what_is_trained(chatml: Judged) -> None:
-    (finding,) = chatml.verdict(ROW, _with_a_user(chatml)).findings
+    (finding,) = chatml.verdict(ROW, _with(chatml, "Who asks?", 1)).findings
 
     assert "user\n⟦Who asks?⟧<|im_end|>" in finding.texts["mask"]
     assert "user\nWho asks?<|im_end|>" in finding.texts[PREFIXES]
@@ -310,19 +308,6 @@ def _recipe(folder: Path, tokenizer: Path, **changes: Any) -> SFTRecipe:
     return with_changes(tokenized_recipe(train, tokenizer), {"preprocessing": {"kind": "chat"}, **changes})
 
 
-def test_a_report_counts_every_row(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    report = check_masks(_recipe(tmp_path, chatml_tokenizer), MaskOptions(num_rows=None))
-
-    assert (report.outcome, report.mode, report.seed) == ("agree", "all", None)
-    assert (report.num_rows, report.num_rows_read, report.num_sequences, report.num_agreed) == (31, 31, 30, 30)
-    assert report.drops == {"empty_conversation": 1}
-    assert report.judged_by == {2: 30}
-    assert [(item.name, item.num_judged, item.reasons) for item in report.derivations] == [
-        (PREFIXES, 30, {}),
-        (MARKS, 30, {}),
-    ]
-
-
 @pytest.mark.parametrize(("wanted", "num_told"), [("keep", 1), ("mask_empty", 0)])
 def test_empty_thoughts_that_a_template_writes_are_noted(tmp_path: Path, wanted: str, num_told: int) -> None:
     tokenizer = write_tokenizer(tmp_path / "tokenizer", THINKING)
@@ -334,39 +319,21 @@ def test_empty_thoughts_that_a_template_writes_are_noted(tmp_path: Path, wanted:
     assert all("empty reasoning block is trained in 30 sequences, e.g. " in note for note in report.notes)
 
 
-def test_a_sample_is_the_same_for_the_same_seed(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    recipe = _recipe(tmp_path, chatml_tokenizer, tokenizer__chat_template=str(_calls_everything(tmp_path)))
+def test_findings_of_a_sample_and_the_first_of_each_kind(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    (tmp_path / "wrong.jinja").write_text(WRONG)
+    recipe = _recipe(tmp_path, chatml_tokenizer, tokenizer__chat_template=str(tmp_path / "wrong.jinja"))
     reports = [check_masks(recipe, MaskOptions(num_rows=5, seed=seed, limit=99)) for seed in (3, 3, 4)]
     rows = [[item.row for item in report.findings] for report in reports]
+    whole = check_masks(recipe, MaskOptions(num_rows=None, limit=1))
 
     assert rows[0] == rows[1] == sorted(rows[0])
     assert rows[0] != rows[2]
-    assert all(report.num_rows_read == 5 and report.num_rows == 31 for report in reports)
+    assert all((report.num_rows_read, report.num_rows) == (5, 31) for report in reports)
     assert all(report.num_with_findings == report.num_sequences for report in reports)
-
-
-def _calls_everything(folder: Path) -> Path:
-    """Write a template whose only generation block is the user's turn, so that every row has a finding."""
-    path = folder / "wrong.jinja"
-    path.write_text(
-        "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' -}}"
-        "{%- if message.role == 'user' -%}{%- generation -%}{{- message.content -}}{%- endgeneration -%}"
-        "{%- else -%}{{- message.content -}}{%- endif -%}{{- '<|im_end|>\\n' -}}{%- endfor -%}"
-        "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
-    )
-    return path
-
-
-def test_findings_are_counted_and_the_first_are_kept(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    recipe = _recipe(tmp_path, chatml_tokenizer, tokenizer__chat_template=str(_calls_everything(tmp_path)))
-    report = check_masks(recipe, MaskOptions(num_rows=None, limit=1))
-
-    assert report.outcome == "disagree"
-    assert report.num_with_findings == 30
-    assert report.num_agreed == 0
-    assert report.kinds == {"other-turn-trained": 30, "answer-not-trained": 30}
-    assert {item.finding.kind for item in report.findings} == set(report.kinds)
-    assert {(item.split, item.row) for item in report.findings} == {("training", 1)}
+    assert (whole.num_with_findings, whole.num_agreed, whole.mode, whole.seed) == (30, 0, "all", None)
+    assert whole.kinds == {"other-turn-trained": 30, "answer-not-trained": 30}
+    assert {(item.finding.kind, item.row) for item in whole.findings} == {(kind, 1) for kind in whole.kinds}
+    assert len(whole.findings) == 2
 
 
 def test_an_artifact_is_judged_by_its_own_recipe(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -391,36 +358,27 @@ def test_splits(tmp_path: Path, chatml_tokenizer: Path) -> None:
 
     assert check_masks(recipe, MaskOptions(num_rows=None)).num_sequences == 34
     assert check_masks(recipe, MaskOptions(num_rows=None, split="validation")).num_sequences == 4
-    with pytest.raises(ConfigError, match=r"--split is 'validation'"):
-        check_masks(_recipe(tmp_path, chatml_tokenizer), MaskOptions(split="validation"))
 
 
-REFERENCE_MARKERS = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
 REFERENCE_ROWS = {"gsm8k_train.jsonl": 7473, "fastchat_dummy_conversation.json": 500, "glaive_toolcall_demo.json": 300}
-
-
-def _reference(reference_data: Path, tokenizer: str, name: str, **preprocessing: Any) -> SFTRecipe:
-    return SFTRecipe.from_mapping(
-        {
-            "name": "reference",
-            "data": {"train": str(reference_data / "data" / name)},
-            "tokenizer": {"name_or_path": str(reference_data / "tokenizers" / tokenizer), "loader": "tokenizer_json"},
-            "preprocessing": {"kind": "chat", **preprocessing},
-            "packing": {"packed_sequence_size": 4096},
-        }
-    )
 
 
 @pytest.mark.parametrize("name", REFERENCE_ROWS)
 @pytest.mark.parametrize("tokenizer", ["qwen3", "deepseek_v3"])
 @pytest.mark.parametrize("mode", ["assistant", "last_turn"])
 def test_reference_data(reference_data: Path, tokenizer: str, name: str, mode: str) -> None:
-    preprocessing: dict[str, Any] = {"loss_mode": mode}
+    preprocessing: dict[str, Any] = {"kind": "chat", "loss_mode": mode}
     if tokenizer == "deepseek_v3":
-        preprocessing["assistant_markers"] = REFERENCE_MARKERS
+        markers = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
+        preprocessing["assistant_markers"] = markers
     if name.startswith("gsm8k"):
         preprocessing |= {"prompt_column": "question", "completion_column": "answer"}
-    report = check_masks(_reference(reference_data, tokenizer, name, **preprocessing), MaskOptions(num_rows=300))
+    loaded = {"name_or_path": str(reference_data / "tokenizers" / tokenizer), "loader": "tokenizer_json"}
+    sections = {"tokenizer": loaded, "preprocessing": preprocessing, "packing": {"packed_sequence_size": 4096}}
+    recipe = SFTRecipe.from_mapping(
+        {"name": "reference", "data": {"train": str(reference_data / "data" / name)}, **sections}
+    )
+    report = check_masks(recipe, MaskOptions(num_rows=300))
 
     assert report.findings == ()
     assert report.num_rows == REFERENCE_ROWS[name]

@@ -11,9 +11,9 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.packs import epoch_of, evaluated_after, ranks_by_copy, token_ranges
-from bridgepack.proof.trace.records import TokenRange
+from bridgepack.proof.trace.records import StepTrace, TokenRange, TracedPack
 from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
-from bridgepack.replay.settings import ReplaySettings, Topology
+from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology
 from bridgepack.report.proofs import describe_step
 from tests.support.small_builds import build, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import (
@@ -34,6 +34,11 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -
 
 def _run(artifact: Path, **options: object) -> TracedRun:
     return TracedRun(Artifact(artifact), RunOptions(**options))  # type: ignore[arg-type]
+
+
+def _packs(trace: StepTrace) -> list[TracedPack]:
+    (batch,) = trace.batches
+    return [pack for rank in batch.ranks for part in rank.micro_batches for pack in part]
 
 
 def test_rank_shows_its_sequences_with_their_rows(artifact: Path) -> None:
@@ -61,14 +66,12 @@ def test_step_sums_up_sources(tmp_path: Path, chatml_tokenizer: Path) -> None:
     everything = trace_step(_run(artifact), "training", 1, rank=0).batches[0].ranks[0]
     assert everything.sources == batch.ranks[0].sources
     details = [item for part in everything.micro_batches for pack in part for item in pack.sequences]
-    for letter in ("a", "b"):
-        mine = [item for item in details if item.file == str(tmp_path / f"{letter}.jsonl")]
-        found = [source for source in everything.sources if source.name == (letter,)]
-        rows, trained = {item.row for item in mine}, sum(item.num_trained_tokens for item in mine)
-        sums = [(len(rows), sum(item.runtime_length for item in mine), trained)] if mine else []
-        assert [(item.num_rows, item.num_tokens, item.num_trained_tokens) for item in found] == sums
-    packs = [pack for rank in batch.ranks for part in rank.micro_batches for pack in part]
-    assert sum(source.num_tokens for source in batch.sources) == sum(pack.num_tokens for pack in packs)
+    for source in everything.sources:
+        mine = [item for item in details if item.file == str(tmp_path / f"{source.name[0]}.jsonl")]
+        trained, num_rows = sum(item.num_trained_tokens for item in mine), len({item.row for item in mine})
+        sums = (num_rows, sum(item.runtime_length for item in mine), trained)
+        assert (source.num_rows, source.num_tokens, source.num_trained_tokens) == sums
+    assert sum(source.num_tokens for source in batch.sources) == sum(pack.num_tokens for pack in _packs(trace))
     assert len(batch.sources) == 2
     lines, first = describe_step(trace, has_colour=False).splitlines(), batch.sources[0]
     told = f"{first.num_rows} rows, {first.num_tokens} tokens, {first.num_trained_tokens} trained"
@@ -78,32 +81,28 @@ def test_step_sums_up_sources(tmp_path: Path, chatml_tokenizer: Path) -> None:
 
 def test_filler_is_named_and_trains_nothing(artifact: Path) -> None:
     run = _run(artifact, overrides={"bridge_overrides.train.num_epochs": 1, "bridge_overrides.train.train_iters": None})
-    trace = trace_step(run, "training", 2)
-    packs = [pack for rank in trace.batches[0].ranks for part in rank.micro_batches for pack in part]
+    fillers = [pack for pack in _packs(trace_step(run, "training", 2)) if pack.is_filler]
 
-    assert sum(pack.is_filler for pack in packs) == 2
-    assert {pack.num_trained_tokens for pack in packs if pack.is_filler} == {0}
+    assert [pack.num_trained_tokens for pack in fillers] == [0, 0]
 
 
 def test_pack_of_a_step_comes_with_text_and_context_slices(artifact: Path) -> None:
     run = _run(artifact, world_size=4, context=2)
-    asked = trace_step(run, "training", 1).batches[0].ranks[0].micro_batches[0][0].pack
+    asked = _packs(trace_step(run, "training", 1))[0].pack
     trace = trace_step(run, "training", 1, pack=asked)
 
-    found = [pack for rank in trace.batches[0].ranks for part in rank.micro_batches for pack in part]
-    pack = next(pack for pack in found if pack.pack == asked)
+    pack, *others = _packs(trace)
     assert trace.view is not None
-    assert trace.view.index == asked
+    assert (trace.view.index, pack.pack) == (asked, asked)
     assert [item.context_rank for item in pack.context] == [0, 1]
     assert sum(item.num_tokens for item in pack.context) == 16
     assert sum(item.num_trained_tokens for item in pack.context) == pack.num_trained_tokens
-    assert all(not other.context for other in found if other.pack != asked)
+    assert not any(other.context for other in others)
 
 
 def test_what_a_step_does_not_have_is_refused(artifact: Path) -> None:
     run = _run(artifact)
-    there = {pack.pack for rank in trace_step(run, "training", 1).batches[0].ranks for pack in rank.micro_batches[0]}
-    elsewhere = next(pack for pack in range(6) if pack not in there)
+    elsewhere = min({*range(6)} - {pack.pack for pack in _packs(trace_step(run, "training", 1))})
 
     for arguments, message in (
         ({"step": 4}, r"--step is 4; allowed: 1 to 3"),
@@ -122,20 +121,14 @@ def test_what_a_step_does_not_have_is_refused(artifact: Path) -> None:
 def test_source_row_is_found_where_it_lies_and_when_it_is_read(artifact: Path) -> None:
     run = _run(artifact)
     order, source = run.order("training"), str(artifact.parent / "rows.jsonl")
-    num_checked = 0
-    for row in range(1, NUM_LINES + 1):
-        if row in (OVER_LONG_ROW, BLANK_LINE):
-            continue
+    for row in {*range(1, NUM_LINES + 1)} - {OVER_LONG_ROW, BLANK_LINE}:
         (placement,) = trace_source(run, source, row, limit=20).placements
         stored = Artifact(artifact).row("training", placement.pack)
         assert int(stored.input_ids[stored.seq_start_id[placement.sequence.position]]) == 20 + row
         assert placement.sequence.row == row
         seen = [(found.step, found.data_parallel_rank) for found in placement.schedule.seen]
-        expected = [(found.step, found.data_parallel_rank) for found in order.steps_of(placement.pack)]
-        assert seen == expected
-        assert placement.schedule.num_times == len(expected)
-        num_checked += 1
-    assert num_checked == 12
+        assert seen == [(found.step, found.data_parallel_rank) for found in order.steps_of(placement.pack)]
+        assert placement.schedule.num_times == len(seen)
 
 
 def test_times_are_limited_and_all_counted(artifact: Path) -> None:
@@ -171,7 +164,7 @@ def test_artifact_without_a_plan_still_shows_packs(artifact: Path, tmp_path: Pat
     shutil.rmtree(tmp_path / "copy" / "plan")
     change_manifest(tmp_path / "copy", format_version=3, files=[])
     run = _run(tmp_path / "copy")
-    pack = trace_step(run, "training", 1, rank=0).batches[0].ranks[0].micro_batches[0][0]
+    (pack,) = _packs(trace_step(run, "training", 1, rank=0))
 
     assert [(sequence.file, sequence.row) for sequence in pack.sequences] == [(None, None)] * 2
     note = trace_source(run, "rows.jsonl", 1, limit=1).note
@@ -190,13 +183,11 @@ def test_evaluation_batches_belong_to_steps(tmp_path: Path, chatml_tokenizer: Pa
     held_out = write_source(tmp_path / "held-out.jsonl", [tokenized_row(9, 5, 6, 7, 8, 2) for _ in range(12)])
     artifact = build_traced(tmp_path, chatml_tokenizer, data__validation=str(held_out), schedule__eval_interval=2)
     run = _run(artifact)
-    after_two = trace_step(run, "validation", 2)
-    last = trace_step(run, "validation", 3)
+    traces = [trace_step(run, "validation", step) for step in (2, 3)]
     (placement,) = trace_source(run, "held-out.jsonl", 3, limit=9).placements
 
-    assert [batch.batch for batch in after_two.batches] == [1]
-    assert [batch.batch for batch in last.batches] == [2]
-    assert {pack.pack for rank in last.batches[0].ranks for part in rank.micro_batches for pack in part} == {0, 1, 2, 3}
+    assert [batch.batch for trace in traces for batch in trace.batches] == [1, 2]
+    assert {pack.pack for pack in _packs(traces[1])} == {0, 1, 2, 3}
     assert placement.split == "validation"
     assert [(found.step, found.after_step) for found in placement.schedule.seen] == [(1, 2), (2, 3)]
     with pytest.raises(ConfigError, match=r"--step is 1; the run does not evaluate after it, but every 2 steps"):
@@ -219,16 +210,14 @@ def test_evaluation_batches_belong_to_steps(tmp_path: Path, chatml_tokenizer: Pa
     ],
 )
 def test_epochs(changes: dict[str, object], expected: list[int | None]) -> None:
-    settings = ReplaySettings(
-        version="0.6.2", num_packs=6, topology=Topology(world_size=4), micro_batch_size=1, global_batch_size=4
-    )
-    settings = replace(settings, **changes)  # type: ignore[arg-type]
+    fields = {"version": "0.6.2", "num_packs": 6, "micro_batch_size": 1, "global_batch_size": 4, **changes}
+    settings = ReplaySettings(topology=Topology(world_size=4), **fields)  # type: ignore[arg-type]
 
     assert [epoch_of(settings, step) for step in range(1, 5)] == expected
 
 
-def test_evaluation_batches_are_numbered_over_the_run(artifact: Path) -> None:
-    schedule = replace(_run(artifact).schedule, eval_interval=10, eval_iters=4, num_steps=25)
+def test_evaluation_batches_are_numbered_over_the_run() -> None:
+    schedule = EvaluationSchedule(eval_interval=10, eval_iters=4, num_steps=25)
 
     assert [evaluated_after(schedule, batch) for batch in (1, 4, 5, 8, 9, 12)] == [10, 10, 20, 20, 25, 25]
     late = replace(schedule, start_eval_at_iter=15)
@@ -242,12 +231,7 @@ def test_ranks_of_every_copy() -> None:
 
 
 def test_token_ranges_stay_inside_sequences() -> None:
-    offsets = np.array([0, 4, 8, 10])
+    expected = ((0, 0, 1), (0, 3, 4), (1, 0, 1), (1, 3, 4), (None, 0, 2))
+    ranges = tuple(TokenRange(sequence=sequence, start=start, stop=stop) for sequence, start, stop in expected)
 
-    assert token_ranges(np.array([0, 3, 4, 7, 8, 9]), offsets, 2) == (
-        TokenRange(sequence=0, start=0, stop=1),
-        TokenRange(sequence=0, start=3, stop=4),
-        TokenRange(sequence=1, start=0, stop=1),
-        TokenRange(sequence=1, start=3, stop=4),
-        TokenRange(sequence=None, start=0, stop=2),
-    )
+    assert token_ranges(np.array([0, 3, 4, 7, 8, 9]), np.array([0, 4, 8, 10]), 2) == ranges
