@@ -44,6 +44,16 @@ def built(recipe: SFTRecipe, output: Path, kind: str, **changes: Any) -> Artifac
     return Artifact(build(with_changes(recipe, {"packing__balance__kind": kind, **changes}), output).output)
 
 
+@pytest.fixture
+def plain(tmp_path: Path, recipe: SFTRecipe) -> Artifact:
+    return built(recipe, tmp_path / "plain", "none")
+
+
+@pytest.fixture
+def even(tmp_path: Path, recipe: SFTRecipe) -> Artifact:
+    return built(recipe, tmp_path / "even", "within_batch")
+
+
 def packs_of(artifact: Artifact) -> list[tuple[tuple[int, int], ...]]:
     """Return the rows of each pack."""
     found: dict[int, list[tuple[int, int]]] = {}
@@ -59,7 +69,7 @@ def test_a_build_lays_equal_packs_in_an_even_order(tmp_path: Path, recipe: SFTRe
     plain, even = built(recipe, tmp_path / "plain", "none"), built(recipe, tmp_path / "even", kind)
 
     assert plain.manifest.fingerprint != even.manifest.fingerprint
-    assert "balance" not in plain.manifest.resolved
+    assert plain.manifest.balance is None
     assert even.manifest.balance == balance_for(with_changes(recipe, {"packing__balance__kind": kind}))
     assert Counter(packs_of(plain)) == Counter(packs_of(even))
     slots = slots_of(even.manifest.balance, len(packs_of(even)))
@@ -73,24 +83,20 @@ def test_a_build_lays_equal_packs_in_an_even_order(tmp_path: Path, recipe: SFTRe
     assert before.num_steps == plain.manifest.splits[0].statistics.num_packs // 16
 
 
-def test_a_repack_balances_for_its_own_run_and_verify_derives_the_order(tmp_path: Path, recipe: SFTRecipe) -> None:
-    old = built(recipe, tmp_path / "old", "within_batch")
+def test_a_repack_balances_for_its_own_run_and_verify_derives_the_order(
+    tmp_path: Path, even: Artifact, recipe: SFTRecipe
+) -> None:
     changes = {"parallelism.num_gpus": 2, "batch.global_batch_size": 8}
     built(recipe.override(changes), tmp_path / "new", "within_batch")
 
-    repack_artifact(
-        old.folder,
-        changes,
-        output=tmp_path / "repacked",
-        options=BuildOptions(num_workers=0),
-        balance=balance_of_repack(old.folder, changes),
-    )
+    balance, options = balance_of_repack(even.folder, changes), BuildOptions(num_workers=0)
+    repack_artifact(even.folder, changes, output=tmp_path / "repacked", options=options, balance=balance)
 
     assert file_bytes(tmp_path / "repacked") == file_bytes(tmp_path / "new")
     for origin in ("sources", "store"):
-        report = verify_artifact(tmp_path / "old", VerifyOptions(origin=origin, num_packs=None, num_workers=0))
+        report = verify_artifact(even.folder, VerifyOptions(origin=origin, num_packs=None, num_workers=0))
         assert not report.differences
-        assert report.num_packs_compared == old.manifest.splits[0].statistics.num_packs
+        assert report.num_packs_compared == even.manifest.splits[0].statistics.num_packs
 
 
 @pytest.mark.parametrize(
@@ -112,14 +118,12 @@ def test_runs_that_cannot_be_balanced_are_refused(recipe: SFTRecipe, changes: di
         balance_for(with_changes(recipe, {"packing__balance__kind": "within_batch", **changes}))
 
 
-def test_experts_and_stages_make_ranks_wait_in_each_micro_batch(recipe: SFTRecipe) -> None:
+def test_stages_make_ranks_wait_in_each_micro_batch(recipe: SFTRecipe) -> None:
     changes = {"packing__balance__kind": "within_batch", "parallelism__pipeline_model_parallel_size": 2}
-
     record = balance_for(with_changes(recipe, changes))
 
     assert record is not None
-    assert record.matches_micro_batches
-    assert record.data_parallel_size == 2
+    assert (record.matches_micro_batches, record.data_parallel_size) == (True, 2)
 
 
 @pytest.mark.parametrize(
@@ -133,19 +137,19 @@ def test_experts_and_stages_make_ranks_wait_in_each_micro_batch(recipe: SFTRecip
     ],
 )
 def test_runs_without_order_are_skipped(
-    tmp_path: Path, recipe: SFTRecipe, changes: dict[str, Any], reason: str
+    even: Artifact, recipe: SFTRecipe, changes: dict[str, Any], reason: str
 ) -> None:
-    packs = built(recipe, tmp_path / "packs", "within_batch").folder
-    changed = recipe.override({"bridge_overrides": changes})
-
-    report = check_target(changed, CheckOptions(artifact=packs, select=("BP634", "BP636")))
+    report = check_target(
+        recipe.override({"bridge_overrides": changes}), CheckOptions(artifact=even.folder, select=("BP634", "BP636"))
+    )
 
     assert [rule.code for rule in report.rules_skipped] == ["BP634", "BP636"]
     assert all(reason in rule.reason for rule in report.rules_skipped)
 
 
-def test_check_compares_the_run_with_what_packs_were_balanced_for(tmp_path: Path, recipe: SFTRecipe) -> None:
-    plain, even = built(recipe, tmp_path / "plain", "none"), built(recipe, tmp_path / "even", "within_batch")
+def test_check_compares_the_run_with_what_packs_were_balanced_for(
+    plain: Artifact, even: Artifact, recipe: SFTRecipe
+) -> None:
 
     def codes(artifact: Artifact, **changes: Any) -> list[str]:
         run = with_changes(recipe, changes)
@@ -160,8 +164,7 @@ def test_check_compares_the_run_with_what_packs_were_balanced_for(tmp_path: Path
     assert codes(even, schedule__num_epochs=3.0) == ["BP636"]
 
 
-def test_inspect_and_trace_tell_of_it(tmp_path: Path, recipe: SFTRecipe, command: Command) -> None:
-    plain, even = built(recipe, tmp_path / "plain", "none"), built(recipe, tmp_path / "even", "within_batch")
+def test_inspect_and_trace_tell_of_it(plain: Artifact, even: Artifact, recipe: SFTRecipe, command: Command) -> None:
     ratio = waiting_in(even, recipe).as_built.mean
 
     assert "balance " not in command("inspect", plain.folder).output

@@ -55,18 +55,18 @@ def _rows(tmp_path: Path, num_rows: int = 600) -> Path:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("path", "value"),
     [
-        {},
-        {"preprocessing__over_long": "truncate"},
-        {"packing__algorithm": "equal_cost"},
-        {"parallelism__context_parallel_size": 2},
+        ("parallelism__num_gpus", 4),
+        ("preprocessing__over_long", "truncate"),
+        ("packing__algorithm", "equal_cost"),
+        ("parallelism__context_parallel_size", 2),
     ],
 )
-def test_fill_and_waiting_are_the_artifact_s(tmp_path: Path, chatml_tokenizer: Path, changes: dict[str, Any]) -> None:
+def test_fill_and_waiting_are_the_artifact_s(tmp_path: Path, chatml_tokenizer: Path, path: str, value: Any) -> None:
     sizes = {"packing__packed_sequence_size": 48, "parallelism__num_gpus": 4, "batch__global_batch_size": 8}
-    recipe = tokenized_recipe([str(_rows(tmp_path))], chatml_tokenizer, model={"name": "Qwen/Qwen3-8B"}, **sizes)
-    recipe = recipe.override({path.replace("__", "."): value for path, value in changes.items()})
+    changes = {"model": {"name": "Qwen/Qwen3-8B"}, **sizes, path: value}
+    recipe = tokenized_recipe([str(_rows(tmp_path))], chatml_tokenizer, **changes)
     cost = cost_of(model_shape(recipe))
 
     packs = packed(lengths_of(recipe), recipe, recipe.resolve().pad_seq_to_mult.value)
@@ -109,10 +109,9 @@ def test_lengths_of_an_artifact_are_those_of_its_data(tmp_path: Path, chatml_tok
 
 
 def test_lengths_of_a_store_are_those_of_its_artifact(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    rows, changes = _rows(tmp_path), {"packing__packed_sequence_size": 64, "packing__balance": {"kind": "within_batch"}}
-    mixed = [{"path": str(rows), "epochs": 2}]
-    recipe = tokenized_recipe([str(rows)], chatml_tokenizer, data__validation_fraction=0.2, **changes)
-    recipe = recipe.override({"data.train": mixed, "data.deduplicate": "exact", "packing.balance": {}})
+    rows = _rows(tmp_path)
+    changes = {"data__validation_fraction": 0.2, "data__deduplicate": "exact", "packing__packed_sequence_size": 64}
+    recipe = tokenized_recipe([{"path": str(rows), "epochs": 2}], chatml_tokenizer, **changes)
     built = Artifact(build(recipe, tmp_path / "out").output)
     store = tmp_path / ".bridgepack" / "tokens"
 
@@ -134,70 +133,55 @@ def test_over_long_sequences_are_counted_and_cost_tokens() -> None:
     lengths = Lengths(runtime=np.array([10, 20, 90, 80]), share=1.0, origin="")
     sizes = {"packing__packed_sequence_size": 40, "parallelism__num_gpus": 1}
 
-    found = {
-        action: packed(lengths, _recipe(**sizes, preprocessing__over_long=action), 1)
-        for action in ("drop", "truncate", "split")
-    }
+    for action, num_tokens, lost in (("drop", 30, 0.85), ("truncate", 110, 0.45), ("split", 200, 0.0)):
+        found = packed(lengths, _recipe(**sizes, preprocessing__over_long=action), 1)
+        assert (found.num_tokens, found.over_long_fraction) == (num_tokens, 0.5)
+        assert found.lost_fraction == pytest.approx(lost)
 
-    assert {action: one.num_tokens for action, one in found.items()} == {"drop": 30, "truncate": 110, "split": 200}
-    assert [one.over_long_fraction for one in found.values()] == [0.5] * 3
-    assert [one.lost_fraction for one in found.values()] == pytest.approx([0.85, 0.45, 0.0])
+
+IN_TURN = [9.0, 1.0, 9.0, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("changes", "straggler", "balanced"),
+    ("num_gpus", "changes", "costs", "straggler", "balanced"),
     [
-        ({}, 1.8, 1.0),
-        ({"parallelism__num_gpus": 1}, 1.0, 1.0),
-        ({"batch__global_batch_size": 2}, 1.8, 1.8),
-        ({"batch__global_batch_size": 2, "packing__balance": {"kind": "across_batches"}}, 1.8, 1.0),
+        (2, {}, IN_TURN, 1.8, 1.0),
+        (1, {}, IN_TURN, 1.0, 1.0),
+        (2, {"batch__global_batch_size": 2}, IN_TURN, 1.8, 1.8),
+        (2, {"batch__global_batch_size": 2, "packing__balance": {"kind": "across_batches"}}, IN_TURN, 1.8, 1.0),
+        (4, {"parallelism__pipeline_model_parallel_size": 2}, [9.0, 1.0, 1.0, 9.0], 1.8, 1.0),
+        (2, {"parallelism__expert_model_parallel_size": 2}, [9.0, 1.0, 1.0, 9.0], 1.8, 1.0),
     ],
 )
-def test_waiting_is_that_of_the_balanced_order(changes: dict[str, Any], straggler: float, balanced: float) -> None:
-    in_order = {"parallelism__num_gpus": 2, "bridge_overrides__dataset": {"dataloader_type": "single"}}
+def test_waiting_is_that_of_the_order_as_built_and_balanced(
+    num_gpus: int, changes: dict[str, Any], costs: list[float], straggler: float, balanced: float
+) -> None:
+    in_order = {"parallelism__num_gpus": num_gpus, "bridge_overrides__dataset": {"dataloader_type": "single"}}
     sizes = {"batch__tokens_per_step": None, "batch__global_batch_size": 4}
     recipe = _recipe(**{**in_order, **sizes, **changes})
 
-    found = waiting_of(np.array([9.0, 1.0, 9.0, 1.0] * 8), recipe)
+    found = waiting_of(np.array(costs * 8), recipe)
 
     assert found.balanced_ratio == pytest.approx(balanced, abs=1e-5)
     assert found.straggler_ratio == pytest.approx(straggler, abs=1e-5)
 
 
-@pytest.mark.parametrize(("name", "num_gpus"), [("pipeline", 4), ("expert", 2)])
-def test_ranks_wait_in_each_micro_batch_with_stages_or_experts(name: str, num_gpus: int) -> None:
-    recipe = _recipe(
-        batch__tokens_per_step=None,
-        batch__global_batch_size=4,
-        bridge_overrides__dataset={"dataloader_type": "single"},
-        parallelism={"num_gpus": num_gpus, f"{name}_model_parallel_size": 2},
-    )
-
-    found = waiting_of(np.array([9.0, 1.0, 1.0, 9.0] * 8), recipe)
-
-    assert found.straggler_ratio == pytest.approx(1.8, abs=1e-5)
-
-
 def test_a_plan_balances_where_that_gains_and_the_recipe_checks_clean() -> None:
     recipe = _recipe(preprocessing__over_long="truncate", batch__tokens_per_step=1 << 20)
     plan = _plan(recipe, 64, sizes=(8192,))
-    best = plan.best
+    waiting, text = plan.best.waiting, describe_plan(plan)
 
-    assert best.balance == "within_batch"
-    assert best.waiting.straggler_ratio > best.waiting.balanced_ratio + 0.01
-    assert plan.best_recipe.packing.balance.kind == "within_batch"
+    assert plan.best.balance == plan.best_recipe.packing.balance.kind == "within_batch"
+    assert waiting.straggler_ratio > waiting.balanced_ratio + 0.01
     assert balance_for(plan.best_recipe) is not None
     assert not refusals(plan.best_recipe)
-    assert "packing.balance.kind is within_batch: the slowest rank" in describe_plan(plan)
-
-
-def test_balance_that_no_candidate_can_have_is_left_out() -> None:
-    recipe = _recipe(packing__balance__kind="within_batch")
-
-    alone = _plan(recipe, 1, gpu=gpu_named("b300"), sizes=(4096,)).best
-
-    assert alone.balance == "none"
-    assert alone.changes["packing.balance.kind"] == "none"
+    assert "packing.balance.kind is within_batch: the slowest rank" in text
+    assert text.startswith("plan of mine on 64 x h100-80gb; speeds and memory are estimates")
+    assert "\n    8,192  #" in text
+    assert "best: step time is matrices" in text
+    assert "memory per GPU: weights, gradients and optimiser" in text
+    alone = _plan(plan.best_recipe, 1, gpu=gpu_named("b300"), sizes=(4096,)).best
+    assert alone.balance == alone.changes["packing.balance.kind"] == "none"
 
 
 @pytest.mark.parametrize("num_gpus", [8, 64])
@@ -219,17 +203,12 @@ def test_every_candidate_is_legal_fits_and_is_ranked(model: str, num_gpus: int) 
 def test_a_size_that_loses_many_tokens_does_not_win_by_speed() -> None:
     plan = _plan(_recipe(), 64)
 
-    fast = max(plan.candidates, key=lambda one: one.tokens_per_s)
+    best, fast = plan.best, max(plan.candidates, key=lambda one: one.tokens_per_s)
     assert fast.packed_sequence_size == 4096
     assert fast.lost_fraction > 0.3
-    assert plan.best.lost_fraction < 0.01
-    assert f"loses {fast.lost_fraction:.1%} of the tokens" in fast.loses(plan.best)
-
-
-def test_a_faster_candidate_that_cannot_start_is_not_called_slower() -> None:
-    best = _plan(_recipe(), 64).best
+    assert best.lost_fraction < 0.01
+    assert f"loses {fast.lost_fraction:.1%} of the tokens" in fast.loses(best)
     short = replace(best, num_packs=best.global_batch_size - 1, tokens_per_s=2 * best.tokens_per_s)
-
     assert short.loses(best) == "fewer packs than the global batch"
     assert best.loses(best) == "as fast"
 
@@ -248,10 +227,8 @@ def test_a_model_that_no_layout_can_train_is_refused_with_the_rule() -> None:
 
 
 def test_adapters_need_less_memory_and_time() -> None:
-    full, lora = (
-        _plan(_recipe(method__kind=kind, checkpoint__pretrained="weights"), 8, sizes=(8192,)).best
-        for kind in ("full", "lora")
-    )
+    recipes = (_recipe(method__kind=kind, checkpoint__pretrained="weights") for kind in ("full", "lora"))
+    full, lora = (_plan(recipe, 8, sizes=(8192,)).best for recipe in recipes)
 
     assert lora.tokens_per_s > full.tokens_per_s
     assert lora.memory.states_gb < full.memory.states_gb
@@ -285,56 +262,29 @@ def test_few_packs_are_planned_with_a_warning() -> None:
     assert "cannot start" not in describe_plan(enough)
 
 
-def test_settings_of_the_recipe_stay() -> None:
-    changes = {"packing__pad_seq_to_mult": 12, "schedule__train_iters": 5, "preprocessing__over_long": "split"}
-    plan = plan_recipe(_recipe(**changes), LENGTHS, gpu=H100, num_gpus=64, sizes=(12288, 24576))
-
-    assert {one.changes["packing.pad_seq_to_mult"] % 12 for one in plan.candidates} == {0}
-    assert plan.best.lost_fraction == 0
-    assert plan.best_recipe.schedule.train_iters == 5
-    assert plan.best_recipe.resolve().pad_seq_to_mult.value % plan.best.layout.multiple == 0
-
-
-def test_the_text_has_the_picture_the_table_and_the_reasons() -> None:
-    recipe = _recipe(packing__packed_sequence_size=4096)
-    text = describe_plan(_plan(recipe, 64))
-
-    assert "plan of mine on 64 x h100-80gb; speeds and memory are estimates" in text
-    for size in (4096, 8192, 16384, 32768, 65536, 131072):
-        assert f"\n{size:>9,}  #" in text
-    assert "best: step time is matrices" in text
-    assert "memory per GPU: weights, gradients and optimiser" in text
-
-
-def _source(tmp_path: Path, tokenizer: Path, **changes: Any) -> Path:
+@pytest.fixture
+def source(tmp_path: Path, chatml_tokenizer: Path) -> Path:
     sizes = {"packing__packed_sequence_size": 4096, "batch__global_batch_size": 4, "model": {"name": "Qwen/Qwen3-0.6B"}}
-    recipe = tokenized_recipe([str(_rows(tmp_path, 2000))], tokenizer, **{**sizes, **changes})
-    return write_recipe(tmp_path / "mine.yaml", recipe)
+    return write_recipe(
+        tmp_path / "mine.yaml", tokenized_recipe([str(_rows(tmp_path, 2000))], chatml_tokenizer, **sizes)
+    )
 
 
-def test_the_best_is_a_recipe_that_checks_clean(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:
-    source, output = _source(tmp_path, chatml_tokenizer), tmp_path / "planned.yaml"
+def test_the_best_is_a_recipe_that_checks_clean(source: Path, command: Command) -> None:
+    output = source.with_name("planned.yaml")
 
     found = command("plan", source, "--gpus", 2, "--write", output)
 
     assert found.code == 0
     assert found.output.endswith(f"wrote {output}\nnext: bridgepack check {output}\n")
     assert command("check", output).code == 0
-    written = bridgepack.load_recipe(output)
-    assert written == bridgepack.plan(source, num_gpus=2).best_recipe
-    assert written.parallelism.num_gpus == 2
+    assert bridgepack.load_recipe(output) == bridgepack.plan(source, num_gpus=2).best_recipe
     again = command("plan", source, "--gpus", 2, "--artifact", "nowhere", "--write", output)
     assert again.code == 2
     assert "already exists; allowed: a new file. Choose another name or --write" in again.errors
-
-
-def test_json_has_every_candidate(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:
-    source = _source(tmp_path, chatml_tokenizer)
-
-    found = json.loads(command("plan", source, "--gpus", 2, "--json").output)
-
-    assert found["lengths"]["origin"] == "all 2,000 sequences of the recipe's data"
-    best = found["candidates"][0]
+    told = json.loads(command("plan", source, "--gpus", 2, "--json").output)
+    assert told["lengths"]["origin"] == "all 2,000 sequences of the recipe's data"
+    best = told["candidates"][0]
     assert best["changes"]["parallelism.num_gpus"] == 2
     assert best["memory"]["states_gb"] > 1
     assert set(best["parts"]) == {"matrices", "attention", "exchange", "pipeline", "waiting"}
@@ -343,23 +293,31 @@ def test_json_has_every_candidate(tmp_path: Path, chatml_tokenizer: Path, comman
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--gpus", "0"], "'0' is not a whole number of at least 1"),
-        (["--gpus", "2", "--gpu", "h1000"], "--gpu is 'h1000'; allowed: a100-40gb"),
-        (["--gpus", "2", "--model", "org/unheard-8b"], "model.name is 'org/unheard-8b', whose sizes are not known"),
-        (["--gpus", "2", "--model", "qwen3_8b"], "whose sizes are not known.* Did you mean qwen3_8b_sft_config?"),
-        (["--gpus", "2", "--model", "acme/Qwen3-8B-chat"], "whose sizes are not known.* Did you mean Qwen/Qwen3-8B?"),
-        (["--gpus", "2", "--set", "packing.mode=none"], "packing.mode is none; allowed: offline"),
-        (["--gpus", "2", "--artifact", "nowhere"], "nowhere"),
-        (["--gpus", "2", "--artifact", "a", "--store", "b"], "artifact is 'a' and store is 'b'; allowed: only one"),
-        (["--gpus", "2", "--store", "nowhere"], "'nowhere' does not exist. Name the folder with --store"),
-        (["--gpus", "2", "--calibrate", "nowhere"], "--calibrate is 'nowhere'; it cannot be read"),
-        (["--gpus", "2", "--write", "plan.txt"], "--write is 'plan.txt'; allowed: a file whose name ends in .yaml"),
+        ("--gpus 0", "'0' is not a whole number of at least 1"),
+        ("--gpu h1000", "--gpu is 'h1000'; allowed: a100-40gb"),
+        ("--model org/unheard-8b", "model.name is 'org/unheard-8b', whose sizes are not known"),
+        ("--model qwen3_8b", "whose sizes are not known.* Did you mean qwen3_8b_sft_config?"),
+        ("--model acme/Qwen3-8B-chat", "whose sizes are not known.* Did you mean Qwen/Qwen3-8B?"),
+        ("--set packing.mode=none", "packing.mode is none; allowed: offline"),
+        ("--artifact nowhere", "nowhere"),
+        ("--artifact a --store b", "artifact is 'a' and store is 'b'; allowed: only one"),
+        ("--store nowhere", "'nowhere' does not exist. Name the folder with --store"),
+        ("--calibrate nowhere", "--calibrate is 'nowhere'; it cannot be read"),
+        ("--write plan.txt", "--write is 'plan.txt'; allowed: a file whose name ends in .yaml"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(
-    tmp_path: Path, chatml_tokenizer: Path, command: Command, arguments: list[str], message: str
-) -> None:
-    found = command("plan", _source(tmp_path, chatml_tokenizer), *arguments)
+def test_what_cannot_be_planned_is_refused(source: Path, command: Command, arguments: str, message: str) -> None:
+    found = command("plan", source, "--gpus", "2", *arguments.split())
 
     assert found.code == 2
     assert re.search(message, found.errors)
+
+
+def test_settings_of_the_recipe_stay() -> None:
+    changes = {"packing__pad_seq_to_mult": 12, "schedule__train_iters": 5, "preprocessing__over_long": "split"}
+    plan = plan_recipe(_recipe(**changes), LENGTHS, gpu=H100, num_gpus=64, sizes=(12288, 24576))
+
+    assert {one.changes["packing.pad_seq_to_mult"] % 12 for one in plan.candidates} == {0}
+    assert plan.best.lost_fraction == 0
+    assert plan.best_recipe.schedule.train_iters == 5
+    assert plan.best_recipe.resolve().pad_seq_to_mult.value % plan.best.layout.multiple == 0

@@ -19,7 +19,16 @@ from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning import sample
 from bridgepack.report.plans import describe_preview
 from bridgepack.report.recipes import resolved_view
-from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
+from tests.support.small_builds import (
+    Command,
+    build,
+    chat_row,
+    small_recipe,
+    tokenized_recipe,
+    tokenized_row,
+    write_json_lines,
+    write_recipe,
+)
 
 RANDOM = np.random.default_rng(7)
 ROWS = [tokenized_row(*([10 + index % 200] * int(length))) for index, length in enumerate(RANDOM.integers(3, 40, 3000))]
@@ -53,8 +62,8 @@ def test_small_data_are_read_to_their_end_and_give_the_numbers_of_the_build(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(sample, "_BUDGET_S", 60.0)
-    path = tmp_path / "rows.jsonl"
-    write_json_lines(path, [*ROWS[:400], {}, {"input_ids": [5], "loss_mask": [1]}, *ROWS[400:500]])
+    rows = [*ROWS[:400], {}, {"input_ids": [5], "loss_mask": [1]}, *ROWS[400:500]]
+    path = write_json_lines(tmp_path / "rows.jsonl", rows)
     recipe = _recipe(path, chatml_tokenizer, **changes)
 
     preview = bridgepack.preview(recipe)
@@ -80,18 +89,15 @@ def test_small_data_are_read_to_their_end_and_give_the_numbers_of_the_build(
 def test_a_sample_is_projected_within_a_few_percent_and_says_so(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, small_windows: None, form: str
 ) -> None:
-    path, text = tmp_path / f"rows.{form}", "".join(json.dumps(row) + "\n" for row in ROWS)
-    if form == "jsonl":
-        path.write_text(text)
-    elif form == "json":
-        path.write_text(json.dumps(ROWS))
-    elif form == "jsonl.gz":
-        path.write_bytes(gzip.compress(text.encode()))
-    elif form == "parquet":
-        pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=100)
+    path, table = tmp_path / f"rows.{form}", pa.Table.from_pylist(ROWS)
+    text = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    if form == "parquet":
+        pq.write_table(table, path, row_group_size=100)
+    elif form == "arrow":
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
     else:
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, pa.Table.from_pylist(ROWS).schema) as writer:
-            writer.write_table(pa.Table.from_pylist(ROWS))
+        path.write_bytes({"jsonl": text, "json": json.dumps(ROWS).encode(), "jsonl.gz": gzip.compress(text)}[form])
     recipe = _recipe(path, chatml_tokenizer)
 
     preview = bridgepack.preview(recipe, num_rows=1)
@@ -107,8 +113,7 @@ def test_a_sample_is_projected_within_a_few_percent_and_says_so(
 
 
 def test_lines_of_a_large_file_are_read_once(tmp_path: Path, chatml_tokenizer: Path, small_windows: None) -> None:
-    path = tmp_path / "rows.jsonl"
-    write_json_lines(path, [*ROWS, tokenized_row(*[7] * 2000), *ROWS[:10]])
+    path = write_json_lines(tmp_path / "rows.jsonl", [*ROWS, tokenized_row(*[7] * 2000), *ROWS[:10]])
     (source,) = bridgepack.preview(_recipe(path, chatml_tokenizer, data__max_row_bytes=3000), num_rows=3).sources
 
     assert {drop.kind for drop in source.drops} <= {"row_too_large"}
@@ -120,20 +125,17 @@ def test_lines_of_a_large_file_are_read_once(tmp_path: Path, chatml_tokenizer: P
 def test_rest_of_a_large_stream_is_projected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     monkeypatch.setattr(sampling, "_HEAD_BYTES", 1 << 20)
     rows = [{"text": f"{index} {RANDOM.random()}"} for index in range(150_000)]
-    path = tmp_path / f"rows.{form}"
-    if form == "json":
-        path.write_text(json.dumps(rows))
-    else:
-        path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-    file = InputFile(
-        path=path, label="rows", kind=form.partition(".")[0], compression="gz" if form.endswith("gz") else None
-    )
+    path, lines = tmp_path / f"rows.{form}", "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(json.dumps(rows).encode() if form == "json" else gzip.compress(lines))
+    compression = "gz" if form.endswith("gz") else None
+    file = InputFile(path=path, label="rows", kind=form.partition(".")[0], compression=compression)
 
     found = sampling.file_windows(file, max_row_bytes=1 << 20)
 
     windows = list(found.windows)
-    assert sum(window.size for window in windows) < found.total / 2
-    num_rows = sum(window.part.num_rows for window in windows) * found.total / sum(window.size for window in windows)
+    size = sum(window.size for window in windows)
+    assert size < found.total / 2
+    num_rows = sum(window.part.num_rows for window in windows) * found.total / size
     assert num_rows == pytest.approx(len(rows), rel=0.2)  # the codec reads ahead, which counts in so short a beginning
 
 
@@ -151,22 +153,19 @@ def test_every_file_is_looked_at_and_of_many_some(tmp_path: Path, chatml_tokeniz
         write_json_lines(tmp_path / "many" / f"{index:02d}.jsonl", ROWS[:10])
     few = [str(tmp_path / "many" / f"{index:02d}.jsonl") for index in range(3)]
 
-    many = bridgepack.preview(_recipe(tmp_path / "many", chatml_tokenizer))
+    (source,) = bridgepack.preview(_recipe(tmp_path / "many", chatml_tokenizer)).sources
 
-    (source,) = many.sources
     assert (source.num_files, source.num_rows, source.num_rows_read, source.is_sample) == (20, 200, 80, True)
     assert len(bridgepack.preview(_recipe(few, chatml_tokenizer)).sources) == 3
 
 
 def test_rows_that_stop_a_build_are_shown_and_named(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    write_json_lines(path, [tokenized_row(*[5] * 90)])
+    path = write_json_lines(tmp_path / "rows.jsonl", [tokenized_row(*[5] * 90)])
     recipe = _recipe(path, chatml_tokenizer, data__on_bad_row="error", preprocessing__over_long="error")
 
     preview = bridgepack.preview(recipe)
 
-    assert preview.num_packs == {"training": 0}
-    assert preview.run is None
+    assert (preview.num_packs, preview.run) == ({"training": 0}, None)
     assert set(preview.stops) == {"data.on_bad_row", "preprocessing.over_long"}
     text = describe_preview(preview, has_colour=False)
     assert "none: no row would become a sequence" in text
@@ -191,11 +190,8 @@ def test_empty_files_beside_others_hold_nothing(tmp_path: Path, chatml_tokenizer
 
     preview = bridgepack.preview(_recipe(tmp_path / "*.jsonl", chatml_tokenizer))
 
-    num_rows = sum(source.num_rows for source in preview.sources)
-    assert num_rows == pytest.approx(num_files / 2, rel=0.2)
-    assert preview.num_packs
+    assert sum(source.num_rows for source in preview.sources) == pytest.approx(num_files / 2, rel=0.2)
     assert preview.num_packs["training"] > 0
-    assert "sequences" in describe_preview(preview, has_colour=False)
 
 
 def test_a_tokenizer_that_loses_text_is_told(
@@ -203,27 +199,23 @@ def test_a_tokenizer_that_loses_text_is_told(
 ) -> None:
     monkeypatch.setattr("bridgepack.data.tokenizers.load._loses_text", lambda *_: True)
     fresh = shutil.copytree(chatml_tokenizer, tmp_path / "tokenizer")  # one that was loaded before is not asked again
-    write_json_lines(tmp_path / "rows.jsonl", [tokenized_row(1, 2, 3)])
+    recipe = _recipe(write_json_lines(tmp_path / "rows.jsonl", [tokenized_row(1, 2, 3)]), fresh)
 
-    text = describe_preview(bridgepack.preview(_recipe(tmp_path / "rows.jsonl", fresh)), has_colour=False)
+    text = describe_preview(bridgepack.preview(recipe), has_colour=False)
 
     assert "warning: this version of transformers loads the tokenizer as one that loses text" in text
 
 
 def test_the_command_marks_trained_text_and_escapes(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:
-    turns = [{"role": "user", "content": "red \x1b[31m"}, {"role": "assistant", "content": "answer"}]
-    write_json_lines(tmp_path / "rows.jsonl", [{"messages": turns}, {"messages": []}])
-    recipe = _recipe(tmp_path / "rows.jsonl", chatml_tokenizer).override({"preprocessing": {"kind": "chat"}})
+    rows = write_json_lines(tmp_path / "rows.jsonl", [chat_row("red \x1b[31m", "answer"), {"messages": []}])
+    recipe = small_recipe(rows, chatml_tokenizer, packing={"packed_sequence_size": 64})
     write_recipe(tmp_path / "recipe.yaml", recipe)
 
-    ran = command("preview", str(tmp_path / "recipe.yaml"), "-n", "1")
-    as_json = json.loads(command("preview", str(tmp_path / "recipe.yaml"), "--json").output)
+    ran = command("preview", tmp_path / "recipe.yaml", "-n", "1")
+    as_json = json.loads(command("preview", tmp_path / "recipe.yaml", "--json").output)
 
-    assert ran.code == 0
-    assert "⟦answer" in ran.output
-    assert "\x1b" not in ran.output
-    assert "messages: list of {role, content}" in ran.output
-    assert "empty_conversation" in ran.output
-    assert as_json["sources"][0]["num_sequences"] == 1
-    assert as_json["num_packs"] == {"training": 1}
+    assert (ran.code, "\x1b" in ran.output) == (0, False)
+    for told in ("⟦answer", "messages: list of {role, content}", "empty_conversation"):
+        assert told in ran.output
+    assert (as_json["sources"][0]["num_sequences"], as_json["num_packs"]) == (1, {"training": 1})
     assert not list(tmp_path.glob("**/manifest.json"))
