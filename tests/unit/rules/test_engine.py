@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.records import ShardFacts
-from bridgepack.rules.engine.context import CheckContext
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.part import PartScan, ShardPart, parts_of
 from bridgepack.rules.engine.report import CheckReport, RuleCrashError
@@ -17,7 +17,7 @@ from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.rule import Severity, Violation, artifact_rule, row_rule
 from bridgepack.rules.engine.scan import Execution
 from bridgepack.rules.registry import ARTIFACT_RULES
-from tests.support.judging import check_artifact, judge_artifact
+from tests.support.judging import judge_artifact
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, InMemoryArtifact, Row, artifact, check
 
 GOOD = GOOD_ROWS[0]
@@ -25,6 +25,7 @@ SHORT_MASK = [[11, 12, 2], [1, 1], [0]]
 FINAL_BOUNDARY = [[11, 12, 13, 2, 21, 22, 2], [0, 1, 1, 0, 1, 1, 0], [0, 4, 7]]
 UNTRAINED = [[31, 32, 2], [0, 0, 0], [0]]
 TOO_WIDE = [[*range(11, 30), 2], [0, *[1] * 18, 0], [0]]
+EMPTY: Row = [[], [], []]
 SHARD = "training/shard-00000-of-00001.idx.parquet"
 
 
@@ -34,8 +35,7 @@ def _codes(report: CheckReport) -> list[str]:
 
 def test_clean_artifact() -> None:
     report = check({"rows": {"training": [GOOD]}})
-    assert report.findings == ()
-    assert not report.has_errors
+    assert (report.findings, report.has_errors) == ((), False)
     assert (report.num_rows, report.num_sound_rows, report.num_tokens) == (1, 1, 7)
     assert (report.num_shards, report.num_shards_read) == (1, 1)
     without_facts = {"BP506", "BP509", "BP511", "BP514", "BP531", "BP532", "BP537"}
@@ -49,11 +49,9 @@ def test_offenders_are_counted_and_the_first_ones_named() -> None:
     assert (finding.code, finding.severity) == ("BP330", Severity.ERROR)
     assert (warning.code, warning.severity) == ("BP318", Severity.WARNING)
     assert (report.num_errors, report.num_warnings, report.has_errors) == (1, 1, True)
-    assert finding.num_occurrences == 7
-    assert finding.where == f"{SHARD} row 1"
+    assert (finding.num_occurrences, finding.where) == (7, f"{SHARD} row 1")
     assert finding.examples == (f"{SHARD} row 1", f"{SHARD} row 2", f"{SHARD} row 3")
-    assert finding.found == "19 runtime tokens"
-    assert finding.allowed == "at most packed_sequence_size, 16"
+    assert (finding.found, finding.allowed) == ("19 runtime tokens", "at most packed_sequence_size, 16")
 
 
 def test_examples_follow_the_splits_whatever_their_size() -> None:
@@ -75,13 +73,14 @@ def test_totals_are_not_compared_where_rows_are_missing_from_them() -> None:
     report = check({"rows": {"training": [SHORT_MASK]}})
     assert _reasons(report)["BP309"] == _reasons(report)["BP330"] == "no valid row could be read"
     assert "BP303" in report.rules_run
-
-
-def test_no_rule_on_rows_passes_where_nothing_could_be_read() -> None:
     report = check({"set": {"shards/training/0/read_error": "no Parquet magic bytes"}})
     assert _codes(report) == ["BP341"]
     assert {"BP303", "BP309", "BP330", "BP348", "BP405"} <= _reasons(report).keys()
     assert (report.num_shards, report.num_shards_read, report.num_rows) == (1, 0, 0)
+    alone = [rule for rule in ARTIFACT_RULES if rule.code == "BP330"]
+    report = check({"rows": {"training": [EMPTY, GOOD, SHORT_MASK, TOO_WIDE]}}, rules=alone)
+    assert (_codes(report), report.rules_run) == (["BP330"], ("BP330",))
+    assert (report.num_rows, report.num_sound_rows) == (4, 2)
 
 
 def test_shard_that_fails_in_the_middle_is_reported_and_the_others_are_judged() -> None:
@@ -104,13 +103,21 @@ def test_third_party_packs_without_manifest() -> None:
     assert reasons["BP336"] == "eos_token_id is not known"
 
 
-def test_crash_of_an_artifact_rule_names_the_rule() -> None:
+def test_a_crash_names_the_rule_and_the_shard_when_it_is_pickled() -> None:
     @artifact_rule("BP398", Severity.ERROR, "test")
     def crashes_too(facts: ArtifactFacts) -> list[Violation]:
         raise KeyError("x")
 
+    @row_rule("BP399", Severity.ERROR, "test")
+    def always_crashes(rows: Rows) -> Offenders | None:
+        raise IndexError(rows.num_rows)
+
     with pytest.raises(RuleCrashError, match=r"rule BP398 \(crashes-too\) crashed on the artifact: KeyError"):
         check({}, rules=(crashes_too,))
+    with pytest.raises(RuleCrashError) as caught:
+        check({}, rules=(always_crashes,))
+    message = str(pickle.loads(pickle.dumps(caught.value)))  # noqa: S301 (our own bytes)
+    assert message.startswith(f"rule BP399 (always-crashes) crashed on {SHARD}: IndexError: 1.")
 
 
 def test_wrong_statistics_are_one_finding_each() -> None:
@@ -123,35 +130,27 @@ def test_wrong_statistics_are_one_finding_each() -> None:
 
 
 OUT_OF_VOCABULARY: Row = [[11, 2000, 13, 2], [0, 1, 1, 0], [0]]
-EMPTY: Row = [[], [], []]
 ROWS = st.lists(st.sampled_from([GOOD, SHORT_MASK, FINAL_BOUNDARY, TOO_WIDE, UNTRAINED, OUT_OF_VOCABULARY, EMPTY]))
-
-
-def _shard(rows: list[int], tokens: list[int], num_bytes: int = 1000) -> ShardFacts:
-    return ShardFacts(
-        path="a", exists=True, num_bytes=num_bytes, row_group_rows=tuple(rows), row_group_tokens=tuple(tokens)
-    )
 
 
 def _in_row_groups(case: dict[str, Any]) -> InMemoryArtifact:
     """Return the artifact of a case with a row group for each row."""
-    shards = artifact(case).shards
-    changes = {}
-    for split, group in shards.items():
-        for index, shard in enumerate(group):
-            rows = artifact(case).rows[shard.path]
-            changes[f"shards/{split}/{index}/row_group_rows"] = [1] * len(rows)
-            changes[f"shards/{split}/{index}/row_group_tokens"] = [len(row[0]) for row in rows]
-            changes[f"shards/{split}/{index}/sha256"] = None
-    return artifact(case | {"set": changes})
+    whole = artifact(case)
+
+    def cut(shard: ShardFacts) -> ShardFacts:
+        tokens = tuple(len(row[0]) for row in whole.rows[shard.path])
+        return replace(shard, row_group_rows=(1,) * len(tokens), row_group_tokens=tokens, sha256=None)
+
+    return replace(whole, shards={split: tuple(map(cut, group)) for split, group in whole.shards.items()})
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=30), st.integers(1, 400))
 def test_parts_hold_every_row_group_once(tokens: list[int], part_tokens: int) -> None:
-    shard = _shard([1] * len(tokens), tokens, num_bytes=12345)
+    groups = {"row_group_rows": (1,) * len(tokens), "row_group_tokens": tuple(tokens)}
+    shard = ShardFacts(path="a", exists=True, num_bytes=12345, **groups)
     parts = list(parts_of("training", shard, part_tokens=part_tokens))
-    groups = [group for part in parts for group in (part.row_groups or range(len(tokens)))]
-    assert groups == list(range(len(tokens)))
+    found = [group for part in parts for group in (part.row_groups or range(len(tokens)))]
+    assert found == list(range(len(tokens)))
     assert sum(part.num_bytes for part in parts) == 12345
     assert [part.first_row for part in parts] == [(part.row_groups or range(1)).start for part in parts]
 
@@ -170,8 +169,7 @@ def test_the_cut_never_shows(
 
 
 def test_files_are_hashed_before_their_rows_are_read_and_the_facts_have_the_hashes() -> None:
-    rows = [GOOD] * 20
-    subject = _in_row_groups({"rows": {"training": rows}, "rows_per_shard": 1})
+    subject = _in_row_groups({"rows": {"training": [GOOD] * 20}, "rows_per_shard": 1})
     order: list[str] = []
 
     def run(function: Any, parts: Iterable[ShardPart]) -> Iterator[PartScan]:
@@ -203,31 +201,3 @@ def test_progress_ends_at_its_total() -> None:
     assert (stage, total, unit, end) == ("Checking", 2 * (105 + 101), "rows", ("finished",))
     assert sum(work for _, work in steps) == total
     assert sum(num_rows for num_rows, _ in steps) == 6
-
-
-def test_a_row_rule_alone_sees_sound_rows_only() -> None:
-    subject = artifact({"rows": {"training": [EMPTY, GOOD, SHORT_MASK, TOO_WIDE]}})
-    rules = [rule for rule in ARTIFACT_RULES if rule.code == "BP330"]
-    report = check_artifact(subject, rules=rules)
-    assert [finding.code for finding in report.findings] == ["BP330"]
-    assert (report.rules_run, report.num_rows, report.num_sound_rows) == (("BP330",), 4, 2)
-
-
-def test_a_crash_names_the_rule_and_the_shard_when_it_is_pickled() -> None:
-    @row_rule("BP399", Severity.ERROR, "test")
-    def always_crashes(rows: Rows) -> Offenders | None:
-        raise IndexError(rows.num_rows)
-
-    with pytest.raises(RuleCrashError) as caught:
-        check_artifact(artifact({}), rules=(always_crashes,))
-    message = str(pickle.loads(pickle.dumps(caught.value)))  # noqa: S301 (our own bytes)
-    shard = "training/shard-00000-of-00001.idx.parquet"
-    assert message.startswith(f"rule BP399 (always-crashes) crashed on {shard}: IndexError: 1.")
-
-
-def test_what_a_rule_lacks_in_every_part_is_one_reason() -> None:
-    subject = _in_row_groups({"has_manifest": False, "rows": {"training": [GOOD] * 4}})
-    execution = Execution(part_tokens=1)
-    report, _ = judge_artifact(subject, context=CheckContext(), execution=execution)
-    assert {rule.code: rule.reason for rule in report.rules_skipped}["BP330"] == "packed_sequence_size is not known"
-    assert report.num_rows == 4

@@ -32,28 +32,25 @@ def test_whether_masks_look_unshifted(ids: tuple[int, ...], mask: tuple[int, ...
     assert _codes(check(_rows(sequences))) == expected
 
 
-def test_few_runs_are_no_evidence() -> None:
-    sequences = [([11, 9, 30 + index, 2, 5], [0, 0, 1, 1, 0]) for index in range(7)]
-    report = check(_rows(sequences))
-    reasons = {skipped.code: skipped.reason for skipped in report.rules_skipped}
-    assert reasons["BP332"] == "fewer than 8 trained runs begin inside a sequence"
-
-
 ALL = [11, 12, 13, 2], [1, 1, 1, 0]
 
 
-def test_full_loss_is_no_finding_where_the_recipe_says_so() -> None:
-    case = _rows([ALL])
-    assert _codes(check(case)) == {"BP333"}
-    full = check(case | {"context": {"loss_mode": "full"}})
-    assert full.findings == ()
-    reasons = {skipped.code: skipped.reason for skipped in full.rules_skipped}
-    assert reasons["BP333"] == "loss_mode is full: every label is trained on purpose"
+def test_what_is_not_judged_has_a_reason() -> None:
+    few = [([11, 9, 30 + index, 2, 5], [0, 0, 1, 1, 0]) for index in range(7)]
+    full = _rows([ALL]) | {"context": {"loss_mode": "full"}}
+    for code, case, reason in (
+        ("BP332", _rows(few), "fewer than 8 trained runs begin inside a sequence"),
+        ("BP333", full, "loss_mode is full: every label is trained on purpose"),
+    ):
+        report = check(case)
+        assert report.findings == ()
+        assert [skipped.reason for skipped in report.rules_skipped if skipped.code == code] == [reason]
 
 
 @pytest.mark.parametrize(
     ("sequences", "case", "expected"),
     [
+        pytest.param([ALL], {}, {"BP333"}, id="everything"),
         pytest.param([ALL, ([11, 12, 13, 2], [0, 1, 1, 0])], {}, set(), id="one prompt is masked"),
         pytest.param([([11, 12, 13, 2, 2], [1, 1, 1, 0, 0])], {"pad_seq_to_mult": 4}, {"BP333"}, id="all but padding"),
         pytest.param([([11, 12, 2, 13, 14, 2], [0, 1, 1, 1, 1, 0])], {}, {"BP528"}, id="a label after EOS"),
@@ -71,13 +68,10 @@ def _codes_of(ids: list[int], mask: list[int], tokenizer: dict[str, Any] | None 
     return {finding.code for finding in report.findings}
 
 
-def _with_one_lost_label(num_trained: int) -> tuple[list[int], list[int]]:
-    return [11, 2, *[21] * (num_trained - 2), 9], [1] * num_trained + [0]
-
-
-def test_one_lost_label_in_a_hundred_is_reported_and_one_in_more_is_not() -> None:
-    assert "BP528" in _codes_of(*_with_one_lost_label(100), packed_sequence_size=256)
-    assert "BP528" not in _codes_of(*_with_one_lost_label(101), packed_sequence_size=256)
+@pytest.mark.parametrize(("num_trained", "is_reported"), [(100, True), (101, False)])
+def test_one_lost_label_in_a_hundred_is_reported_and_one_in_more_is_not(num_trained: int, is_reported: bool) -> None:
+    ids, mask = [11, 2, *[21] * (num_trained - 2), 9], [1] * num_trained + [0]
+    assert ("BP528" in _codes_of(ids, mask, packed_sequence_size=256)) == is_reported
 
 
 @pytest.mark.parametrize("ids", [[7], (7,)], ids=["as built", "as read from a file"])

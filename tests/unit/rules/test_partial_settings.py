@@ -1,7 +1,7 @@
 """Settings that are read by path, and those that leave something out: what is there then, or a reason not to judge."""
 
 import re
-from pathlib import PurePosixPath
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -44,6 +44,10 @@ def test_attention_that_the_family_has_or_has_not() -> None:
     assert not {"BP708", "BP709", "BP725"} & _codes(without)
     assert {"BP708", "BP709", "BP725", "BP905", "BP917", "BP928"} <= set(without.rules_run)
     assert "BP928" in _judged("Qwen/Qwen3-8B", mixed_precision="bf16_mixed").rules_run
+    assert "BP917" in _codes(_judged("deepseek-ai/DeepSeek-V4-Flash"))
+    assert "BP901" in _codes(_judged("Qwen/Qwen3-Next-80B-A3B-Instruct"))
+    size = {"model": {"seq_length": 8192}, "dataset": {"seq_length": 8192}}  # judged once the paths of packs are known
+    assert {"BP008", "BP031"} <= set(_skipped(_judged("Qwen/Qwen3-8B", **size)))
 
 
 def test_attention_that_nobody_knows() -> None:
@@ -59,18 +63,6 @@ def test_a_statement_wins() -> None:
     assert "BP708" in _codes(_judged("some-lab/new-model", model=full))
 
 
-@pytest.mark.parametrize(
-    ("model", "code"), [("deepseek-ai/DeepSeek-V4-Flash", "BP917"), ("Qwen/Qwen3-Next-80B-A3B-Instruct", "BP901")]
-)
-def test_families_that_break(model: str, code: str) -> None:
-    assert code in _codes(_judged(model))
-
-
-def test_packs_narrower_than_the_model_are_judged_once_their_paths_are_known() -> None:
-    size = {"model": {"seq_length": 8192}, "dataset": {"seq_length": 8192}}
-    assert {"BP008", "BP031"} <= set(_skipped(_judged("Qwen/Qwen3-8B", **size)))
-
-
 def test_settings_that_are_complete_need_no_family() -> None:
     subject = subject_of({"set": {"model.window_size": None, "model.hf_model_id": "openai/gpt-oss-20b"}})
     assert subject.of_model("window_size") is None
@@ -78,77 +70,58 @@ def test_settings_that_are_complete_need_no_family() -> None:
         subject_of({"recipe": True, "set": {"dataset.seed": 1}, "place": "x"}).of_model("window_size")
 
 
-def test_fields_that_a_recipe_leaves_out_are_named_as_its_own() -> None:
-    recipe = SFTRecipe.from_mapping(RECIPE | {"model": {"name": "Qwen/Qwen3-8B"}, "method": {"kind": "lora"}})
-    [finding] = check_target(recipe, CheckOptions(select=("BP024",), looks_at_files=False)).findings
-    assert (finding.where, finding.fix) == ("checkpoint.pretrained", "Set checkpoint.pretrained.")
+OWN_NAMES = [
+    ("BP024", {"method": {"kind": "lora"}}, ["checkpoint.pretrained"]),
+    (
+        "BP707",
+        {"parallelism": {"context_parallel_size": 4, "cp_comm_type": "a2a+p2p"}},
+        ["parallelism.hierarchical_context_parallel_sizes"],
+    ),
+    (
+        "BP834",
+        {"bridge_overrides": {"model": {"recompute_granularity": "full"}}},
+        ["bridge_overrides.model.recompute_method", "bridge_overrides.model.recompute_num_layers"],
+    ),
+]
 
 
-def test_sizes_that_a_recipe_leaves_out_are_named_as_its_own() -> None:
-    model, parallelism = {"name": "qwen3_8b_sft_4gpu_h100_bf16_config"}, {"context_parallel_size": 4}
-    recipe = SFTRecipe.from_mapping(
-        RECIPE | {"model": model, "parallelism": {**parallelism, "cp_comm_type": "a2a+p2p"}}
-    )
-    [finding] = check_target(recipe, CheckOptions(select=("BP707",), looks_at_files=False)).findings
-    assert finding.where == "parallelism.hierarchical_context_parallel_sizes"
+@pytest.mark.parametrize(("code", "sections", "places"), OWN_NAMES)
+def test_what_a_recipe_leaves_out_is_named_as_its_own(code: str, sections: dict[str, Any], places: list[str]) -> None:
+    recipe = SFTRecipe.from_mapping({**RECIPE, "model": {"name": "Qwen/Qwen3-8B"}, **sections})
+    [finding] = check_target(recipe, CheckOptions(select=(code,), looks_at_files=False)).findings
+    assert (finding.where, sorted(finding.examples)) == (places[0], places)
 
 
-def test_settings_of_the_base_without_a_field_are_named_as_overrides() -> None:
-    overrides = {"model": {"recompute_granularity": "full"}}
-    recipe = SFTRecipe.from_mapping(RECIPE | {"model": {"name": "Qwen/Qwen3-8B"}, "bridge_overrides": overrides})
-    [finding] = check_target(recipe, CheckOptions(select=("BP834",), looks_at_files=False)).findings
-    assert finding.where == "bridge_overrides.model.recompute_method"
-    assert set(finding.examples) == {finding.where, "bridge_overrides.model.recompute_num_layers"}
+def _filled(values: dict[str, Any], *, is_complete: bool = True) -> Mapping[str, Any]:
+    return with_host_defaults(RunConfig(values=values, is_complete=is_complete, place="saved.yaml")).values
 
 
-SPECS = "dataset.offline_packing_specs"
-LEFT_OUT = (
-    *(f"{SPECS}.pad_seq_to_mult", f"{SPECS}.num_tokenizer_workers", "dataset.dataloader_type", "dataset.drop_last"),
-    *("validation.eval_iters", "rerun_state_machine.check_for_nan_in_loss", "rng.seed"),
-)
+def test_what_is_left_out_has_the_hosts_default_and_what_is_stated_stays() -> None:
+    specs = "dataset.offline_packing_specs"
+    left_out = [f"{specs}.pad_seq_to_mult", f"{specs}.num_tokenizer_workers", "dataset.dataloader_type"]
+    left_out += ["dataset.drop_last", "validation.eval_iters", "rerun_state_machine.check_for_nan_in_loss", "rng.seed"]
+    findings = judge_run(subject_of({"remove": left_out}), RUN_RULES).findings
+    assert [found for found in findings if found.severity != Severity.ADVICE] == []
+    assert "BP003" in _codes(judge_run(subject_of({"remove": [f"{specs}.packed_sequence_size"]}), RUN_RULES))
 
-
-def _config(values: dict[str, Any], *, is_complete: bool = True) -> RunConfig:
-    return RunConfig(values=values, is_complete=is_complete, place="saved.yaml")
-
-
-def test_fields_left_out_are_no_finding() -> None:
-    findings = judge_run(subject_of({"remove": list(LEFT_OUT)}), RUN_RULES).findings
-    assert {found.code for found in findings if found.severity != Severity.ADVICE} == set()
-
-
-def test_defaults_that_break_are_found() -> None:
-    findings = judge_run(subject_of({"remove": [f"{SPECS}.packed_sequence_size"]}), RUN_RULES).findings
-    assert "BP003" in {found.code for found in findings}
-
-
-def test_what_is_stated_stays() -> None:
     values = base_values()
-    assert with_host_defaults(_config(values)).values == values
+    assert _filled(values) == values
     values["dataset"]["offline_packing_specs"]["pad_seq_to_mult"] = None
     values["dataset"]["dataloader_type"] = None
-    assert with_host_defaults(_config(values)).values == values
+    assert _filled(values) == values
     values = {"dataset": {"_target_": "a.GPTSFTDatasetConfig"}}
-    assert with_host_defaults(_config(values, is_complete=False)).values == values
-
-
-def test_fields_are_filled_at_every_depth() -> None:
+    assert _filled(values, is_complete=False) == values
     target = "megatron.bridge.data.packing.config.PackedSequenceSpecs"
-    dataset = {"_target_": "a.GPTSFTDatasetConfig", "offline_packing_specs": {"_target_": target}}
-    values = with_host_defaults(_config({"dataset": dataset, "train": None})).values
-    assert values["dataset"]["dataloader_type"] == "batch"
-    assert values["dataset"]["offline_packing_specs"]["pad_seq_to_mult"] == 1
-    assert values["train"] is None
+    filled = _filled({"dataset": {**values["dataset"], "offline_packing_specs": {"_target_": target}}, "train": None})
+    assert filled["dataset"]["dataloader_type"] == "batch"
+    assert filled["dataset"]["offline_packing_specs"]["pad_seq_to_mult"] == 1
+    assert filled["train"] is None
 
 
 VALUES: dict[str, Any] = {
-    "model": {
-        "_target_": "a.b.GPTModelProvider",
-        **{"size": 4, "flag": True},
-        "backend": {"_target_": "E", "_name_": "flash"},
-    },
+    "model": {"size": 4, "flag": True},
     "peft": None,
-    "dataset": {"kwargs": None, "path": PurePosixPath("/data"), "names": ["a", "b"], "text": "8"},
+    "dataset": {"kwargs": None, "names": ["a", "b"], "text": "8"},
 }
 
 

@@ -17,12 +17,8 @@ from bridgepack.rules.registry import ALL_RULES, RUN_RULES, SUPPRESSION_RULES, g
 from bridgepack.rules.suppression import SuppressionRule, Suppressions, apply_suppressions
 
 
-def test_codes_and_names_are_unique() -> None:
-    assert len({rule.code for rule in ALL_RULES}) == len(ALL_RULES)
-    assert len({rule.name for rule in ALL_RULES}) == len(ALL_RULES)
-
-
-def test_every_decorated_function_is_collected() -> None:
+def test_codes_and_names_are_unique_and_every_decorated_function_is_collected() -> None:
+    assert len({rule.code for rule in ALL_RULES}) == len({rule.name for rule in ALL_RULES}) == len(ALL_RULES)
     decorated = re.compile(r"^@\w*rule\($|^@\w*rule\(\"", re.MULTILINE)
     texts = [path.read_text(encoding="utf-8") for path in Path(bridgepack.rules.__path__[0]).rglob("*.py")]
     assert sum(len(decorated.findall(text)) for text in texts) == len(ALL_RULES) > 300
@@ -53,10 +49,7 @@ def test_by_code_beginning_and_name() -> None:
     assert codes(select=("micro-batch-size-not-one",)) == {"BP004"}
     assert codes(select=("BP1",)) == {rule.code for rule in RUN_RULES if rule.code.startswith("BP1")}
     assert codes(ignore=("BP004",)) == codes() - {"BP004"}
-
-
-def test_the_longer_selector_wins() -> None:
-    assert codes(select=("BP004",), ignore=("BP0",)) == {"BP004"}
+    assert codes(select=("BP004",), ignore=("BP0",)) == {"BP004"}  # the longer selector wins
     assert "BP004" not in codes(select=("BP0",), ignore=("BP004",))
     assert codes(select=("BP004",), ignore=("BP004",)) == set()
 
@@ -68,23 +61,15 @@ def test_a_selector_of_nothing_is_a_clear_error(selector: str) -> None:
 
 
 CASES = Path(__file__).parents[2] / "rules" / "cases"
+TEXTS = {"severity": "error", "where": "a", "found": "b", "allowed": "c", "why": "Crash.", "fix": "Mend it."}
 
 
-def finding(code: str) -> Finding:
-    return Finding(
-        code=code, name="a-name", severity="error", where="a", found="b", allowed="c", why="Crash.", fix="Mend it."
-    )
-
-
-def applied(case: dict[str, Any]) -> tuple[list[str], list[str]]:
-    subject = Suppressions(
-        ignored=case["ignored"],
-        known_codes={"BP001", "BP002", "BP003"},
-        judged_codes={"BP001", "BP002"},
-        found_codes=case["found"],
-    )
-    found, suppressed = apply_suppressions([finding(code) for code in case["found"]], subject, SUPPRESSION_RULES)
-    return [item.code for item in found], [item.finding.code for item in suppressed]
+def applied(found: list[str], ignored: dict[str, str]) -> tuple[list[str], list[str]]:
+    known, judged = {"BP001", "BP002", "BP003"}, {"BP001", "BP002"}
+    subject = Suppressions(ignored=ignored, known_codes=known, judged_codes=judged, found_codes=found)
+    findings = [Finding(code=code, name="a-name", **TEXTS) for code in found]
+    kept, suppressed = apply_suppressions(findings, subject, SUPPRESSION_RULES)
+    return [item.code for item in kept], [item.finding.code for item in suppressed]
 
 
 @pytest.mark.parametrize(
@@ -97,11 +82,12 @@ def applied(case: dict[str, Any]) -> tuple[list[str], list[str]]:
     ids=["a reason", "no reason", "a rule that did not judge"],
 )
 def test_a_reason_takes_a_finding_away(found: list[str], ignored: dict[str, str], expected: Any) -> None:
-    assert applied({"found": found, "ignored": ignored}) == expected
+    assert applied(found, ignored) == expected
 
 
 @pytest.mark.parametrize("rule", SUPPRESSION_RULES, ids=lambda rule: rule.code)
 def test_case(rule: SuppressionRule) -> None:
     content = json.loads((CASES / f"{rule.code}.json").read_text(encoding="utf-8"))
-    assert applied(content["bad"])[0] == [*content["bad"].get("stay", []), rule.code]
-    assert applied(content["good"])[0] == []
+    bad, good = ((case["found"], case["ignored"]) for case in (content["bad"], content["good"]))
+    assert applied(*bad)[0] == [*content["bad"].get("stay", []), rule.code]
+    assert applied(*good)[0] == []

@@ -1,6 +1,7 @@
 """Totals over rows, and sequences shared by splits, on rows anyone can count; parts merge to the whole."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +16,15 @@ CONTEXT = CheckContext(packed_sequence_size=16, pad_seq_to_mult=4, eos_token_id=
 NARROW = CheckContext(packed_sequence_size=8, pad_seq_to_mult=4, eos_token_id=2)
 PADDED: Row = [[11, 12, 13, 2, 2, 21, 2, 2, 2, 2], [0, 1, 1, 0, 0, 1, 0, 0, 0, 0], [0, 5]]
 PLAIN: Row = [[31, 32, 33, 34, 35, 36, 37, 38, 39], [0, 0, 0, 1, 1, 1, 1, 1, 0], [0]]
-FULL_END_PADDED: Row = [[11, 12, 13, 14, 2, 21, 2, 2, 2, 2], [0, 1, 1, 1, 0, 0, 1, 0, 0, 0], [0, 5]]
-FULL_PADDED_INSIDE: Row = [[21, 2, 2, 2, 2, 11, 12, 13, 14, 2], [0, 1, 0, 0, 0, 0, 1, 1, 1, 0], [0, 5]]
-FULL_UNPADDED: Row = [[11, 12, 13, 14, 2, 11, 12, 13, 14, 2], [0, 1, 1, 1, 0] * 2, [0, 5]]
 SHORT_UNPADDED: Row = [[11, 12, 13, 14, 2], [0, 0, 0, 1, 0], [0]]
-SHORT_END_PADDED: Row = [[11, 12, 2, 2, 2], [0, 1, 1, 0, 0], [0]]
 SHORT_TRAINS_EOS_INPUT: Row = [[11, 12, 2, 13, 99], [0, 0, 1, 0, 0], [0]]
-EVERY = [FULL_END_PADDED, FULL_PADDED_INSIDE, FULL_UNPADDED, SHORT_UNPADDED, SHORT_END_PADDED, SHORT_TRAINS_EOS_INPUT]
+#: Full with padding at its end, inside it and nowhere; short without padding and with it at its end.
+EVERY: list[Row] = [
+    [[11, 12, 13, 14, 2, 21, 2, 2, 2, 2], [0, 1, 1, 1, 0, 0, 1, 0, 0, 0], [0, 5]],
+    [[21, 2, 2, 2, 2, 11, 12, 13, 14, 2], [0, 1, 0, 0, 0, 0, 1, 1, 1, 0], [0, 5]],
+    [[11, 12, 13, 14, 2, 11, 12, 13, 14, 2], [0, 1, 1, 1, 0] * 2, [0, 5]],
+    *(SHORT_UNPADDED, [[11, 12, 2, 2, 2], [0, 1, 1, 0, 0], [0]], SHORT_TRAINS_EOS_INPUT),
+]
 
 
 def _sound(rows: list[Row], context: CheckContext = CONTEXT) -> Rows:
@@ -29,7 +32,7 @@ def _sound(rows: list[Row], context: CheckContext = CONTEXT) -> Rows:
 
 
 def _truth(rows: list[Row], context: CheckContext = NARROW) -> SplitTruth:
-    return truth_of(_sound(rows, context)) if rows else SplitTruth()
+    return truth_of(_sound(rows, context))
 
 
 def test_hash_tells_zeros_apart() -> None:
@@ -55,21 +58,16 @@ def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
         pytest.param([11, 12, 13, 14, 15, 2, 2, 2], [0] * 8, "max_alignment_tokens", 2, id="padding stops at a start"),
         pytest.param([2] * 4, [0] * 4, "num_fully_trained", 0, id="EOS alone is not fully trained"),
         pytest.param([2, 11, 12, 13, 14], [0, *[1] * 4], "num_trained_eos", 0, id="EOS at the beginning is no label"),
+        pytest.param([11, 12, 7, 7, 7], [0, 1, 0, 0, 0], "repeated_tails", {7: 1}, id="repeated tail"),
+        pytest.param([11, 8, 8], [0, 0, 0], "repeated_tails", {8: 1}, id="shortest repeated tail"),
+        pytest.param([11, 12, 2, 2, 2], [0, 1, 0, 0, 0], "repeated_tails", {}, id="EOS is no repeated tail"),
+        pytest.param([11, 12, 13, 9, 9], [0, 0, 1, 0, 0], "repeated_tails", {}, id="the first of a tail is trained"),
+        pytest.param([11, 12, 13, 9, 9], [0, 0, 0, 1, 0], "repeated_tails", {}, id="the last of a tail is trained"),
     ],
 )
-def test_edges_of_totals(ids: list[int], mask: list[int], name: str, expected: int) -> None:
+def test_edges_of_totals(ids: list[int], mask: list[int], name: str, expected: Any) -> None:
     assert getattr(_truth([[ids, mask, [0, 5] if len(ids) > 5 else [0]]]), name) == expected
-    assert getattr(_truth([]), name) == 0
-
-
-def test_repeated_tails_are_untrained_and_not_eos() -> None:
-    repeated: Row = [[11, 12, 7, 7, 7], [0, 1, 0, 0, 0], [0]]
-    shortest: Row = [[11, 8, 8], [0, 0, 0], [0]]
-    eos: Row = [[11, 12, 2, 2, 2], [0, 1, 0, 0, 0], [0]]
-    trained_first: Row = [[11, 12, 13, 9, 9], [0, 0, 1, 0, 0], [0]]
-    trained_last: Row = [[11, 12, 13, 9, 9], [0, 0, 0, 1, 0], [0]]
-    totals = _truth([repeated, shortest, eos, trained_first, trained_last])
-    assert dict(totals.repeated_tails) == {7: 1, 8: 1}
+    assert not getattr(SplitTruth(), name)
 
 
 def test_blind_rows_are_those_of_the_reference_formula() -> None:
@@ -83,6 +81,17 @@ def test_trained_labels_that_the_host_clears_are_not_effective() -> None:
     truth = _truth([SHORT_UNPADDED, SHORT_TRAINS_EOS_INPUT])
     assert (truth.num_trained_tokens, truth.num_effective_tokens) == (2, 1)
     assert truth.min_effective_tokens_per_row == 0
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint32, np.uint64, np.int64])
+def test_unsigned_starts_do_not_wrap(kind: type[np.generic]) -> None:
+    batch = row_batch([[[11, 12, 13, 2], [0, 1, 1, 0], [0, 3, 1]]])
+    assert rows_of(replace(batch, seq_start_id=batch.seq_start_id.astype(kind)), CONTEXT).gaps.tolist() == [3, -2, 3]
+
+
+def test_fractions_and_nan_train_nothing() -> None:
+    rows = _sound([[[11, 12, 13, 14, 15, 2], [0.5, float("nan"), -0.5, 1.5, 1.0, 0.0], [0]]])
+    assert (rows.has_binary_mask, rows.is_trained.tolist()) == (False, [0, 0, 0, 1, 1, 0])
 
 
 def _is_blind(row: Row, *, size: int, eos: int) -> bool:
@@ -99,17 +108,3 @@ def _is_blind(row: Row, *, size: int, eos: int) -> bool:
         padded.append(size)
         logical.append(logical[-1])
     return padded[:-1] == logical[:-1] and padded[-1] != logical[-1]
-
-
-@pytest.mark.parametrize("kind", [np.uint8, np.uint32, np.uint64, np.int64])
-def test_unsigned_starts_do_not_wrap(kind: type[np.generic]) -> None:
-    batch = row_batch([[[11, 12, 13, 2], [0, 1, 1, 0], [0, 3, 1]]])
-    raw = rows_of(replace(batch, seq_start_id=batch.seq_start_id.astype(kind)), CONTEXT)
-    assert raw.gaps.tolist() == [3, -2, 3]
-
-
-def test_fractions_and_nan_train_nothing() -> None:
-    row: Row = [[11, 12, 13, 14, 15, 2], [0.5, float("nan"), -0.5, 1.5, 1.0, 0.0], [0]]
-    rows = rows_of(row_batch([row]), CONTEXT)
-    assert not rows.has_binary_mask
-    assert rows.is_trained.tolist() == [0, 0, 0, 1, 1, 0]
