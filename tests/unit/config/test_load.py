@@ -1,9 +1,9 @@
 """Recipes from files and functions, and what is said where there is none."""
 
 import os
+import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,15 +26,16 @@ def small_recipe():
 FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name from `bridgepack recipes list`"
 
 
-@pytest.fixture
-def small() -> SFTRecipe:
-    return SFTRecipe.from_mapping(SMALL)
-
-
 def _message(target: str | Path) -> str:
     with pytest.raises(ConfigError) as raised:
         load_recipe(target)
     return str(raised.value)
+
+
+WITH_DATACLASS = (
+    "from __future__ import annotations\nfrom dataclasses import KW_ONLY, dataclass\n"
+    f"@dataclass(slots=True)\nclass Sizes:\n    _: KW_ONLY\n    size: int\n{PYTHON}"
+)
 
 
 @pytest.mark.parametrize(
@@ -47,24 +48,15 @@ def _message(target: str | Path) -> str:
         ("crlf.yaml", SMALL_YAML.replace("\n", "\r\n")),
         ("recipe.toml", SMALL_TOML),
         ("bom.toml", "\ufeff" + SMALL_TOML),
+        ("with_dataclass.py", WITH_DATACLASS),
     ],
 )
-def test_file(tmp_path: Path, small: SFTRecipe, name: str, content: str) -> None:
-    path = tmp_path / name
+def test_file(tmp_path: Path, name: str, content: str) -> None:
+    path, small = tmp_path / name, SFTRecipe.from_mapping(SMALL)
     path.write_bytes(content.encode())
 
     assert load_recipe(path) == small
-    assert load_recipe(str(path), {"packing.seed": 7}).packing.seed == 7
-
-
-def test_python_file_with_dataclasses(tmp_path: Path, small: SFTRecipe) -> None:
-    path = tmp_path / "with_dataclass.py"
-    path.write_text(
-        "from __future__ import annotations\nfrom dataclasses import KW_ONLY, dataclass\n"
-        f"@dataclass(slots=True)\nclass Sizes:\n    _: KW_ONLY\n    size: int\n{PYTHON}"
-    )
-
-    assert load_recipe(path) == small
+    assert load_recipe(str(path), {"packing.seed": 7}) == small.override({"packing.seed": 7})
 
 
 @pytest.mark.parametrize(
@@ -100,13 +92,6 @@ def test_file_that_holds_no_recipe(tmp_path: Path, name: str, content: str | byt
     assert message in _message(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["folder", "folder.yaml", "folder.py"])
-def test_folder(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
-
-    assert _message(tmp_path / name).startswith(f"recipe is {str(tmp_path / name)!r}; ")
-
-
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -117,6 +102,8 @@ def test_folder(tmp_path: Path, name: str) -> None:
         ("small.py:other", "there is no 'other' in it. It has: small_recipe."),
         ("small.yaml:small_recipe", "a .yaml file has no functions. Remove :small_recipe."),
         ("none", f"{FORMS}. No such file or folder."),
+        ("pipe.yaml", "it cannot be read: it is a pipe or a device"),
+        *((folder, f"recipe is '{folder}'; ") for folder in ("folder", "folder.yaml", "folder.py")),
         (":", FORMS),
         (":function", "there is no module ''."),
         ("none.module:function", "there is no module 'none.module'."),
@@ -127,7 +114,9 @@ def test_folder(tmp_path: Path, name: str) -> None:
 def test_target_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, message: str) -> None:
     (tmp_path / "small.yaml").write_text(SMALL_YAML)
     (tmp_path / "small.py").write_text(PYTHON)
-    (tmp_path / "broken_package").mkdir()
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for folder in ("broken_package", "folder", "folder.yaml", "folder.py"):
+        (tmp_path / folder).mkdir()
     (tmp_path / "broken_package" / "__init__.py").write_text("1 / 0\n")
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     monkeypatch.chdir(tmp_path)
@@ -135,34 +124,18 @@ def test_target_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert message in _message(target)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("true", True),
-        ("[a.jsonl, b.jsonl]", ["a.jsonl", "b.jsonl"]),
-        ("{dataset: org/name}", {"dataset": "org/name"}),
-        ("", None),
-        ("a=b", "a=b"),
-        ("'8192'", "8192"),
-    ],
-)
-def test_set_reads_the_last_of_equal_paths_as_yaml(text: str, value: Any) -> None:
-    assert parse_overrides(("section.field=1", f"section.field = {text}")) == {"section.field": value}
-
-
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
-        ("packing.seed", "--set 'packing.seed'; allowed: path=value, e.g. --set packing.packed_sequence_size=8192."),
-        ("=1", "--set '=1'; allowed: path=value"),
-        ("data.train=[a", "--set data.train is not YAML: "),
-    ],
-)
-def test_set_that_is_no_path_and_value(item: str, message: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        parse_overrides((item,))
-
-    assert str(raised.value).startswith(message)
+def test_set_reads_the_last_of_equal_paths_as_yaml() -> None:
+    listed, section = ["a.jsonl", "b.jsonl"], {"dataset": "org/name"}
+    texts = {"true": True, "[a.jsonl, b.jsonl]": listed, "{dataset: org/name}": section, "": None}
+    for text, value in {**texts, "a=b": "a=b", "'8192'": "8192"}.items():
+        assert parse_overrides(("section.field=1", f"section.field = {text}")) == {"section.field": value}
+    for item, message in {
+        "packing.seed": "--set 'packing.seed'; allowed: path=value, e.g. --set packing.packed_sequence_size=8192.",
+        "=1": "--set '=1'; allowed: path=value",
+        "data.train=[a": "--set data.train is not YAML: ",
+    }.items():
+        with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
+            parse_overrides((item,))
 
 
 @pytest.mark.parametrize("field", ["train: [{}]", "role_aliases: {{<<: [{}]}}"])
@@ -175,10 +148,3 @@ def test_aliases_that_multiply_values_are_refused(tmp_path: Path, field: str) ->
     for name in ("bomb", "circle"):
         with pytest.raises(ConfigError, match=r"its aliases repeat more than 100,000 values, or themselves"):
             load_recipe(tmp_path / f"{name}.yaml")
-
-
-def test_a_pipe_is_no_recipe(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "recipe.yaml")
-
-    with pytest.raises(ConfigError, match="it cannot be read: it is a pipe or a device"):
-        load_recipe(tmp_path / "recipe.yaml")
