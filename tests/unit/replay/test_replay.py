@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,73 +37,9 @@ def _settings(**changes: Any) -> ReplaySettings:
     return ReplaySettings(**(fields | changes))
 
 
-def _packs(order: PackOrder, *steps: int) -> list[list[list[int]]]:
-    """Return step -> rank -> packs."""
-    ranks = range(order.topology.data_parallel_size)
-    return [[order.packs_at(step, rank).tolist() for rank in ranks] for step in steps]
-
-
 def _run(**changes: Any) -> RunConfig:
     values = {name: {**section, **changes.get(name, {})} for name, section in RUN.items()}
     return RunConfig(values=values, is_complete=False, place="run.yaml")
-
-
-def test_permutation_refuses_what_torch_draws_otherwise() -> None:
-    with pytest.raises(ConfigError, match="num_packs is 214748364; allowed: below"):
-        torch_permutation(214748364, 0)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"world_size": 6, "tensor_model_parallel_size": 4}, r"world_size is 6; allowed: multiples of .*4.*to 8"),
-        ({"world_size": 0}, "world_size is 0; allowed: whole numbers from 1"),
-        ({"world_size": True}, "world_size is True"),
-    ],
-)
-def test_impossible_topologies_are_refused(sizes: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Topology(**sizes)
-
-
-def test_unknown_ranks_are_refused() -> None:
-    with pytest.raises(ConfigError, match="rank is 2; allowed: 0 to 1"):
-        TWO_RANKS.data_parallel_rank_of(2)
-    with pytest.raises(ConfigError, match="data_parallel_rank is -1; allowed: 0 to 1"):
-        PackOrder(_settings()).packs_at(1, -1)
-
-
-def test_before_0_6_a_run_resumed_near_the_end_of_an_epoch_waits_forever() -> None:
-    with pytest.raises(ConfigError, match=r"0\.5\.1 hangs with 4 of 5 packs consumed"):
-        PackOrder(_settings(version="0.5.1", resume_step=2))
-
-
-def test_single_goes_through_the_packs_once() -> None:
-    order = PackOrder(_settings(loader="single", num_packs=9, global_batch_size=4, num_steps=3))
-
-    assert _packs(order, 1, 2) == [[[0, 2], [1, 3]], [[4, 6], [5, 7]]]
-    with pytest.raises(ConfigError, match="dataloader_type is single; Megatron-Bridge stops after 4 micro batches"):
-        order.packs_at(3, 0)
-
-
-def test_single_with_the_rest_can_leave_a_rank_without_rows() -> None:
-    order = PackOrder(_settings(loader="single", drop_last=False))
-
-    assert order.packs_at(3, 0).tolist() == [4]
-    with pytest.raises(ConfigError, match="give data-parallel rank 1 nothing at step 3"):
-        order.packs_at(3, 1)
-
-
-def test_questions_that_have_no_answer() -> None:
-    order = PackOrder(_settings(num_steps=3))
-
-    for step in (0, 4):
-        with pytest.raises(ConfigError, match=f"step is {step}; allowed: 1 to 3"):
-            order.packs_at(step, 0)
-    with pytest.raises(ConfigError, match="pack is 5; allowed: 0 to 4"):
-        list(order.steps_of(5))
-    with pytest.raises(ConfigError, match="last_step is not given"):
-        list(PackOrder(_settings()).steps_of(0))
 
 
 def test_shards_count_in_the_order_of_their_names() -> None:
@@ -113,6 +50,39 @@ def test_shards_count_in_the_order_of_their_names() -> None:
     assert [index.place_of(pack).row for pack in range(5)] == [0, 1, 2, 0, 1]
     with pytest.raises(ConfigError, match="pack is 5; allowed: 0 to 4"):
         index.place_of(5)
+
+
+def test_single_goes_through_the_packs_once() -> None:
+    order = PackOrder(_settings(loader="single", num_packs=9, global_batch_size=4, num_steps=3))
+    rest = PackOrder(_settings(loader="single", drop_last=False))
+
+    found = [[order.packs_at(step, rank).tolist() for rank in (0, 1)] for step in (1, 2)]
+    assert found == [[[0, 2], [1, 3]], [[4, 6], [5, 7]]]
+    with pytest.raises(ConfigError, match="dataloader_type is single; Megatron-Bridge stops after 4 micro batches"):
+        order.packs_at(3, 0)
+    assert rest.packs_at(3, 0).tolist() == [4]
+    with pytest.raises(ConfigError, match="give data-parallel rank 1 nothing at step 3"):
+        rest.packs_at(3, 1)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: torch_permutation(214748364, 0), "num_packs is 214748364; allowed: below"),
+        (lambda: Topology(world_size=6, tensor_model_parallel_size=4), r"is 6; allowed: multiples of .*4.*to 8"),
+        (lambda: Topology(world_size=0), "world_size is 0; allowed: whole numbers from 1"),
+        (lambda: Topology(world_size=True), "world_size is True"),
+        (lambda: TWO_RANKS.data_parallel_rank_of(2), "rank is 2; allowed: 0 to 1"),
+        (lambda: PackOrder(_settings()).packs_at(1, -1), "data_parallel_rank is -1; allowed: 0 to 1"),
+        (lambda: PackOrder(_settings(num_steps=3)).packs_at(0, 0), "step is 0; allowed: 1 to 3"),
+        (lambda: PackOrder(_settings(num_steps=3)).packs_at(4, 0), "step is 4; allowed: 1 to 3"),
+        (lambda: list(PackOrder(_settings(num_steps=3)).steps_of(5)), "pack is 5; allowed: 0 to 4"),
+        (lambda: list(PackOrder(_settings()).steps_of(0)), "last_step is not given"),
+    ],
+)
+def test_questions_that_have_no_answer(ask: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ask()
 
 
 @pytest.mark.parametrize(
@@ -143,6 +113,7 @@ def test_settings_that_the_host_refuses(changes: dict[str, Any], message: str) -
         ({"num_packs": 1, "version": "0.4.2", "loader": "cyclic"}, "2 packs at a time"),
         ({"loader": "single", "resume_step": 3}, "6 packs are consumed and the run has 5"),
         ({"loader": "cyclic", "consumed_packs": 1}, "1 packs are consumed; allowed with dataloader_type cyclic"),
+        ({"version": "0.5.1", "resume_step": 2}, r"0\.5\.1 hangs with 4 of 5 packs consumed"),
     ],
 )
 def test_runs_that_do_not_get_to_a_first_step(changes: dict[str, Any], message: str) -> None:
@@ -150,48 +121,28 @@ def test_runs_that_do_not_get_to_a_first_step(changes: dict[str, Any], message: 
         PackOrder(_settings(**changes))
 
 
-def test_settings_of_a_recipe() -> None:
-    recipe = SFTRecipe.from_mapping(RECIPE)
-    settings = replay_settings(recipe, num_packs={"training": 30, "validation": 9}, world_size=None, version="0.6.2")
-
-    assert settings == ReplaySettings(
-        version="0.6.2",
-        num_packs=30,
-        topology=Topology(world_size=8, tensor_model_parallel_size=2),
-        micro_batch_size=1,
-        global_batch_size=8,
-        seed=7,
-        num_steps=4,
-    )
-
-
-def test_settings_of_a_recipe_s_evaluation() -> None:
+def test_settings_of_a_recipe_and_of_its_evaluation() -> None:
     recipe = SFTRecipe.from_mapping(RECIPE).override({"schedule.eval_interval": 2})
-    num_packs = {"training": 30, "validation": 21}
-    settings = replay_settings(
-        recipe, num_packs=num_packs, world_size=4, version="0.6.2", split="validation", resume_step=3
-    )
+    given: dict[str, Any] = {"num_packs": {"training": 30, "validation": 21}, "version": "0.6.2"}
+    sizes = {"num_packs": 30, "micro_batch_size": 1, "global_batch_size": 8}
+    topology = Topology(world_size=8, tensor_model_parallel_size=2)
 
-    assert evaluation_schedule(recipe, num_packs=num_packs, version="0.6.2") == EvaluationSchedule(
-        eval_interval=2, eval_iters=2, num_steps=4
-    )
+    expected = ReplaySettings(version="0.6.2", topology=topology, seed=7, num_steps=4, **sizes)
+    assert replay_settings(recipe, world_size=None, **given) == expected
+    schedule = EvaluationSchedule(eval_interval=2, eval_iters=2, num_steps=4)
+    assert evaluation_schedule(recipe, **given) == schedule
+    settings = replay_settings(recipe, world_size=4, split="validation", resume_step=3, **given)
     assert (settings.topology.data_parallel_size, settings.is_evaluation, settings.resume_step) == (2, True, 2)
 
 
-@pytest.mark.parametrize("version", ["0.4.2", "0.5.1"])
-def test_settings_of_a_run_are_read_as_its_version_does(version: str) -> None:
-    run = _run(
-        train={"rampup_batch_size": None if version == "0.4.2" else [2, 2, 8]},
-        dataset={"dataloader_type": "single", "drop_last": False},
-        validation={"eval_global_batch_size": 2},
-    )
-    settings = replay_settings(run, num_packs={"training": 9}, world_size=4, version=version)
-    evaluation = replay_settings(
-        run, num_packs={"training": 9, "validation": 9}, world_size=4, version=version, split="validation"
-    )
+@pytest.mark.parametrize(("version", "ramp", "size"), [("0.4.2", None, 4), ("0.5.1", [2, 2, 8], 2)])
+def test_settings_of_a_run_are_read_as_its_version_does(version: str, ramp: list[int] | None, size: int) -> None:
+    dataset = {"dataloader_type": "single", "drop_last": False}
+    run = _run(train={"rampup_batch_size": ramp}, dataset=dataset, validation={"eval_global_batch_size": 2})
+    given: dict[str, Any] = {"num_packs": {"training": 9, "validation": 9}, "world_size": 4, "version": version}
 
-    assert settings.drop_last
-    assert evaluation.global_batch_size == (4 if version == "0.4.2" else 2)
+    assert replay_settings(run, **given).drop_last
+    assert replay_settings(run, split="validation", **given).global_batch_size == size
 
 
 def test_settings_of_a_run() -> None:
