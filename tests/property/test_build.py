@@ -19,7 +19,7 @@ from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.errors import DataError
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from tests.support.judging import check_artifact
-from tests.support.small_builds import assert_balanced, build, file_bytes, tokenized_recipe, with_changes
+from tests.support.small_builds import assert_balanced, build, tokenized_recipe
 
 EOS = 2
 Sequences = list[tuple[tuple[int, ...], tuple[int, ...]]]
@@ -125,25 +125,3 @@ def test_every_trainable_row_is_in(chatml_tokenizer: Path, rows: list[dict[str, 
         assert numbers.num_tokens == sum(len(ids) - 1 for ids, _ in expected)
         assert numbers.num_trained_tokens == sum(sum(mask) for _, mask in expected)
         assert sum(count for _, count in numbers.length_histogram) == len(expected)
-
-
-@few_examples
-@given(rows=rows(), changes=CHANGES, fraction=st.floats(0.1, 0.9))
-def test_rows_are_parted(
-    chatml_tokenizer: Path, rows: list[dict[str, Any]], changes: dict[str, Any], fraction: float
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        train = Path(folder) / "a.jsonl"
-        rows = [*rows, *[{"input_ids": [5, 6], "loss_mask": [0, 1]}] * 40]
-        train.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        whole = tokenized_recipe(train, chatml_tokenizer, **changes)
-        parted = with_changes(whole, {"data__validation_fraction": fraction})
-        one = build(whole, Path(folder) / "one").manifest.splits[0]
-        two = build(parted, Path(folder) / "two").manifest.splits
-        build(parted, Path(folder) / "again")
-
-        assert [split.name for split in two] == ["training", "validation"]
-        for name in ("num_rows_in", "num_sequences", "num_tokens", "num_trained_tokens", "num_truncated", "num_split"):
-            assert sum(getattr(split.statistics, name) for split in two) == getattr(one.statistics, name)
-        assert Counter(two[0].drops) + Counter(two[1].drops) == Counter(one.drops)
-        assert file_bytes(Path(folder) / "two") == file_bytes(Path(folder) / "again")

@@ -6,35 +6,20 @@ from bridgepack.geometry import cu_seqlens
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import misplaced_tokens, slice_row, thd_positions
-from tests.support.older_hosts import positions_on_rank, zigzag
+from tests.support.older_hosts import positions_on_rank
 from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows
 
 RANKS = st.sampled_from((1, 2, 3, 4, 8))
-LENGTHS = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 SIZE = 96
 
 
-def _offsets(lengths: list[int], multiple: int) -> list[int]:
-    return [int(offset) for offset in cu_seqlens(np.array(lengths) * multiple)]
-
-
-@given(LENGTHS, RANKS, st.integers(0, 4))
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=12), RANKS, st.integers(0, 4), st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_aligned_sequences_are_dealt_out_by_the_definition(lengths: list[int], ranks: int, num_filled: int) -> None:
-    offsets = _offsets(lengths, 2 * ranks)
-    positions = thd_positions(offsets + [offsets[-1]] * num_filled, offsets[-1], ranks)
-
-    assert positions.shape == (ranks, offsets[-1] // ranks)
-    assert misplaced_tokens(positions, offsets[-1]).tolist() == []
-    for rank in range(ranks):
-        assert positions[rank].tolist() == zigzag(offsets, context_parallel_size=ranks, rank=rank)
-
-
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=12), RANKS, st.integers(0, 4))
-@settings(max_examples=100, deadline=None)
-def test_any_offsets_are_cut_as_the_kernel_cuts_them(lengths: list[int], ranks: int, num_filled: int) -> None:
-    offsets = _offsets(lengths, 1)
-    filled = offsets + [-1] * num_filled
+def test_any_offsets_are_cut_as_the_kernel_cuts_them(
+    lengths: list[int], ranks: int, num_filled: int, is_aligned: bool
+) -> None:
+    offsets = cu_seqlens(np.array(lengths) * (2 * ranks if is_aligned else 1)).tolist()
+    filled = offsets + [offsets[-1] if is_aligned else -1] * num_filled
     positions = thd_positions(filled, offsets[-1], ranks)
 
     for rank in range(ranks):
