@@ -16,27 +16,15 @@ from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.stages import split as splits
 from bridgepack.data.tasks import SilentProgress
 from bridgepack.errors import ArtifactError, DataError
+from tests.support import small_builds as small
 from tests.support.judging import check_artifact
-from tests.support.small_builds import (
-    assert_balanced,
-    build,
-    chat_row,
-    environment,
-    file_bytes,
-    leftovers,
-    tokenized_recipe,
-    tokenized_row,
-    with_changes,
-    write_json_lines,
-    write_recipe,
-)
 
 WORKED_EXAMPLE = [
     {"input_ids": [11, 12, 13, 2], "loss_mask": [0, 0, 1, 1]},
     {"input_ids": [21, 22, 2], "loss_mask": [0, 1, 1]},
 ]
-LABELS = [tokenized_row(11, 12, 13, 2, num_prompt=2), tokenized_row(21, 22, 2)]
-MANY = [tokenized_row(*([10 + index % 200] * (2 + index % 9))) for index in range(300)]
+LABELS = [small.tokenized_row(11, 12, 13, 2, num_prompt=2), small.tokenized_row(21, 22, 2)]
+MANY = [small.tokenized_row(*([10 + index % 200] * (2 + index % 9))) for index in range(300)]
 
 
 def _rows(output: Path, split: str = "training") -> list[tuple[list[int], list[int], list[int]]]:
@@ -54,15 +42,15 @@ def _origins(output: Path, split: str) -> list[tuple[int, int]]:
 @pytest.fixture
 def recipe(tmp_path: Path, chatml_tokenizer: Path) -> SFTRecipe:
     """Return a recipe for many small rows, a few of them bad."""
-    return tokenized_recipe(write_json_lines(tmp_path / "a.jsonl", [*MANY, {}, [], {}]), chatml_tokenizer)
+    return small.tokenized_recipe(small.write_json_lines(tmp_path / "a.jsonl", [*MANY, {}, [], {}]), chatml_tokenizer)
 
 
 @pytest.mark.parametrize("rows", [WORKED_EXAMPLE, LABELS])
 def test_worked_example_of_the_design(tmp_path: Path, chatml_tokenizer: Path, rows: list[Any]) -> None:
-    train = write_json_lines(tmp_path / "a.jsonl", rows)
-    recipe = tokenized_recipe(train, chatml_tokenizer, packing__packed_sequence_size=6)
+    train = small.write_json_lines(tmp_path / "a.jsonl", rows)
+    recipe = small.tokenized_recipe(train, chatml_tokenizer, packing__packed_sequence_size=6)
 
-    result = build(recipe, tmp_path / "out")
+    result = small.build(recipe, tmp_path / "out")
 
     assert _rows(tmp_path / "out") == [([11, 12, 13, 2, 21, 22, 2], [0, 1, 1, 0, 1, 1, 0], [0, 4])]
     numbers = result.manifest.splits[0].statistics
@@ -75,9 +63,9 @@ def test_worked_example_of_the_design(tmp_path: Path, chatml_tokenizer: Path, ro
 
 
 def test_files_of_an_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
-    result = build(with_changes(recipe, {"data__validation_fraction": 0.2}), tmp_path / "out")
+    result = small.build(small.with_changes(recipe, {"data__validation_fraction": 0.2}), tmp_path / "out")
 
-    assert sorted(file_bytes(tmp_path / "out")) == [
+    assert sorted(small.file_bytes(tmp_path / "out")) == [
         "bridge_metadata.json",
         "manifest.json",
         "plan/dropped.jsonl",
@@ -87,15 +75,15 @@ def test_files_of_an_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
         "training/shard-00000-of-00001.idx.parquet",
         "validation/shard-00000-of-00001.idx.parquet",
     ]
-    assert_balanced(result.manifest)
+    small.assert_balanced(result.manifest)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".bridgepack", "a.jsonl", "out"]
     assert not check_artifact(ArtifactOnDisk(tmp_path / "out")).has_errors
 
 
 def test_many_shards_hold_the_rows_of_one(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(recipe, tmp_path / "one")
+    small.build(recipe, tmp_path / "one")
     monkeypatch.setattr(splits, "_SHARD_TOKENS", 100)
-    shards = build(recipe, tmp_path / "many").manifest.splits[0].shards
+    shards = small.build(recipe, tmp_path / "many").manifest.splits[0].shards
 
     assert len(shards) == 18
     assert _rows(tmp_path / "many") == _rows(tmp_path / "one")
@@ -105,9 +93,9 @@ def test_many_shards_hold_the_rows_of_one(tmp_path: Path, recipe: SFTRecipe, mon
 
 @pytest.mark.parametrize("fraction", [0.05, 0.5, 0.95])
 def test_validation_fraction_parts_the_rows(tmp_path: Path, recipe: SFTRecipe, fraction: float) -> None:
-    changed = with_changes(recipe, {"data__validation_fraction": fraction})
+    changed = small.with_changes(recipe, {"data__validation_fraction": fraction})
 
-    training, validation = build(changed, tmp_path / "out").manifest.splits
+    training, validation = small.build(changed, tmp_path / "out").manifest.splits
 
     sets = [set(_origins(tmp_path / "out", split)) for split in ("training", "validation")]
     assert sets[0].isdisjoint(sets[1])
@@ -115,43 +103,45 @@ def test_validation_fraction_parts_the_rows(tmp_path: Path, recipe: SFTRecipe, f
     assert abs(len(sets[1]) / 300 - fraction) < 0.1
     assert training.statistics.num_rows_in + validation.statistics.num_rows_in == 303
     assert sum(training.drops.values()) + sum(validation.drops.values()) == 3
-    build(with_changes(changed, {"packing__seed": 2, "packing__packed_sequence_size": 32}), tmp_path / "other")
+    small.build(
+        small.with_changes(changed, {"packing__seed": 2, "packing__packed_sequence_size": 32}), tmp_path / "other"
+    )
     assert set(_origins(tmp_path / "other", "validation")) != sets[1]
 
 
 def test_validation_fraction_that_takes_nothing_or_everything(tmp_path: Path, recipe: SFTRecipe) -> None:
-    write_json_lines(tmp_path / "a.jsonl", MANY[:1])
+    small.write_json_lines(tmp_path / "a.jsonl", MANY[:1])
 
     for fraction, split, change in ((1e-9, "validation", "raise"), (1 - 1e-9, "training", "lower")):
         with pytest.raises(DataError, match=f"the {split} split has no rows.* {change} data.validation_fraction"):
-            build(with_changes(recipe, {"data__validation_fraction": fraction}), tmp_path / "out")
+            small.build(small.with_changes(recipe, {"data__validation_fraction": fraction}), tmp_path / "out")
 
 
 def test_same_bytes_with_three_workers_and_any_ranges(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chats = [chat_row(f"Question {index}?", f"Answer {index}. " * (index % 5)) for index in range(200)]
-    train = write_json_lines(tmp_path / "a.jsonl", chats)
+    chats = [small.chat_row(f"Question {index}?", f"Answer {index}. " * (index % 5)) for index in range(200)]
+    train = small.write_json_lines(tmp_path / "a.jsonl", chats)
     changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 128, "data__validation_fraction": 0.2}
-    recipe = tokenized_recipe(train, chatml_tokenizer, **changes)
+    recipe = small.tokenized_recipe(train, chatml_tokenizer, **changes)
     monkeypatch.setattr(build_module, "_BYTES_PER_WORKER", 1)
     monkeypatch.setattr(splits, "_SHARD_TOKENS", 2000)
-    monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])
+    monkeypatch.setenv("PYTHONPATH", small.environment(tmp_path)["PYTHONPATH"])
 
-    build(recipe, tmp_path / "one", num_workers=1)
+    small.build(recipe, tmp_path / "one", num_workers=1)
     monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 3000)
-    build(recipe, tmp_path / "three", num_workers=3, store=tmp_path / "store")
+    small.build(recipe, tmp_path / "three", num_workers=3, store=tmp_path / "store")
 
-    assert file_bytes(tmp_path / "one") == file_bytes(tmp_path / "three")
+    assert small.file_bytes(tmp_path / "one") == small.file_bytes(tmp_path / "three")
     assert len(list((tmp_path / "one" / "training").iterdir())) > 1
-    assert list(leftovers(tmp_path)) == []
+    assert list(small.leftovers(tmp_path)) == []
 
 
 def test_second_build_touches_nothing(tmp_path: Path, recipe: SFTRecipe) -> None:
-    first = build(recipe, tmp_path / "out")
+    first = small.build(recipe, tmp_path / "out")
     before = {path: path.stat().st_mtime_ns for path in [tmp_path, *tmp_path.rglob("*")]}
 
-    second = build(with_changes(recipe, {"name": "renamed"}), tmp_path / "out")
+    second = small.build(small.with_changes(recipe, {"name": "renamed"}), tmp_path / "out")
 
     assert (first.was_built_before, second.was_built_before) == (False, True)
     assert second.replaced_fingerprint is None
@@ -170,31 +160,33 @@ def test_second_build_touches_nothing(tmp_path: Path, recipe: SFTRecipe) -> None
     ],
 )
 def test_damaged_artifact_is_built_again(tmp_path: Path, recipe: SFTRecipe, damage: Any) -> None:
-    first = build(recipe, tmp_path / "out")
-    before = file_bytes(tmp_path / "out")
+    first = small.build(recipe, tmp_path / "out")
+    before = small.file_bytes(tmp_path / "out")
     damage(tmp_path / "out" / first.manifest.splits[0].shards[0].path)
 
-    second = build(recipe, tmp_path / "out")
+    second = small.build(recipe, tmp_path / "out")
 
     assert not second.was_built_before
     assert second.replaced_fingerprint == first.manifest.fingerprint
-    assert file_bytes(tmp_path / "out") == before
+    assert small.file_bytes(tmp_path / "out") == before
 
 
 def test_failed_build_keeps_what_is_there(tmp_path: Path, recipe: SFTRecipe) -> None:
-    build(recipe, tmp_path / "out")
+    small.build(recipe, tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
-    before = file_bytes(tmp_path / "out"), file_bytes(tmp_path / "mine")
+    before = small.file_bytes(tmp_path / "out"), small.file_bytes(tmp_path / "mine")
 
     for seed in (7, recipe.packing.seed):  # with its own seed the fingerprint is that of what is there
         with pytest.raises(DataError, match="row 301: missing_field"):
-            build(with_changes(recipe, {"data__on_bad_row": "error", "packing__seed": seed}), tmp_path / "out")
+            small.build(
+                small.with_changes(recipe, {"data__on_bad_row": "error", "packing__seed": seed}), tmp_path / "out"
+            )
     with pytest.raises(ArtifactError, match="a folder with files that are not an artifact"):
-        build(recipe, tmp_path / "mine")
+        small.build(recipe, tmp_path / "mine")
 
-    assert (file_bytes(tmp_path / "out"), file_bytes(tmp_path / "mine")) == before
-    assert list(leftovers(tmp_path)) == []
+    assert (small.file_bytes(tmp_path / "out"), small.file_bytes(tmp_path / "mine")) == before
+    assert list(small.leftovers(tmp_path)) == []
 
 
 def test_default_folder_is_by_fingerprint(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,11 +199,11 @@ def test_default_folder_is_by_fingerprint(tmp_path: Path, recipe: SFTRecipe, mon
 
 
 def test_lists_that_are_the_same_are_no_difference(tmp_path: Path, recipe: SFTRecipe) -> None:
-    listed = with_changes(recipe, {"data__train": [str(tmp_path / "a.jsonl")]})
-    build(listed, tmp_path / "out")
+    listed = small.with_changes(recipe, {"data__train": [str(tmp_path / "a.jsonl")]})
+    small.build(listed, tmp_path / "out")
 
     with pytest.raises(ArtifactError, match=r"\(what differs: packing.seed 1234 -> 7\)"):
-        build_module.build_artifact(with_changes(listed, {"packing__seed": 7}), output=tmp_path / "out")
+        build_module.build_artifact(small.with_changes(listed, {"packing__seed": 7}), output=tmp_path / "out")
 
 
 @pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("{}\n" * 900)])
@@ -222,10 +214,10 @@ def test_input_that_changes_during_the_build(tmp_path: Path, recipe: SFTRecipe, 
                 change(tmp_path / "a.jsonl")
 
     with pytest.raises(DataError, match=r"a.jsonl changed during the build. Build again"):
-        build(recipe, tmp_path / "out", progress=Meddler())
+        small.build(recipe, tmp_path / "out", progress=Meddler())
 
     assert not (tmp_path / "out").exists()
-    assert list(leftovers(tmp_path)) == []
+    assert list(small.leftovers(tmp_path)) == []
 
 
 def _interrupting(function: Any) -> Any:
@@ -246,7 +238,7 @@ def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
         monkeypatch.setattr(build_module.TemporaryDirectory, "__exit__", _interrupting(lambda *_: None))
     else:
         monkeypatch.setattr(building, "describe_build", _interrupting(lambda *_: None))
-    path = write_recipe(tmp_path / "recipe.yaml", recipe)
+    path = small.write_recipe(tmp_path / "recipe.yaml", recipe)
 
     with pytest.raises(SystemExit) as ended:
         main(["build", str(path), "--output", str(tmp_path / "out"), "--workers", "1"])
@@ -258,9 +250,9 @@ def test_ctrl_c_behind_the_end_says_that_the_artifact_is_complete(
 
 
 def test_early_ctrl_c_says_what_is_kept(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(recipe, tmp_path / "out")
+    small.build(recipe, tmp_path / "out")
     monkeypatch.setattr(staging, "move_into_place", _interrupting(lambda *_: None))
 
     with pytest.raises(KeyboardInterrupt, match="the same command resumes there"):
-        build(with_changes(recipe, {"packing__seed": 9}), tmp_path / "other")
+        small.build(small.with_changes(recipe, {"packing__seed": 9}), tmp_path / "other")
     assert not (tmp_path / "other").exists()

@@ -15,28 +15,19 @@ from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.records import SplitRecord
-from tests.support.small_builds import (
-    Command,
-    build,
-    chat_row,
-    data_bytes,
-    small_recipe,
-    tokenized_recipe,
-    tokenized_row,
-    write_json_lines,
-)
+from tests.support import small_builds as small
 
 Sources = list[dict[str, Any]]
 
 
 def _rows(path: Path, num_rows: int, length: int, first: int = 10) -> str:
     """Write rows of ids, each of `length` runtime tokens, and return the path."""
-    rows = (tokenized_row(*range(first + row, first + row + length + 1)) for row in range(num_rows))
-    return str(write_json_lines(path, rows))
+    rows = (small.tokenized_row(*range(first + row, first + row + length + 1)) for row in range(num_rows))
+    return str(small.write_json_lines(path, rows))
 
 
 def _split(recipe: SFTRecipe, output: Path, name: str = "training") -> SplitRecord:
-    split = build(recipe, output).manifest.split(name)
+    split = small.build(recipe, output).manifest.split(name)
     assert split is not None
     return split
 
@@ -56,25 +47,31 @@ def two(tmp_path: Path) -> Sources:
 
 
 def test_a_data_set_of_questions_stands_beside_chats(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    chats = write_json_lines(tmp_path / "chats.jsonl", [chat_row("What is 2 + 2?", "4."), chat_row("Hello", "Yes.")])
+    chats = small.write_json_lines(
+        tmp_path / "chats.jsonl", [small.chat_row("What is 2 + 2?", "4."), small.chat_row("Hello", "Yes.")]
+    )
     sums = [{"question": "What is 3 + 4?", "answer": "7.", "messages": "of no use"}]
-    questions = write_json_lines(tmp_path / "sums.jsonl", sums)
-    alike = write_json_lines(tmp_path / "alike.jsonl", [chat_row("What is 3 + 4?", "7.")])
+    questions = small.write_json_lines(tmp_path / "sums.jsonl", sums)
+    alike = small.write_json_lines(tmp_path / "alike.jsonl", [small.chat_row("What is 3 + 4?", "7.")])
     columns = {"prompt": "question", "completion": "answer"}
     section = {"path": str(questions), "columns": columns, "kind": "prompt_completion"}
     packing = {"packed_sequence_size": 64}
     without_tools = {"path": str(chats), "columns": {"tools": "functions", "system": "rules"}}
-    mixed = build(small_recipe([without_tools, section], chatml_tokenizer, packing=packing), tmp_path / "mixed")
-    plain = build(small_recipe([str(chats), str(alike)], chatml_tokenizer, packing=packing), tmp_path / "plain")
-    assert data_bytes(mixed.output) == data_bytes(plain.output)
+    mixed = small.build(
+        small.small_recipe([without_tools, section], chatml_tokenizer, packing=packing), tmp_path / "mixed"
+    )
+    plain = small.build(
+        small.small_recipe([str(chats), str(alike)], chatml_tokenizer, packing=packing), tmp_path / "plain"
+    )
+    assert small.data_bytes(mixed.output) == small.data_bytes(plain.output)
     assert mixed.manifest.fingerprint != plain.manifest.fingerprint
 
 
 def test_the_same_file_seen_in_two_ways_has_tokens_of_each(tmp_path: Path, chatml_tokenizer: Path) -> None:
     rows = [{"one": [5, 6, 7], "other": [8, 9, 10, 11], "labels": [-100, 6, 7]}]
-    path = str(write_json_lines(tmp_path / "rows.jsonl", rows))
+    path = str(small.write_json_lines(tmp_path / "rows.jsonl", rows))
     sources = [{"path": path, "columns": {"input_ids": name}} for name in ("one", "other")]
-    split = _split(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
+    split = _split(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
     assert split.statistics.num_sequences == 1  # labels fit the first alone
     assert split.drop_examples[0].detail.startswith("labels[1] is 6; it must be input_ids[1], 9")
 
@@ -82,13 +79,13 @@ def test_the_same_file_seen_in_two_ways_has_tokens_of_each(tmp_path: Path, chatm
 def test_rows_without_the_named_columns_are_drops_that_name_them(tmp_path: Path, chatml_tokenizer: Path) -> None:
     sources = [{"path": _rows(tmp_path / "a.jsonl", 2, 4), "columns": {"input_ids": "ids"}}]
     with pytest.raises(DataError, match="none of ids, which its source's columns names; it has: input_ids, labels"):
-        build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
+        small.build(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
 
 
 def test_max_rows_counts_rows_set_aside(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
     sources = [{**two[0], "max_rows": 10, "weight": 1}, {**two[1], "weight": 1}]
-    recipe = tokenized_recipe(sources, chatml_tokenizer, data__validation_fraction=0.3)
-    result = build(recipe, tmp_path / "out")
+    recipe = small.tokenized_recipe(sources, chatml_tokenizer, data__validation_fraction=0.3)
+    result = small.build(recipe, tmp_path / "out")
     training, validation = result.manifest.splits
     assert training.sources[0].num_sequences <= 7
     assert validation.sources[0].num_sequences == 3
@@ -99,27 +96,29 @@ def test_an_inner_mixture_has_its_own_shares(tmp_path: Path, chatml_tokenizer: P
     inner = [{**two[0], "name": "a", "weight": 1}, {**two[1], "name": "b", "weight": 3}]
     other = {"path": _rows(tmp_path / "c.jsonl", 100, 2, 30), "weight": 1}
     sources = [{"name": "math", "weight": 4, "sources": inner}, other]
-    split = _split(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
+    split = _split(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
     assert [source.name for source in split.sources[:2]] == [("math", "a"), ("math", "b")]
     assert [source.num_tokens for source in split.sources] == [20, 60, 20]
     assert [source.share_asked for source in split.sources] == pytest.approx([0.2, 0.6, 0.2])
 
 
 def test_mixture_of_workers_and_of_the_store(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
-    plain = tokenized_recipe(two, chatml_tokenizer)
+    plain = small.tokenized_recipe(two, chatml_tokenizer)
     sources = [{**two[0], "weight": 1}, {**two[1], "weight": 2}]
-    recipe = tokenized_recipe(sources, chatml_tokenizer, data__mixture__total=300)
-    one, other = (build(recipe, tmp_path / f"w{number}", num_workers=number) for number in (0, 2))
-    assert data_bytes(one.output) == data_bytes(other.output)
-    first = build(plain, tmp_path / "plain")
+    recipe = small.tokenized_recipe(sources, chatml_tokenizer, data__mixture__total=300)
+    one, other = (small.build(recipe, tmp_path / f"w{number}", num_workers=number) for number in (0, 2))
+    assert small.data_bytes(one.output) == small.data_bytes(other.output)
+    first = small.build(plain, tmp_path / "plain")
     changes = {"data.train": sources, "data.mixture.total": 300}
     again = repack_artifact(first.output, changes, output=tmp_path / "again", options=BuildOptions(num_workers=0))
-    assert data_bytes(again.output) == data_bytes(one.output)
+    assert small.data_bytes(again.output) == small.data_bytes(one.output)
 
 
-def test_every_command_takes_mixtures(tmp_path: Path, chatml_tokenizer: Path, two: Sources, command: Command) -> None:
+def test_every_command_takes_mixtures(
+    tmp_path: Path, chatml_tokenizer: Path, two: Sources, command: small.Command
+) -> None:
     sources = [{"name": "both", "epochs": 1.5, "sources": [two[0], {**two[1], "name": "b"}]}]
-    out = build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out").output
+    out = small.build(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out").output
     tree = command("inspect", out).output.partition("sources ")[2].splitlines()[1:4]
     assert [line.split()[1:3] for line in tree] == [["50", "75"], ["40", "60"], ["10", "15"]]
     assert [line.index(line.strip()) for line in tree] == [4, 6, 6]
@@ -133,9 +132,11 @@ def test_every_command_takes_mixtures(tmp_path: Path, chatml_tokenizer: Path, tw
     assert len(json.loads(traced.output)["placements"]) == 2
 
 
-def test_left_out_row_is_explained(tmp_path: Path, chatml_tokenizer: Path, two: Sources, command: Command) -> None:
-    recipe = tokenized_recipe([{**two[0], "max_rows": 39}], chatml_tokenizer)
-    out = build(recipe, tmp_path / "out").output
+def test_left_out_row_is_explained(
+    tmp_path: Path, chatml_tokenizer: Path, two: Sources, command: small.Command
+) -> None:
+    recipe = small.tokenized_recipe([{**two[0], "max_rows": 39}], chatml_tokenizer)
+    out = small.build(recipe, tmp_path / "out").output
     (left_out,) = set(range(1, 41)) - {row for _, row in _uses(out)}
     traced = command("trace", out, "--source", f"{two[0]['path']}:{left_out}")
     assert "not_sampled" in traced.output
@@ -162,23 +163,23 @@ def test_left_out_row_is_explained(tmp_path: Path, chatml_tokenizer: Path, two: 
 )
 def test_what_cannot_be_is_refused(chatml_tokenizer: Path, sources: list[Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(problem)):
-        tokenized_recipe(sources, chatml_tokenizer)
+        small.tokenized_recipe(sources, chatml_tokenizer)
 
 
 def test_sources_that_give_nothing_are_refused(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
     few = [{**two[0], "weight": 1000}, {**two[1], "name": "few", "weight": 1}]
     with pytest.raises(DataError, match=r"the source 'few' \(weight 1.0\) gives no sequences"):
-        build(tokenized_recipe(few, chatml_tokenizer), tmp_path / "out")
-    bad = str(write_json_lines(tmp_path / "bad.jsonl", [{"text": "no ids"}]))
+        small.build(small.tokenized_recipe(few, chatml_tokenizer), tmp_path / "out")
+    bad = str(small.write_json_lines(tmp_path / "bad.jsonl", [{"text": "no ids"}]))
     sources = [{"name": "good", "weight": 1, "sources": two}, {"name": "none", "weight": 1, "sources": [bad]}]
     with pytest.raises(DataError, match=r"the source 'none' \(weight 1.0\) has no sequences: .* row 1: "):
-        build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
-    limited = tokenized_recipe([{**two[0], "max_rows": 1}], chatml_tokenizer, data__validation_fraction=0.3)
+        small.build(small.tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
+    limited = small.tokenized_recipe([{**two[0], "max_rows": 1}], chatml_tokenizer, data__validation_fraction=0.3)
     with pytest.raises(DataError, match="the validation split has no sequences left"):
-        build(limited, tmp_path / "out")
+        small.build(limited, tmp_path / "out")
 
 
 def test_an_absurd_total_is_refused(tmp_path: Path, chatml_tokenizer: Path, two: Sources) -> None:
-    recipe = tokenized_recipe([{**two[0], "weight": 1}], chatml_tokenizer, data__mixture__total=10**15)
+    recipe = small.tokenized_recipe([{**two[0], "weight": 1}], chatml_tokenizer, data__mixture__total=10**15)
     with pytest.raises(DataError, match=r"would have 250,000,000,000,000 sequences.*Lower data.mixture.total"):
-        build(recipe, tmp_path / "out")
+        small.build(recipe, tmp_path / "out")

@@ -16,20 +16,10 @@ from bridgepack.data.sequences.encoder import TokenizedEncoder, encoder_of, text
 from bridgepack.data.tokenizers import templates
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError, TokenizerError
-from tests.support.small_builds import (
-    WITHOUT_TORCH,
-    build,
-    chat_row,
-    dropped,
-    run_cli,
-    small_recipe,
-    tokenized_recipe,
-    tokenized_row,
-    write_recipe,
-)
+from tests.support import small_builds as small
 
 POISON = 111
-ROWS = [tokenized_row(10 + index, 20 + index, 30) for index in range(60)]
+ROWS = [small.tokenized_row(10 + index, 20 + index, 30) for index in range(60)]
 #: Makes one row end its process, another one raise, in every process of bridgepack.
 SITE = """
 import os, sys
@@ -64,25 +54,20 @@ class Panic(BaseException):
 )
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
 def test_row_that_raises_is_dropped_and_one_without_memory_comes_back(
-    tmp_path: Path,
-    chatml_tokenizer: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    error: BaseException,
-    reason: str,
-    name: str,
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, error: Any, reason: str, name: str
 ) -> None:
-    rows = [*ROWS[:20], tokenized_row(POISON, 5), *ROWS[20:], tokenized_row(5, POISON)]
+    rows = [*ROWS[:20], small.tokenized_row(POISON, 5), *ROWS[20:], small.tokenized_row(5, POISON)]
     _write(tmp_path / name, rows)
-    recipe = tokenized_recipe(tmp_path / name, chatml_tokenizer)
+    recipe = small.tokenized_recipe(tmp_path / name, chatml_tokenizer)
     with monkeypatch.context() as patch:
         _poison(patch, error)
-        manifest = build(recipe, tmp_path / "out").manifest
+        manifest = small.build(recipe, tmp_path / "out").manifest
 
-    assert dropped(tmp_path / "out") == [(21, reason), (62, reason)]
+    assert small.dropped(tmp_path / "out") == [(21, reason), (62, reason)]
     assert manifest.splits[0].statistics.num_sequences == 60
     if reason == "out_of_memory":  # which another machine may have
-        assert build(recipe, tmp_path / "again").kept.num_ranges_tokenized == 1
-        assert dropped(tmp_path / "again") == []
+        assert small.build(recipe, tmp_path / "again").kept.num_ranges_tokenized == 1
+        assert small.dropped(tmp_path / "again") == []
 
 
 #: Hardly ends: 10 loops over the turns, one in the other.
@@ -96,13 +81,15 @@ def _slow_beyond(num_turns: int, data: Path, tokenizer: Path, loops: str = _LOOP
     template = data.with_name("slow.jinja")
     content = (tokenizer / "chat_template.jinja").read_text()
     template.write_text(f"{{% if messages | length > {num_turns} %}}{loops}{{% endif %}}{content}")
-    recipe = small_recipe(data, tokenizer, packing={"packed_sequence_size": 256})
+    recipe = small.small_recipe(data, tokenizer, packing={"packed_sequence_size": 256})
     return recipe.override({"tokenizer.chat_template": str(template)})
 
 
 def _chat(num_turns: int) -> dict[str, Any]:
     return {
-        "messages": [turn for number in range(num_turns // 2) for turn in chat_row(f"{number}?", "Yes.")["messages"]]
+        "messages": [
+            turn for number in range(num_turns // 2) for turn in small.chat_row(f"{number}?", "Yes.")["messages"]
+        ]
     }
 
 
@@ -112,14 +99,14 @@ def test_slow_row_is_dropped_for_now(tmp_path: Path, chatml_tokenizer: Path, mon
     recipe = _slow_beyond(4, tmp_path / "a.jsonl", chatml_tokenizer)
     before = signal.getsignal(signal.SIGVTALRM)
 
-    result = build(recipe, tmp_path / "out")
+    result = small.build(recipe, tmp_path / "out")
 
-    assert dropped(tmp_path / "out") == [(2, "time_out")]
+    assert small.dropped(tmp_path / "out") == [(2, "time_out")]
     assert "takes more than 0.2 seconds of CPU time" in (tmp_path / "out" / "plan" / "dropped.jsonl").read_text()
     assert result.manifest.splits[0].statistics.num_sequences == 2
     assert signal.getsignal(signal.SIGVTALRM) == before
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
-    assert build(recipe, tmp_path / "again").kept.num_ranges_tokenized == 1
+    assert small.build(recipe, tmp_path / "again").kept.num_ranges_tokenized == 1
 
 
 @pytest.mark.parametrize(
@@ -128,36 +115,31 @@ def test_slow_row_is_dropped_for_now(tmp_path: Path, chatml_tokenizer: Path, mon
     ids=["every-row", "many-rows", "any-conversation"],
 )
 def test_template_that_takes_too_long_stops_the_build(
-    tmp_path: Path,
-    chatml_tokenizer: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    num_turns: int,
-    num_rows: int,
-    error: type[Exception],
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, num_turns: int, num_rows: int, error: Any
 ) -> None:
     monkeypatch.setattr(templates, "_raise_exception", lambda _: signal.raise_signal(signal.SIGVTALRM))
     _write(tmp_path / "a.jsonl", [_chat(20)] * num_rows)
 
     with pytest.raises(error, match=r"takes more than 10 seconds of CPU time"):
-        build(_slow_beyond(num_turns, tmp_path / "a.jsonl", chatml_tokenizer, _TIME_IS_OVER), tmp_path / "out")
+        small.build(_slow_beyond(num_turns, tmp_path / "a.jsonl", chatml_tokenizer, _TIME_IS_OVER), tmp_path / "out")
 
     assert not (tmp_path / "out").exists()
 
 
 def test_long_row_is_probed_by_its_beginning(chatml_tokenizer: Path) -> None:
-    recipe = small_recipe("a.jsonl", chatml_tokenizer)
+    recipe = small.small_recipe("a.jsonl", chatml_tokenizer)
     encoder = encoder_of(recipe.resolve(), load_tokenizer(recipe.tokenizer))
-    rows = [(0, chat_row("long", "word " * 1000))]
+    rows = [(0, small.chat_row("long", "word " * 1000))]
 
     assert [len(text) for text in texts_of_rows(encoder, rows, max_characters=100)] == [100]
 
 
 def test_a_fault_of_all_rows_is_fatal(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _write(tmp_path / "a.jsonl", [tokenized_row(POISON, index) for index in range(60)])
+    _write(tmp_path / "a.jsonl", [small.tokenized_row(POISON, index) for index in range(60)])
     _poison(monkeypatch, ValueError("a bug of ours"))
 
     with pytest.raises(RuntimeError, match=r"(?s)Traceback.*ValueError: a bug of ours"):
-        build(tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer), tmp_path / "out")
+        small.build(small.tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer), tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -165,20 +147,20 @@ def test_a_fault_of_all_rows_is_fatal(tmp_path: Path, chatml_tokenizer: Path, mo
     [("local", ""), pytest.param("ray", f"no --ray-address: {RAY_HERE}\n", marks=pytest.mark.full)],
 )
 def test_rows_that_end_workers_are_dropped(tmp_path: Path, chatml_tokenizer: Path, engine: str, errors: str) -> None:
-    poison = [tokenized_row(111, 5), tokenized_row(112, 5), tokenized_row(5, 111)]
+    poison = [small.tokenized_row(111, 5), small.tokenized_row(112, 5), small.tokenized_row(5, 111)]
     _write(tmp_path / "a.jsonl", [*ROWS[:9], poison[0], *ROWS[9:30], poison[1], *ROWS[30:], poison[2]])
-    recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer)
-    write_recipe(tmp_path / "recipe.yaml", recipe)
+    recipe = small.tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer)
+    small.write_recipe(tmp_path / "recipe.yaml", recipe)
     site = tmp_path / "poison"
     site.mkdir()
-    (site / "sitecustomize.py").write_text(f"{WITHOUT_TORCH}\nhide_torch()\n{SITE}")
+    (site / "sitecustomize.py").write_text(f"{small.WITHOUT_TORCH}\nhide_torch()\n{SITE}")
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
 
     arguments = ("--output", "out", "--workers", "2", "--engine", engine)
-    ran = run_cli(tmp_path, "build", "recipe.yaml", *arguments, PYTHONPATH=path, RAY_ADDRESS="local")
+    ran = small.run_cli(tmp_path, "build", "recipe.yaml", *arguments, PYTHONPATH=path, RAY_ADDRESS="local")
 
     assert (ran.returncode, ran.stderr) == (0, errors)
-    assert dropped(tmp_path / "out") == [(row, "tokenizer_failed") for row in (10, 32, 63)]
+    assert small.dropped(tmp_path / "out") == [(row, "tokenizer_failed") for row in (10, 32, 63)]
     assert "the process ended with SIGABRT" in (tmp_path / "out" / "plan" / "dropped.jsonl").read_text()
 
 

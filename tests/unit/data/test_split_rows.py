@@ -21,29 +21,21 @@ from bridgepack.proof.trace.trace import trace_source
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import Manifest
 from bridgepack.report.proofs import describe_source
-from tests.support.small_builds import (
-    assert_balanced,
-    build,
-    file_bytes,
-    small_recipe,
-    tokenized_recipe,
-    tokenized_row,
-    write_json_lines,
-)
+from tests.support import small_builds as small
 
 #: Row 1 becomes two pieces behind one that only has context; row 2 stays whole; row 3 trains nothing.
 ROWS = [
-    tokenized_row(*range(10, 22), num_prompt=5),
-    tokenized_row(30, 31, 32),
-    tokenized_row(*range(40, 50), num_prompt=10),
+    small.tokenized_row(*range(10, 22), num_prompt=5),
+    small.tokenized_row(30, 31, 32),
+    small.tokenized_row(*range(40, 50), num_prompt=10),
 ]
 SPLIT = {"preprocessing__over_long": "split", "packing__max_sequence_length": 4}
 
 
 @pytest.fixture
 def artifact(tmp_path: Path, chatml_tokenizer: Path) -> Path:
-    recipe = tokenized_recipe(write_json_lines(tmp_path / "a.jsonl", ROWS), chatml_tokenizer, **SPLIT)
-    return build(recipe, tmp_path / "out").output
+    recipe = small.tokenized_recipe(small.write_json_lines(tmp_path / "a.jsonl", ROWS), chatml_tokenizer, **SPLIT)
+    return small.build(recipe, tmp_path / "out").output
 
 
 def test_every_command_knows_the_row_of_a_piece(artifact: Path) -> None:
@@ -64,8 +56,8 @@ def test_every_command_knows_the_row_of_a_piece(artifact: Path) -> None:
 
 
 def test_a_piece_that_was_changed_is_found(artifact: Path, tmp_path: Path) -> None:
-    rows = [tokenized_row(*range(10, 20), 99, 21, num_prompt=5), *ROWS[1:]]
-    write_json_lines(tmp_path / "a.jsonl", rows)
+    rows = [small.tokenized_row(*range(10, 20), 99, 21, num_prompt=5), *ROWS[1:]]
+    small.write_json_lines(tmp_path / "a.jsonl", rows)
 
     differences = verify_artifact(artifact, VerifyOptions()).differences
 
@@ -75,22 +67,22 @@ def test_a_piece_that_was_changed_is_found(artifact: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("preprocessing", [{"kind": "prompt_completion", "add_bos": True}, {"kind": "chat"}])
 def test_workers_split_texts_alike(tmp_path: Path, chatml_tokenizer: Path, preprocessing: dict[str, Any]) -> None:
     rows = [{"prompt": f"say {count}", "completion": "word " * count} for count in range(1, 60)]
-    source = write_json_lines(tmp_path / "a.jsonl", rows)
+    source = small.write_json_lines(tmp_path / "a.jsonl", rows)
     kind = {**preprocessing, "over_long": "split"}
     packing = {"packed_sequence_size": 32, "algorithm": "sequential"}
-    recipe = small_recipe(source, chatml_tokenizer, preprocessing=kind, packing=packing)
+    recipe = small.small_recipe(source, chatml_tokenizer, preprocessing=kind, packing=packing)
 
-    manifest = build(recipe, tmp_path / "one").manifest
-    build(recipe, tmp_path / "two", num_workers=2)
+    manifest = small.build(recipe, tmp_path / "one").manifest
+    small.build(recipe, tmp_path / "two", num_workers=2)
 
     assert manifest.splits[0].statistics.num_split > 5
-    assert_balanced(manifest)
-    assert file_bytes(tmp_path / "one") == file_bytes(tmp_path / "two")
+    small.assert_balanced(manifest)
+    assert small.file_bytes(tmp_path / "one") == small.file_bytes(tmp_path / "two")
     assert verify_artifact(tmp_path / "one", VerifyOptions()).outcome == "same"
 
 
 EXACT = {"data__deduplicate": "exact"}
-ONE, TWO, LONG = tokenized_row(5, 6, 7), tokenized_row(8, 9), tokenized_row(*range(20, 40))
+ONE, TWO, LONG = small.tokenized_row(5, 6, 7), small.tokenized_row(8, 9), small.tokenized_row(*range(20, 40))
 
 
 def _ledger(folder: Path) -> list[tuple[str, str, int, str]]:
@@ -109,24 +101,24 @@ def _sequences(folder: Path, manifest: Manifest) -> Counter[tuple[int, ...]]:
 
 
 def test_a_file_that_is_given_twice_is_said_to_be(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    file = str(write_json_lines(tmp_path / "a.jsonl", [ONE, TWO]))
+    file = str(small.write_json_lines(tmp_path / "a.jsonl", [ONE, TWO]))
 
-    manifest = build(tokenized_recipe([file, file], chatml_tokenizer, **EXACT), tmp_path / "out").manifest
+    manifest = small.build(small.tokenized_recipe([file, file], chatml_tokenizer, **EXACT), tmp_path / "out").manifest
 
     details = {drop.detail for drop in manifest.splits[0].drop_examples}
     assert details == {"data names its file more than once; training already has the row"}
 
 
 def test_first_row_stays_and_validation_comes_before_training(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    other_mask = tokenized_row(5, 6, 7, num_prompt=2)
-    first = write_json_lines(tmp_path / "a.jsonl", [ONE, TWO, {}, ONE, other_mask])
-    second = write_json_lines(tmp_path / "b.jsonl", [TWO, ONE, tokenized_row(9, 9)])
-    held = write_json_lines(tmp_path / "v.jsonl", [TWO, TWO])
-    recipe = tokenized_recipe(
+    other_mask = small.tokenized_row(5, 6, 7, num_prompt=2)
+    first = small.write_json_lines(tmp_path / "a.jsonl", [ONE, TWO, {}, ONE, other_mask])
+    second = small.write_json_lines(tmp_path / "b.jsonl", [TWO, ONE, small.tokenized_row(9, 9)])
+    held = small.write_json_lines(tmp_path / "v.jsonl", [TWO, TWO])
+    recipe = small.tokenized_recipe(
         [str(first), str(second)], chatml_tokenizer, data__validation=str(held), data__on_bad_row="drop", **EXACT
     )
 
-    manifest = build(recipe, tmp_path / "out").manifest
+    manifest = small.build(recipe, tmp_path / "out").manifest
 
     assert _sequences(tmp_path / "out", manifest) == {(5, 6, 7): 2, (8, 9): 1, (9, 9): 1}
     assert _ledger(tmp_path / "out") == [
@@ -141,7 +133,7 @@ def test_first_row_stays_and_validation_comes_before_training(tmp_path: Path, ch
     assert details[0] == f"tokens and mask equal those of {held} row 1, in validation"
     assert details[1] == f"tokens and mask equal those of {first} row 1, in training"
     assert [[item.num_duplicates for item in split.inputs] for split in manifest.splits] == [[2, 2], [1]]
-    assert_balanced(manifest)
+    small.assert_balanced(manifest)
     codes = {finding.code for finding in check(tmp_path / "out").findings}
     assert not codes & {"BP320", "BP349"}
     for options in (VerifyOptions(), VerifyOptions(num_packs=None)):
@@ -152,16 +144,16 @@ def test_first_row_stays_and_validation_comes_before_training(tmp_path: Path, ch
 def test_bytes_are_the_same_for_any_workers_and_ranges(
     tmp_path: Path, chatml_tokenizer: Path, over_long: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [tokenized_row(*([10 + index % 7] * (2 + index % 11))) for index in range(300)]
-    source = write_json_lines(tmp_path / "a.jsonl", [*rows, LONG, LONG, tokenized_row(*range(20, 45))])
+    rows = [small.tokenized_row(*([10 + index % 7] * (2 + index % 11))) for index in range(300)]
+    source = small.write_json_lines(tmp_path / "a.jsonl", [*rows, LONG, LONG, small.tokenized_row(*range(20, 45))])
     changes: dict[str, Any] = {**EXACT, "preprocessing__over_long": over_long, "data__validation_fraction": 0.3}
-    recipe = tokenized_recipe(source, chatml_tokenizer, **changes)
-    manifest = build(recipe, tmp_path / "one").manifest
+    recipe = small.tokenized_recipe(source, chatml_tokenizer, **changes)
+    manifest = small.build(recipe, tmp_path / "one").manifest
     monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 500)
-    build(recipe, tmp_path / "two", num_workers=2, store=tmp_path / "store")
+    small.build(recipe, tmp_path / "two", num_workers=2, store=tmp_path / "store")
 
-    assert file_bytes(tmp_path / "one") == file_bytes(tmp_path / "two")
-    assert_balanced(manifest)
+    assert small.file_bytes(tmp_path / "one") == small.file_bytes(tmp_path / "two")
+    small.assert_balanced(manifest)
     num_long = {"drop": 0, "truncate": 1, "split": 2}[over_long]
     assert sum(split.statistics.num_rows_packed for split in manifest.splits) == 77 + num_long
     if over_long != "split":  # different rows may share a piece
@@ -170,15 +162,15 @@ def test_bytes_are_the_same_for_any_workers_and_ranges(
 
 
 def test_duplicates_are_kept_unless_asked_for_and_stop_no_build(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    source = write_json_lines(tmp_path / "a.jsonl", [ONE, ONE])
-    whole = tokenized_recipe(source, chatml_tokenizer)
-    strict = tokenized_recipe(source, chatml_tokenizer, data__on_bad_row="error", **EXACT)
+    source = small.write_json_lines(tmp_path / "a.jsonl", [ONE, ONE])
+    whole = small.tokenized_recipe(source, chatml_tokenizer)
+    strict = small.tokenized_recipe(source, chatml_tokenizer, data__on_bad_row="error", **EXACT)
 
-    assert build(whole, tmp_path / "whole").manifest.splits[0].drops == {}
-    assert build(strict, tmp_path / "strict").manifest.splits[0].drops == {"duplicate": 1}
-    write_json_lines(tmp_path / "v.jsonl", [ONE])
-    nothing_left: SFTRecipe = tokenized_recipe(
+    assert small.build(whole, tmp_path / "whole").manifest.splits[0].drops == {}
+    assert small.build(strict, tmp_path / "strict").manifest.splits[0].drops == {"duplicate": 1}
+    small.write_json_lines(tmp_path / "v.jsonl", [ONE])
+    nothing_left: SFTRecipe = small.tokenized_recipe(
         source, chatml_tokenizer, data__validation=str(tmp_path / "v.jsonl"), **EXACT
     )
     with pytest.raises(DataError, match=r"all 2 rows were dropped \(duplicate 2\).*row 1, in validation"):
-        build(nothing_left, tmp_path / "nothing")
+        small.build(nothing_left, tmp_path / "nothing")
