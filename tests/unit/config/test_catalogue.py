@@ -19,10 +19,6 @@ def small_recipe() -> SFTRecipe:
     More of it.
     \"\"\"
     return SFTRecipe.from_mapping({own.SMALL})
-
-
-def sized_recipe(size: int) -> SFTRecipe: ...
-def _hidden_recipe() -> SFTRecipe: ...
 """
 YAML_RECIPE = own.SMALL_YAML.replace("small", "y")
 
@@ -62,9 +58,11 @@ def test_no_python_of_the_folder_here_runs_until_it_is_named(here: Path) -> None
         catalogue(family="clond")
     assert not Path("run").exists()
 
+    stops = "raise SystemExit('run')\n"
+    (here / "plain.py").write_text(stops, encoding="utf-8")
     for name in ("other.py", "_helper.py", ".hidden.py"):
-        (here / name).write_text("import bridgepack\nraise SystemExit('run')\n", encoding="utf-8")
-    assert {entry.family for entry in catalogue()}.isdisjoint({"other", "_helper", ".hidden"})
+        (here / name).write_text(stops + RECIPE.replace("small_", "large_"), encoding="utf-8")
+    assert {entry.family for entry in catalogue()}.isdisjoint({"plain", "_helper", ".hidden"})
     assert load_recipe("small").name == "small"
     assert Path("run").exists()
 
@@ -80,6 +78,7 @@ def test_names_are_those_of_functions_that_can_be_called(here: Path) -> None:
         "def keyed_recipe(*, size): ...",
         "def optional_recipe(size=1, *rest, key=2, **more): ...",
         "async def waiting_recipe(): ...",
+        "def _hidden_recipe(): ...",
     ]
     (here / "mine.py").write_text("\n".join(lines), encoding="utf-8")
 

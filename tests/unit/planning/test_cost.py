@@ -44,18 +44,25 @@ def test_a_config_of_the_hub_says_the_same_as_the_host(tmp_path: Path) -> None:
         assert cost_of(model_shape(_recipe(str(tmp_path)))) == cost_of(model_shape(_recipe(name)))
 
 
+OF_NO_MODEL: tuple[dict[str, Any], ...] = (
+    *({"num_layers": 0}, {"hidden_size": "wide"}, {"hidden_size": -1}, {"moe_layer_freq": [1]}),
+    {"window_size": 8, "window_attn_skip_freq": [1]},
+)
+
+
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("model", "sizes", "message"),
     [
-        (None, "model.name is not set; allowed: a recipe"),
-        ("org/unheard-of-8b", "model.name is 'org/unheard-of-8b', whose sizes are not known; allowed: .* config.json"),
-        ("deepseek-ai/DeepSeek-V4-Flash", "dsv4_hybrid, has no formula"),
-        ("nemotronh_8b_sft_2gpu_h100_bf16_config", "vocab_size'. Allowed: .* Set what is missing in bridge_overrides"),
+        (None, {}, "model.name is not set; allowed: a recipe"),
+        ("org/unheard-8b", {}, "model.name is 'org/unheard-8b', whose sizes are not known; allowed: .* config.json"),
+        ("deepseek-ai/DeepSeek-V4-Flash", {}, "dsv4_hybrid, has no formula"),
+        ("nemotronh_8b_sft_2gpu_h100_bf16_config", {}, "vocab_size'. Allowed: .* Set what is missing in bridge_over"),
+        *(("Qwen/Qwen3-8B", sizes, "sizes are not known: .*Set what is missing in bridge_") for sizes in OF_NO_MODEL),
     ],
 )
-def test_an_unknown_model_is_refused_with_what_to_name(model: str | None, message: str) -> None:
+def test_an_unknown_model_is_refused_with_what_to_name(model: str | None, sizes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        cost_of(model_shape(_recipe(model)))
+        cost_of(model_shape(_recipe(model, **sizes)))
 
 
 @pytest.mark.parametrize(
@@ -73,21 +80,6 @@ def test_a_config_that_does_not_tell_is_refused(tmp_path: Path, config: str, mes
 
     with pytest.raises(ConfigError, match=message):
         cost_of(model_shape(_recipe(str(tmp_path))))
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"num_layers": 0},
-        {"hidden_size": "wide"},
-        {"hidden_size": -1},
-        {"moe_layer_freq": [1]},
-        {"window_size": 8, "window_attn_skip_freq": [1]},
-    ],
-)
-def test_sizes_that_no_model_has_are_refused(overrides: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"its sizes are not known: .*Set what is missing in bridge_overrides.model"):
-        cost_of(model_shape(_recipe("Qwen/Qwen3-8B", **overrides)))
 
 
 H100 = gpu_named("h100-80gb")

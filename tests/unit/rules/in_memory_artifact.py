@@ -87,20 +87,17 @@ class InMemoryArtifact:
 
 
 def row_batch(rows: list[Row], *, shard: str = "training/shard", first_row: int = 0) -> RowBatch:
-    columns = [[np.asarray(row[index]) for row in rows] for index in range(3)]
-    flat = [_concatenated(column) for column in columns]
-    offsets = [
-        np.concatenate(([0], np.cumsum([len(values) for values in column]))).astype(np.int64) for column in columns
-    ]
+    ids, mask, starts = (_concatenated([np.asarray(row[index]) for row in rows]) for index in range(3))
+    ends = [np.cumsum([0, *(len(row[index]) for row in rows)], dtype=np.int64) for index in range(3)]
     return RowBatch(
         shard=shard,
         first_row=first_row,
-        input_ids=flat[0].astype(np.int32),
-        token_offsets=offsets[0],
-        loss_mask=flat[1].astype(np.int8) if flat[1].dtype.kind in "iu" else flat[1],
-        mask_offsets=offsets[1],
-        seq_start_id=flat[2].astype(np.int32),
-        start_offsets=offsets[2],
+        input_ids=ids.astype(np.int32),
+        token_offsets=ends[0],
+        loss_mask=mask.astype(np.int8) if mask.dtype.kind in "iu" else mask,
+        mask_offsets=ends[1],
+        seq_start_id=starts.astype(np.int32),
+        start_offsets=ends[2],
     )
 
 

@@ -67,7 +67,8 @@ def base_values() -> dict[str, Any]:
 def subject_of(case: Mapping[str, Any]) -> Run:
     values: dict[str, Any] = {} if case.get("recipe") else base_values()
     for path in case.get("remove", []):
-        _remove(values, path)
+        section, leaf = _section_of(values, path)
+        del section[leaf]
     for path, value in case.get("set", {}).items():
         set_value(values, path, _with_paths(value))
     return Run(
@@ -111,22 +112,18 @@ def _waiting(built: Mapping[str, Any] | None, run: Mapping[str, Any], **ratios: 
 
 
 def set_value(values: dict[str, Any], path: str, value: Any) -> None:
-    """Set one dotted path; sections that are missing or None are made."""
-    *sections, leaf = path.split(".")
-    node = values
-    for section in sections:
-        if not isinstance(node.get(section), dict):
-            node[section] = {}
-        node = node[section]
-    node[leaf] = copy.deepcopy(value)
+    section, leaf = _section_of(values, path)
+    section[leaf] = copy.deepcopy(value)
 
 
-def _remove(values: dict[str, Any], path: str) -> None:
+def _section_of(values: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+    """Return the section of a dotted path and the last name in it; sections that are missing or None are made."""
     *sections, leaf = path.split(".")
-    node = values
     for section in sections:
-        node = node[section]
-    del node[leaf]
+        if not isinstance(values.get(section), dict):
+            values[section] = {}
+        values = values[section]
+    return values, leaf
 
 
 def _with_paths(value: Any) -> Any:

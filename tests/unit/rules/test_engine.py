@@ -4,12 +4,14 @@ import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.records import ShardFacts
+from bridgepack.records.checks import Progress
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.part import PartScan, ShardPart, parts_of
 from bridgepack.rules.engine.report import CheckReport, RuleCrashError
@@ -183,21 +185,10 @@ def test_files_are_hashed_before_their_rows_are_read_and_the_facts_have_the_hash
 
 
 def test_progress_ends_at_its_total() -> None:
-    told: list[tuple[Any, ...]] = []
-
-    class Listener:
-        def start(self, stage: str, total: int | None, unit: str) -> None:
-            told.append((stage, total, unit))
-
-        def advance(self, num_items: int, work: int | None = None) -> None:
-            told.append((num_items, work))
-
-        def finish(self) -> None:
-            told.append(("finished",))
-
+    listener, total = Mock(spec=Progress), 2 * (105 + 101)
     subject = _in_row_groups({"rows": {"training": [GOOD] * 5, "validation": [UNTRAINED]}})
-    judge_artifact(subject, execution=Execution(part_tokens=10, progress=Listener()))
-    (stage, total, unit), *steps, end = told
-    assert (stage, total, unit, end) == ("Checking", 2 * (105 + 101), "rows", ("finished",))
-    assert sum(work for _, work in steps) == total
-    assert sum(num_rows for num_rows, _ in steps) == 6
+    judge_artifact(subject, execution=Execution(part_tokens=16, progress=listener))
+    start, *steps, end = listener.mock_calls
+    assert (start, end) == (call.start("Checking", total, "rows"), call.finish())
+    assert sum(step.kwargs["work"] for step in steps) == total
+    assert sum(step.args[0] for step in steps) == 6

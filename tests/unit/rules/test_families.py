@@ -1,7 +1,7 @@
 """Families of models: by class, model id, tokenizer and name of a recipe."""
 
 import re
-from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -46,39 +46,29 @@ def test_names_tell_families(text: str, family: str | None) -> None:
     assert family_named(text) == family
 
 
-def _family(
-    model: Mapping[str, object], *, tokenizer: str | None = None, place: str = "my_run.yaml"
-) -> tuple[str, str]:
-    values = {"model": model, "tokenizer": {"tokenizer_model": tokenizer}}
+CLASSES = "megatron.bridge.models.mamba.mamba_provider"
+GEMMA, NEMOTRON = "google/gemma-3-27b-it", "nvidia/Nemotron-H-8B-Base-8K"
+GENERAL = {"_target_": "megatron.bridge.models.gpt_provider.GPTModelProvider", "hf_model_id": None}
+
+
+@pytest.mark.parametrize(
+    ("model", "place", "expected"),
+    [
+        # The class counts before the model id, and one of several families after it.
+        ({"_target_": f"{CLASSES}.Gemma3VLModelProvider", "hf_model_id": GEMMA}, "", "gemma3_vl Gemma3VLModelProvider"),
+        ({"_target_": f"{CLASSES}.Gemma3ModelProvider", "hf_model_id": GEMMA}, "", "gemma3 Gemma3ModelProvider"),
+        ({"_target_": f"{CLASSES}.MambaModelProvider", "hf_model_id": NEMOTRON}, "", f"nemotron_h {NEMOTRON}"),
+        ({"_target_": f"{CLASSES}.MambaModelProvider"}, "", "mamba MambaModelProvider"),
+        # The recipe tells where the model does not; the tokenizer and the folders of a user's file never do.
+        (GENERAL, "my_run.yaml", None),
+        (GENERAL, "megatron.bridge.recipes:gpt_oss_20b_sft_config", "gpt_oss gpt_oss_20b_sft_config"),
+        (None, "my_run.yaml", None),
+        ({}, "/data/gemma-2/run.yaml", None),
+        ({}, "llama3/recipes/mine.py:recipe", None),
+        ({}, "/data/gemma-2/llama3_8b_sft.yaml", "llama llama3_8b_sft.yaml"),
+    ],
+)
+def test_families_of_runs(model: dict[str, Any] | None, place: str, expected: str | None) -> None:
+    values = {"model": model, "tokenizer": {"tokenizer_model": "allenai/OLMoE-1B-7B-0924"}}
     family = family_of(RunConfig(values=values, is_complete=False, place=place))
-    assert family is not None
-    return family.name, family.evidence
-
-
-def test_the_class_counts_before_the_model_id_and_a_shared_one_after_it() -> None:
-    vision = {"_target_": "megatron.bridge.models.x.Gemma3VLModelProvider", "hf_model_id": "google/gemma-3-27b-it"}
-    text = {"_target_": "megatron.bridge.models.x.Gemma3ModelProvider", "hf_model_id": "google/gemma-3-27b-it"}
-    assert _family(vision) == ("gemma3_vl", "Gemma3VLModelProvider")
-    assert _family(text) == ("gemma3", "Gemma3ModelProvider")
-    shared = "megatron.bridge.models.mamba.mamba_provider.MambaModelProvider"
-    assert _family({"_target_": shared, "hf_model_id": "nvidia/Nemotron-H-8B-Base-8K"})[0] == "nemotron_h"
-    assert _family({"_target_": shared}) == ("mamba", "MambaModelProvider")
-
-
-def test_the_recipe_tells_where_the_model_does_not_and_the_tokenizer_never() -> None:
-    general = {"_target_": "megatron.bridge.models.gpt_provider.GPTModelProvider", "hf_model_id": None}
-    assert family_of(RunConfig(values={"model": general, "tokenizer": TOKENIZER}, is_complete=True, place="x")) is None
-    assert _family(general, place="megatron.bridge.recipes:gpt_oss_20b_sft_config")[0] == "gpt_oss"
-
-
-TOKENIZER = {"tokenizer_model": "allenai/OLMoE-1B-7B-0924"}
-
-
-def test_the_folders_of_a_users_file_tell_nothing() -> None:
-    assert family_of(RunConfig(values={"model": None}, is_complete=True, place="my_run.yaml")) is None
-    values = {"model": {}, "tokenizer": {"tokenizer_model": "mine/tokenizer"}}
-    for place in ("/data/gemma-2/run.yaml", "llama3/recipes/mine.py:recipe"):
-        assert family_of(RunConfig(values=values, is_complete=False, place=place)) is None
-    named = family_of(RunConfig(values=values, is_complete=False, place="/data/gemma-2/llama3_8b_sft.yaml"))
-    assert named is not None
-    assert named.name == "llama"
+    assert (family and f"{family.name} {family.evidence}") == expected

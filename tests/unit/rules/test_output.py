@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +93,6 @@ def test_json_keys_are_stable() -> None:
 TITLE = b"Static Analysis Results Format (SARIF) Version 2.1.0 JSON Schema"
 
 
-def finding(**fields: Any) -> Finding:
-    values: dict[str, Any] = {
-        **{"code": "BP004", "name": "micro-batch-size-not-one", "severity": "error", "where": "batch.micro_batch_size"},
-        **{"found": "2", "allowed": "1 with offline packing", "why": "Crash at start.", "fix": "Set it to 1."},
-        **fields,
-    }
-    return Finding(**values)
-
-
 def report_of(*findings: Finding, suppressed: tuple[Suppressed, ...] = ()) -> CheckReport:
     return CheckReport(
         findings=findings, rules_run=("BP004",), rules_skipped=(), target="recipes/mine.yaml", suppressed=suppressed
@@ -123,12 +115,13 @@ def schema() -> dict[str, Any]:
 
 def test_every_kind_of_finding_keeps_to_the_schema(schema: dict[str, Any]) -> None:
     change = Change(path="batch.micro_batch_size", value=1, why="a pack is a whole micro batch")
-    located = finding(file="recipes/mine recipe.yaml", line=13, changes=(change,))
+    located = replace(FINDING, file="recipes/mine recipe.yaml", line=13, changes=(change,))
+    others = (replace(FINDING, severity=severity) for severity in ("warning", "advice"))
     texts = [
         render_sarif(report_of(), ALL_RULES),
-        render_sarif(report_of(finding(), located, finding(severity="warning"), finding(severity="advice")), ALL_RULES),
+        render_sarif(report_of(FINDING, located, *others), ALL_RULES),
         render_sarif(report_of(suppressed=(Suppressed(finding=located, reason="an old run"),)), ALL_RULES),
-        render_sarif(report_of(*(finding(code=rule.code, name=rule.name) for rule in ALL_RULES)), ALL_RULES),
+        render_sarif(report_of(*(replace(FINDING, code=rule.code, name=rule.name) for rule in ALL_RULES)), ALL_RULES),
     ]
     for text in texts:
         jsonschema.validate(json.loads(text), schema)
@@ -142,9 +135,10 @@ def test_every_kind_of_finding_keeps_to_the_schema(schema: dict[str, Any]) -> No
 
 
 def test_workflow_commands_are_one_line_each() -> None:
-    text = render_github(report_of(finding(file="a,b:c.yaml", line=3, found="50 %\nof it"), finding(severity="advice")))
+    located = replace(FINDING, file="a,b:c.yaml", line=3, found="50 %\nof it")
+    text = render_github(report_of(located, replace(FINDING, severity="advice")))
     first, second, summary, end = text.split("\n")
-    assert first.startswith("::error file=a%2Cb%3Ac.yaml,line=3,title=BP004 micro-batch-size-not-one::")
+    assert first.startswith("::error file=a%2Cb%3Ac.yaml,line=3,title=BP330 row-wider-than-pack::")
     assert "50 %25%0Aof it" in first
     assert second.startswith("::notice title=")
     assert (summary, end) == ("bridgepack: 1 errors, 0 warnings in recipes/mine.yaml", "")
