@@ -79,12 +79,20 @@ def __getattr__(name: str) -> Any:
 def make_callable(package: str, home: str) -> None:
     """Make a package also the function of its name, which the module `home` defines: `bridgepack.report(...)`."""
 
+    def function() -> Any:
+        return getattr(import_module(home), package.rpartition(".")[2])
+
     class CallablePackage(ModuleType):
         def __call__(self, *arguments: Any, **options: Any) -> Any:
             from bridgepack.config.arguments import bound  # slow to import
 
-            function = getattr(import_module(home), package.rpartition(".")[2])
-            bound(function, arguments, options)
-            return function(*arguments, **options)
+            bound(function(), arguments, options)
+            return function()(*arguments, **options)
+
+        @property
+        def __signature__(self) -> Any:
+            import inspect
+
+            return inspect.signature(function())
 
     sys.modules[package].__class__ = CallablePackage

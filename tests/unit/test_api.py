@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def test_every_command_has_its_function() -> None:
     without = {"recipes", "rules", "store"}  # they list what is there
     assert {*COMMANDS} - without <= {*bridgepack.__all__} == {*dir(bridgepack)}
     assert all(callable(getattr(bridgepack, name)) for name in {*bridgepack.__all__} - {"__version__"})
+    assert [*signature(bridgepack.report).parameters] == ["artifact", "output", "card", "given"]
 
 
 def test_results_are_values_and_tables(recipe: dict[str, Any], tmp_path: Path) -> None:
