@@ -32,12 +32,8 @@ ONE_PACKING = [(8, "best_fit_decreasing")]
 #: Data set -> its size of packs and its longest sequence, which a few of its rows exceed.
 SIZES = {"gsm8k": (1024, 256), "fastchat": (512, 64), "glaive": (2048, 1024)}
 NUM_ROWS = {"gsm8k": 200, "fastchat": 200, "glaive": 120}
-MARKERS = {
-    "qwen3": {},
-    "deepseek_v3": {
-        "assistant_markers": {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
-    },
-}
+_OF_DEEPSEEK = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
+MARKERS = {"qwen3": {}, "deepseek_v3": {"assistant_markers": _OF_DEEPSEEK}}
 #: What bad rows are: replaced by these, every tenth row in turn.
 SPOILED = ("{", "{}", "[1, 2]", '{"conversations": []}', '{"conversations": [{"from": "nobody", "value": "?"}]}', "")
 

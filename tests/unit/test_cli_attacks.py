@@ -36,12 +36,11 @@ def artifact(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return shutil.copytree(built, tmp_path / "artifact")
 
 
-def _assert_refused(artifact: Path, name: str, command: Command) -> int:
+def _assert_refused(artifact: Path, name: str, command: Command) -> None:
     for word, *options in COMMANDS:
         ran = command(word, artifact, *options)
         assert ran.code in (1, 2), (word, name, ran)
         assert name in ran.output + ran.errors, (word, name, ran)
-    return len(COMMANDS)
 
 
 def _names(artifact: Path) -> list[str]:
@@ -59,11 +58,6 @@ def _flip(part: float) -> Attack:
     return flip
 
 
-def _link_elsewhere(artifact: Path, name: str) -> None:
-    (artifact / name).rename(artifact.parent / "elsewhere")
-    (artifact / name).symlink_to(artifact.parent / "elsewhere")
-
-
 ATTACKS: dict[str, Attack] = {
     **{f"flipped at {part}": _flip(part) for part in (0.0, 0.3, 0.6, 0.9, 1.0)},
     "cut off": lambda artifact, name: (artifact / name).write_bytes((artifact / name).read_bytes()[:-1]),
@@ -76,26 +70,24 @@ ATTACKS: dict[str, Attack] = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_every_file_is_protected(artifact: Path, attack: str, command: Command) -> None:
-    num_checked = 0
-    for name in _names(artifact):
+    for name in (names := _names(artifact)):
         before = (artifact / name).read_bytes()
         ATTACKS[attack](artifact, name)
-        num_checked += _assert_refused(artifact, name, command)
+        _assert_refused(artifact, name, command)
         (artifact / name).write_bytes(before)
 
-    assert num_checked == 7 * len(COMMANDS)
+    assert len(names) == 7
 
 
 def test_links_out_of_the_artifact_are_refused(artifact: Path, command: Command) -> None:
-    num_checked = 0
-    for name in _names(artifact):
-        if name != "manifest.json":
-            _link_elsewhere(artifact, name)
-            num_checked += _assert_refused(artifact, name, command)
-            (artifact / name).unlink()
-            (artifact.parent / "elsewhere").rename(artifact / name)
+    elsewhere = artifact.parent / "elsewhere"
+    for name in (names := [name for name in _names(artifact) if name != "manifest.json"]):
+        (artifact / name).rename(elsewhere)
+        (artifact / name).symlink_to(elsewhere)
+        _assert_refused(artifact, name, command)
+        elsewhere.rename(artifact / name)  # replaces the link
 
-    assert num_checked == 6 * len(COMMANDS)
+    assert len(names) == 6
 
 
 @pytest.mark.parametrize(
@@ -105,7 +97,7 @@ def test_paths_out_of_the_artifact_are_refused(artifact: Path, path: str, comman
     shutil.copy(next((artifact / "training").iterdir()), artifact.parent / "outside.parquet")
     change_manifest(artifact, splits__0__shards__0__path=path)
 
-    assert _assert_refused(artifact, path, command) == len(COMMANDS)
+    _assert_refused(artifact, path, command)
 
 
 @pytest.mark.parametrize("name", ["training/extra.txt", "plan/more.parquet", "validation/deeper/x.npy", "notes.md"])
@@ -113,7 +105,7 @@ def test_files_that_were_added_are_refused(artifact: Path, name: str, command: C
     (artifact / name).parent.mkdir(exist_ok=True)
     (artifact / name).write_text("x")
 
-    assert _assert_refused(artifact, name, command) == len(COMMANDS)
+    _assert_refused(artifact, name, command)
 
 
 def test_what_may_be_there_is_accepted(artifact: Path, command: Command) -> None:

@@ -32,7 +32,7 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
         (("nope.yaml", "--cluster", "local"), "recipe is 'nope.yaml'; there is no such file"),
         (("recipe.yaml", "--cluster", "nope.yaml"), "cluster is 'nope.yaml'; there is no such file"),
         (("recipe.yaml", "--cluster", ""), "cluster is ''"),
-        (("recipe.yaml", "--cluster", "local", "--skip", "trian"), "--skip trian; allowed: build, check, train"),
+        (("recipe.yaml", "--cluster", "local", "--skip", "trian"), "build, check, train. Did you mean train?"),
         (("recipe.yaml", "--cluster", "local", "--set", "packing.seed=x"), "packing.seed is 'x'"),
         (("recipe.yaml", "--cluster", "local", "--cluster-set", "executor.nodes"), "--cluster-set 'executor.nodes'"),
         (("recipe.yaml", "--cluster", "local", "--cluster-set", "executor.acount=1"), "executor.acount"),

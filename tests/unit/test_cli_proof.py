@@ -127,6 +127,7 @@ def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
         (("trace", "--source", "a:1", "--pack", "1"), "--source and --pack contradict each other"),
         (("trace", "--rank", "1", "--pack", "1"), "--rank needs --step"),
         (("trace", "--step", "0"), "'0' is not a whole number of at least 1."),
+        (("trace", "--step", "1_0"), "'1_0' is not a whole number of at least 1."),
         (("trace", "--step", "1", "--world-size", "3"), "train.global_batch_size is 4; allowed: multiples of"),
         (("trace", "--step", "1", "--bridge-version", "new"), "new"),
         (("trace", "--step", "1", "--set", "batch.size=3"), "batch.size"),
@@ -217,6 +218,7 @@ def test_nothing_to_judge(recipe: Path, command: Command) -> None:
     ("arguments", "message"),
     [
         (("nowhere.yaml",), "recipe is 'nowhere.yaml'; there is no such file"),
+        (("",), "recipe is ''; allowed: FILE.yaml"),
         ((".",), "has no manifest.json, so it is not an artifact"),
         (("RECIPE", "--all", "--sample", "3"), "--all and --sample contradict each other"),
         (("RECIPE", "--all", "--seed", "3"), "--all and --seed contradict each other"),

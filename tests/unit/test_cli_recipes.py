@@ -90,6 +90,7 @@ def test_show_resolved(command: Command) -> None:
         (["show"], "Missing argument 'NAME'"),
         (["list", "--family", "qwen33"], "error: --family is 'qwen33'; allowed: "),
         (["new", "mine", "--model", "Qwen/Qwen3-8B"], "Missing option '--gpus'"),
+        (["new", "mine"], "Missing option '--model'"),
         (["shwo"], "No such command 'shwo'"),
     ],
     ids=str,

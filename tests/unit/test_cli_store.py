@@ -88,9 +88,7 @@ def test_mistakes(folder: Path, command: Command, arguments: tuple[str, ...], me
 
 def test_store_named_by_the_environment(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRIDGEPACK_STORE", str(folder / "shared"))
-
     code, _, errors = command("store", "list")
-
     assert (code, "shared' does not exist" in errors) == (2, True)
 
 
@@ -102,15 +100,13 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -
 
 
 def test_export_says_what_it_wrote(tmp_path: Path, artifact: Path, command: Command) -> None:
-    ran = command("export", artifact, "--bridge-version", "0.3.1", "--output", tmp_path / "out")
-    assert ran.code == 0
-    output = ran.output
+    code, output, _ = command("export", artifact, "--bridge-version", "0.3.1", "--output", tmp_path / "out")
+    assert code == 0
     assert output.startswith(f"Exported {artifact} to {tmp_path / 'out'}\n")
     assert "megatron-bridge 0.3.1: one .npy file for each split" in output
     assert "packs in 1 file" in output
     assert (tmp_path / "out" / "training" / "training_16.npy").is_file()
-    ran = command("check", tmp_path / "out")
-    assert ran.code == 0
+    assert command("check", tmp_path / "out").code == 0
 
 
 def test_dry_run_writes_nothing_and_json_tells(tmp_path: Path, artifact: Path, command: Command) -> None:

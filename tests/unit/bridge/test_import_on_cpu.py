@@ -48,7 +48,6 @@ def test_one_that_is_found_and_cannot_be_imported_is_none(host: Path, failure: s
 
 def test_a_real_one_is_left_alone(host: Path) -> None:
     (host / "transformer_engine").mkdir()
-    (host / "transformer_engine" / "__init__.py").touch()
     (host / "transformer_engine" / "pytorch.py").write_text("Linear = 'real'\n")
     install_import_hook()
 

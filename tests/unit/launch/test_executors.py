@@ -108,10 +108,11 @@ def test_nothing_of_the_cluster_changes_and_nothing_is_shared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "library", "extra"),
-    [("skypilot", "sky", "skypilot"), ("kubeflow", "kubernetes", "kubeflow"), ("kuberay", "kubernetes", "ray")],
+    "needed",
+    ["skypilot sky skypilot", "skypilot_jobs sky skypilot", "kubeflow kubernetes kubeflow", "kuberay kubernetes ray"],
 )
-def test_without_its_library_an_executor_says_what_to_install(kind: str, library: str, extra: str) -> None:
+def test_without_its_library_an_executor_says_what_to_install(needed: str) -> None:
+    kind, library, extra = needed.split()
     if importlib.util.find_spec(library):
         pytest.skip(f"{library} is installed here")
 

@@ -128,6 +128,7 @@ def test_environment_is_this_one_where_this_python_trains(recipe: SFTRecipe, mon
         ({"overrides": {"checkpoint.pretrained": "."}}, "checkpoint.pretrained is '.'; there is no checkpoint in it"),
         ({"overrides": {"checkpoint.pretrained": "rows.jsonl"}}, "checkpoint.pretrained is 'rows.jsonl'; there is no"),
         ({"overrides": {"data.train": "nope.jsonl"}}, "data.train is 'nope.jsonl'; there is no such file"),
+        ({"overrides": {"data.validation": "nope.jsonl"}}, "data.validation is 'nope.jsonl'; there is no such file"),
         ({"overrides": {"tokenizer.name_or_path": "./nope"}}, "tokenizer.name_or_path is './nope'; there is no such"),
         ({"cluster_overrides": {"workspac": "x"}}, "workspac is not a field.*Did you mean workspace"),
     ],

@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("nemo_run")
 
-
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError

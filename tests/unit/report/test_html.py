@@ -213,7 +213,8 @@ def test_verdict_does_not_deny_the_advice_below_it(page: ArtifactPage) -> None:
 
 def test_page_says_why_it_is_not_known_how_long_ranks_wait(tmp_path: Path, chatml_tokenizer: Path) -> None:
     rows = write_json_lines(tmp_path / "rows.jsonl", [tokenized_row(*range(5, 21)) for _ in range(4)])
-    output = build_artifact(tokenized_recipe(rows, chatml_tokenizer), output=tmp_path / "packed").output
+    recipe = tokenized_recipe(rows, chatml_tokenizer)
+    output = build_artifact(recipe, output=tmp_path / "packed").output
 
     page = artifact_page(output, CheckOptions())
 
@@ -221,7 +222,7 @@ def test_page_says_why_it_is_not_known_how_long_ranks_wait(tmp_path: Path, chatm
     assert f"Not known: {page.waiting}"[:40] in page.html()
     assert "Other pack sizes are not compared: parallelism.num_gpus is not set" in page.html()
     for source in ({"parallelism.num_gpus": 2}, {"parallelism.num_gpus": 2, "model": {"name": "org/x-8b"}}):
-        target = recipe_target(tokenized_recipe(rows, chatml_tokenizer).override(source), artifact=output)
+        target = recipe_target(recipe.override(source), artifact=output)
         told = artifact_page(output, CheckOptions(artifact=output), target)
         assert "Other pack sizes are not compared: model.name is" in told.html()
 
