@@ -56,6 +56,9 @@ class Both:
     kind: str = "chat"
     size: int = 128
     multiple: int = 1
+    seed: int = 1234
+    #: Where it is not the size of a pack.
+    host_longest: int | None = None
 
     def host(self, rows: Rows, **preprocessing: Any) -> PackedRows:
         """Return the rows that Megatron-Bridge's dataset builder packs."""
@@ -68,8 +71,9 @@ class Both:
         root = self._folder_with(rows)
         preprocessing_config = kinds[self.kind](**preprocessing)
         config = conversations_config(
-            root, preprocessing_config, size=self.size, multiple=self.multiple, do_validation=False
+            root, preprocessing_config, size=self.size, multiple=self.multiple, seed=self.seed, do_validation=False
         )
+        config.offline_packing_specs.max_single_sequence_length = self.host_longest
         build_host_datasets(config, load_host_tokenizer(self.tokenizer))
         table = pq.read_table(next((root / "packed").rglob("*.idx.parquet"))).to_pylist()
         return [(row["input_ids"], row["loss_mask"], row["seq_start_id"]) for row in table]
@@ -87,6 +91,7 @@ class Both:
                 "pad_seq_to_mult": self.multiple,
                 "max_sequence_length": max_sequence_length,
                 "algorithm": "first_fit_shuffle",
+                "seed": self.seed,
             },
         }
         return Artifact(bridgepack.build(SFTRecipe.from_mapping(recipe), output=root / "own").output)
@@ -100,7 +105,7 @@ MakeBoth = Callable[..., Both]
 
 @pytest.fixture(scope="module")
 def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_conversations(tmp_path_factory.mktemp("conversations"), limit=400)
+    return write_conversations(tmp_path_factory.mktemp("conversations"), limit=240)
 
 
 @pytest.fixture
@@ -143,26 +148,58 @@ def _with(expression: str) -> str:
     return TEMPLATE.replace("turn.content +", f"{expression} +")
 
 
-@pytest.mark.parametrize("multiple", [1, 8])
-@pytest.mark.parametrize("kind", ["chat", "prompt_completion"])
-def test_same_settings_give_the_same_order(both: MakeBoth, conversations: Path, kind: str, multiple: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "multiple", "host_longest", "seed", "own", "shared"),
+    [
+        ("chat", 1, None, 1234, {"over_long": "drop"}, {}),
+        ("chat", 1, 304, 0, {"over_long": "drop", "max_sequence_length": 304}, {}),
+        ("chat", 1, None, 2**32 - 1, {"over_long": "drop"}, {"loss_mode": "last_turn"}),
+        ("chat", 1, None, 7, {"over_long": "drop"}, {"loss_mode": "full"}),
+        # Above multiple 1 the host cuts to the last whole multiple.
+        ("chat", 8, None, 0, {"over_long": "truncate"}, {}),
+        ("chat", 8, 507, 77, {"over_long": "truncate", "max_sequence_length": 507}, {}),
+        # The host cuts pairs to stored tokens. Above multiple 1 it cuts to runtime tokens, and then to the last whole
+        # multiple: of a limit that is none, the second cut takes EOS, which the one cut here spares.
+        ("prompt_completion", 1, None, 1234, {"over_long": "truncate", "max_sequence_length": 511}, {}),
+        ("prompt_completion", 1, 201, 1, {"over_long": "truncate", "max_sequence_length": 200}, {"separator": "\n"}),
+        ("prompt_completion", 8, None, 1234, {"over_long": "truncate"}, {}),
+        ("prompt_completion", 8, 200, 1, {"over_long": "truncate", "max_sequence_length": 200}, {"separator": "\n"}),
+    ],
+)
+def test_same_settings_give_the_same_order(
+    both: MakeBoth,
+    conversations: Path,
+    kind: str,
+    multiple: int,
+    host_longest: int | None,
+    seed: int,
+    own: dict[str, Any],
+    shared: dict[str, Any],
+) -> None:
     rows = [json.loads(line) for line in (conversations / "training.jsonl").open(encoding="utf-8")]
     if kind == "prompt_completion":
         pairs = [row["messages"][-2:] for row in rows]
         rows = [{"prompt": user["content"], "completion": assistant["content"]} for user, assistant in pairs]
-    sides = both((conversations / "tokenizer/chat_template.jinja").read_text(), kind=kind, size=512, multiple=multiple)
+    template = (conversations / "tokenizer/chat_template.jinja").read_text()
+    sides = both(template, kind=kind, size=512, multiple=multiple, host_longest=host_longest, seed=seed)
 
-    host = sides.host(rows)
-    artifact = sides.own(
-        rows,
-        over_long="drop" if (kind, multiple) == ("chat", 1) else "truncate",
-        max_sequence_length=511 if (kind, multiple) == ("prompt_completion", 1) else None,
-    )
+    host, artifact = sides.host(rows, **shared), sides.own(rows, **own, **shared)
 
     assert rows_of(artifact) == host
-    assert len(host) > 50
+    assert len(host) > 20
+    assert set(drops(artifact)) == ({"over_long"} if own["over_long"] == "drop" else set())
     host_metadata = json.loads(next(sides.folder.rglob("*_metadata.jsonl")).read_text())
     assert json.loads((artifact.folder / BRIDGE_METADATA_FILE).read_text()) == host_metadata
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_gsm8k(tmp_path: Path, reference_data: Path, multiple: int) -> None:
+    lines = (reference_data / "data" / "gsm8k_train.jsonl").read_text().splitlines()
+    rows = [_chat(("user", row["question"]), ("assistant", row["answer"])) for row in map(json.loads, lines[::16])]
+    tokenizer = reference_data / "tokenizers" / "qwen3"
+    sides = Both(folder=tmp_path, tokenizer=tokenizer, size=1024, multiple=multiple)
+
+    assert rows_of(sides.own(rows)) == sides.host(rows)
 
 
 @pytest.mark.parametrize(("multiple", "host_lengths"), [(1, []), (4, [128])])
