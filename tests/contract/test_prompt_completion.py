@@ -55,9 +55,7 @@ def test_gsm8k(reference_data: Path, tokenizer: str, chosen: str) -> None:
     lines = (reference_data / "data" / "gsm8k_train.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in strided(lines, stride)]
 
-    counts = assert_same_rows(pair, rows)
-
-    assert counts == {"equal": len(rows)}
+    assert assert_same_rows(pair, rows) == {"equal": len(rows)}
     assert len(lines) == 7473
 
 
@@ -82,19 +80,14 @@ def _every_settings() -> Iterator[dict[str, Any]]:
 
 def test_every_combination_of_settings(folder: Path) -> None:
     rows = [
-        {"prompt": prompt, "completion": completion}
-        for prompt, completion in [
-            ("2 + 2?", "4"),
-            ("  The user asks  \n", " a <|im_end|> and a <|im_start|> "),
-            ("", ""),
-            ("one two three four five six seven eight nine ten", "ten nine eight seven six five four"),
-        ]
+        {"prompt": "2 + 2?", "completion": "4"},
+        {"prompt": "  The user asks  \n", "completion": " a <|im_end|> and a <|im_start|> "},
+        {"prompt": "", "completion": ""},
+        {"prompt": "one two three four five six seven eight nine ten", "completion": "ten nine eight seven six five"},
     ]
-    num_checked = 0
-    for chosen in _every_settings():
-        num_checked += assert_same_rows(PromptCompletionPair(folder, **chosen), rows)["equal"]
+    pairs = (PromptCompletionPair(folder, **chosen) for chosen in _every_settings())
 
-    assert num_checked > 1000
+    assert sum(assert_same_rows(pair, rows)["equal"] for pair in pairs) > 1000
 
 
 columns = st.dictionaries(st.sampled_from(("prompt", "completion", "question", "answer")), texts, min_size=1)
@@ -116,36 +109,13 @@ def test_hostile_rows(folder: Path, row: Mapping[str, Any], chosen: Settings) ->
         agreement(ours, theirs)
 
 
-@pytest.mark.parametrize(
-    ("method", "expected"), [("right", "one two three<|im_end|>"), ("left", "five six seven<|im_end|>")]
-)
-def test_truncated_completion_keeps_eos(folder: Path, method: str, expected: str) -> None:
-    row = {"prompt": "gone", "completion": "one two three four five six seven"}
-    tokenizer = PromptCompletionPair(folder).tokenizer
-    kept = expected.removesuffix("<|im_end|>")
-    num_kept = len(tokenizer.encode(kept if method == "right" else f" {kept}"))
-
-    pair = PromptCompletionPair(folder, truncation_method=method, max_sequence_length=num_kept)
-    (ours,) = pair.ours([row])
-
-    assert agreement(ours, pair.host(row)) == "equal"
-    assert not isinstance(ours, RowError)
-    assert tokenizer.decode(ours[0]).replace(" ", "") == expected.replace(" ", "")
-
-
-def test_standard_columns_stand_in_for_the_recipe_s(folder: Path) -> None:
-    rows = [{"prompt": "2 + 2?", "completion": "4"}, {"prompt": "2 + 2?", "completion": "4", "question": "3 + 3?"}]
-
-    assert assert_same_rows(PromptCompletionPair(folder, **GSM8K), rows) == {"equal": 2}
-
-
 def test_unused_columns(folder: Path) -> None:
-    pair = PromptCompletionPair(folder, **GSM8K)
-    row = {"question": "2 + 2?", "answer": "4"}
+    pair, row = PromptCompletionPair(folder, **GSM8K), {"question": "2 + 2?", "answer": "4"}
+    unused = row | {"prompt": 1, "completion": None}
 
-    (ours,) = pair.ours([row | {"prompt": 1, "completion": None}])
+    (ours,) = pair.ours([unused])
 
-    assert isinstance(pair.host(row | {"prompt": 1, "completion": None}), ValueError)
+    assert isinstance(pair.host(unused), ValueError)
     assert agreement(ours, pair.host(row)) == "equal"
 
 
