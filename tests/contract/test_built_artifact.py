@@ -127,7 +127,10 @@ def test_builder_loads_the_artifact_and_writes_nothing(tmp_path: Path, artifact:
     assert type(training) is type(validation) is GPTSFTPackedParquetDataset
     num_packs = [split.statistics.num_packs for split in artifact.manifest.splits]
     assert [len(training), len(validation)] == num_packs
-    assert all(dataset[index] for dataset in (training, validation) for index in range(len(dataset)))
+    for dataset in (training, validation):
+        for index in range(len(dataset)):
+            row = dataset[index]
+            dataset.validate_row(index, row["input_ids"], row["loss_mask"], row["seq_boundaries"][:-1])
     shard_paths = [artifact.folder / shard.path for shard in artifact.manifest.splits[0].shards]
     assert len(shard_paths) > 1
     assert all(pq.read_metadata(path).num_row_groups > 1 for path in shard_paths)

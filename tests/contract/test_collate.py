@@ -25,7 +25,6 @@ from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows, random_rows, wr
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
 PACKED_SEQUENCE_SIZE = 256
-NUM_ROWS = 23
 #: pad_to_max_length, pad_cu_seqlens: the host takes the second only with the first.
 PADDINGS = ((False, False), (True, False), (True, True))
 
@@ -62,20 +61,6 @@ def _settings(multiple: int, *, pad_to_max_length: bool = True, **changes: Any) 
         pad_to_max_length=pad_to_max_length,
         **changes,
     )
-
-
-@pytest.mark.parametrize("multiple", [1, 4, 8, 64])
-def test_host_s_own_row_check_accepts_our_rows(tmp_path: Path, host_tokenizer: Any, multiple: int) -> None:
-    rows = random_rows(1, num_rows=NUM_ROWS, packed_sequence_size=PACKED_SEQUENCE_SIZE, pad_seq_to_mult=multiple)
-    write_shard(tmp_path / "shard.idx.parquet", rows, row_group_size=2)
-    host = open_host_dataset(tmp_path, host_tokenizer, _settings(multiple))
-
-    num_checked = 0
-    for index in range(len(host)):
-        item = host[index]
-        host.validate_row(index, item["input_ids"], item["loss_mask"], item["seq_boundaries"][:-1])
-        num_checked += 1
-    assert num_checked == NUM_ROWS
 
 
 @pytest.mark.parametrize("multiple", [1, 8])

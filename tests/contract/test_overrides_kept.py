@@ -5,6 +5,7 @@ import enum
 import os
 import typing
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,11 @@ def test_override_that_would_be_ignored_is_refused(host: None, overrides: dict[s
 )
 def test_a_check_finds_the_overrides_that_lead_nowhere(host: None, path: str, value: Any) -> None:
     recipe = recipe_of(DENSE).override({f"bridge_overrides.{path}": value})
-    try:
-        to_bridge(recipe)
-        is_refused = False
-    except ConfigError:
-        is_refused = True
+    lost = [one.path for one in config_of_recipe(recipe).lost_overrides]
 
-    assert [lost.path for lost in config_of_recipe(recipe).lost_overrides] == ([path] if is_refused else [])
+    assert lost in ([], [path])
+    with pytest.raises(ConfigError) if lost else nullcontext():
+        to_bridge(recipe)
 
 
 def test_a_check_knows_every_field_of_the_host(host: None, tmp_path: Path) -> None:
@@ -90,22 +89,8 @@ def test_a_check_knows_every_field_of_the_host(host: None, tmp_path: Path) -> No
 
 
 SECTIONS = (
-    "model",
-    "train",
-    "validation",
-    "optimizer",
-    "ddp",
-    "scheduler",
-    "checkpoint",
-    "logger",
-    "tokenizer",
-    "rng",
-    "dist",
-    "dataset",
-    "dataset.offline_packing_specs",
-    "peft",
-    "rerun_state_machine",
-    "profiling",
+    *("model", "train", "validation", "optimizer", "ddp", "scheduler", "checkpoint", "logger", "tokenizer", "rng"),
+    *("dist", "dataset", "dataset.offline_packing_specs", "peft", "rerun_state_machine", "profiling"),
 )
 #: The host writes them out in full: 2 means every second layer.
 WRITTEN_OUT = {"model.no_rope_freq"}
@@ -120,13 +105,11 @@ def test_every_field_of_the_host_is_kept_or_refused(host: None, tmp_path: Path) 
     for section in SECTIONS:
         node = value_at(base, section)
         for name in sorted(field_names(node)):
-            value = _another(getattr(node, name), declared_types(type(node)).get(name, Any))
-            if value is None:
-                continue
-            path = f"{section}.{name}"
-            outcome = _outcome(recipe, path, value)
-            outcomes[outcome] += 1
-            ignored += [path] if outcome == "ignored" and path not in WRITTEN_OUT else []
+            path, value = f"{section}.{name}", _another(getattr(node, name), declared_types(type(node)).get(name, Any))
+            if value is not None:
+                outcome = _outcome(recipe, path, value)
+                outcomes[outcome] += 1
+                ignored += [path] if outcome == "ignored" and path not in WRITTEN_OUT else []
 
     assert ignored == []
     assert outcomes["kept"] > 500

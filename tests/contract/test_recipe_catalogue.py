@@ -18,18 +18,8 @@ from tests.support.upstream_recipes import validate
 
 TARGETS = catalogue()
 FAMILIES = {
-    "cuda_graphs",
-    "deepseek_v3",
-    "gemma3",
-    "gpt_oss",
-    "llama3",
-    "long_context",
-    "moonlight",
-    "nemotron_h",
-    "qwen2",
-    "qwen3",
-    "qwen3_moe",
-    "qwen_vl",
+    *("cuda_graphs", "deepseek_v3", "gemma3", "gpt_oss", "llama3", "long_context", "moonlight", "nemotron_h"),
+    *("qwen2", "qwen3", "qwen3_moe", "qwen_vl"),
 }
 
 
@@ -65,11 +55,7 @@ def test_recipe_is_what_the_host_accepts(target: str, h100_host: None, at_work: 
 
 
 def _faults(report: CheckReport) -> list[tuple[str, str, str]]:
-    return [
-        (finding.code, finding.where, finding.found)
-        for finding in report.findings
-        if finding.severity is not Severity.ADVICE
-    ]
+    return [(one.code, one.where, one.found) for one in report.findings if one.severity is not Severity.ADVICE]
 
 
 def _put_files(folder: Path, recipe: SFTRecipe) -> None:

@@ -11,7 +11,6 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -100,10 +99,6 @@ def _write_packs(folder: Path, num_packs: int, seed: int) -> IntArray:
     batches = [batch for shard in shards for batch in iter_row_groups(shard, shard.name, max_tokens=50)]
     stored = [batch.row(index) for batch in batches for index in range(batch.num_rows)]
     return predict_batch(stored, COLLATE).loss_mask.sum(axis=1)
-
-
-def _open(folder: Path, tokenizer: Any, settings: ReplaySettings) -> Any:
-    return open_host_dataset(folder, tokenizer, COLLATE, max_num_samples=settings.max_samples, seed=settings.seed)
 
 
 def _packs_in(batch: dict[str, Any]) -> tuple[list[int], int]:
@@ -225,8 +220,10 @@ def test_generated_runs(samplers: dict[str, ModuleType], host_tokenizer: Any, tm
     compared: Counter[str] = Counter()
     for index in range(NUM_CASES):
         settings, num_steps = _case(rng)
-        trained_tokens = _write_packs(tmp_path / str(index), settings.num_packs, index)
-        dataset = _open(tmp_path / str(index), host_tokenizer, settings)
+        folder = tmp_path / str(index)
+        trained_tokens = _write_packs(folder, settings.num_packs, index)
+        limits = {"max_num_samples": settings.max_samples, "seed": settings.seed}
+        dataset = open_host_dataset(folder, host_tokenizer, COLLATE, **limits)
         consumed = settings.resume_step * settings.global_batch_size
         if settings.consumed_packs is not None:
             consumed = settings.consumed_packs
@@ -241,17 +238,6 @@ def test_generated_runs(samplers: dict[str, ModuleType], host_tokenizer: Any, tm
 
     assert compared["steps"] > NUM_CASES * 5
     assert min(compared[loader] for loader in ("batch", "cyclic", "single")) > 0
-
-
-def test_samples_are_limited_as_the_host_does(host_tokenizer: Any, tmp_path: Path) -> None:
-    _write_packs(tmp_path / "packs", 1, 0)
-    settings = ReplaySettings(
-        version=INSTALLED, num_packs=1, topology=Topology(world_size=1), micro_batch_size=1, global_batch_size=1
-    )
-
-    assert len(_open(tmp_path / "packs", host_tokenizer, replace(settings, max_samples=3))) == 3
-    with pytest.raises(IndexError):
-        _open(tmp_path / "packs", host_tokenizer, SimpleNamespace(max_samples=1, seed=1234))
 
 
 def _in_ranks(monkeypatch: pytest.MonkeyPatch, data_parallel_size: int, rank: int) -> None:
@@ -311,15 +297,12 @@ def test_the_host_s_own_loaders_in_training_and_evaluation(
     (tmp_path / "bridge_metadata.json").write_text("[]")
     config = _host_config(tmp_path, train, dataset)
     run = _run_config(config)
-    training = PackOrder(
-        replay_settings(run, num_packs=num_packs, world_size=2, version=INSTALLED, resume_step=resume_step)
+    known: dict[str, Any] = {"num_packs": num_packs, "version": INSTALLED}
+    training, evaluation = (
+        PackOrder(replay_settings(run, world_size=2, split=split, resume_step=resume_step, **known))
+        for split in (TRAIN, VALIDATION)
     )
-    schedule = evaluation_schedule(run, num_packs=num_packs, version=INSTALLED)
-    evaluation = PackOrder(
-        replay_settings(
-            run, num_packs=num_packs, world_size=2, version=INSTALLED, split=VALIDATION, resume_step=resume_step
-        )
-    )
+    schedule = evaluation_schedule(run, **known)
     if config.train.num_epochs is not None:
         counted = SimpleNamespace(train=config.train, _calculate_scheduler_steps=lambda: None)
         ConfigContainer._resolve_num_epochs(counted, num_packs[TRAIN])

@@ -20,25 +20,16 @@ pytestmark = pytest.mark.bridge
 
 NUM_EXAMPLES = 2 * settings.default.max_examples
 TEXT = (
-    DENSE,
-    "qwen3_8b_sft_4gpu_h100_bf16_config",
-    "qwen3_8b_peft_1gpu_h100_bf16_config",
+    *(DENSE, "qwen3_8b_sft_4gpu_h100_bf16_config", "qwen3_8b_peft_1gpu_h100_bf16_config", "Qwen/Qwen3-8B"),
     "nemotronh_4b_sft_1gpu_h100_bf16_config",
-    "Qwen/Qwen3-8B",
 )
 WITH_EXPERTS = (
-    "qwen3_30b_a3b_sft_8gpu_h100_bf16_config",
-    "gpt_oss_20b_sft_8gpu_h100_bf16_config",
+    *("qwen3_30b_a3b_sft_8gpu_h100_bf16_config", "gpt_oss_20b_sft_8gpu_h100_bf16_config"),
     "moonlight_16b_sft_8gpu_h100_bf16_8k_config",
 )
 VISION = ("qwen25_vl_3b_sft_1gpu_h100_bf16_config",)
-PRECISIONS = (
-    "bf16_mixed",
-    "fp16_mixed",
-    "bf16_with_fp8_delayed_scaling_mixed",
-    "bf16_with_fp8_current_scaling_mixed",
-    "bf16_with_mxfp8_mixed",
-)
+FP8 = ("fp8_delayed_scaling", "fp8_current_scaling", "mxfp8")
+PRECISIONS = ("bf16_mixed", "fp16_mixed", *(f"bf16_with_{one}_mixed" for one in FP8))
 GRAPHS = [{"implementation": "transformer_engine", "modules": [part]} for part in ("mlp", "moe_router")]
 
 
