@@ -17,17 +17,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptComp
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
 from bridgepack.data.sequences.encoding import encode_examples
-from bridgepack.data.tokenizers.engines import (
-    Engine,
-    EngineDiffersError,
-    FlatIds,
-    check_texts,
-    checked_engine,
-    joined,
-    probe_texts,
-    reference_engine,
-    use_engine,
-)
+from bridgepack.data.tokenizers.engines import probe_texts, use_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from tests.support.tokenizers import CHATML, FAMILIES, Family, write_tokenizer
@@ -35,16 +25,6 @@ from tests.support.tokenizers import CHATML, FAMILIES, Family, write_tokenizer
 ENGINES = ("gigatoken", "fastokens")
 DEEPSEEK_MARKERS = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
 LARGE = 1 << 30
-
-
-def _wrong(reference: Engine) -> Engine:
-    """Return an engine that loses the last token of every text."""
-
-    def encode(texts: Any) -> FlatIds:
-        flat = reference.encode_flat(texts)
-        return joined([part[:-1] for part in np.split(flat.input_ids, flat.offsets[1:-1])])
-
-    return Engine("gigatoken", encode)
 
 
 def _load(folder: Path, loader: str = "tokenizer_json") -> ChatTokenizer:
@@ -129,24 +109,3 @@ def test_small_inputs_are_left_to_the_reference(tmp_path: Path) -> None:
 
     assert use_engine(tokenizer, "auto", 1000) == ("tokenizers", None)
     assert use_engine(tokenizer, "tokenizers", LARGE) == ("tokenizers", None)
-
-
-def test_engine_that_differs_on_the_data_is_dropped(tmp_path: Path) -> None:
-    tokenizer = _load(write_tokenizer(tmp_path, CHATML))
-    tokenizer.engine = _wrong(reference_engine(tokenizer.backend))
-
-    report = check_texts(tokenizer, ["a small text"])
-
-    assert report.name == "tokenizers"
-    assert report.message is not None
-    assert "gigatoken and tokenizers give different tokens" in report.message
-    assert tokenizer.engine.name == "tokenizers"
-
-
-def test_engine_that_differs_later_ends_the_build(tmp_path: Path) -> None:
-    tokenizer = _load(write_tokenizer(tmp_path, CHATML))
-    reference = reference_engine(tokenizer.backend)
-    engine = checked_engine(_wrong(reference), reference)
-
-    with pytest.raises(EngineDiffersError, match=r"tokenizer\.engine: gigatoken"):
-        engine.encode_flat(["a small text"] * 16)
