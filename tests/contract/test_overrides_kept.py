@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -120,21 +121,16 @@ def _outcome(recipe: SFTRecipe, path: str, value: Any) -> str:
     """Return what becomes of an override when the host starts: kept, refused (by us or the host), or ignored."""
     from megatron.bridge.training.config import runtime_config_update
 
-    before = dict(os.environ)
-    with quiet_host(), pretend_gpu_host():
+    with quiet_host(), pretend_gpu_host(), mock.patch.dict(os.environ, WORLD_SIZE="2"):
         try:
             config = to_bridge(recipe.override({f"bridge_overrides.{path}": value}))
         except ConfigError:
             return "refused"
         wanted = copy.deepcopy(value_at(config, path))
-        os.environ["WORLD_SIZE"] = "2"
         try:
             runtime_config_update(config)
         except Exception:  # whatever it raises, it does not keep silent
             return "refused by the host"
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
     return "kept" if value_at(config, path) == wanted else "ignored"
 
 

@@ -10,31 +10,19 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.container import changed, config_of_container
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.registry import RUN_RULES
 from tests.support.format_cases import compact
-from tests.support.upstream_recipes import world_size_of
+from tests.support.upstream_recipes import findings_of, world_size_of
 
 pytestmark = pytest.mark.bridge
-#: Every recipe leaves it to the user.
-CHECKPOINT = "checkpoint.pretrained_checkpoint"
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipe_findings.json"
 
 
-def findings_of(configs: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
+def codes_of(configs: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
     """Return module and name of a recipe -> severity -> codes, for those with findings that are no advice."""
     found: dict[str, dict[str, list[str]]] = {}
     for name, config in configs.items():
-        subject = Run(
-            config=changed(config_of_container(config, place=name), {CHECKPOINT: "/checkpoints/pretrained"}),
-            versions=target_versions(),
-            world_size_given=world_size_of(name, config),
-        )
-        findings = judge_run(subject, RUN_RULES).findings
+        findings = findings_of(config, name, world_size_of(name, config))
         for severity in (Severity.ERROR, Severity.WARNING):
             codes = sorted({finding.code for finding in findings if finding.severity == severity})
             if codes:
@@ -43,7 +31,7 @@ def findings_of(configs: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
 
 
 def test_findings_are_the_golden_ones(upstream_configs: dict[str, Any]) -> None:
-    found = findings_of(upstream_configs)
+    found = codes_of(upstream_configs)
     if os.environ.get("BRIDGEPACK_REGENERATE"):
         GOLDEN.parent.mkdir(exist_ok=True)
         GOLDEN.write_text(compact(dict(sorted(found.items()))) + "\n", encoding="utf-8")

@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.container import changed, config_of_container
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.generated_configs import GeneratedConfig, generated
 from tests.support.gpu_host import pretend_gpu_host
-from tests.support.upstream_recipes import silence, validate
+from tests.support.upstream_recipes import findings_of, silence, validate
 
 #: Set it for a longer run.
 NUM_CONFIGS = int(os.environ.get("BRIDGEPACK_NUM_CONFIGS", "3500"))
@@ -38,12 +34,9 @@ def bases(upstream_configs: dict[str, Any]) -> dict[str, Any]:
     return {name: by_name[name] for name in BASES}
 
 
-def errors_of(generated_config: GeneratedConfig) -> dict[str, str]:
+def errors_of(case: GeneratedConfig) -> dict[str, str]:
     """Return code -> when the host notices, of every error that check reports."""
-    config = config_of_container(generated_config.config, place=generated_config.base)
-    config = changed(config, {"checkpoint.pretrained_checkpoint": "/checkpoints/pretrained"})  # as `validate` does
-    subject = Run(config=config, versions=target_versions(), world_size_given=generated_config.world_size)
-    findings = judge_run(subject, RUN_RULES).findings
+    findings = findings_of(case.config, case.base, case.world_size)
     return {found.code: found.noticed for found in findings if found.severity == Severity.ERROR}
 
 

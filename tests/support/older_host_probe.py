@@ -18,6 +18,7 @@ from contextlib import chdir, redirect_stdout
 from itertools import batched
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.plain import plain_values, value_at
@@ -27,6 +28,7 @@ from bridgepack.bridge.writing.older_hosts import older_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.releases import RELEASES, HostRelease, release_of
+from tests.support.host_datasets import build_host_datasets, load_host_tokenizer
 from tests.support.hub_configs import offline_hub
 
 #: Shipped by every version, and what the recipes of the tests are laid over.
@@ -76,7 +78,9 @@ def _case(request: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]
     with offline_hub(Path(request["folder"]) / "hub"):
         config = SFTRecipe.from_mapping(case["recipe"]).to_bridge(case["packs"])
     specs = value_at(config, release.specs_path)
-    datasets = [one for one in _datasets(release, config.dataset, _tokenizer(request["tokenizer"])) if one is not None]
+    datasets = [
+        one for one in _datasets(release, config.dataset, load_host_tokenizer(request["tokenizer"])) if one is not None
+    ]
     return {
         "specs": _named(specs),
         "dataset": {**_named(config.dataset), release.specs_path.rpartition(".")[2]: _paths(specs)},
@@ -90,19 +94,10 @@ def _case(request: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]
 def _datasets(release: HostRelease, config: Any, tokenizer: Any) -> Any:
     """Return training, validation and test data as the version's own training builds them."""
     if release is RELEASES[-1]:
-        from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetBuilder
-
-        return GPTSFTDatasetBuilder(config, tokenizer).build()
+        return build_host_datasets(config, tokenizer)
     from megatron.bridge.data.utils import get_dataset_provider
 
     return get_dataset_provider(config)([0, 0, 0], config, tokenizer)
-
-
-def _tokenizer(folder: str) -> Any:
-    from megatron.bridge.training.config import TokenizerConfig
-    from megatron.bridge.training.tokenizers.tokenizer import build_tokenizer
-
-    return build_tokenizer(TokenizerConfig(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=folder))
 
 
 def _rows(dataset: Any) -> list[dict[str, list[int]]]:
@@ -127,16 +122,12 @@ def _container(request: Mapping[str, Any], config: Any) -> dict[str, Any]:
     values = plain_values(config)
     config.checkpoint.pretrained_checkpoint = request["folder"]
     config.model.apply_rope_fusion = False  # a kernel of TransformerEngine, whose absence the checks refuse
-    environment = dict(os.environ)
-    os.environ["WORLD_SIZE"] = str(request["world_size"])
-    try:
-        runtime_config_update(config)
-        refusal = None
-    except (AssertionError, ValueError, RuntimeError) as error:
-        refusal = f"{type(error).__name__}: {error}"
-    finally:
-        os.environ.clear()
-        os.environ.update(environment)
+    refusal = None
+    with mock.patch.dict(os.environ, WORLD_SIZE=str(request["world_size"])):
+        try:
+            runtime_config_update(config)
+        except (AssertionError, ValueError, RuntimeError) as error:
+            refusal = f"{type(error).__name__}: {error}"
     return {"values": values, "refusal": refusal}
 
 
@@ -154,7 +145,7 @@ def _own_packs(request: Mapping[str, Any]) -> list[list[int]] | None:
         output,
         None,
         request["packed_sequence_size"],
-        _tokenizer(request["tokenizer"]),
+        load_host_tokenizer(request["tokenizer"]),
         request["packed_sequence_size"],
         seed=1,
         dataset_kwargs={},

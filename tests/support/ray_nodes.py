@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tests.support.small_builds import environment
 
@@ -53,21 +54,19 @@ def two_ray_nodes(folder: Path) -> Iterator[RayNodes]:
     """Give a cluster whose workers find this package; the name of `folder` is short, because sockets lie in it."""
     from ray.cluster_utils import Cluster
 
-    before = dict(os.environ)
-    os.environ |= {
+    variables = {
         "RAY_TMPDIR": str(folder),
         "PYTHONPATH": environment(folder)["PYTHONPATH"],
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
     node = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "_system_config": _SETTINGS})
-    try:
-        yield RayNodes(cluster, cluster.add_node(**node))
-    finally:
-        cluster.shutdown()
-        os.environ.clear()
-        os.environ |= before
+    with mock.patch.dict(os.environ, variables):
+        cluster = Cluster(initialize_head=True, head_node_args={**node, "_system_config": _SETTINGS})
+        try:
+            yield RayNodes(cluster, cluster.add_node(**node))
+        finally:
+            cluster.shutdown()
 
 
 def _raylet(node: Any) -> int:

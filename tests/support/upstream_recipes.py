@@ -11,14 +11,21 @@ import os
 import pkgutil
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import isfunction
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from bridgepack.bridge.container import changed, config_of_container
+from bridgepack.records.checks import Finding
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.judge import judge_run
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.registry import RUN_RULES
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.hub_configs import offline_hub
 
@@ -98,7 +105,7 @@ def validate(config: Any, world_size: int) -> str | None:
     """
     from megatron.bridge.training.config import runtime_config_update
 
-    with _environment(WORLD_SIZE=str(world_size)), silence():
+    with mock.patch.dict(os.environ, WORLD_SIZE=str(world_size)), silence():
         try:
             candidate = copy.deepcopy(config)
             if candidate.peft is not None:
@@ -110,24 +117,18 @@ def validate(config: Any, world_size: int) -> str | None:
     return None
 
 
+def findings_of(config: Any, place: str, world_size: int) -> Sequence[Finding]:
+    """Return what the rules say of a config that has a checkpoint, as `validate` gives it, on so many ranks."""
+    plain = changed(config_of_container(config, place=place), {"checkpoint.pretrained_checkpoint": "/checkpoints/any"})
+    return judge_run(Run(config=plain, versions=target_versions(), world_size_given=world_size), RUN_RULES).findings
+
+
 def _num_ranks_of_one_replica(model: Any) -> int:
     pipeline = model.pipeline_model_parallel_size
     dense = model.tensor_model_parallel_size * model.context_parallel_size * pipeline
     expert_tensor = getattr(model, "expert_tensor_parallel_size", None) or 1
     expert = expert_tensor * (getattr(model, "expert_model_parallel_size", None) or 1) * pipeline
     return math.lcm(dense, expert)
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """Set variables; afterwards the environment is what it was, whatever else was set meanwhile."""
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextmanager
