@@ -1,17 +1,37 @@
-"""Every SFT and PEFT recipe of megatron-bridge 0.6.2 loads here, and the host's validation runs on it."""
+"""Every SFT and PEFT recipe of megatron-bridge 0.6.2 loads here, is validated by the host, and is what our tables say.
+
+`BRIDGEPACK_REGENERATE=1 pytest tests/contract/test_upstream_recipes.py` writes `bridge/bases.json` and the golden file
+of what `check` says of every recipe anew; the latter is reviewed by hand.
+"""
 
 import importlib.util
+import json
+import os
 import sys
+from collections import Counter
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from bridgepack.bridge.container import config_of_container
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.families import ARCHITECTURES, family_of
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.subject import Run
 from tests.support import upstream_recipes as upstream
+from tests.support.format_cases import compact
 from tests.support.gpu_host import GPUS, TRANSFORMER_ENGINE_VERSION, pretend_gpu_host
+from tests.support.host_bases import FILE, host_bases, text_of
 from tests.support.hub_configs import model_configs
 
 pytestmark = pytest.mark.bridge
+GOLDEN = Path(__file__).parents[1] / "golden" / "recipe_findings.json"
+#: Recipes choose the exchange; only the families that need another one than the default have it from the checkpoint.
+CHOSEN_BY_RECIPES = {"cp_comm_type"}
+#: Families of the table that no recipe of 0.6.2 is made for.
+WITHOUT_RECIPE = {"deepseek_v2", "deepseek_v3"}
 
 #: What the host's own validation says against recipes as they are shipped, on the number of GPUs they are named after.
 NOT_VALID = {
@@ -94,3 +114,51 @@ def test_the_pretence_ends(bridge: ModuleType) -> None:
     assert torch.cuda.get_device_properties is real
     assert importlib.util.find_spec("transformer_engine") is None
     assert "transformer_engine" not in sys.modules
+
+
+def _comparable(name: str, value: Any) -> Any:
+    """Return a value as far as rules look at it: of a pattern of layers, whether it has Mamba layers."""
+    return "M" in str(value or "") if name == "hybrid_layer_pattern" else value or None
+
+
+def test_families_have_what_the_host_gives_them(upstream_configs: dict[str, Any]) -> None:
+    num_checked: Counter[str] = Counter()
+    for place, container in upstream_configs.items():
+        config = config_of_container(container, place=place)
+        family = family_of(config)
+        if family is None or family.name not in ARCHITECTURES:
+            continue
+        subject = Run(config=config, versions=target_versions())
+        for name, known in ARCHITECTURES[family.name].items():
+            if name not in CHOSEN_BY_RECIPES or known is not None:
+                assert _comparable(name, subject.of_model(name)) == _comparable(name, known), (place, name)
+                num_checked[family.name] += 1
+    assert set(num_checked) == set(ARCHITECTURES) - WITHOUT_RECIPE
+
+
+def codes_of(configs: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
+    """Return module and name of a recipe -> severity -> codes, for those with findings that are no advice."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for name, config in configs.items():
+        findings = upstream.findings_of(config, name, upstream.world_size_of(name, config))
+        for severity in (Severity.ERROR, Severity.WARNING):
+            codes = sorted({finding.code for finding in findings if finding.severity == severity})
+            if codes:
+                found.setdefault(name, {})[str(severity)] = codes
+    return found
+
+
+def test_findings_are_the_golden_ones(upstream_configs: dict[str, Any]) -> None:
+    found = codes_of(upstream_configs)
+    if os.environ.get("BRIDGEPACK_REGENERATE"):
+        GOLDEN.write_text(compact(dict(sorted(found.items()))) + "\n", encoding="utf-8")
+    assert found == json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+
+def test_bases_on_file_are_current(h100_host: None, upstream_configs: dict[str, Any]) -> None:
+    text = text_of(host_bases(upstream_configs))
+    if os.environ.get("BRIDGEPACK_REGENERATE"):
+        FILE.write_text(text, encoding="utf-8")
+    found = json.loads(FILE.read_text(encoding="utf-8"))
+    assert found == json.loads(text)
+    assert len(found["recipes"]) == len(upstream_configs)
