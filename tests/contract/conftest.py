@@ -12,6 +12,7 @@ from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.shipped import import_host
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.host_datasets import build_word_tokenizer
+from tests.support.small_builds import write_conversations
 from tests.support.upstream_preprocessing import ChatPair
 from tests.support.upstream_recipes import (
     NOT_LOADED,
@@ -52,6 +53,12 @@ def h100_host(host: None) -> Iterator[None]:
 def host_tokenizer(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return the host's tokenizer over the token ids of tests/support/packed_rows.py."""
     return build_word_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="session")
+def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with training.jsonl, validation.jsonl and tokenizer."""
+    return write_conversations(tmp_path_factory.mktemp("conversations"), limit=400)
 
 
 @pytest.fixture(scope="session")

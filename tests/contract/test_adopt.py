@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import bridgepack.api
 from bridgepack.bridge.adopting.adopt import as_written, differences, from_bridge, pack_for
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import load_shipped
@@ -18,7 +17,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, errors_and_warnings, quiet_host, recipe_of
 from tests.support.gpu_host import pretend_gpu_host
-from tests.support.small_artifact import build_counting_artifact, write_counting_chats, write_counting_tokenizer
+from tests.support.small_builds import build, conversations_recipe
 from tests.support.upstream_recipes import gpu_of, validate, world_size_of
 
 pytestmark = pytest.mark.bridge
@@ -272,10 +271,9 @@ def test_unpacked_text_is_packed(host: None) -> None:
     assert packed.dataset.dataset_kwargs["pad_to_max_length"] is True
 
 
-def test_packs_of_an_artifact_are_wired(host: None, tmp_path: Path) -> None:
-    chats = write_counting_chats(tmp_path / "chats.jsonl", num_chats=50)
-    tokenizer = write_counting_tokenizer(tmp_path / "tokenizer", chats)
-    folder = build_counting_artifact(tmp_path / "build", tokenizer, packed_sequence_size=256, pad_seq_to_mult=4)
+def test_packs_of_an_artifact_are_wired(host: None, conversations: Path, tmp_path: Path) -> None:
+    packing = {"packed_sequence_size": 512, "pad_seq_to_mult": 4}
+    folder = build(conversations_recipe(conversations, packing=packing), tmp_path / "packs").output
     config = _shipped(
         model__context_parallel_size=2,
         train__global_batch_size=4,
@@ -287,7 +285,7 @@ def test_packs_of_an_artifact_are_wired(host: None, tmp_path: Path) -> None:
     packed = pack_for(config, folder, world_size=2)
     specs = packed.config.dataset.offline_packing_specs
 
-    assert (packed.config.model.seq_length, specs.packed_sequence_size, specs.pad_seq_to_mult) == (256, 256, 4)
+    assert (packed.config.model.seq_length, specs.packed_sequence_size, specs.pad_seq_to_mult) == (512, 512, 4)
     assert Path(specs.packed_train_data_path) == folder / "training"
     assert specs.packed_metadata_path == folder / "bridge_metadata.json"
     assert (packed.config.dataset.hf_dataset, packed.config.dataset.dataset_root) == (None, str(folder))
@@ -295,12 +293,3 @@ def test_packs_of_an_artifact_are_wired(host: None, tmp_path: Path) -> None:
         assert validate(packed.config, 2) is None
     report = check_target(packed.config, CheckOptions(artifact=folder, world_size=2))
     assert not [finding for finding in report.findings if finding.changes]
-
-
-def test_three_lines_of_a_users_script(host: None) -> None:
-    config = bridgepack.api.pack_for(f"bridge:{DENSE}", world_size=1).config
-    step = bridgepack.api.forward_step_for(config)
-
-    assert config.model.calculate_per_token_loss is True
-    assert step.__name__ == "forward_step"
-    assert bridgepack.api.to_bridge(recipe_of(DENSE)).model.seq_length == 2048

@@ -1,7 +1,6 @@
 """Artifacts that `bridgepack.build` makes of conversations: the real host takes them and collates as predicted."""
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bridgepack
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
 from bridgepack.data.stages import split as splits
@@ -22,13 +22,15 @@ from tests.support.host_datasets import (
     load_host_tokenizer,
     snapshot,
 )
-from tests.support.small_builds import small_recipe, write_conversations
+from tests.support.small_builds import conversations_recipe, small_recipe, write_conversations
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
 PACKED_SEQUENCE_SIZE = 1024
-#: pad_to_max_length, pad_cu_seqlens: the host takes the second only with the first.
-PADDINGS = ((False, False), (True, False), (True, True))
+#: The host takes the second only with the first.
+PADDINGS = [
+    {"pad_to_max_length": one, "pad_cu_seqlens": two} for one, two in ((False, False), (True, False), (True, True))
+]
 REFERENCE = {
     "gsm8k": (
         "gsm8k_train.jsonl",
@@ -49,21 +51,15 @@ def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=[1, 4, 8, 64], ids="multiple-{}".format)
 def artifact(request: pytest.FixtureRequest, conversations: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     """Return an artifact of several shards, each of several row groups, for each multiple."""
-    data = {"train": str(conversations / "training.jsonl"), "validation": str(conversations / "validation.jsonl")}
-    return _built(
-        tmp_path_factory.mktemp("artifact") / "artifact",
-        data=data,
-        tokenizer=conversations / "tokenizer",
-        preprocessing={"kind": "chat"},
-        pad_seq_to_mult=request.param,
-    )
+    recipe = conversations_recipe(conversations, packing=_packing(request.param))
+    return _built(recipe, tmp_path_factory.mktemp("artifact") / "artifact")
 
 
-def _built(
-    output: Path, *, data: Mapping[str, Any], tokenizer: Path, preprocessing: Mapping[str, Any], pad_seq_to_mult: int
-) -> Artifact:
-    packing = {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "pad_seq_to_mult": pad_seq_to_mult}
-    recipe = small_recipe("", tokenizer, data=data, preprocessing=preprocessing, packing=packing)
+def _packing(pad_seq_to_mult: int) -> dict[str, int]:
+    return {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "pad_seq_to_mult": pad_seq_to_mult}
+
+
+def _built(recipe: SFTRecipe, output: Path) -> Artifact:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(splits, "_SHARD_TOKENS", 1 << 16)
         return Artifact(bridgepack.build(recipe, output=output).output)
@@ -106,22 +102,24 @@ def _assert_host_collates_as_predicted(artifact: Artifact, folder: Path, **paddi
     assert num_checked > sum(split.statistics.num_packs for split in artifact.manifest.splits)
 
 
-@pytest.mark.parametrize(("pad_to_max_length", "pad_cu_seqlens"), PADDINGS)
-def test_every_row_and_batches_of_rows(
-    tmp_path: Path, artifact: Artifact, pad_to_max_length: bool, pad_cu_seqlens: bool
-) -> None:
-    _assert_host_collates_as_predicted(
-        artifact, tmp_path, pad_to_max_length=pad_to_max_length, pad_cu_seqlens=pad_cu_seqlens
-    )
+@pytest.mark.parametrize("padding", PADDINGS, ids=str)
+def test_every_row_and_batches_of_rows(tmp_path: Path, artifact: Artifact, padding: dict[str, bool]) -> None:
+    _assert_host_collates_as_predicted(artifact, tmp_path, **padding)
 
 
 @pytest.mark.parametrize("shards", ["", "/", "/shard-*.idx.parquet"], ids=["directory", "slash", "glob"])
-def test_builder_loads_the_artifact_and_writes_nothing(tmp_path: Path, artifact: Artifact, shards: str) -> None:
+def test_builder_loads_the_artifact_and_writes_nothing(
+    tmp_path: Path, artifact: Artifact, conversations: Path, shards: str
+) -> None:
+    """A folder of raw data is there for the first pattern, and none for the others."""
     from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
 
-    before = snapshot(artifact.folder)
+    if not shards:
+        for split in SPLITS:
+            shutil.copy(conversations / f"{split}.jsonl", tmp_path)
+    before = snapshot(artifact.folder), snapshot(tmp_path)
 
-    config = _config(artifact, tmp_path / "none", shards=shards)
+    config = _config(artifact, tmp_path if not shards else tmp_path / "none", shards=shards)
     training, validation, _ = build_host_datasets(config, _host_tokenizer(artifact))
 
     assert type(training) is type(validation) is GPTSFTPackedParquetDataset
@@ -134,19 +132,7 @@ def test_builder_loads_the_artifact_and_writes_nothing(tmp_path: Path, artifact:
     shard_paths = [artifact.folder / shard.path for shard in artifact.manifest.splits[0].shards]
     assert len(shard_paths) > 1
     assert all(pq.read_metadata(path).num_row_groups > 1 for path in shard_paths)
-    assert snapshot(artifact.folder) == before
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_builder_does_not_touch_raw_data_beside(tmp_path: Path, artifact: Artifact, conversations: Path) -> None:
-    for split in SPLITS:
-        shutil.copy(conversations / f"{split}.jsonl", tmp_path)
-    before = snapshot(tmp_path)
-
-    datasets = build_host_datasets(_config(artifact, tmp_path), _host_tokenizer(artifact))[:2]
-
-    assert [len(one) for one in datasets] == [split.statistics.num_packs for split in artifact.manifest.splits]
-    assert snapshot(tmp_path) == before
+    assert (snapshot(artifact.folder), snapshot(tmp_path)) == before
 
 
 def test_builder_makes_what_the_config_does_not_name(tmp_path: Path, artifact: Artifact) -> None:
@@ -179,12 +165,9 @@ def test_metadata_makes_every_batch_s_offsets_one_shape(tmp_path: Path, artifact
 @pytest.mark.parametrize("name", REFERENCE)
 def test_reference_data(tmp_path: Path, reference_data: Path, name: str, pad_seq_to_mult: int) -> None:
     file, tokenizer, preprocessing = REFERENCE[name]
-    artifact = _built(
-        tmp_path / "artifact",
-        data={"train": str(reference_data / "data" / file), "validation_fraction": 0.1},
-        tokenizer=reference_data / "tokenizers" / tokenizer,
-        preprocessing=preprocessing,
-        pad_seq_to_mult=pad_seq_to_mult,
-    )
+    sections = {"data": {"train": str(reference_data / "data" / file), "validation_fraction": 0.1}}
+    sections |= {"preprocessing": preprocessing, "packing": _packing(pad_seq_to_mult)}
+    recipe = small_recipe("", reference_data / "tokenizers" / tokenizer, **sections)
+    artifact = _built(recipe, tmp_path / "artifact")
 
     _assert_host_collates_as_predicted(artifact, tmp_path, pad_to_max_length=True, pad_cu_seqlens=True)

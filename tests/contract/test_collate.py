@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +33,17 @@ PADDINGS = ((False, False), (True, False), (True, True))
 def _statistics(lengths: Sequence[Sequence[int]]) -> SplitStatistics:
     """Return the statistics of packs of these physical runtime lengths, as far as the host's metadata goes."""
     totals = [int(sum(pack)) for pack in lengths]
-    return SplitStatistics(
-        num_rows_in=sum(map(len, lengths)),
-        num_blank_lines=0,
-        num_sequences=sum(map(len, lengths)),
-        num_truncated=0,
-        num_packs=len(lengths),
-        num_tokens=sum(totals) - len(totals),
-        num_alignment_tokens=len(totals),
-        num_trained_tokens=0,
-        max_runtime_length=max(int(max(pack)) for pack in lengths),
-        max_sequences_per_pack=max(map(len, lengths)),
-        min_pack_tokens=min(totals),
-        length_histogram=(),
-    )
+    zeros = dict.fromkeys((field.name for field in fields(SplitStatistics)), 0)
+    known = {
+        "num_sequences": sum(map(len, lengths)),
+        "num_packs": len(lengths),
+        "num_tokens": sum(totals) - len(totals),
+        "num_alignment_tokens": len(totals),
+        "max_runtime_length": max(int(max(pack)) for pack in lengths),
+        "max_sequences_per_pack": max(map(len, lengths)),
+        "min_pack_tokens": min(totals),
+    }
+    return SplitStatistics(**{**zeros, **known})  # type: ignore[arg-type]
 
 
 def _entry(rows: Sequence[PackedRow]) -> BridgeMetadataEntry:

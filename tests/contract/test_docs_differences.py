@@ -22,7 +22,7 @@ from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.tokenizers.tokenizer import NEVER_TRAINED_TOKENS
 from bridgepack.errors import DataError, TokenizerError
 from tests.support.host_datasets import build_host_datasets, conversations_config, load_host_tokenizer
-from tests.support.small_builds import write_conversations, write_json_lines
+from tests.support.small_builds import write_json_lines
 from tests.support.tokenizers import GPT_OSS_FAMILY, GPT_OSS_MARKERS, write_tokenizer
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
@@ -64,16 +64,11 @@ class Both:
         """Return the rows that Megatron-Bridge's dataset builder packs."""
         from megatron.bridge.data import sft_processing
 
-        kinds = {
-            "chat": sft_processing.ChatSFTPreprocessingConfig,
-            "prompt_completion": sft_processing.PromptCompletionSFTPreprocessingConfig,
-        }
-        root = self._folder_with(rows)
-        preprocessing_config = kinds[self.kind](**preprocessing)
-        config = conversations_config(
-            root, preprocessing_config, size=self.size, multiple=self.multiple, seed=self.seed, do_validation=False
-        )
-        config.offline_packing_specs.max_single_sequence_length = self.host_longest
+        name = f"{self.kind.title().replace('_', '')}SFTPreprocessingConfig"
+        root, preprocessing_config = self._folder_with(rows), getattr(sft_processing, name)(**preprocessing)
+        specs = {"pad_seq_to_mult": self.multiple, "max_single_sequence_length": self.host_longest}
+        options = {"size": self.size, "specs": specs, "seed": self.seed, "do_validation": False}
+        config = conversations_config(root, preprocessing_config, **options)
         build_host_datasets(config, load_host_tokenizer(self.tokenizer))
         table = pq.read_table(next((root / "packed").rglob("*.idx.parquet"))).to_pylist()
         return [(row["input_ids"], row["loss_mask"], row["seq_start_id"]) for row in table]
@@ -101,11 +96,6 @@ class Both:
 
 
 MakeBoth = Callable[..., Both]
-
-
-@pytest.fixture(scope="module")
-def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_conversations(tmp_path_factory.mktemp("conversations"), limit=240)
 
 
 @pytest.fixture
@@ -176,7 +166,7 @@ def test_same_settings_give_the_same_order(
     own: dict[str, Any],
     shared: dict[str, Any],
 ) -> None:
-    rows = [json.loads(line) for line in (conversations / "training.jsonl").open(encoding="utf-8")]
+    rows = [json.loads(line) for line in (conversations / "training.jsonl").read_text().splitlines()[:240]]
     if kind == "prompt_completion":
         pairs = [row["messages"][-2:] for row in rows]
         rows = [{"prompt": user["content"], "completion": assistant["content"]} for user, assistant in pairs]

@@ -2,9 +2,7 @@
 
 import contextlib
 import io
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,9 +16,8 @@ from bridgepack.config.starting import MethodKind, Wish
 from bridgepack.planning.plan import new_recipe
 from bridgepack.rules.engine.rule import Severity
 from tests.support.docs_blocks import blocks
-from tests.support.gpu_host import pretend_gpu_host
-from tests.support.small_builds import small_recipe, write_conversations, write_recipe
-from tests.support.upstream_recipes import recipes_offline, validate
+from tests.support.small_builds import conversations_recipe, write_recipe
+from tests.support.upstream_recipes import validate
 
 pytestmark = pytest.mark.bridge
 
@@ -36,33 +33,25 @@ WISHES: tuple[tuple[str, int, int, MethodKind], ...] = (
 )
 
 
-@pytest.fixture
-def host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Answer as a host with H100s and the configs of all models, without a network."""
-    with recipes_offline(tmp_path_factory.mktemp("hub")), pretend_gpu_host("h100"):
-        yield
-
-
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workplace(conversations: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with mine.yaml and its packs, artifacts/mine."""
-    folder = write_conversations(tmp_path_factory.mktemp("scripts"), limit=200)
-    data = {"train": str(folder / "training.jsonl"), "validation": str(folder / "validation.jsonl")}
+    folder = tmp_path_factory.mktemp("scripts")
     sections = {
-        "name": "mine",
-        "data": data,
         "packing": {"packed_sequence_size": 4096},
         "parallelism": {"num_gpus": 1},
         "batch": {"global_batch_size": 2, "eval_global_batch_size": 1},
         "model": {"name": BASE},
     }
-    recipe = small_recipe(data["train"], folder / "tokenizer", **sections)
+    recipe = conversations_recipe(conversations, name="mine", **sections)
     write_recipe(folder / "mine.yaml", recipe)
     bridgepack.build(recipe, output=folder / "artifacts" / "mine")
     return folder
 
 
-def test_scripts_run_and_their_configs_validate(host: None, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scripts_run_and_their_configs_validate(
+    h100_host: None, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from megatron.bridge.training import finetune as module
 
     trained: list[Any] = []
@@ -98,7 +87,7 @@ def test_script_is_changed_in_three_lines() -> None:
 
 @pytest.mark.parametrize(("model", "num_gpus", "seq_length", "method"), WISHES, ids=str)
 def test_new_recipes_become_configs_that_validate(
-    host: None,
+    h100_host: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     model: str,

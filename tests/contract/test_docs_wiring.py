@@ -11,7 +11,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from tests.support.docs_blocks import blocks
 from tests.support.host_datasets import build_host_datasets, load_host_tokenizer, snapshot
-from tests.support.small_builds import small_recipe, write_conversations
+from tests.support.small_builds import conversations_recipe
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -20,13 +20,11 @@ PAD_SEQ_TO_MULT = 8
 
 
 @pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    """Return packed/mine, the artifact of the snippets, with some 8 packs."""
-    folder = write_conversations(tmp_path_factory.mktemp("wiring"), limit=400)
-    data = {"train": str(folder / "training.jsonl"), "validation": str(folder / "validation.jsonl")}
+def artifact(conversations: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """Return packed/mine, the artifact of the snippets, with a few packs."""
     packing = {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "pad_seq_to_mult": PAD_SEQ_TO_MULT}
-    recipe = small_recipe(data["train"], folder / "tokenizer", name="mine", data=data, packing=packing)
-    return Artifact(bridgepack.build(recipe, output=folder / "packed" / "mine").output)
+    recipe = conversations_recipe(conversations, name="mine", packing=packing)
+    return Artifact(bridgepack.build(recipe, output=tmp_path_factory.mktemp("packed") / "mine").output)
 
 
 def _config(tokenizer: str) -> Any:
@@ -69,29 +67,22 @@ def test_function_makes_a_configuration_that_validates(artifact: Artifact, monke
     assert cfg.train.train_iters == -(-3 * num_packs // 2)
 
 
-def test_dataset_builder_takes_the_artifact_as_it_is(artifact: Artifact) -> None:
+@pytest.mark.parametrize("has_validation", [True, False])
+def test_dataset_builder_takes_the_artifact_as_it_is(artifact: Artifact, tmp_path: Path, has_validation: bool) -> None:
+    if not has_validation:
+        recipe = SFTRecipe.from_mapping({**artifact.manifest.recipe, "name": "training-only"})
+        recipe = recipe.override({"data.validation": None})
+        artifact = Artifact(bridgepack.build(recipe, output=tmp_path / "alone").output)
     before = snapshot(artifact.folder)
     cfg = _wired(artifact)
 
-    training, validation, test = build_host_datasets(cfg.dataset, load_host_tokenizer(cfg.tokenizer.tokenizer_model))
+    datasets = build_host_datasets(cfg.dataset, load_host_tokenizer(cfg.tokenizer.tokenizer_model))
 
-    assert [len(training), len(validation)] == [split.statistics.num_packs for split in artifact.manifest.splits]
-    assert test is None
-    assert training.collate_fn([training[0]])["tokens"].shape == (1, PACKED_SEQUENCE_SIZE)
+    num_packs = [split.statistics.num_packs for split in artifact.manifest.splits]
+    assert [len(one) for one in datasets if one is not None] == num_packs
+    assert [one is None for one in datasets] == [False, not has_validation, True]
+    assert datasets[0].collate_fn([datasets[0][0]])["tokens"].shape == (1, PACKED_SEQUENCE_SIZE)
     assert snapshot(artifact.folder) == before
-
-
-def test_artifact_without_validation(artifact: Artifact, tmp_path: Path) -> None:
-    recipe = SFTRecipe.from_mapping({**artifact.manifest.recipe, "name": "training-only"})
-    alone = Artifact(bridgepack.build(recipe.override({"data.validation": None}), output=tmp_path / "alone").output)
-    before = snapshot(alone.folder)
-
-    cfg = _wired(alone)
-    training, validation, _ = build_host_datasets(cfg.dataset, load_host_tokenizer(cfg.tokenizer.tokenizer_model))
-
-    assert len(training) == alone.manifest.splits[0].statistics.num_packs
-    assert validation is None
-    assert snapshot(alone.folder) == before
 
 
 def test_readme_s_specs_construct(artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

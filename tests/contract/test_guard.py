@@ -20,10 +20,10 @@ from bridgepack.canary.cpu import ENVIRONMENT
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
-from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.running.assignment import RunFolder
 from tests.support.guarded_runs import RunRequest
 from tests.support.processes import asked
+from tests.support.small_builds import conversations_recipe, write_conversations
 from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights
 
 pytestmark = pytest.mark.bridge
@@ -112,9 +112,7 @@ Results = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with conversations, a tokenizer, a model and three artifacts."""
-    folder = tmp_path_factory.mktemp("guard")
-    write_docstring_conversations(folder / "training.jsonl", validation_path=folder / "validation.jsonl", limit=200)
-    train_chatml_tokenizer(folder / "tokenizer", iter_texts(folder / "training.jsonl"), vocab_size=VOCAB_SIZE)
+    folder = write_conversations(tmp_path_factory.mktemp("guard"), limit=200, vocab_size=VOCAB_SIZE)
     write_weights(folder / "model", num_layers=NUM_LAYERS)
     build(_recipe(folder, {}), output=folder / "packs")
     build(_recipe(folder, {CONTEXT: 2}), output=folder / "packs-for-context")
@@ -141,28 +139,24 @@ def _by_tier(names: Iterable[str]) -> list[Any]:
 
 
 def _recipe(folder: Path, changes: dict[str, Any]) -> SFTRecipe:
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": "guarded",
-            "data": {"train": str(folder / "training.jsonl"), "validation": str(folder / "validation.jsonl")},
-            "tokenizer": {"name_or_path": str(folder / "tokenizer")},
-            "packing": {"packed_sequence_size": 256, "max_sequence_length": 256},
-            "preprocessing": {"kind": "chat", "over_long": "truncate"},
-            "batch": {"global_batch_size": 4, "eval_global_batch_size": 2},
-            "model": {"name": str(folder / "model")},
-            "schedule": {"train_iters": NUM_STEPS, "eval_iters": 0},
-            "optimizer": {"lr": 1e-3},
-            "checkpoint": {"pretrained": str(folder / "model"), "folder": str(folder / "checkpoints")},
-            "bridge_overrides": {
-                **ON_CPU,
-                "checkpoint": {"save": None, "load": None},
-                "dataset": {"num_workers": 0, "persistent_workers": False},
-            },
-            "guard": {"first_steps": 2, "every_steps": None},
-            "ignore": IGNORED,
-        }
-    )
-    return recipe.override(changes)
+    sections = {
+        "name": "guarded",
+        "packing": {"packed_sequence_size": 256, "max_sequence_length": 256},
+        "preprocessing": {"kind": "chat", "over_long": "truncate"},
+        "batch": {"global_batch_size": 4, "eval_global_batch_size": 2},
+        "model": {"name": str(folder / "model")},
+        "schedule": {"train_iters": NUM_STEPS, "eval_iters": 0},
+        "optimizer": {"lr": 1e-3},
+        "checkpoint": {"pretrained": str(folder / "model"), "folder": str(folder / "checkpoints")},
+        "bridge_overrides": {
+            **ON_CPU,
+            "checkpoint": {"save": None, "load": None},
+            "dataset": {"num_workers": 0, "persistent_workers": False},
+        },
+        "guard": {"first_steps": 2, "every_steps": None},
+        "ignore": IGNORED,
+    }
+    return conversations_recipe(folder, **sections).override(changes)
 
 
 def _request(folder: Path, name: str, run: Run) -> RunRequest:

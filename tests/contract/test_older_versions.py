@@ -342,10 +342,3 @@ def _classes(package: Path) -> dict[str, str]:
         for node in tree.body
         if isinstance(node, ast.ClassDef) and node.name in ("DataloaderConfig", "FinetuningDatasetConfig")
     }
-
-
-def test_zigzag_and_slicing_by_hand() -> None:
-    assert positions_on_rank([0, 8], 8, context_parallel_size=2, rank=0) == [0, 1, 6, 7]
-    assert positions_on_rank([0, 8], 8, context_parallel_size=2, rank=1) == [2, 3, 4, 5]
-    assert zigzag([0, 4, 12], context_parallel_size=2, rank=1) == [1, 2, 6, 7, 8, 9]
-    assert positions_on_rank([0, 4, 12], 12, context_parallel_size=2, rank=1) == [1, 2, 6, 7, 8, 9]

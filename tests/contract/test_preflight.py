@@ -12,8 +12,6 @@ import pytest
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.preflight import PreflightPlugin
 from tests.support.bridge_recipes import quiet_host
-from tests.support.gpu_host import pretend_gpu_host
-from tests.support.upstream_recipes import recipes_offline
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("nemo_home")]
 
@@ -38,9 +36,9 @@ def mine_config():
 
 
 @pytest.fixture(scope="module")
-def recipes(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+def recipes(h100_host: None) -> Iterator[ModuleType]:
     """Yield Megatron-Bridge's recipes, on a host as they ask for."""
-    with recipes_offline(tmp_path_factory.mktemp("hub")), pretend_gpu_host(), quiet_host():
+    with quiet_host():
         yield importlib.import_module(RECIPES)
 
 

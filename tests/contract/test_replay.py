@@ -251,9 +251,15 @@ def _in_ranks(monkeypatch: pytest.MonkeyPatch, data_parallel_size: int, rank: in
     monkeypatch.setattr(torch, "tensor", lambda *values, device=None, **options: tensor(*values, **options))
 
 
-def _host_config(artifact: Path, train: dict[str, Any], dataset: dict[str, Any]) -> Any:
+def _host_config(
+    artifact: Path, num_packs: dict[str, int], train: dict[str, Any], dataset: dict[str, Any]
+) -> SimpleNamespace:
+    """Write packs and return the host's config of a run over them."""
     from megatron.bridge.training.config import TrainingConfig, ValidationConfig
 
+    for split, number in num_packs.items():
+        _write_packs(artifact / split, number, number)
+    (artifact / "bridge_metadata.json").write_text("[]")
     config = host_dataset_config(artifact, dataset_root=artifact, packed_sequence_size=SIZE)
     for name, value in {"pin_memory": False, "persistent_workers": False, **dataset}.items():
         setattr(config, name, value)
@@ -264,6 +270,16 @@ def _host_config(artifact: Path, train: dict[str, Any], dataset: dict[str, Any])
         validation=ValidationConfig(eval_interval=2, eval_iters=2, eval_global_batch_size=2, eval_micro_batch_size=1),
         rng=SimpleNamespace(seed=99),
     )
+
+
+def _host_iterators(config: Any, tokenizer: Any, **state: int) -> Any:
+    """Return the iterators over training, validation and test data that the host's training reads."""
+    from megatron.bridge.data import loaders
+    from megatron.bridge.data.builders.gpt_sft import gpt_sft_train_valid_test_datasets_provider as provider
+    from megatron.bridge.training.state import TrainState
+
+    provided = functools.partial(provider, tokenizer=tokenizer)
+    return loaders.build_train_valid_test_data_iterators(config, TrainState(**state), provided, dp_group=None)
 
 
 @pytest.mark.parametrize(
@@ -286,16 +302,10 @@ def test_the_host_s_own_loaders_in_training_and_evaluation(
     dataset: dict[str, Any],
     resume_step: int,
 ) -> None:
-    from megatron.bridge.data import loaders
-    from megatron.bridge.data.builders.gpt_sft import gpt_sft_train_valid_test_datasets_provider
     from megatron.bridge.training.config import ConfigContainer
-    from megatron.bridge.training.state import TrainState
 
     num_packs = {TRAIN: 13, VALIDATION: 5}
-    for split, number in num_packs.items():
-        _write_packs(tmp_path / split, number, number)
-    (tmp_path / "bridge_metadata.json").write_text("[]")
-    config = _host_config(tmp_path, train, dataset)
+    config = _host_config(tmp_path, num_packs, train, dataset)
     run = _run_config(config)
     known: dict[str, Any] = {"num_packs": num_packs, "version": INSTALLED}
     training, evaluation = (
@@ -308,17 +318,14 @@ def test_the_host_s_own_loaders_in_training_and_evaluation(
         ConfigContainer._resolve_num_epochs(counted, num_packs[TRAIN])
     assert training.settings.num_steps == config.train.train_iters
 
-    provider = functools.partial(gpt_sft_train_valid_test_datasets_provider, tokenizer=host_tokenizer)
+    consumed = {
+        "consumed_train_samples": resume_step * config.train.global_batch_size,
+        "consumed_valid_samples": schedule.batches_until(resume_step) * 2,
+    }
     num_checked = 0
     for rank in range(2):
         _in_ranks(monkeypatch, 2, rank)
-        state = TrainState(
-            consumed_train_samples=resume_step * config.train.global_batch_size,
-            consumed_valid_samples=schedule.batches_until(resume_step) * 2,
-        )
-        train_iterator, valid_iterator, _ = loaders.build_train_valid_test_data_iterators(
-            config, state, provider, dp_group=None
-        )
+        train_iterator, valid_iterator, _ = _host_iterators(config, host_tokenizer, **consumed)
         per_step = 1 if config.dataset.dataloader_type == "batch" else config.train.global_batch_size // 2
         for step in range(training.first_step, config.train.train_iters + 1):
             read = [_packs_in(next(train_iterator))[0] for _ in range(per_step)]
@@ -333,22 +340,13 @@ def test_the_host_s_own_loaders_in_training_and_evaluation(
 
 
 def test_the_host_needs_packs_for_a_batch(monkeypatch: pytest.MonkeyPatch, host_tokenizer: Any, tmp_path: Path) -> None:
-    from megatron.bridge.data import loaders
-    from megatron.bridge.data.builders.gpt_sft import gpt_sft_train_valid_test_datasets_provider
-    from megatron.bridge.training.state import TrainState
-
-    for split in (TRAIN, VALIDATION):
-        _write_packs(tmp_path / split, 3, 3)
-    (tmp_path / "bridge_metadata.json").write_text("[]")
-    config = _host_config(tmp_path, {"train_iters": 1}, {"dataloader_type": "cyclic"})
-    provider = functools.partial(gpt_sft_train_valid_test_datasets_provider, tokenizer=host_tokenizer)
+    num_packs = {TRAIN: 3, VALIDATION: 3}
+    config = _host_config(tmp_path, num_packs, {"train_iters": 1}, {"dataloader_type": "cyclic"})
     _in_ranks(monkeypatch, 2, 0)
 
     with pytest.raises(RuntimeError, match="Not enough train samples"):
-        loaders.build_train_valid_test_data_iterators(config, TrainState(), provider, dp_group=None)
-    settings = replay_settings(
-        _run_config(config), num_packs={TRAIN: 3, VALIDATION: 3}, world_size=2, version=INSTALLED
-    )
+        _host_iterators(config, host_tokenizer)
+    settings = replay_settings(_run_config(config), num_packs=num_packs, world_size=2, version=INSTALLED)
     with pytest.raises(ConfigError, match=r"global_batch_size is 4; allowed: at most the number of packs, 3"):
         PackOrder(settings)
 

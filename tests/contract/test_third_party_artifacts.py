@@ -1,8 +1,8 @@
 """Packed files that megatron-bridge wrote, or that users write by hand, are judged as the host takes them."""
 
-import json
 import shutil
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,29 +13,33 @@ from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.records import SPLITS
 from bridgepack.replay.collate import CollateSettings
 from bridgepack.rules.engine.context import CheckContext
-from bridgepack.rules.engine.report import CheckReport
 from tests.support import host_datasets as host
 from tests.support.judging import check_artifact
-from tests.support.small_builds import write_conversations
-from tests.support.upstream_preprocessing import prepare_host_packs
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
 SIZE = 512
 
 
+@pytest.fixture
+def dataset_root(conversations: Path, tmp_path: Path) -> Path:
+    """Return a folder with training.jsonl and validation.jsonl."""
+    for split in SPLITS:
+        shutil.copy(conversations / f"{split}.jsonl", tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="module")
-def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with training.jsonl, validation.jsonl and tokenizer."""
-    return write_conversations(tmp_path_factory.mktemp("conversations"), limit=400)
+def tokenizer(bridge: ModuleType, conversations: Path) -> Any:
+    return host.load_host_tokenizer(conversations / "tokenizer")
 
 
 def _packed_by_the_builder(dataset_root: Path, tokenizer: Any, pad_seq_to_mult: int) -> Path:
     """Return the folder that the host's builder packs training.jsonl and validation.jsonl into."""
     from megatron.bridge.data.sft_processing import ChatSFTPreprocessingConfig
 
-    preprocessing = ChatSFTPreprocessingConfig()
-    config = host.conversations_config(dataset_root, preprocessing, size=SIZE, multiple=pad_seq_to_mult)
+    specs = {"pad_seq_to_mult": pad_seq_to_mult}
+    config = host.conversations_config(dataset_root, ChatSFTPreprocessingConfig(), size=SIZE, specs=specs)
     host.build_host_datasets(config, tokenizer)
     (folder,) = (dataset_root / "packed").iterdir()
     return folder
@@ -43,14 +47,18 @@ def _packed_by_the_builder(dataset_root: Path, tokenizer: Any, pad_seq_to_mult: 
 
 def _packed_as_npy(dataset_root: Path, tokenizer: Any, pad_seq_to_mult: int) -> Path:
     """Return a folder as megatron-bridge 0.3 names it, packed by the host's code that still writes `.npy`."""
+    from megatron.bridge.data.builders.gpt_sft import build_gpt_sft_split
+    from megatron.bridge.data.packing.offline import prepare_gpt_sft_packed_data
+
     folder = dataset_root / "packed" / f"tokenizer_pad_seq_to_mult{pad_seq_to_mult}"
     folder.mkdir(parents=True)
     for split in SPLITS:
-        prepare_host_packs(
-            dataset_root / f"{split}.jsonl",
-            folder / f"{split}_{SIZE}.npy",
-            folder / f"{SIZE}_metadata.jsonl",
-            tokenizer,
+        prepare_gpt_sft_packed_data(
+            input_path=dataset_root / f"{split}.jsonl",
+            output_path=folder / f"{split}_{SIZE}.npy",
+            output_metadata_path=folder / f"{SIZE}_metadata.jsonl",
+            tokenizer=tokenizer,
+            dataset_builder=build_gpt_sft_split,
             packed_sequence_size=SIZE,
             max_seq_length=SIZE,
             seed=1234,
@@ -61,35 +69,26 @@ def _packed_as_npy(dataset_root: Path, tokenizer: Any, pad_seq_to_mult: int) -> 
     return folder
 
 
-def _dataset_root(conversations: Path, folder: Path) -> Path:
-    for split in SPLITS:
-        shutil.copy(conversations / f"{split}.jsonl", folder)
-    return folder
-
-
-def _checked(artifact: ArtifactOnDisk, tokenizer: Any) -> CheckReport:
-    hints = artifact.name_hints
-    context = CheckContext(
-        packed_sequence_size=hints["packed_sequence_size"],
-        pad_seq_to_mult=hints["pad_seq_to_mult"],
+def _settings(tokenizer: Any, size: int, pad_seq_to_mult: int) -> CollateSettings:
+    return CollateSettings(
+        packed_sequence_size=size,
+        pad_seq_to_mult=pad_seq_to_mult,
         eos_token_id=tokenizer.eos_id,
-        vocab_size=tokenizer.vocab_size,
+        pad_to_max_length=True,
     )
-    return check_artifact(artifact, context=context)
 
 
 @pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
 @pytest.mark.parametrize("pack", [_packed_by_the_builder, _packed_as_npy], ids=["parquet", "npy"])
-def test_folder_of_the_host_is_clean(tmp_path: Path, conversations: Path, pack: Any, pad_seq_to_mult: int) -> None:
-    tokenizer = host.load_host_tokenizer(conversations / "tokenizer")
-    folder = pack(_dataset_root(conversations, tmp_path), tokenizer, pad_seq_to_mult)
-
-    artifact = ArtifactOnDisk(folder)
-    report = _checked(artifact, tokenizer)
+def test_folder_of_the_host_is_clean(dataset_root: Path, tokenizer: Any, pack: Any, pad_seq_to_mult: int) -> None:
+    artifact = ArtifactOnDisk(pack(dataset_root, tokenizer, pad_seq_to_mult))
+    hints = artifact.name_hints
+    context = CheckContext(eos_token_id=tokenizer.eos_id, vocab_size=tokenizer.vocab_size, **hints)
+    report = check_artifact(artifact, context=context)
 
     assert artifact.manifest is None
-    assert artifact.split_names == ("training", "validation")
-    assert artifact.name_hints == {"packed_sequence_size": SIZE, "pad_seq_to_mult": pad_seq_to_mult}
+    assert artifact.split_names == SPLITS
+    assert hints == {"packed_sequence_size": SIZE, "pad_seq_to_mult": pad_seq_to_mult}
     assert len(artifact.metadata_facts().content) == 2
     assert report.findings == ()
     assert report.num_sound_rows == report.num_rows > 20
@@ -97,16 +96,9 @@ def test_folder_of_the_host_is_clean(tmp_path: Path, conversations: Path, pack: 
 
 
 @pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
-def test_npy_rows_are_those_that_the_host_trains(tmp_path: Path, conversations: Path, pad_seq_to_mult: int) -> None:
-    tokenizer = host.load_host_tokenizer(conversations / "tokenizer")
-    folder = _packed_as_npy(_dataset_root(conversations, tmp_path), tokenizer, pad_seq_to_mult)
-    settings = CollateSettings(
-        packed_sequence_size=SIZE,
-        pad_seq_to_mult=pad_seq_to_mult,
-        eos_token_id=tokenizer.eos_id,
-        pad_to_max_length=True,
-    )
-    name = f"training_{SIZE}.npy"
+def test_npy_rows_are_those_that_the_host_trains(dataset_root: Path, tokenizer: Any, pad_seq_to_mult: int) -> None:
+    folder = _packed_as_npy(dataset_root, tokenizer, pad_seq_to_mult)
+    settings, name = _settings(tokenizer, SIZE, pad_seq_to_mult), f"training_{SIZE}.npy"
 
     batches = list(ArtifactOnDisk(folder).parts.iter_batches(name, max_tokens=4000))
     metadata = folder / f"{SIZE}_metadata.jsonl"
@@ -127,18 +119,15 @@ VALUES = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_values_that_are_no_lists(tmp_path: Path, conversations: Path, kind: str) -> None:
+def test_values_that_are_no_lists(tmp_path: Path, tokenizer: Any, kind: str) -> None:
     convert, host_outcome, codes = VALUES[kind]
-    tokenizer = host.load_host_tokenizer(conversations / "tokenizer")
     row = {"input_ids": [11, 12, 13, 0, 21, 22, 0], "loss_mask": [0, 1, 1, 0, 1, 1, 0], "seq_start_id": [0, 4]}
     path, metadata = tmp_path / "training_8.npy", tmp_path / "8_metadata.jsonl"
     np.save(path, np.array([{key: convert(values) for key, values in row.items()}]))
-    settings = CollateSettings(
-        packed_sequence_size=8, pad_seq_to_mult=1, eos_token_id=tokenizer.eos_id, pad_to_max_length=True
-    )
+    settings = _settings(tokenizer, 8, 1)
 
     report = check_artifact(ArtifactOnDisk(path))
-    metadata.write_text(json.dumps([]))
+    metadata.write_text("[]")
 
     assert {finding.code for finding in report.findings} == codes
     if host_outcome == "refused":

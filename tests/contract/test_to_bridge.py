@@ -3,6 +3,7 @@
 from pathlib import Path, PosixPath
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from bridgepack.bridge.forward_steps import forward_step_for
@@ -14,7 +15,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, errors_and_warnings, quiet_host, recipe_of
 from tests.support.gpu_host import pretend_gpu_host
-from tests.support.small_artifact import build_counting_artifact, write_counting_chats, write_counting_tokenizer
+from tests.support.small_builds import build, conversations_recipe
 from tests.support.upstream_recipes import RecipeFunction, gpu_of, validate, world_size_of
 
 pytestmark = pytest.mark.bridge
@@ -90,6 +91,10 @@ def test_every_shipped_recipe_is_a_base(host: None, upstream_configs: dict[str, 
         assert all(code in NOT_FOR_PACKS for code in codes), (short, codes)
         assert all(any(part in short for part in NOT_FOR_PACKS[code].split("|")) for code in codes), (short, codes)
     assert len(findings) == 184
+
+
+def _sizes(**sizes: int) -> dict[str, Any]:
+    return {"parallelism": {f"{name}_parallel_size": size for name, size in sizes.items()}}
 
 
 def _with_topology_of(shipped: Any, name: str, **changes: Any) -> SFTRecipe:
@@ -211,37 +216,28 @@ def test_tokenizer_is_wired(host: None) -> None:
     assert other.chat_template_path == "a.jinja"
 
 
-def test_packs_of_an_artifact_decide_the_length_of_the_run(host: None, tmp_path: Path) -> None:
-    chats = write_counting_chats(tmp_path / "chats.jsonl", num_chats=50)
-    tokenizer = write_counting_tokenizer(tmp_path / "tokenizer", chats)
-    folder = build_counting_artifact(tmp_path / "build", tokenizer, packed_sequence_size=128, pad_seq_to_mult=1)
-    changes = {"packing__packed_sequence_size": 128, "tokenizer__name_or_path": str(tokenizer)}
+def test_packs_of_an_artifact_decide_the_length_of_the_run(host: None, conversations: Path, tmp_path: Path) -> None:
+    packing = {"packed_sequence_size": 2048, "pad_seq_to_mult": 1}
+    folder = build(conversations_recipe(conversations, packing=packing), tmp_path / "packs").output
     recipe = recipe_of(
         DENSE,
         schedule={"num_epochs": 2},
         data__validation="validation.jsonl",
         parallelism__num_gpus=2,
         checkpoint__pretrained=str(tmp_path),
-        **changes,
+        tokenizer__name_or_path=str(conversations / "tokenizer"),
     )
-    built = check_target(folder, CheckOptions())
-    assert not built.has_errors
+    assert not check_target(folder, CheckOptions()).has_errors
 
     config = to_bridge(recipe, artifact=folder)
 
-    num_packs = sum(_rows(path) for path in (folder / "training").glob("*.parquet"))
+    num_packs = sum(pq.read_metadata(path).num_rows for path in (folder / "training").glob("*.parquet"))
     assert config.train.train_iters == -(-2 * num_packs // 8)
     assert config.train.num_epochs is None
     assert config.scheduler.lr_warmup_iters < config.train.train_iters
     assert not check_target(config, CheckOptions(artifact=folder, world_size=2)).has_errors
     with pretend_gpu_host():
         assert validate(config, 2) is None
-
-
-def _rows(path: Path) -> int:
-    import pyarrow.parquet as parquet
-
-    return int(parquet.read_metadata(path).num_rows)
 
 
 def test_hub_model_is_a_base(host: None, tmp_path: Path) -> None:
@@ -295,21 +291,14 @@ def test_user_wins_over_what_is_inherited(host: None) -> None:
 @pytest.mark.parametrize(
     ("model", "changes", "message"),
     [
+        (DENSE, {"model": None}, "model is missing"),
         ("llama32_1b_sft_1gpu_h100_bf61", {}, f"Did you mean {DENSE}"),
         ("qwen3_next_80b_a3b_peft_1gpu_h100_bf16_config", {}, "PEFT is not currently supported for Qwen3-Next"),
-        (
-            DENSE,
-            {"parallelism__expert_model_parallel_size": 2},
-            r"^parallelism\.expert_model_parallel_size is 2 without experts; allowed: 1 ",
-        ),
-        (
-            DENSE,
-            {"parallelism__pipeline_model_parallel_size": 3},
-            r"^parallelism\.pipeline_model_parallel_size is 16 layers over 3 stages; allo",
-        ),
+        (DENSE, _sizes(expert_model=2), r"^parallelism\.expert_model_parallel_size is 2 without experts; allowed: 1 "),
+        (DENSE, _sizes(pipeline_model=3), r"^parallelism\.pipeline_model_parallel_size is 16 layers over 3 stages; "),
         (
             "gpt_oss_20b_sft_8gpu_h100_bf16_config",
-            {"parallelism": {"tensor_model_parallel_size": 2, "expert_tensor_parallel_size": 2}},
+            _sizes(tensor_model=2, expert_tensor=2),
             r"^parallelism\.expert_tensor_parallel_size is 2 with add_bias_linear true; allowed: 1 \(BP827\)",
         ),
         *((DENSE, {**UNPACKED, "data__train": train}, message) for train, message in NO_SOURCES),
@@ -320,11 +309,6 @@ def test_user_wins_over_what_is_inherited(host: None) -> None:
 def test_what_the_host_cannot_take_is_refused(host: None, model: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         to_bridge(recipe_of(model, **changes))
-
-
-def test_recipe_without_a_model_is_refused(host: None) -> None:
-    with pytest.raises(ConfigError, match="model is missing"):
-        to_bridge(recipe_of(DENSE).override({"model": None}))
 
 
 def test_rows_are_packed_in_the_batch(host: None, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ quiet_host = quiet
 DENSE = "llama32_1b_sft_1gpu_h100_bf16_config"
 
 
-def recipe_of(model: str, **changes: Any) -> SFTRecipe:
+def recipe_of(model: str, /, **changes: Any) -> SFTRecipe:
     """Return a small recipe; a double underscore in a change's name stands for a dot."""
     sections = {"packing": {"packed_sequence_size": 2048}, "batch": {"global_batch_size": 8}, "model": {"name": model}}
     recipe = small_recipe("train.jsonl", "meta-llama/Llama-3.2-1B", **sections, schedule={"train_iters": 100})

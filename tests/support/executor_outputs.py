@@ -13,13 +13,7 @@ _COMMAND = ["python", "-m", "bridgepack.running.train", "--recipe", "/nemo_run/c
 
 
 def output_of(executor: Any, name: str, folder: Path) -> Any:
-    """Return what the platform would be sent.
-
-    Args:
-        executor: nemo-run's.
-        name: of the experiment; its second part is the task.
-        folder: for files.
-    """
+    """Return what the platform would be sent of an experiment by this name; `folder` is for files."""
     makers: Mapping[str, Callable[..., Any]] = {
         "LocalExecutor": _commands,
         "DockerExecutor": _container,

@@ -12,6 +12,8 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
+from tests.support.executor_outputs import output_of
+
 _KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -69,7 +71,7 @@ def main(request_file: Path, answer_file: Path) -> None:
         "listed": _listed(),
         "refused": {name: _refusal(**request["made"][name]) for name in request["made"].keys() - asked_for.keys()},
         "made": {name: _plain(executor) for name, executor in made.items()},
-        "outputs": {name: _output(name, executor, folder) for name, executor in made.items() if "dry" in name},
+        "outputs": {name: output_of(executor, name, folder) for name, executor in made.items() if "dry" in name},
     }
     answer_file.write_text(json.dumps(answer, indent=1))
 
@@ -135,12 +137,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _output(name: str, executor: Any, folder: Path) -> Any:
-    """Return what the platform would be sent: a script, a manifest, a task, a request."""
-    outputs = importlib.import_module("tests.support.executor_outputs")
-    return outputs.output_of(executor, name, folder)
 
 
 if __name__ == "__main__":

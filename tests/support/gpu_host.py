@@ -20,11 +20,8 @@ GPUS = {"h100": ("NVIDIA H100 80GB HBM3", (9, 0), 80), "gb200": ("NVIDIA GB200",
 
 _ROPE_KERNELS = ("fused_apply_rotary_pos_emb", "fused_apply_rotary_pos_emb_thd")
 _PERMUTE_KERNELS = (
-    "fused_permute",
-    "fused_permute_with_probs",
-    "fused_sort_chunks_by_index",
-    "fused_sort_chunks_by_index_with_probs",
-    "fused_unpermute",
+    *("fused_permute", "fused_permute_with_probs", "fused_unpermute"),
+    *("fused_sort_chunks_by_index", "fused_sort_chunks_by_index_with_probs"),
 )
 
 

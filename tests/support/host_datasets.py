@@ -1,7 +1,7 @@
 """The real host's tokenizers, packed datasets and dataset builder; its fixture `bridge` must be in use."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,31 +84,27 @@ def host_dataset_config(
 
     `shards` is a pattern below each split's folder; `specs` stand in place of the artifact's.
     """
-    from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetConfig
-    from megatron.bridge.data.packing import PackedSequenceSpecs
     from megatron.bridge.data.sft_processing import ChatSFTPreprocessingConfig
 
     artifact_specs = {
-        "packed_sequence_size": packed_sequence_size,
         "packed_train_data_path": f"{artifact / TRAIN}{shards}",
         "packed_val_data_path": f"{artifact / VALIDATION}{shards}",
         "packed_metadata_path": artifact / BRIDGE_METADATA_FILE,
     }
-    return GPTSFTDatasetConfig(
-        dataset_root=str(dataset_root),
-        seq_length=packed_sequence_size,
-        preprocessing=ChatSFTPreprocessingConfig(),
-        enable_offline_packing=True,
-        offline_packing_specs=PackedSequenceSpecs(**(artifact_specs | specs)),
+    return conversations_config(
+        dataset_root,
+        ChatSFTPreprocessingConfig(),
+        size=packed_sequence_size,
+        specs=artifact_specs | specs,
         dataset_kwargs={"pad_to_max_length": pad_to_max_length},
-        do_test=False,
         dataloader_type="batch",
-        num_workers=0,
     )
 
 
-def conversations_config(dataset_root: Path, preprocessing: Any, *, size: int, multiple: int, **options: Any) -> Any:
-    """Return the host's config over a folder of conversations, which its builder packs to `size` by `multiple`."""
+def conversations_config(
+    dataset_root: Path, preprocessing: Any, *, size: int, specs: Mapping[str, Any], **options: Any
+) -> Any:
+    """Return the host's config over a folder of conversations, which its builder packs to `size` as `specs` say."""
     from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetConfig
     from megatron.bridge.data.packing import PackedSequenceSpecs
 
@@ -117,7 +113,7 @@ def conversations_config(dataset_root: Path, preprocessing: Any, *, size: int, m
         seq_length=size,
         preprocessing=preprocessing,
         enable_offline_packing=True,
-        offline_packing_specs=PackedSequenceSpecs(packed_sequence_size=size, pad_seq_to_mult=multiple),
+        offline_packing_specs=PackedSequenceSpecs(packed_sequence_size=size, **specs),
         do_test=False,
         num_workers=0,
         **options,

@@ -34,12 +34,7 @@ def locked_versions() -> list[str]:
 
 
 def ask(requests: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
-    """Return version -> what the probe says there.
-
-    Args:
-        requests: version -> what the probe takes.
-        folder: for files.
-    """
+    """Return version -> what the probe says there to what it is asked; `folder` is for files."""
     folders = {version: folder / version for version in requests}
     for version, request in requests.items():
         folders[version].mkdir(parents=True)
@@ -81,10 +76,7 @@ def _bisected(token: int, shares: Sequence[int]) -> int:
 def zigzag(offsets: Sequence[int], *, context_parallel_size: int, rank: int) -> list[int]:
     """Return the tokens that belong on a rank: of each sequence chunk `rank` from the front and from the back.
 
-    Args:
-        offsets: of the row's sequences, ascending, none of them -1.
-        context_parallel_size: ranks; each sequence has twice as many chunks.
-        rank: which.
+    Offsets ascend, and none of them is -1; each sequence has twice as many chunks as there are ranks.
     """
     positions = []
     for start, end in pairwise(offsets):

@@ -76,6 +76,12 @@ def small_recipe(train: Any, tokenizer: Path | str, **sections: Any) -> SFTRecip
     return SFTRecipe.from_mapping({"name": "small", **given, **sections})
 
 
+def conversations_recipe(folder: Path, **sections: Any) -> SFTRecipe:
+    """Return a recipe for what `write_conversations` wrote."""
+    data = {"train": str(folder / "training.jsonl"), "validation": str(folder / "validation.jsonl")}
+    return small_recipe("", folder / "tokenizer", **{"data": data, **sections})
+
+
 def tokenized_recipe(train: Path | str | list[Any], tokenizer: Path, **changes: Any) -> SFTRecipe:
     """Return a recipe for rows of ids with packs of 16; `changes` are dotted paths with `__` for the dot."""
     return with_changes(small_recipe(train, tokenizer, preprocessing={"kind": "tokenized"}), changes)

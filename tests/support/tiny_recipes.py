@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bridgepack.config.recipe.recipe import SFTRecipe
+from tests.support.small_builds import conversations_recipe
 
 NUM_LAYERS = 2
 NUM_STEPS = 10
@@ -94,29 +95,25 @@ def write_weights(folder: Path, *, num_layers: int) -> Path:
 
 
 def tiny_recipe(work: Path, model: Model, method: MethodKind, rows: Rows = "ragged") -> SFTRecipe:
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": f"tiny-{model}-{method}",
-            "data": {"train": str(work / "training.jsonl"), "validation": str(work / "validation.jsonl")},
-            "tokenizer": {"name_or_path": str(work / "tokenizer")},
-            "packing": {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "max_sequence_length": PACKED_SEQUENCE_SIZE},
-            "preprocessing": {"kind": "chat", "over_long": "truncate"},
-            "parallelism": {"num_gpus": 1},
-            "batch": {"global_batch_size": NUM_PACKS_PER_STEP, "eval_global_batch_size": NUM_EVAL_PACKS},
-            "model": {"name": str(work / model)},
-            "method": {"kind": method},
-            "schedule": {"train_iters": NUM_STEPS, "eval_iters": 1, "eval_interval": NUM_STEPS},
-            "optimizer": {"lr": 1e-2},
-            "checkpoint": {
-                "pretrained": str(work / f"{model}-{method}-{rows}-weights"),
-                "folder": str(work / f"{model}-{method}-{rows}"),
-                "save_interval": NUM_STEPS,
-            },
-            "bridge_overrides": ON_CPU,
-            "logging": {"tensorboard_dir": str(work / "logs")},
-        }
-    )
-    return recipe.override(dict(_ROWS[rows]))
+    sections = {
+        "name": f"tiny-{model}-{method}",
+        "packing": {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "max_sequence_length": PACKED_SEQUENCE_SIZE},
+        "preprocessing": {"kind": "chat", "over_long": "truncate"},
+        "parallelism": {"num_gpus": 1},
+        "batch": {"global_batch_size": NUM_PACKS_PER_STEP, "eval_global_batch_size": NUM_EVAL_PACKS},
+        "model": {"name": str(work / model)},
+        "method": {"kind": method},
+        "schedule": {"train_iters": NUM_STEPS, "eval_iters": 1, "eval_interval": NUM_STEPS},
+        "optimizer": {"lr": 1e-2},
+        "checkpoint": {
+            "pretrained": str(work / f"{model}-{method}-{rows}-weights"),
+            "folder": str(work / f"{model}-{method}-{rows}"),
+            "save_interval": NUM_STEPS,
+        },
+        "bridge_overrides": ON_CPU,
+        "logging": {"tensorboard_dir": str(work / "logs")},
+    }
+    return conversations_recipe(work, **sections).override(dict(_ROWS[rows]))
 
 
 def main(requests_path: str, results_path: str) -> None:

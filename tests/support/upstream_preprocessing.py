@@ -174,20 +174,3 @@ def agreement(ours: Outcome, theirs: HostOutcome, where: str = "") -> str:
     assert ours[0] == theirs[0], f"{where}: other tokens"
     assert ours[1] == theirs[1], f"{where}: another mask over the same tokens"
     return "equal"
-
-
-def prepare_host_packs(
-    input_path: Path, output_path: Path, metadata_path: Path, host_tokenizer: Any, **options: Any
-) -> None:
-    """Let the host's own preparation pack a file of JSON Lines; `options` are its own, multiple, seed and so on."""
-    from megatron.bridge.data.builders.gpt_sft import build_gpt_sft_split
-    from megatron.bridge.data.packing.offline import prepare_gpt_sft_packed_data
-
-    prepare_gpt_sft_packed_data(
-        input_path=input_path,
-        output_path=output_path,
-        output_metadata_path=metadata_path,
-        tokenizer=host_tokenizer,
-        dataset_builder=build_gpt_sft_split,
-        **options,
-    )
