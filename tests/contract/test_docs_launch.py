@@ -12,7 +12,6 @@ pytest.importorskip("nemo_run")
 import nemo_run as run
 
 import bridgepack.launch.experiment
-from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.launch.tasks import LaunchTask
 from bridgepack.running.assignment import assignment_of
 from tests.support.docs_blocks import Block, blocks
@@ -30,23 +29,30 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
     return tmp_path
 
 
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Sequence[LaunchTask]]]:
+    """Return the plans that are submitted, with their tasks; nothing runs."""
+    found: list[Any] = []
+
+    def submit(plan: Any, *, tasks: Sequence[LaunchTask] = (), **options: Any) -> Any:
+        found.append((plan, tasks))
+        return SimpleNamespace(has_failed=False)
+
+    monkeypatch.setattr(bridgepack.launch.experiment, "submit", submit)
+    return found
+
+
 def snippet(start: str) -> Block:
     (block,) = [block for block in blocks("python", page="launch.md") if start in block.text]
     return block
 
 
-def test_launching_by_a_call(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[Any] = []
-
-    def submit(plan: Any, **options: Any) -> Any:
-        told.append(plan)
-        return SimpleNamespace(has_failed=False)
-
-    monkeypatch.setattr(bridgepack.launch.experiment, "submit", submit)
+def test_launching_by_a_call(folder: Path, submitted: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     exec(snippet("bridgepack.launch(").text, {})
 
-    assert told[0].recipe.schedule.train_iters == 100
-    assert told[0].tasks == ("build", "check", "train")
+    ((plan, _),) = submitted
+    assert plan.recipe.schedule.train_iters == 100
+    assert plan.tasks == ("build", "check", "train")
     assert capsys.readouterr().out == "False\n"
 
 
@@ -58,21 +64,13 @@ def test_parts_go_into_an_experiment_of_one_s_own(folder: Path) -> None:
     assert [job.dependencies for job in scope["experiment"].jobs] == [[], ["build"], ["check"]]
 
 
-def test_settings_of_upstream_s_plugins_reach_the_training(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install_import_hook()
-    submitted: list[LaunchTask] = []
-
-    def submit(plan: Any, *, tasks: Sequence[LaunchTask]) -> Any:
-        submitted.extend(tasks)
-        return SimpleNamespace(has_failed=False)
-
-    monkeypatch.setattr(bridgepack.launch.experiment, "submit", submit)
+def test_settings_of_upstream_s_plugins_reach_the_training(folder: Path, submitted: list[Any]) -> None:
     scope: dict[str, Any] = {}
     exec(snippet("NsysPlugin").text, scope)
 
     assert scope["profiled"]("mine.yaml", "cluster.yaml") is False
     with run.Experiment("profiled") as experiment:
-        for task in submitted:
+        for task in submitted[0][1]:
             experiment.add(task.script, executor=task.executor, name=task.name, plugins=list(task.plugins))
         train = experiment.jobs[-1]
     recipe = assignment_of(train.task.args, program="train", description="").recipe

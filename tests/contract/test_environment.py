@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -55,7 +56,6 @@ def test_host_is_the_supported_one(bridge: ModuleType) -> None:
 
 
 def test_host_knows_that_it_has_neither_gpu_nor_transformer_engine(bridge: ModuleType) -> None:
-    import torch
     from megatron.core.extensions.transformer_engine import HAVE_TE
 
     assert HAVE_TE is False

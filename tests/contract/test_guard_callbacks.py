@@ -5,6 +5,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from bridgepack.config.recipe.training import GuardConfig
 from bridgepack.records.guarded import GroupSizes, RankPlace
@@ -34,8 +35,6 @@ class Run:
     """A training loop of the host: one chunk of one layer, one micro batch a step."""
 
     def __init__(self, guard: Guard, *, graphs: str = "none", warmup_steps: int = 0) -> None:
-        import torch
-
         class Attention(torch.nn.Module):
             def forward(self, rows: Any, packed_seq_params: Any = None) -> Any:
                 return rows
@@ -61,8 +60,6 @@ class Run:
         self.context = SimpleNamespace(state=self.state, model=self.model)
 
     def _step(self, data_iterator: Any, model: Any) -> Any:
-        import torch
-
         output = model(torch.zeros(1), packed_seq_params=self.params)
         self.num_hooks.append(sum(len(module._forward_pre_hooks) for module in model.modules()))
         return output, lambda output: self.loss

@@ -6,6 +6,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from bridgepack.records.guarded import RankFacts, RankPlace
 from bridgepack.running.guard.facts import Boundaries, digest_of, facts_without_reading, rank_facts
@@ -19,7 +20,6 @@ Step = Callable[..., Any]
 @pytest.fixture
 def parts(bridge: ModuleType) -> SimpleNamespace:
     """Return classes of a small model: a language model of two layers, one of another kind beside it, and wrappers."""
-    import torch
     from megatron.core.models.common.language_module.language_module import LanguageModule
 
     class Attention(torch.nn.Module):
@@ -68,8 +68,6 @@ def parts(bridge: ModuleType) -> SimpleNamespace:
 
 
 def _params(*offsets: int, logical: tuple[int, ...] | None = None, **more: Any) -> SimpleNamespace:
-    import torch
-
     physical = torch.tensor(offsets, dtype=torch.int32)
     if logical is None:
         return SimpleNamespace(cu_seqlens_q=physical, cu_seqlens_q_padded=None, **more)
@@ -78,7 +76,6 @@ def _params(*offsets: int, logical: tuple[int, ...] | None = None, **more: Any) 
 
 def _step(params: Any, *, tokens: int = 3, mask: Any = None, labels: Any = None) -> Step:
     """Return a forward step that calls the model with these boundaries, and whose loss trains so many tokens."""
-    import torch
 
     def loss(mask: Any, output: Any) -> Any:
         value = torch.tensor(1.5 * tokens)
@@ -130,8 +127,6 @@ def test_a_model_of_another_kind_is_looked_at_as_a_whole(parts: SimpleNamespace)
 
 
 def test_boundaries_tokens_and_losses_are_seen(parts: SimpleNamespace) -> None:
-    import torch
-
     seen = {"mask": torch.tensor([[0, 1, 1, 1]]), "labels": torch.tensor([[5, 6, 7, 8]])}
     facts = _seen(
         parts.Wrapper(parts.Model(parts.Layer(1), parts.Layer(2))),
@@ -195,7 +190,6 @@ def test_mamba_needs_the_sequence_of_each_token(parts: SimpleNamespace) -> None:
 
 def test_layers_that_run_outside_of_the_forward_step_count_too(parts: SimpleNamespace) -> None:
     """With overlapped expert communication the step returns a plan, and the schedule runs the layers later."""
-    import torch
 
     def plan_only(batches: Any, model: Any) -> Any:
         return "plan", lambda output: None
@@ -247,8 +241,6 @@ def test_a_loss_is_copied_before_the_schedule_scales_it(parts: SimpleNamespace) 
 
 
 def test_labels_are_only_summed_where_the_mask_is_the_one_of_the_loss(parts: SimpleNamespace) -> None:
-    import torch
-
     step = _step(_params(0, 2), mask=torch.tensor([[1, 0]]), labels=torch.tensor([[5, 6]]), tokens=2)
 
     assert _seen(parts.Model(parts.Layer(1)), step).trained_labels == -1

@@ -4,6 +4,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from bridgepack.replay.slicing import thd_positions
 
@@ -16,15 +17,11 @@ OFFSETS = [0, 4, 12, 12, 16]
 @pytest.fixture(scope="module")
 def tensors(bridge: ModuleType) -> tuple[Any, Any, Any]:
     """Return queries of 4 heads, and keys and values that 2 groups share; float64."""
-    import torch
-
     torch.manual_seed(0)
     return tuple(torch.randn(16, heads, 8, dtype=torch.float64) for heads in (4, 2, 2))
 
 
 def _oracle(tensors: tuple[Any, Any, Any], token: int, head: int, first: int) -> Any:
-    import torch
-
     query, key, value = tensors
     seen = slice(first, token + 1)
     weights = torch.softmax(0.3 * (key[seen, head // 2] @ query[token, head]), dim=0)
@@ -40,8 +37,6 @@ def _attention(tensors: tuple[Any, Any, Any], positions: Any, **changes: Any) ->
 
 
 def test_attention_stays_inside_each_sequence(tensors: tuple[Any, Any, Any]) -> None:
-    import torch
-
     output = _attention(tensors, torch.arange(16))
 
     for token, first in enumerate([0] * 4 + [4] * 8 + [12] * 4):
@@ -50,16 +45,12 @@ def test_attention_stays_inside_each_sequence(tensors: tuple[Any, Any, Any]) -> 
 
 
 def test_context_ranks_compute_their_part_of_it(tensors: tuple[Any, Any, Any]) -> None:
-    import torch
-
     whole = _attention(tensors, torch.arange(16))
     for positions in map(torch.from_numpy, thd_positions(OFFSETS, 16, 2)):
         assert torch.allclose(_attention(tensors, positions), whole[positions], atol=1e-12)
 
 
 def test_nothing_is_computed_beyond_max_seqlen(tensors: tuple[Any, Any, Any]) -> None:
-    import torch
-
     whole, short = _attention(tensors, torch.arange(16)), _attention(tensors, torch.arange(16), max_seqlen=5)
 
     assert torch.equal(short[9:12], torch.zeros_like(short[9:12]))
@@ -68,8 +59,6 @@ def test_nothing_is_computed_beyond_max_seqlen(tensors: tuple[Any, Any, Any]) ->
 
 
 def test_a_missing_boundary_changes_the_sequence_after_it_alone(tensors: tuple[Any, Any, Any]) -> None:
-    import torch
-
     whole = _attention(tensors, torch.arange(16))
     joined = _attention(tensors, torch.arange(16), offsets=[0, 12, 12, 16])
 

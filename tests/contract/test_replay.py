@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings
 from bridgepack.data.shards.row_groups import iter_row_groups
@@ -61,8 +62,6 @@ def _load(name: str, path: Path) -> ModuleType:
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread(bridge: ModuleType) -> Iterator[None]:
     """Let torch compute on one thread: its operations are small here, and threads wait for each other."""
-    import torch
-
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -242,8 +241,6 @@ def test_generated_runs(samplers: dict[str, ModuleType], host_tokenizer: Any, tm
 
 def _in_ranks(monkeypatch: pytest.MonkeyPatch, data_parallel_size: int, rank: int) -> None:
     """Let the host's loaders believe that they run on one of several ranks, with GPUs."""
-    import torch
-
     tensor = torch.tensor
     monkeypatch.setattr(torch.distributed, "get_rank", lambda group=None: rank)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda group=None: data_parallel_size)
@@ -395,8 +392,6 @@ def test_older_loaders_hand_neither_seed_nor_drop_last_on(version: str) -> None:
 
 
 def test_permutations_are_torch_s() -> None:
-    import torch
-
     for seed in (0, 1, 1234, 2**31, 2**32 - 1, 2**32, 2**40 + 7, -1):
         for size in (1, 2, 3, 17, 1000, 40_000):
             expected = torch.randperm(size, generator=torch.Generator().manual_seed(seed)).numpy()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import slice_row, thd_positions
@@ -37,7 +38,6 @@ class _Group(SimpleNamespace):
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Put our reading of TransformerEngine's kernel into Megatron-Core; return the offsets that it is called with."""
-    import torch
     from megatron.core import utils
 
     calls: list[Any] = []
@@ -85,7 +85,6 @@ def test_the_host_s_forward_step_cuts_rows_so(
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 def test_a_row_without_boundaries_is_cut_as_megatron_core_does(kernel: list[Any], ranks: int) -> None:
-    import torch
     from megatron.core.utils import get_batch_on_this_cp_rank
 
     num_tokens = 48 * ranks
@@ -99,7 +98,6 @@ def test_a_row_without_boundaries_is_cut_as_megatron_core_does(kernel: list[Any]
 
 def test_rotary_positions_of_megatron_core_are_those_of_the_slices() -> None:
     """Megatron-Core works out each rank's positions in every sequence by itself."""
-    import torch
     from megatron.core.models.common.embeddings.rope_utils import _get_thd_freqs_on_this_cp_rank
 
     rng, num_checked = random.Random(5), 0
@@ -122,8 +120,6 @@ def test_rotary_positions_of_megatron_core_are_those_of_the_slices() -> None:
 
 
 def test_the_kernel_itself() -> None:
-    import torch
-
     engine = pytest.importorskip("transformer_engine_torch", reason="TransformerEngine is not installed")
     if not torch.cuda.is_available():
         pytest.skip("the kernel needs a GPU")

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from bridgepack.bridge.container import config_of_container
 from bridgepack.rules.engine.environment import target_versions
@@ -43,19 +44,14 @@ NOT_VALID = {
     ],
     # In-batch packing with a micro batch of one.
     "micro_batch_size should be greater than 1 when using enable_in_batch_packing=True": [
-        "ministral3_14b_peft_2gpu_h100_bf16_config",
-        "ministral3_14b_sft_4gpu_h100_bf16_config",
-        "ministral3_3b_peft_1gpu_h100_bf16_config",
-        "ministral3_3b_sft_1gpu_h100_bf16_config",
-        "ministral3_8b_peft_1gpu_h100_bf16_config",
-        "ministral3_8b_sft_2gpu_h100_bf16_config",
+        *("ministral3_14b_peft_2gpu_h100_bf16_config", "ministral3_14b_sft_4gpu_h100_bf16_config"),
+        *("ministral3_3b_peft_1gpu_h100_bf16_config", "ministral3_3b_sft_1gpu_h100_bf16_config"),
+        *("ministral3_8b_peft_1gpu_h100_bf16_config", "ministral3_8b_sft_2gpu_h100_bf16_config"),
     ],
     # The batch size does not fit the number of GPUs in the recipe's name.
     "must be divisible by eval_micro_batch_size * eval_data_parallel_size": [
-        "qwen35_vl_122b_a10b_peft_8gpu_h100_bf16_config",
-        "qwen35_vl_122b_a10b_sft_48gpu_h100_bf16_config",
-        "qwen35_vl_397b_a17b_peft_32gpu_h100_bf16_config",
-        "qwen35_vl_397b_a17b_sft_128gpu_h100_bf16_config",
+        *("qwen35_vl_122b_a10b_peft_8gpu_h100_bf16_config", "qwen35_vl_122b_a10b_sft_48gpu_h100_bf16_config"),
+        *("qwen35_vl_397b_a17b_peft_32gpu_h100_bf16_config", "qwen35_vl_397b_a17b_sft_128gpu_h100_bf16_config"),
     ],
     # Megatron-FSDP with the checkpoint format "torch_dist".
     "Megatron-FSDP requires the fsdp_dtensor": ["qwen35_vl_35b_a3b_sft_2gpu_h100_bf16_fsdp_config"],
@@ -102,7 +98,6 @@ def test_recipes_validate_on_a_gpu_host_but_those_listed(upstream_configs: dict[
 
 
 def test_the_pretence_ends(bridge: ModuleType) -> None:
-    import torch
     from megatron.core.utils import get_te_version
 
     real = torch.cuda.get_device_properties
