@@ -225,6 +225,7 @@ def test_override_of_an_entry_of_a_list() -> None:
     assert listed.override(changes) == recipe.override({"data.train": changed})
     together = recipe.override({"data.train.0.weight": 3, "data.train": SOURCES_OF_A_LIST})
     assert together == recipe.override({"data.train": [{**first, "weight": 3}, second, third]})
+    assert listed == recipe.override({"data.train": SOURCES_OF_A_LIST})
 
 
 def test_override_below_a_section_that_is_none() -> None:

@@ -211,6 +211,8 @@ def test_a_size_that_loses_many_tokens_does_not_win_by_speed() -> None:
     short = replace(best, num_packs=best.global_batch_size - 1, tokens_per_s=2 * best.tokens_per_s)
     assert short.loses(best) == "fewer packs than the global batch"
     assert best.loses(best) == "as fast"
+    sizes = re.findall(r"^ *([\d,]+)  #", describe_plan(plan), re.MULTILINE)
+    assert sizes == ["4,096", "8,192", "16,384", "32,768", "65,536", "131,072"]
 
 
 def test_windows_take_the_exchange_that_the_rules_allow() -> None:

@@ -192,6 +192,7 @@ def test_empty_files_beside_others_hold_nothing(tmp_path: Path, chatml_tokenizer
 
     assert sum(source.num_rows for source in preview.sources) == pytest.approx(num_files / 2, rel=0.2)
     assert preview.num_packs["training"] > 0
+    assert "sequences" in describe_preview(preview, has_colour=False)
 
 
 def test_a_tokenizer_that_loses_text_is_told(

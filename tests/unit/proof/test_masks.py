@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,6 @@ ROW = {
     ]
 }
 CALL = {"type": "function", "function": {"name": "lookup", "arguments": {"query": "words", "limit": 10}}}
-CALLING = {
-    "messages": [
-        {"role": "user", "content": "Look it up."},
-        {"role": "assistant", "content": "", "tool_calls": [CALL]},
-        {"role": "tool", "content": "found"},
-        {"role": "assistant", "content": "It was found."},
-    ]
-}
 ANSWER = "Then the assistant answers.<|im_end|>"
 GENERATION = next(family for family in FAMILIES if family.name == "chatml-generation")
 #: Its only generation block is the user's turn, so that every row has findings.
@@ -67,13 +59,6 @@ def _own(judged: Judged, row: Any = ROW) -> Mask:
 
 def _texts(judged: Judged, row: Any = ROW) -> list[str]:
     return [judged.tokenizer.decode([token]) for token in judged.encode(row).ids]  # type: ignore[union-attr]
-
-
-def _runs(mask: Mask) -> list[tuple[int, int]]:
-    """Return the first and one past the last token of each run of ones."""
-    padded = [0, *mask, 0]
-    starts = [index for index in range(len(mask) + 1) if padded[index + 1 : index + 2] == [1] and not padded[index]]
-    return [(start, mask.index(0, start) if 0 in mask[start:] else len(mask)) for start in starts]
 
 
 def _with(judged: Judged, words: str, bit: int) -> Mask:
@@ -155,6 +140,7 @@ TWO_RESULTS = [
     {"role": "assistant", "content": "", "tool_calls": [CALL]},
     {"role": "tool", "content": "three"},
 ]
+CALLING = {"messages": [*TWO_RESULTS[5:], {"role": "assistant", "content": "It was found."}]}
 
 
 @pytest.mark.parametrize(("num_turns", "num_trained"), [(5, 2), (7, 3), (8, 3), (6, 2)])
@@ -166,8 +152,8 @@ def test_answers_behind_results_begin_with_another_marker(tmp_path: Path, num_tu
     assert isinstance(alone.encode({"messages": TWO_RESULTS[:5]}), RowError)
 
     judged = Judged.of(tmp_path / "both", MISTRAL, assistant_markers={**markers, "assistant_start": starts})
-    texts = _texts(judged, row)
-    runs = ["".join(texts[start:stop]) for start, stop in _runs(_own(judged, row))]
+    pairs = groupby(zip(_own(judged, row), _texts(judged, row), strict=True), key=lambda pair: pair[0])
+    runs = ["".join(text for _, text in group) for is_trained, group in pairs if is_trained]
     assert len(runs) == num_trained
     assert runs[1] == " Found both.</s>"
     assert all("[TOOL_CALLS]" in text for text in (runs[0], *runs[2:]))

@@ -114,8 +114,11 @@ def test_what_a_step_does_not_have_is_refused(artifact: Path) -> None:
             trace_step(run, "training", **arguments)
     with pytest.raises(ArtifactError, match=r"split is 'validation'; .* has: training"):
         trace_step(run, "validation", 1)
+    unknown = _run(artifact, overrides={"parallelism.num_gpus": None})
     with pytest.raises(ConfigError, match="--world-size is not given"):
-        trace_step(_run(artifact, overrides={"parallelism.num_gpus": None}), "training", 1)
+        trace_step(unknown, "training", 1)
+    (placement,) = trace_source(unknown, "rows.jsonl", 1, limit=1).placements  # says where and not when
+    assert (placement.schedule.seen, "Give --world-size" in (placement.schedule.note or "")) == ((), True)
 
 
 def test_source_row_is_found_where_it_lies_and_when_it_is_read(artifact: Path) -> None:
@@ -169,14 +172,6 @@ def test_artifact_without_a_plan_still_shows_packs(artifact: Path, tmp_path: Pat
     assert [(sequence.file, sequence.row) for sequence in pack.sequences] == [(None, None)] * 2
     note = trace_source(run, "rows.jsonl", 1, limit=1).note
     assert note == "the artifact has no plan of its training split, so its rows cannot be located"
-
-
-def test_source_without_a_world_size_says_where_and_not_when(artifact: Path) -> None:
-    run = _run(artifact, overrides={"parallelism.num_gpus": None})
-    (placement,) = trace_source(run, "rows.jsonl", 1, limit=1).placements
-
-    assert placement.schedule.seen == ()
-    assert "Give --world-size" in (placement.schedule.note or "")
 
 
 def test_evaluation_batches_belong_to_steps(tmp_path: Path, chatml_tokenizer: Path) -> None:

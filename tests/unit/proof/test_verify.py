@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -311,21 +312,13 @@ def test_no_broken_plan_ends_in_a_traceback(artifact: Path, name: str, values: l
     columns = pq.read_table(path).to_pydict()
     columns = {key: value for key, value in columns.items() if key != name}
     pq.write_table(pa.table(columns if values is None else {**columns, name: values}), path)
-    num_refused = 0
+    assert {_verified(artifact, num_packs).outcome for num_packs in (6, None)} == {"differs"}
     for ask in (
-        lambda: _verified(artifact),
-        lambda: _verified(artifact, None),
         lambda: diff_artifacts(artifact, artifact),
         lambda: trace_pack(TracedRun(Artifact(artifact), RunOptions()), "training", 0, limit=3),
     ):
-        try:
-            found = ask()
-        except BridgepackError:
-            num_refused += 1
-        else:
-            assert not isinstance(found, VerifyReport) or found.outcome == "differs"
-
-    assert num_refused < 4
+        with suppress(BridgepackError):
+            ask()
 
 
 @pytest.mark.parametrize("column", ["input_ids", "loss_mask", "seq_start_id"])
