@@ -120,6 +120,7 @@ def test_new_recipes_check_clean(entries: tuple[CatalogueEntry, ...], num_gpus: 
         ({"model": "Qwen3-9B"}, "--model is 'Qwen3-9B'; allowed: an id on the hub (org/name), a folder, a recipe of"),
         ({"model": "qwen3_8b_sft_4gpu_h100_bf16_recip"}, "--model is 'qwen3_8b_sft_4gpu_h100_bf16_recip'; allowed: an"),
         ({"model": "olmoe_7b_sft_8gpu_h100_bf16_config"}, "--model is 'olmoe_7b_sft_8gpu_h100_bf16_config', which is"),
+        ({"name": "a b"}, "name is 'a b'; allowed: text matching"),
     ],
     ids=str,
 )
