@@ -178,7 +178,9 @@ def test_failed_build_keeps_what_is_there(tmp_path: Path, recipe: SFTRecipe) -> 
     before = small.file_bytes(tmp_path / "out"), small.file_bytes(tmp_path / "mine")
 
     for seed in (7, recipe.packing.seed):  # with its own seed the fingerprint is that of what is there
-        with pytest.raises(DataError, match="row 301: missing_field"):
+        with pytest.raises(
+            DataError, match=r"a.jsonl row 301: missing_field: .* Correct the row, or set data.on_bad_row to drop.$"
+        ):
             small.build(
                 small.with_changes(recipe, {"data__on_bad_row": "error", "packing__seed": seed}), tmp_path / "out"
             )

@@ -124,18 +124,6 @@ def test_examples_of_a_reason_are_few_and_the_ledger_has_all(tmp_path: Path, bui
     assert len(dropped(tmp_path / "out")) == 9
 
 
-@pytest.mark.parametrize(("line", "reason"), [item for item in TOKENIZED_LINES if item[1] not in {None, "over_long"}])
-def test_bad_row_stops_the_build_when_the_recipe_says_so(
-    tmp_path: Path, built: Callable[..., SplitRecord], line: Any, reason: DropReason
-) -> None:
-    with pytest.raises(DataError) as raised:
-        built([(tokenized_row(5, 6), None), (line, reason)], data__on_bad_row="error")
-
-    assert str(raised.value).startswith(f"{tmp_path / 'a.jsonl'} row 2: {reason}: ")
-    assert str(raised.value).endswith("Correct the row, or set data.on_bad_row to drop.")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".bridgepack", "a.jsonl"]
-
-
 def test_truncated_row_is_counted_or_dropped_when_untrained(tmp_path: Path, built: Callable[..., SplitRecord]) -> None:
     lines = [
         (tokenized_row(*range(10, 40)), None),

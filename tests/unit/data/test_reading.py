@@ -207,16 +207,13 @@ def test_elements_do_not_depend_on_where_blocks_end(elements: list[Any], block_b
     ("name", "content"),
     [
         ("a.jsonl.gz", gzip.compress(LINES * 999, mtime=0)[:-1]),
-        ("a.jsonl.gz", gzip.compress(LINES * 999, mtime=0)[:60]),
         ("a.jsonl.gz", gzip.compress(LINES, mtime=0)[:-8] + bytes(8)),
         ("a.jsonl.gz", LINES),
         ("a.json.gz", gzip.compress(ARRAY, mtime=0)[:-9]),
         ("a.jsonl.zst", zstandard.compress(LINES * 999)[:-1]),
-        ("a.jsonl.zst", zstandard.compress(LINES * 999)[:30]),
         ("a.jsonl.zst", zstandard.compress(LINES) + zstandard.compress(LINES)[:-1]),
         ("a.jsonl.zst", zstandard.compress(LINES) + b"more"),
         ("a.jsonl.zst", LINES),
-        ("a.json.zst", zstandard.compress(ARRAY)[:-1]),
     ],
 )
 def test_compressed_file_that_is_not_whole(tmp_path: Path, name: str, content: bytes) -> None:

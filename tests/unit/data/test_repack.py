@@ -71,7 +71,6 @@ def test_default_folder_lies_beside_the_artifact(tmp_path: Path, recipe: SFTReci
     ("path", "value"),
     [
         ("data.train", "other.jsonl"),
-        ("data.max_row_bytes", 5),
         ("data.role_aliases", {"bard": "assistant"}),
         ("tokenizer.chat_template", "other.jinja"),
         ("preprocessing.input_ids_column", "ids"),

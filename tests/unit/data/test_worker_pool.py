@@ -18,7 +18,7 @@ from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.results import BuildOptions
 from bridgepack.data.sequences.loading import load_tokenizer_of
 from bridgepack.data.store.store import opened_store
-from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure, result_of
+from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure
 from bridgepack.data.workers import pool as module
 from bridgepack.data.workers.pool import WorkerPool, plain_runner
 from bridgepack.data.workplace import tasks_runner
@@ -80,17 +80,12 @@ def _square(number: int, _: Beat) -> int:
 
 def _fail(number: int, beat: Beat) -> int:
     beat(10 * number)
-    if number == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if number == 2:
-        os.abort()
     if number == 3:
         raise ValueError("three")
     if number == 4:
         os.write(2, b"thread panicked: memory allocation of 12 bytes failed\n")
-        os._exit(3)
-    if number == 5:
-        ctypes.string_at(0)
+    ends = {1: partial(_suicide, 1), 2: os.abort, 4: partial(os._exit, 3), 5: partial(ctypes.string_at, 0)}
+    ends.get(number, int)()
     return number
 
 
@@ -101,10 +96,7 @@ def _refuse_seven(number: int, _: Beat) -> int:
 
 
 def _fill(num_megabytes: int, _: Beat) -> int:
-    content = bytearray(num_megabytes << 20)
-    for place in range(0, len(content), 4096):
-        content[place] = 1
-    return num_megabytes
+    return len(b"1" * (num_megabytes << 20)) >> 20
 
 
 def _sleep(number: int, beat: Beat) -> int:
@@ -328,32 +320,18 @@ def test_a_tokenizer_is_loaded_again_once_its_files_change(tmp_path: Path, chatm
     assert load_tokenizer_of(recipe) is not loaded
 
 
-class Panic(BaseException):
-    """What Rust code raises when it panics: no Exception."""
-
-
-def _work(number: int, beat: Beat) -> int:
-    beat(number * 10)
-    errors = {3: DataError("it is three. Take another."), 4: Panic("it panicked"), 5: MemoryError(), 6: OSError("full")}
-    if number in errors:
-        raise errors[number]
-    return number + os.getpid()
-
-
-@pytest.mark.parametrize(("number", "kind"), [(3, DataError), (6, OSError)])
-def test_errors_of_users_and_of_the_system_pass_in_this_process(number: int, kind: type[Exception]) -> None:
-    with pytest.raises(kind):
-        list(InThisProcess().run(_work, [number]))
-
-
 @pytest.mark.parametrize(
-    ("number", "detail", "is_memory"), [(4, "Panic: it panicked", False), (5, "MemoryError: ", True)]
+    ("error", "shown"),
+    [(MemoryError(), (7, "raised", True, 10)), (ValueError("x"), (7, "raised", False, 10)), (OSError("full"), None)],
 )
-def test_anything_else_is_the_failure_of_its_task_in_this_process(number: int, detail: str, is_memory: bool) -> None:
-    first, failure, last = InThisProcess().run(_work, [0, number, 1])
+def test_errors_in_this_process_fail_their_task_but_for_those_of_the_system(error: Exception, shown: Any) -> None:
+    def work(_: int, beat: Beat) -> None:
+        beat(10)
+        raise error
 
-    assert (first, last) == (os.getpid(), os.getpid() + 1)
-    assert isinstance(failure, TaskFailure)
-    assert (_shown(failure), failure.detail) == ((number, "raised", is_memory, number * 10), detail)
-    with pytest.raises(RuntimeError, match=r"(?s)a task failed in another process:\n.*_work"):
-        result_of(failure)
+    outcomes = InThisProcess().run(work, [7])
+    if shown is not None:
+        assert _shown(next(outcomes)) == shown
+    else:
+        with pytest.raises(OSError, match="full"):
+            next(outcomes)
