@@ -91,14 +91,10 @@ def _check(rows: list[Row], **options: Any) -> CheckReport:
     return check(case, **options)
 
 
-def _row_codes(report: CheckReport) -> set[str]:
-    return {finding.code for finding in report.findings} & ROW_RULES
-
-
 @given(st.lists(st.one_of(any_rows, good_rows()), min_size=1, max_size=8), st.integers(1, 40))
 def test_rows_do_not_influence_each_other(rows: list[Row], max_tokens: int) -> None:
     report = _check(rows, max_tokens=max_tokens)
-    assert _row_codes(report) == set().union(*(oracle(*row) for row in rows))
+    assert {finding.code for finding in report.findings} & ROW_RULES == set().union(*(oracle(*row) for row in rows))
     assert report.num_sound_rows == sum(not _structure(*row) for row in rows)
     num_wide = sum("BP330" in oracle(*row) for row in rows)
     counts = {finding.code: finding.num_occurrences for finding in report.findings}

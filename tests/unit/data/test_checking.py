@@ -61,7 +61,7 @@ def test_outcome_does_not_depend_on_the_number_of_workers(folder: Path) -> None:
 
 def test_a_small_artifact_is_read_in_this_process(folder: Path) -> None:
     with opened_for_check(folder, num_workers=8) as artifact:
-        [pid] = set(artifact.tasks.run(_process, range(3)))
+        [pid] = set(artifact.tasks.run(lambda _: os.getpid(), range(3)))
     assert pid == os.getpid()
 
 
@@ -77,7 +77,3 @@ def _scan(folder: Path, num_workers: int) -> tuple[CheckReport, ArtifactFacts]:
     with plain_runner(num_workers) as artifact.tasks:
         execution = Execution(run_tasks=artifact.tasks.run, part_tokens=1000, max_tokens=300)
         return judge_artifact(artifact, context=CONTEXT, execution=execution)
-
-
-def _process(_: int) -> int:
-    return os.getpid()

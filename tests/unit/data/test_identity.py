@@ -169,16 +169,9 @@ def test_hub_data_set_counts_by_its_rows(recipe: SFTRecipe, tmp_path: Path, monk
     assert _fingerprint(with_changes(recipe, part)) != first
 
 
-PACKAGE = Path(bridgepack.__file__).parent
-
-
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    """Return a copy of the package."""
-    return Path(shutil.copytree(PACKAGE, tmp_path / "bridgepack", ignore=shutil.ignore_patterns("__pycache__")))
-
-
-def test_a_change_anywhere_changes_the_digest(package: Path) -> None:
+def test_a_change_anywhere_changes_the_digest(tmp_path: Path) -> None:
+    package = tmp_path / "bridgepack"
+    shutil.copytree(Path(bridgepack.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     digests = {source_digest(package)}
     assert digests == {code_digest()}
     modules = list({module.parent: module for module in package.rglob("*.py")}.values())

@@ -60,18 +60,15 @@ TEMPLATE = """\
 type Lines = list[tuple[Any, DropReason | None]]
 
 
-def _write(path: Path, lines: Lines) -> Path:
-    path.write_text("".join((line if line == "{" else json.dumps(line)) + "\n" for line, _ in lines))
-    return path
-
-
 @pytest.fixture
 def built(tmp_path: Path, chatml_tokenizer: Path) -> Callable[..., SplitRecord]:
     """Return what builds lines or a file, and returns the record of its training split."""
 
     def make(train: Lines | Path | str, **changes: Any) -> SplitRecord:
         if isinstance(train, list):
-            train = _write(tmp_path / "a.jsonl", train)
+            text = "".join((line if line == "{" else json.dumps(line)) + "\n" for line, _ in train)
+            train = tmp_path / "a.jsonl"
+            train.write_text(text)
         manifest = build(tokenized_recipe(train, chatml_tokenizer, **changes), tmp_path / "out").manifest
         assert_balanced(manifest)
         return manifest.splits[0]

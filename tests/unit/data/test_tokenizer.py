@@ -292,16 +292,6 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
     return load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
 
 
-def _encode(tokenizer: ChatTokenizer, prompt: str, completion: str, **settings: Any) -> Encoded:
-    settings = {"kind": "prompt_completion", "over_long": "truncate", **settings}
-    encoder = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(**settings))
-    columns = {"prompt": prompt, "completion": completion}
-    whole = encode_examples(encoder, [columns])
-    (encoded,) = cut(policy_for(settings, 4, tokenizer.eos_token_id), whole)
-    assert isinstance(encoded, Encoded)
-    return encoded
-
-
 @pytest.mark.parametrize(
     ("prompt", "completion", "settings", "text"),
     [
@@ -316,6 +306,10 @@ def _encode(tokenizer: ChatTokenizer, prompt: str, completion: str, **settings: 
 def test_cut_completion(
     tokenizer: ChatTokenizer, prompt: str, completion: str, settings: dict[str, Any], text: str
 ) -> None:
-    encoded = _encode(tokenizer, prompt, completion, **settings)
+    settings = {"kind": "prompt_completion", "over_long": "truncate", **settings}
+    encoder = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(**settings))
+    whole = encode_examples(encoder, [{"prompt": prompt, "completion": completion}])
+    (encoded,) = cut(policy_for(settings, 4, tokenizer.eos_token_id), whole)
 
+    assert isinstance(encoded, Encoded)
     assert tokenizer.decode(encoded.ids) == text
