@@ -14,7 +14,7 @@ import pytest
 
 from bridgepack.data.output import RECEIPTS
 from tests.support import small_builds as small
-from tests.support.processes import num_running, wait_until
+from tests.support.processes import num_running, started, wait_until
 from tests.support.small_builds import file_bytes
 
 pytestmark = pytest.mark.full
@@ -45,15 +45,10 @@ class Project:
 
     def start(self, num_workers: int, *, file_bytes: int = 0) -> subprocess.Popen[str]:
         """Start a build in a process group of its own, as a terminal does."""
-        arguments = ["build", "recipe.yaml", "--output", "out", "--workers", str(num_workers)]
-        return subprocess.Popen(
-            [sys.executable, "-c", PROGRAM.format(file_bytes=file_bytes), *arguments],
-            cwd=self.folder,
-            env=small.environment(self.folder),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
+        program = (sys.executable, "-c", PROGRAM.format(file_bytes=file_bytes))
+        build = ("build", "recipe.yaml", "--output", "out", "--workers", num_workers)
+        return started(
+            *program, *build, folder=self.folder, variables=small.environment(self.folder), has_own_group=True
         )
 
     def finish(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:

@@ -18,7 +18,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from tests.support.launched_training import task_environment
 from tests.support.launches import ended, states
-from tests.support.processes import commands_with, wait_until
+from tests.support.processes import commands_with, started, wait_until
 from tests.support.small_builds import CLI, write_conversations
 from tests.support.tiny_recipes import NUM_LAYERS, NUM_PACKS_PER_STEP, VOCAB_SIZE, tiny_recipe, write_weights
 
@@ -36,15 +36,9 @@ class Desk:
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
         """Start a launch in a process group of its own, as a terminal does."""
-        return subprocess.Popen(
-            [*CLI, "launch", *map(str, arguments), "--json"],
-            cwd=self.folder,
-            env={**os.environ, **task_environment(self.folder), "NEMORUN_HOME": str(self.folder / "nemo run")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        variables = {**os.environ, **task_environment(self.folder), "NEMORUN_HOME": str(self.folder / "nemo run")}
+        command = (*CLI, "launch", *arguments, "--json")
+        return started(*command, folder=self.folder, variables=variables, has_own_group=True)
 
     def launch(self, *arguments: object) -> tuple[int, dict[str, Any], str]:
         """Return the exit code of a launch, what it printed as JSON, and what it said beside."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import small_builds as small
-from tests.support.processes import wait_until
+from tests.support.processes import started, wait_until
 from tests.support.ray_nodes import RayNodes, two_ray_nodes
 
 pytestmark = pytest.mark.full
@@ -47,14 +47,8 @@ def project(folder: Path, tokenizer: Path, num_rows: int) -> Path:
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "build", "recipe.yaml", *arguments],
-        cwd=folder,
-        env=small.environment(folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = (sys.executable, "-c", PROGRAM, "build", "recipe.yaml", *arguments)
+    return started(*command, folder=folder, variables=small.environment(folder))
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:

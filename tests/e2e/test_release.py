@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 import bridgepack
+from tests.e2e.test_pre_commit import OFFLINE_PIP
 from tests.support.docs_blocks import PROJECT
 
 pytestmark = pytest.mark.full
@@ -23,9 +23,7 @@ def _released(folder: Path, **variables: str) -> subprocess.CompletedProcess[str
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": sysconfig.get_path("purelib"),  # all but the project itself
-        "PIP_NO_INDEX": "1",
-        "PIP_NO_DEPS": "1",
+        **OFFLINE_PIP,
         "PIP_FORCE_REINSTALL": "1",
         "HF_HUB_OFFLINE": "1",
         **variables,

@@ -23,7 +23,7 @@ from bridgepack.api import build
 from bridgepack.config.recipe.recipe import SFTRecipe
 from tests.support.launched_training import task_environment
 from tests.support.launches import ended, states
-from tests.support.processes import wait_until
+from tests.support.processes import started, wait_until
 from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm
 from tests.support.small_builds import write_conversations, write_recipe
 from tests.support.tiny_recipes import VOCAB_SIZE, tiny_recipe, write_model
@@ -69,16 +69,12 @@ class Site:
 
     def start(self, *arguments: object, commands: Path | None = None) -> subprocess.Popen[str]:
         """Start `bridgepack launch` on this cluster, with commands of a folder before those of Slurm."""
-        launch = [sys.executable, "-c", _PROGRAM, "launch"]
-        command = [*launch, *map(str, arguments), "--cluster", str(self.folder / "slurm.yaml"), "--json"]
-        environment = self.slurm.environment(
-            **task_environment(self.folder), NEMORUN_HOME=str(self.folder / "nemo-run")
-        )
+        own = {**task_environment(self.folder), "NEMORUN_HOME": str(self.folder / "nemo-run")}
+        variables = self.slurm.environment(**own)
         if commands is not None:
-            environment["PATH"] = os.pathsep.join((str(commands), environment["PATH"]))
-        return subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+            variables["PATH"] = os.pathsep.join((str(commands), variables["PATH"]))
+        command = (sys.executable, "-c", _PROGRAM, "launch", *arguments, "--cluster", "slurm.yaml", "--json")
+        return started(*command, folder=self.folder, variables=variables)
 
     def launch(self, *arguments: object) -> tuple[int, dict[str, Any], str]:
         """Return the exit code of a launch, what it printed as JSON, and what it said beside."""

@@ -19,6 +19,15 @@ ONE_RANK = {
 _PROJECT = Path(__file__).parents[2]
 
 
+def started(
+    *command: object, folder: Path, variables: dict[str, str], has_own_group: bool = False
+) -> subprocess.Popen[str]:
+    """Start a command in a folder, in a process group of its own as a terminal does, or in this one."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    words = [*map(str, command)]
+    return subprocess.Popen(words, cwd=folder, env=variables, start_new_session=has_own_group, **pipes)
+
+
 def run_module(
     module: str, *arguments: object, limit_s: float = 300, first: Iterable[Path] = (), **variables: str
 ) -> None:

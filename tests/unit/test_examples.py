@@ -155,14 +155,8 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_iter_texts_reads_contents_calls_and_tools(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"messages": LOOKUP_ROW, "tools": [LOOKUP_TOOL]}) + "\n")
-    assert list(iter_texts(path)) == [
-        "Be brief.",
-        "What is a jar?",
-        json.dumps(LOOKUP_CALL),
-        "Holds things.",
-        "It holds things.",
-        json.dumps(LOOKUP_TOOL),
-    ]
+    contents = ["Be brief.", "What is a jar?", json.dumps(LOOKUP_CALL), "Holds things.", "It holds things."]
+    assert list(iter_texts(path)) == [*contents, json.dumps(LOOKUP_TOOL)]
 
 
 def test_a_newline_is_a_token_of_its_own(tokenizer):

@@ -29,14 +29,8 @@ def test_neither_does_it_under_nohup() -> None:
     pytest = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"{this_file}::{inner}"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
-    ended = subprocess.run(
-        [sys.executable, "-c", _IGNORING, *pytest],
-        cwd=PROJECT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", _IGNORING, *pytest]
+    ended = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
 
     assert (ended.returncode, "1 passed" in ended.stdout) == (0, True), ended.stdout
 
