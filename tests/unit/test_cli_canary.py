@@ -75,8 +75,7 @@ def test_packs_without_a_trained_token_are_refused(command: Command, tmp_path: P
 def test_without_the_host_it_says_what_to_install(tmp_path: Path, artifact: Path) -> None:
     finished = small.run_cli(tmp_path, "canary", artifact)
 
-    assert finished.returncode == 2
-    assert "megatron" in finished.stderr
+    assert (finished.returncode, "megatron" in finished.stderr) == (2, True)
     assert 'pip install -e ".[bridge]"' in finished.stderr
     assert "Traceback" not in finished.stderr
 
@@ -88,10 +87,7 @@ def _opened(target: Path | str, artifact: Path | None = None) -> Any:
 def test_an_artifact_knows_its_recipe_and_packs(artifact: Path) -> None:
     opened = _opened(artifact)
 
-    assert opened.recipe.name == "small"
-    assert opened.eos_token_id == 2
-    assert len(opened.rows) == 2
-    assert opened.artifact == artifact
+    assert (opened.recipe.name, opened.eos_token_id, len(opened.rows), opened.artifact) == ("small", 2, 2, artifact)
     assert any("bridgepack verify" in note for note in opened.notes)
 
 

@@ -79,18 +79,14 @@ def test_recipe(folder: Path) -> None:
     target = load_target("mine.yaml")
     assert (target.kind, target.file, load_target(target.recipe).kind) == ("recipe", Path("mine.yaml"), "recipe")
     config: Any = target.config
-    assert config.is_complete
-    assert not config.is_whole_at("model.num_layers")
-    assert config.is_whole_at("optimizer.lr")
-    assert config.world_size == 16
-    assert config.ignored == {"BP014": "an old run"}
-    assert config.values["model"]["cp_comm_type"] == "a2a"
-    assert config.values["model"]["seq_length"] == 4096
+    assert (config.is_complete, config.world_size, config.ignored) == (True, 16, {"BP014": "an old run"})
+    assert [config.is_whole_at(path) for path in ("model.num_layers", "optimizer.lr")] == [False, True]
+    assert (config.values["model"]["cp_comm_type"], config.values["model"]["seq_length"]) == ("a2a", 4096)
     assert config.values["dataset"]["offline_packing_specs"]["pad_seq_to_mult"] == 4
     assert config.values["dataset"]["dataset_kwargs"] == {"pad_to_max_length": False}
     assert recipe_field(config, "train.micro_batch_size") == "batch.micro_batch_size"
-    assert recipe_field(config, "model.cp_comm_type") == "bridge_overrides.model.cp_comm_type"
-    assert recipe_field(config, "model.fp8") == "bridge_overrides.model.fp8"
+    for path in ("model.cp_comm_type", "model.fp8"):
+        assert recipe_field(config, path) == f"bridge_overrides.{path}"
     there: Any = load_target("mine.yaml", {"parallelism.context_parallel_size": 4}, artifact=Path("packs")).config
     specs = there.values["dataset"]["offline_packing_specs"]
     assert (specs["pad_seq_to_mult"], specs["packed_train_data_path"]) == (8, "packs/training")

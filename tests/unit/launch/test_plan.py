@@ -183,8 +183,7 @@ def test_commit_and_changes_are_recorded(recipe: SFTRecipe, tmp_path: Path) -> N
     dirty = plan_launch(recipe, "local").facts()["git"]
 
     assert clean["commit"] == dirty["commit"]
-    assert len(clean["commit"]) == 40
-    assert (clean["is_dirty"], dirty["is_dirty"]) == (False, True)
+    assert (len(clean["commit"]), clean["is_dirty"], dirty["is_dirty"]) == (40, False, True)
 
 
 def test_the_package_is_the_function(recipe: SFTRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,8 +43,7 @@ def test_every_field_says_where_it_is_from(recipe: SFTRecipe) -> None:
 
     size = fields["packing.packed_sequence_size"]
     assert size == {"field": "packing.packed_sequence_size", "value": 1024, "origin": "recipe"}
-    assert fields["packing.seed"]["origin"] == "default"
-    assert fields["method.kind"]["origin"] == "recipe"
+    assert (fields["packing.seed"]["origin"], fields["method.kind"]["origin"]) == ("default", "recipe")
     assert fields["method.dim"] == {"field": "method.dim", "value": 32, "origin": "default"}
     assert {item["origin"] for item in fields.values()} == {"recipe", "default"}
 
@@ -52,14 +51,10 @@ def test_every_field_says_where_it_is_from(recipe: SFTRecipe) -> None:
 def test_derived_values_say_why(recipe: SFTRecipe) -> None:
     derived = {item["name"]: item for item in resolved_view(recipe).to_dict()["derived"]}
 
-    assert derived["pad_seq_to_mult"]["value"] == 2
-    assert derived["data_parallel_size"] == {
-        "name": "data_parallel_size",
-        "value": 4,
-        "because": "8 GPUs / (2 x 1 x 1 tensor x pipeline x context ranks)",
-        "origin": "derived",
-    }
-    assert derived["gradient_accumulation_steps"]["value"] == 2
+    because = "8 GPUs / (2 x 1 x 1 tensor x pipeline x context ranks)"
+    size = {"name": "data_parallel_size", "value": 4, "because": because, "origin": "derived"}
+    assert derived["data_parallel_size"] == size
+    assert (derived["pad_seq_to_mult"]["value"], derived["gradient_accumulation_steps"]["value"]) == (2, 2)
 
 
 def test_forecast_is_called_one(recipe: SFTRecipe) -> None:
@@ -72,13 +67,8 @@ def test_forecast_is_called_one(recipe: SFTRecipe) -> None:
     assert settings["train.train_iters"]["because"].endswith("; forecast")
     assert settings["dataset.dataset_root"]["value"] == "artifacts/small"
     assert "forecast" not in settings["dataset.dataset_root"]["because"]
-    assert settings["optimizer.lr"] == {
-        "path": "optimizer.lr",
-        "value": 1e-4,
-        "origin": "derived",
-        "field": "optimizer.lr",
-        "because": "Megatron-Bridge's own for method lora",
-    }
+    rate = {"value": 1e-4, "origin": "derived", "because": "Megatron-Bridge's own for method lora"}
+    assert settings["optimizer.lr"] == {"path": "optimizer.lr", "field": "optimizer.lr", **rate}
 
 
 def test_without_data_steps_stay_open(recipe: SFTRecipe) -> None:
@@ -126,13 +116,8 @@ def test_shipped_recipes_are_targets() -> None:
 
 
 def result(*tasks: TaskResult, is_detached: bool = False) -> LaunchResult:
-    return LaunchResult(
-        run_name="small_1",
-        run_folder="/shared/runs/small_1",
-        experiment_folder="/nemo_run/experiments/small/small_1",
-        tasks=tasks,
-        is_detached=is_detached,
-    )
+    places = {"run_folder": "/shared/runs/small_1", "experiment_folder": "/nemo_run/experiments/small/small_1"}
+    return LaunchResult(run_name="small_1", **places, tasks=tasks, is_detached=is_detached)
 
 
 def test_a_failed_task_shows_the_end_of_its_log(tmp_path: Path) -> None:

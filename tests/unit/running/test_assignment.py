@@ -72,10 +72,8 @@ def test_command_line_of_people(tmp_path: Path) -> None:
     line = ["--recipe", str(tmp_path / "recipe.yaml"), "--run-folder", "run", "--artifacts-in", "packs"]
     found = assignment_of([*line, "--artifact", "there", "--world-size", "2"], program="p", description="d")
 
-    assert found.recipe.name == "mine"
+    assert (found.recipe.name, found.world_size, found.judges_environment) == ("mine", 2, True)
     assert (str(found.run_folder.path), found.artifacts, found.artifact) == ("run", "packs", "there")
-    assert found.world_size == 2
-    assert found.judges_environment
 
 
 @pytest.mark.parametrize(

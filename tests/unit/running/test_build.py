@@ -3,6 +3,7 @@
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,7 @@ def run(recipe: SFTRecipe, folder: Path, **changes: object) -> int:
 def test_builds_once_then_finds(recipe: SFTRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(recipe, tmp_path) == 0
 
-    place = RunFolder(tmp_path / "run").read_artifact()
-    assert place is not None
+    place: Any = RunFolder(tmp_path / "run").read_artifact()
     assert place.path == str(tmp_path / "packs" / f"small-{place.fingerprint[:12]}")
     assert json.loads((Path(place.path) / "manifest.json").read_text())["fingerprint"] == place.fingerprint
     assert RunFolder(tmp_path / "run").read("launch.json") == {"run_name": "one"}
@@ -50,8 +50,7 @@ def test_command_line_of_people(recipe: SFTRecipe, tmp_path: Path, monkeypatch: 
     write_recipe(tmp_path / "recipe.yaml", recipe)
 
     assert task.main(["--recipe", "recipe.yaml", "--run-folder", "a run"]) == 0
-    place = RunFolder("a run").read_artifact()
-    assert place is not None
+    place: Any = RunFolder("a run").read_artifact()
     assert Path(place.path).is_absolute()
     assert Path(place.path).parent == tmp_path / "artifacts"
 
