@@ -189,8 +189,9 @@ def checked_engine(engine: Engine, reference: Engine) -> Engine:
         flat = engine.encode_flat(texts)
         if len(texts) >= _MIN_TEXTS:
             chosen = [len(texts) * number // _COMPARED for number in range(_COMPARED)]
-            expected, parts = reference.encode_flat([texts[index] for index in chosen]), flat.split()
-            if not np.array_equal(np.concatenate([parts[index] for index in chosen]), expected.input_ids):
+            expected = reference.encode_flat([texts[index] for index in chosen])
+            found = [flat.input_ids[flat.offsets[index] : flat.offsets[index + 1]] for index in chosen]
+            if not np.array_equal(np.concatenate(found), expected.input_ids):
                 raise EngineDiffersError(
                     f"tokenizer.engine: {engine.name} and tokenizers give different tokens for this data. Set it to "
                     "tokenizers."
