@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Layout
 from bridgepack.config.section import Section
 
 #: Names allowed in a source's `columns`, whatever the preprocessing calls these columns.
@@ -20,7 +21,7 @@ DEFAULT_SPLIT = "train"
 #: Fields with a source's location, and a number of sections that nobody lists by hand.
 _PLACES, _MANY_SOURCES = ("path", "dataset", "sources"), 20
 #: Fields about a source's own rows, which a group of sources cannot have.
-_OF_ROWS = ("split", "revision", "columns", "kind", "max_rows")
+_OF_ROWS = ("split", "revision", "layout", "columns", "kind", "max_rows")
 
 
 class DataSource(Section):
@@ -39,6 +40,8 @@ class DataSource(Section):
     saved DatasetDict: the name of its split."""
     revision: str | None = None
     """For a `dataset`: commit, tag or branch; pin a commit so that the recipe always reads the same rows."""
+    layout: Layout | None = None
+    """How the rows of this source are read, as `data.layout`, which is the default."""
     columns: dict[ColumnName, str] = Field(default_factory=dict)
     """Column name that the preprocessing reads -> column of this source, e.g. `{prompt: question, completion: answer}`;
     other columns keep their names."""
@@ -180,9 +183,6 @@ def sets_amount(source: Source) -> bool:
     return bool(amounts_of(source)) or any(map(sets_amount, source.sources or ()))
 
 
-#: Chat template variables that bridgepack sets itself.
-OWN_TEMPLATE_VARIABLES = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now"})
-
 Role = Literal["system", "developer", "user", "assistant", "tool", "function_call", "observation"]
 
 
@@ -195,6 +195,9 @@ class DataConfig(Section):
     the current folder."""
     validation: Sources | None = None
     """Validation data, as `train`; none by default."""
+    layout: Layout | None = None
+    """How a row is read: which columns become turns, tools, a prompt, a completion or token ids. A source may have its
+    own. By default `messages`, `conversation` or `conversations`, else `prompt` and `completion`."""
     mixture: MixtureConfig = MixtureConfig()
     """How weighted sources are mixed."""
     validation_fraction: Annotated[float, Field(ge=0.0, lt=1.0, strict=True)] = 0.0
