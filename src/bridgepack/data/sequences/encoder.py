@@ -1,6 +1,6 @@
-"""Chooses a recipe's encoder; encodes rows of a prompt and a completion as Megatron-Bridge does, and rows of tokens."""
+"""Chooses a recipe's encoder; encodes rows of a prompt and a completion as Megatron-Bridge does."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,24 +9,19 @@ from bridgepack.config.recipe.preprocessing import (
     CONVERSATION_COLUMNS,
     ChatPreprocessing,
     PromptCompletionPreprocessing,
-    TokenizedPreprocessing,
 )
 from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared, columns_hint, mask_out, text_of_column
-from bridgepack.data.tokenizers.engines import FlatIds, joined
+from bridgepack.data.sequences.tokenized import TokenizedEncoder
+from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.geometry import IntArray
-from bridgepack.records import SEQ_START_ID, DropReason, TokenArray
-
-#: Label of an untrained token in Hugging Face data sets.
-IGNORED_LABEL = -100
-#: Types of token ids and labels; masks may also hold true and false.
-_NUMBERS = frozenset({int, float})
+from bridgepack.records import DropReason, TokenArray
 
 
 def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
@@ -36,54 +31,7 @@ def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
         return ChatEncoder(tokenizer, settings, resolved.recipe.data.role_aliases)
     if isinstance(settings, PromptCompletionPreprocessing):
         return PromptCompletionEncoder(tokenizer, settings)
-    return TokenizedEncoder(settings, tokenizer.vocab_size)
-
-
-class TokenizedEncoder:
-    """Reads ids and masks from rows that already hold them."""
-
-    def __init__(self, settings: TokenizedPreprocessing, vocab_size: int) -> None:
-        self._settings, self._vocab_size = settings, vocab_size
-
-    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
-        """Return a row's ids and mask.
-
-        Raises:
-            RowError: they are missing, of the wrong type or inconsistent, or the row is a pack of several sequences.
-        """
-        if columns.get(SEQ_START_ID) is not None:
-            detail = f"the row has {SEQ_START_ID}, so it is a pack; give its unpacked rows, or use `repack`"
-            raise RowError(DropReason.INVALID_FIELD, detail)
-        ids = _integers(columns, self._settings.input_ids_column)
-        outside = next((token for token in ids if not 0 <= token < self._vocab_size), None)
-        if outside is not None:
-            detail = f"a token id is {outside}; the tokenizer has ids 0 to {self._vocab_size - 1}"
-            raise RowError(DropReason.TOKEN_OUT_OF_VOCABULARY, detail)
-        mask_column, labels_column = self._mask_columns(columns)
-        if labels_column:
-            mask = _mask_from_labels(columns, labels_column, ids)
-        else:
-            mask = _integers(columns, mask_column, {bool, *_NUMBERS})
-        if len(mask) != len(ids):
-            detail = f"{labels_column or mask_column} has {len(mask)} entries for {len(ids)} ids"
-            raise RowError(DropReason.INVALID_FIELD, detail)
-        if any(bit not in (0, 1) for bit in mask):
-            raise RowError(DropReason.INVALID_FIELD, f"{mask_column} must hold only 0 and 1")
-        return Prepared(len(ids), (ids, mask))
-
-    def encode(self, rows: Sequence[tuple[list[int], list[int]]]) -> FlatBatch:
-        """Return the ids and masks of rows as flat arrays."""
-        ids, offsets = joined([ids for ids, _ in rows])
-        mask = np.fromiter((bit for _, bits in rows for bit in bits), dtype=np.int8, count=len(ids))
-        return FlatBatch(ids, mask, offsets, np.full(len(rows), -1, dtype=np.int32))
-
-    def _mask_columns(self, columns: Mapping[str, Any]) -> tuple[str, str]:
-        if self._settings.labels_column is not None:
-            return "", self._settings.labels_column
-        wanted = self._settings.loss_mask_column
-        if wanted is None and columns.get("loss_mask") is None and columns.get("labels") is not None:
-            return "", "labels"
-        return wanted or "loss_mask", ""
+    return TokenizedEncoder(settings, tokenizer)
 
 
 def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: int) -> list[str]:
@@ -104,32 +52,6 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
                 texts += [part[:max_characters] for part in prepared.value if isinstance(part, str)]
                 num_characters += prepared.num_characters
     return texts
-
-
-def _integers(columns: Mapping[str, Any], name: str, kinds: Set[type] = _NUMBERS) -> list[int]:
-    values = columns.get(name)
-    if values is None:
-        raise RowError(DropReason.MISSING_FIELD, f"{name} is missing; it has: {names_of(columns)}")
-    values = values.tolist() if isinstance(values, np.ndarray) else values
-    if (
-        not isinstance(values, (list, tuple))
-        or set(map(type, values)) - kinds
-        or not all(value.is_integer() for value in values)
-    ):
-        raise RowError(DropReason.INVALID_FIELD, f"{name} must be a list of whole numbers")
-    return [int(value) for value in values]
-
-
-def _mask_from_labels(columns: Mapping[str, Any], name: str, ids: list[int]) -> list[int]:
-    labels = _integers(columns, name)
-    for index, (label, token) in enumerate(zip(labels, ids, strict=False)):
-        if label not in (token, IGNORED_LABEL):
-            detail = (
-                f"{name}[{index}] is {label}; it must be input_ids[{index}], {token}, or {IGNORED_LABEL}: "
-                "labels are not shifted"
-            )
-            raise RowError(DropReason.INVALID_FIELD, detail)
-    return [int(label != IGNORED_LABEL) for label in labels]
 
 
 #: Columns to read if a row has none of the recipe's.

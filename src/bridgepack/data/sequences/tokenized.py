@@ -1,0 +1,98 @@
+"""Encodes rows of tokens, with a loss mask or labels."""
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from bridgepack.config.recipe.preprocessing import TokenizedPreprocessing
+from bridgepack.data.reading.inputs import names_of
+from bridgepack.data.sequences.encoding import FlatBatch, Prepared
+from bridgepack.data.sequences.one_sample import sample_of
+from bridgepack.data.tokenizers.engines import joined
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason
+
+#: Label of an untrained token in Hugging Face data sets.
+IGNORED_LABEL = -100
+#: Types of token ids and labels; masks may also hold true and false.
+_NUMBERS = frozenset({int, float})
+
+
+class TokenizedEncoder:
+    """Reads ids and masks from rows that already hold them."""
+
+    def __init__(self, settings: TokenizedPreprocessing, tokenizer: ChatTokenizer) -> None:
+        self._settings, self._vocab_size = settings, tokenizer.vocab_size
+        self._pad_id = tokenizer.special_token_id("pad")
+
+    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+        """Return a row's ids and mask, without the pads at its ends.
+
+        Raises:
+            RowError: they are missing, of the wrong type or inconsistent, or the row is a pack of several sequences.
+        """
+        name = self._settings.input_ids_column
+        mask_column, labels_column = self._mask_columns(columns)
+        ids = _integers(columns, name)
+        kept = sample_of(columns, ids, self._pad_id, read=(name, labels_column or mask_column))
+        outside = next((token for token in ids[kept] if not 0 <= token < self._vocab_size), None)
+        if outside is not None:
+            detail = f"a token id is {outside}; the tokenizer has ids 0 to {self._vocab_size - 1}"
+            raise RowError(DropReason.TOKEN_OUT_OF_VOCABULARY, detail)
+        values = _integers(columns, labels_column or mask_column, _NUMBERS if labels_column else {bool, *_NUMBERS})
+        if len(values) != len(ids):
+            detail = f"{labels_column or mask_column} has {len(values)} entries for {len(ids)} ids"
+            raise RowError(DropReason.INVALID_FIELD, detail)
+        _check_pads(values, kept, labels_column or mask_column, IGNORED_LABEL if labels_column else 0)
+        mask = _mask_from_labels(values, labels_column, ids, kept) if labels_column else values[kept]
+        if any(bit not in (0, 1) for bit in mask):
+            raise RowError(DropReason.INVALID_FIELD, f"{mask_column} must hold only 0 and 1")
+        return Prepared(len(mask), (ids[kept], mask))
+
+    def encode(self, rows: Sequence[tuple[list[int], list[int]]]) -> FlatBatch:
+        """Return the ids and masks of rows as flat arrays."""
+        ids, offsets = joined([ids for ids, _ in rows])
+        mask = np.fromiter((bit for _, bits in rows for bit in bits), dtype=np.int8, count=len(ids))
+        return FlatBatch(ids, mask, offsets, np.full(len(rows), -1, dtype=np.int32))
+
+    def _mask_columns(self, columns: Mapping[str, Any]) -> tuple[str, str]:
+        if self._settings.labels_column is not None:
+            return "", self._settings.labels_column
+        wanted = self._settings.loss_mask_column
+        if wanted is None and columns.get("loss_mask") is None and columns.get("labels") is not None:
+            return "", "labels"
+        return wanted or "loss_mask", ""
+
+
+def _integers(columns: Mapping[str, Any], name: str, kinds: Set[type] = _NUMBERS) -> list[int]:
+    values = columns.get(name)
+    if values is None:
+        raise RowError(DropReason.MISSING_FIELD, f"{name} is missing; it has: {names_of(columns)}")
+    values = values.tolist() if isinstance(values, np.ndarray) else values
+    if (
+        not isinstance(values, (list, tuple))
+        or set(map(type, values)) - kinds
+        or not all(value.is_integer() for value in values)
+    ):
+        raise RowError(DropReason.INVALID_FIELD, f"{name} must be a list of whole numbers")
+    return [int(value) for value in values]
+
+
+def _check_pads(values: Sequence[int], kept: slice, name: str, untrained: int) -> None:
+    for index in (*range(kept.start), *range(kept.stop, len(values))):
+        if values[index] != untrained:
+            detail = f"{name}[{index}] is {values[index]} at a pad, where attention_mask is 0; it must be {untrained}"
+            raise RowError(DropReason.INVALID_FIELD, detail)
+
+
+def _mask_from_labels(labels: Sequence[int], name: str, ids: Sequence[int], kept: slice) -> list[int]:
+    for index in range(kept.start, kept.stop):
+        if labels[index] not in (ids[index], IGNORED_LABEL):
+            detail = (
+                f"{name}[{index}] is {labels[index]}; it must be input_ids[{index}], {ids[index]}, or "
+                f"{IGNORED_LABEL}: labels are not shifted"
+            )
+            raise RowError(DropReason.INVALID_FIELD, detail)
+    return [int(label != IGNORED_LABEL) for label in labels[kept]]
