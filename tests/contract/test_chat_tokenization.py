@@ -34,6 +34,7 @@ from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 from tests.support.conversations import rows
+from tests.support.read_rows import read_row
 from tests.support.small_builds import chat_row
 from tests.support.tokenizers import (
     AMBIGUOUS,
@@ -222,7 +223,7 @@ def test_prefix_that_the_template_refuses(pair_that_needs_a_user: ChatPair) -> N
 
 def _marked_by_template(pair: ChatPair, row: Row) -> tuple[list[int], list[int]]:
     """Return ids and the mask that the template's own generation blocks give, by transformers alone."""
-    conversation = ConversationReader(ChatPreprocessing(), {}).read(row)
+    conversation = ConversationReader(ChatPreprocessing(), {}).read(read_row(row))
     tokenizer = AutoTokenizer.from_pretrained(pair.tokenizer.config.name_or_path)
     output = tokenizer.apply_chat_template(
         conversation.messages,

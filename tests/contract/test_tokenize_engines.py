@@ -20,6 +20,7 @@ from bridgepack.data.sequences.encoding import encode_examples
 from bridgepack.data.tokenizers.engines import probe_texts, use_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from tests.support.read_rows import ReadingEncoder
 from tests.support.tokenizers import CHATML, FAMILIES, Family, write_tokenizer
 
 ENGINES = ("gigatoken", "fastokens")
@@ -47,8 +48,9 @@ def test_reference_rows(reference_data: Path, name: str, engine: str) -> None:
     pytest.importorskip(engine)
     tokenizer = _load(reference_data / "tokenizers" / name)
     markers = DEEPSEEK_MARKERS if name == "deepseek_v3" else None
-    chat = ChatEncoder(tokenizer, ChatPreprocessing(assistant_markers=markers), {})
-    pairs = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(kind="prompt_completion"))
+    chat = ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(assistant_markers=markers), {}))
+    settings = PromptCompletionPreprocessing(kind="prompt_completion")
+    pairs = ReadingEncoder(PromptCompletionEncoder(tokenizer, settings), settings)
     rows = list(_chats(reference_data))
     expected = [str(item) for encoder in (chat, pairs) for item in encode_examples(encoder, rows)]
 

@@ -17,6 +17,7 @@ from bridgepack.examples.tokenizer import chatml_template
 from bridgepack.records import DropReason
 from tests.support.conversations import ROLES, json_values, rows, texts
 from tests.support.cutting import cut, policy_for
+from tests.support.read_rows import ReadingEncoder
 from tests.support.tokenizers import CHATML, loaded_tokenizer
 
 #: JSON with what no tokenizer encodes: halves of characters.
@@ -55,7 +56,8 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def test_rows_are_chats_or_errors_whatever_their_batch(
     tokenizer: ChatTokenizer, batch: list[Any], chosen: dict[str, str]
 ) -> None:
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**chosen), {})  # type: ignore[arg-type]
+    settings = ChatPreprocessing(**chosen)  # type: ignore[arg-type]
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, settings, {}), settings)
     alone = [encode_examples(encoder, [row]) for row in batch]
 
     assert [_plain(item) for item in encode_examples(encoder, batch)] == [_plain(item) for (item,) in alone]
@@ -71,7 +73,8 @@ def _plain(item: Encoded | RowError) -> Any:
 @given(row=odd_rows)
 def test_any_row_is_a_pair_or_an_error(tokenizer: ChatTokenizer, row: Any) -> None:
     settings = {"kind": "prompt_completion", "over_long": "truncate"}
-    encoder = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(**settings))
+    preprocessing = PromptCompletionPreprocessing(**settings)
+    encoder = ReadingEncoder(PromptCompletionEncoder(tokenizer, preprocessing), preprocessing)
 
     whole = encode_examples(encoder, [row])
     encoded = cut(policy_for(settings, 8, tokenizer.eos_token_id), whole)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.data.sequences.encoder import encoder_of
-from bridgepack.data.sequences.encoding import Encoded, Encoder, encode_examples
+from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.proof.masks.masks import Judge, judge_of
 from bridgepack.proof.masks.records import RowVerdict
+from tests.support.read_rows import ReadingEncoder, read_row
 from tests.support.small_builds import small_recipe
 from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, THINKING, Family, write_tokenizer
 
@@ -62,7 +63,7 @@ JUDGED_FAMILIES = (*FAMILIES, NEEDS_USER, AMBIGUOUS, MISTRAL, *PROMPTED)
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    encoder: Encoder
+    encoder: ReadingEncoder
     judge: Judge
     tokenizer: ChatTokenizer
 
@@ -78,7 +79,7 @@ class Judged:
         packing = {"packed_sequence_size": 4096}
         recipe = small_recipe("rows.jsonl", tokenizer, preprocessing=preprocessing, packing=packing)
         loaded = load_tokenizer(recipe.tokenizer)
-        encoder = encoder_of(recipe.resolve(), loaded)
+        encoder = ReadingEncoder(encoder_of(recipe.resolve(), loaded), recipe.preprocessing)
         return cls(encoder=encoder, judge=judge_of(recipe, loaded), tokenizer=loaded)
 
     def encode(self, row: Mapping[str, Any]) -> Encoded | RowError:
@@ -89,7 +90,8 @@ class Judged:
         """Return what derivations say of a row, with its own mask or another."""
         made = self.encode(row)
         assert isinstance(made, Encoded), made
-        return self.judge.judge(row, made if mask is None else made._replace(mask=mask))
+        columns = read_row(row, self.encoder.settings)
+        return self.judge.judge(columns, made if mask is None else made._replace(mask=mask))
 
     def kinds(self, row: Mapping[str, Any], mask: list[int] | None = None) -> list[str]:
         return [finding.kind for finding in self.verdict(row, mask).findings]

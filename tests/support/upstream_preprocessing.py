@@ -24,6 +24,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from tests.support.cutting import cut, policy_for
 from tests.support.host_datasets import load_host_tokenizer
+from tests.support.read_rows import ReadingEncoder
 
 #: What the host's preprocessing raises for a row; any of them ends its whole preparation.
 HOST_REFUSALS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError, TemplateError)
@@ -56,7 +57,7 @@ class ChatPair:
         markers = AssistantMarkers(**assistant_markers) if assistant_markers else None
         preprocessing = ChatPreprocessing(loss_mode=loss_mode, assistant_markers=markers, **settings)
         self.tokenizer, self.host_tokenizer = _tokenizers(folder)
-        self.encoder = ChatEncoder(self.tokenizer, preprocessing, {})
+        self.encoder = ReadingEncoder(ChatEncoder(self.tokenizer, preprocessing, {}), preprocessing)
         self._loss_mode = loss_mode
         self._tool_schemas = [dict(schema) for schema in preprocessing.tool_schemas or ()] or None
         self._skipped_tokens = _skipped_tokens(self.host_tokenizer) if preprocessing.masks_control_tokens else None
@@ -102,7 +103,8 @@ class PromptCompletionPair:
         over_long = "drop" if max_sequence_length is None else "truncate"
         ours = {"kind": "prompt_completion", "over_long": over_long, **settings}
         self.tokenizer, self.host_tokenizer = _tokenizers(folder)
-        self.encoder = PromptCompletionEncoder(self.tokenizer, PromptCompletionPreprocessing(**ours))
+        preprocessing = PromptCompletionPreprocessing(**ours)
+        self.encoder = ReadingEncoder(PromptCompletionEncoder(self.tokenizer, preprocessing), preprocessing)
         self._policy = policy_for(ours, max_sequence_length or NO_LIMIT, self.tokenizer.eos_token_id)
         self._skipped_tokens = _skipped_tokens(self.host_tokenizer)
         self._host_settings = PromptCompletionSFTPreprocessingConfig(**settings)
@@ -143,9 +145,7 @@ def _skipped_tokens(host_tokenizer: Any) -> Any:
     return extract_skipped_token_ids(host_tokenizer)
 
 
-def _outcomes(
-    encoder: ChatEncoder | PromptCompletionEncoder, rows: Sequence[Columns], policy: OverLongPolicy | None = None
-) -> list[Outcome]:
+def _outcomes(encoder: ReadingEncoder, rows: Sequence[Columns], policy: OverLongPolicy | None = None) -> list[Outcome]:
     encoded = encode_examples(encoder, rows)
     made = encoded if policy is None else cut(policy, encoded)
     return [(item.ids, item.mask) if isinstance(item, Encoded) else item for item in made]

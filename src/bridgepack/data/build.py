@@ -16,6 +16,7 @@ from bridgepack.data import output as staging
 from bridgepack.data.files import nearest_folder
 from bridgepack.data.forecast import SpaceWatch
 from bridgepack.data.identity import fingerprint, library_versions, store_key, tokenization_identity
+from bridgepack.data.layouts.reader import readers_of
 from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs, hash_file
 from bridgepack.data.reading.ranges import is_streamed
 from bridgepack.data.reading.remote import scheme_of
@@ -157,11 +158,11 @@ def find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
     Raises:
         DataError: an input is missing, or a split has no rows.
     """
-    columns_read = recipe.preprocessing.columns_read
-    files = {TRAIN: find_inputs(as_sources(recipe.data.train), "data.train", TRAIN, scratch, columns_read)}
+    view_of = readers_of(recipe)
+    files = {TRAIN: find_inputs(as_sources(recipe.data.train), "data.train", TRAIN, scratch, view_of)}
     if recipe.data.validation is not None:
         sources = as_sources(recipe.data.validation)
-        files[VALIDATION] = find_inputs(sources, "data.validation", VALIDATION, scratch, columns_read)
+        files[VALIDATION] = find_inputs(sources, "data.validation", VALIDATION, scratch, view_of)
     for split, members in files.items():
         if not any(file.num_bytes and has_row(file, recipe.data.max_row_bytes) for file in members):
             names = ", ".join(file.label for file in members[:3])

@@ -12,6 +12,7 @@ import numpy as np
 
 from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.layouts.reader import readers_of
 from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range
@@ -53,7 +54,7 @@ def found_sources(recipe: SFTRecipe) -> Iterator[FoundSources]:
             for index, source in enumerate(sources):
                 try:
                     place = Path(scratch) / f"{split}-{index}"
-                    found += find_inputs((source,), field, split, place, recipe.preprocessing.columns_read)
+                    found += find_inputs((source,), field, split, place, readers_of(recipe))
                 except DataError as error:
                     gone.append(str(error))
             files[split] = tuple(found)

@@ -163,6 +163,20 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class UnreadField:
+    """A column, or a field of turns, that nobody reads in the rows of one source."""
+
+    source: int  #: index of the source in `SplitRecord.sources`
+    name: str  #: the column, or `messages.FIELD`
+    holds: str  #: `text`, `flag` (about the loss) or `identifier`
+    num_rows: int  #: rows in which it holds something, dropped ones included
+    num_rows_read: int  #: rows read of the source
+    file_index: int  #: index, in the split's inputs, of the file with the first of them
+    row: int  #: 1-based, see `Drop`
+    example: str  #: beginning of its value there
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SplitRecord:
     """One split of an artifact."""
 
@@ -176,6 +190,8 @@ class SplitRecord:
     lost_content: Mapping[str, int] = field(default_factory=dict)
     lost_examples: tuple[LostContent, ...] = ()  #: the first few of each kind
     sources: tuple[SourceRecord, ...] = ()  #: the recipe's sources, in its order
+    #: what nobody reads, source by source; of rows set aside for validation, in the training split
+    unread: tuple[UnreadField, ...] = ()
 
     @property
     def is_mixture(self) -> bool:

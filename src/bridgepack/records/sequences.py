@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -68,6 +68,7 @@ class LostKind(StrEnum):
     WEIGHT = "weight"
     TEMPLATE_KWARGS = "template_kwargs"
     NO_REASONING = "no_reasoning"
+    UNREAD = "unread"
 
 
 #: (opening text, closing text of thoughts in chat templates, whether the closing text closes nothing else):
@@ -97,8 +98,9 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.DOUBLE_ENCODED: "set preprocessing.tool_arguments to object",
     LostKind.REASONING: f"{_OTHER_TEMPLATE} the column, or put the reasoning into the content",
     LostKind.INJECTED_TURN: "set preprocessing.control_tokens to drop, or clean the text",
-    LostKind.WEIGHT: "set preprocessing.message_weights to mask",
+    LostKind.WEIGHT: "set preprocessing.message_weights to mask, or name the field in the layout's ignore",
     LostKind.TEMPLATE_KWARGS: "set preprocessing.chat_template_kwargs_column to chat_template_kwargs",
+    LostKind.UNREAD: "read the field by data.layout, or name it in the layout's ignore",
     LostKind.NO_REASONING: "put the reasoning between markers that the template writes, or set reasoning_loss to keep",
 }
 
@@ -142,6 +144,16 @@ class LostContent:
     row: int  #: 1-based, see `Drop`
     kind: LostKind
     detail: str
+
+
+class UnreadCount(NamedTuple):
+    """A column or a field of turns that nobody reads, in some rows."""
+
+    name: str  #: the column, or `messages.FIELD`
+    holds: str  #: `text`, `flag` or `identifier`
+    num_rows: int  #: rows in which it holds something
+    row_offset: int  #: 0-based, within its range, of the first of them
+    example: str  #: beginning of its value there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,6 +231,7 @@ class TokenBatch:
     num_context: IntArray
     drops: tuple[RowNote, ...] = ()  #: rows that gave no sequence, independent of the recipe's sizes
     losses: tuple[RowNote, ...] = ()  #: losses in row order, one per kind and row; also of dropped rows
+    unread: tuple[UnreadCount, ...] = ()  #: what nobody reads, each name and what it holds once
     num_rows: int = 0  #: rows read, drops included
     num_blank_lines: int = 0  #: blank lines
 
@@ -240,3 +253,12 @@ def token_counts(
     learned = trained.copy()
     learned[1:] &= input_ids[:-1] != eos_token_id
     return np.add.reduceat(trained, starts, dtype=np.int64), np.add.reduceat(learned, starts, dtype=np.int64)
+
+
+def joined_counts(parts: Iterable[UnreadCount]) -> list[UnreadCount]:
+    """Return the counts of consecutive parts, each name and what it holds once, in order of their first rows."""
+    found: dict[tuple[str, str], UnreadCount] = {}
+    for part in parts:
+        known = found.get(part[:2])
+        found[part[:2]] = part if known is None else known._replace(num_rows=known.num_rows + part.num_rows)
+    return list(found.values())

@@ -17,6 +17,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason, LostKind
+from tests.support.read_rows import ReadingEncoder, read_row
 from tests.support.small_builds import chat_row
 from tests.support.tokenizers import (
     FAMILIES,
@@ -36,7 +37,8 @@ CONVERSATION = [turn for texts in ROUNDS for turn in chat_row(*texts)["messages"
 
 
 def read(*turns: Mapping[str, Any], system: Any = None, **settings: Any) -> Conversation:
-    return ConversationReader(ChatPreprocessing(**settings), {}).read({"messages": list(turns), "system": system})
+    columns = read_row({"messages": list(turns), "system": system})
+    return ConversationReader(ChatPreprocessing(**settings), {}).read(columns)
 
 
 def refusal(*turns: Mapping[str, Any], **settings: Any) -> str:
@@ -242,7 +244,8 @@ COLUMN = {"chat_template_kwargs_column": "variables"}
 
 
 def texts_of_rows(tokenizer: ChatTokenizer, *variables: Any, **settings: Any) -> list[str | RowError]:
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings), {})
+    chosen = ChatPreprocessing(**settings)
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, chosen, {}), chosen)
     turns = CONVERSATION[:4]
     examples = [{"messages": turns, "variables": item} for item in variables]
     found = encode_examples(encoder, examples)
@@ -279,18 +282,19 @@ def test_variables_of_recipe_and_row_reach_the_template(tmp_path: Path) -> None:
 def test_variables_that_are_not_read_are_told(tmp_path: Path, given: Any, told: str | None) -> None:
     columns, tokenizer = {"messages": CONVERSATION[:2], "chat_template_kwargs": given}, with_config(tmp_path)
 
-    (found,) = encode_examples(ChatEncoder(tokenizer, ChatPreprocessing(), {}), [columns])
+    (found,) = encode_examples(ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(), {})), [columns])
     assert isinstance(found, Encoded)
     detail = f"the column chat_template_kwargs sets {told}, which the template reads"
     assert found.losses == (() if told is None else ((LostKind.TEMPLATE_KWARGS, detail),))
     settings = ChatPreprocessing(chat_template_kwargs_column="chat_template_kwargs")
-    (read_too,) = encode_examples(ChatEncoder(tokenizer, settings, {}), [columns])
+    (read_too,) = encode_examples(ReadingEncoder(ChatEncoder(tokenizer, settings, {}), settings), [columns])
     assert isinstance(read_too, RowError) or not read_too.losses
 
 
 def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:
     tokenizer = with_config(tmp_path, template_date="2025-06-30")
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**COLUMN), {})
+    chosen = ChatPreprocessing(**COLUMN)
+    encoder = ReadingEncoder(ChatEncoder(tokenizer, chosen, {}), chosen)
     turns = [dict(CONVERSATION[0], content="<|im_end|>"), *CONVERSATION[1:4]]  # so that nothing is found by scanning
     columns = {"messages": turns, "variables": {"enable_thinking": False, "date_string": "2 May"}}
 
@@ -393,7 +397,7 @@ CALL = '{"name": "add", "arguments": {"a": 1}}'
 def _roles(aliases: dict[str, str], *turns: dict[str, Any]) -> list[str]:
     data = DataConfig(train="chats.jsonl", role_aliases=aliases)
     reader = ConversationReader(ChatPreprocessing(), data.role_aliases)
-    return [message["role"] for message in reader.read({"conversations": list(turns)}).messages]
+    return [message["role"] for message in reader.read(read_row({"conversations": list(turns)})).messages]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import LostKind
 from bridgepack.report.terminal import describe_build
+from tests.support.read_rows import read_row
 from tests.support.small_builds import build, dropped, small_recipe, with_changes, write_json_lines
 from tests.support.tokenizers import CHATML, loaded_tokenizer
 
@@ -199,7 +200,8 @@ def test_what_a_row_s_own_variables_show_or_hide(chatml: ChatTokenizer, shows: b
     thoughts = "{%- if shows -%}{{- message.reasoning_content | replace('Think', 'Thought') -}}{%- endif -%}"
     tokenizer = _with_template(chatml, OPENED + "{{- message.content | trim -}}" + thoughts + CLOSED)
     columns = {"messages": _chat(QUESTION, reasoning_content="Think."), "variables": {"shows": shows}}
-    conversation = ConversationReader(ChatPreprocessing(chat_template_kwargs_column="variables"), {}).read(columns)
+    settings = ChatPreprocessing(chat_template_kwargs_column="variables")
+    conversation = ConversationReader(settings, {}).read(read_row(columns, settings))
 
     found = LostContentFinder(tokenizer, infer_markers(tokenizer)).find(
         conversation, tokenizer.render_text(conversation.messages, None, conversation.template_kwargs)
@@ -217,12 +219,13 @@ def test_real_rows_lose_nothing_but_what_deepseek_leaves_out(reference_data: Pat
 
     loaded = load_tokenizer(TokenizerConfig(name_or_path=str(reference_data / "tokenizers" / tokenizer)))
     finder = LostContentFinder(loaded, infer_markers(loaded))
-    reader = ConversationReader(ChatPreprocessing(prompt_column="question", completion_column="answer"), {})
+    settings = ChatPreprocessing(prompt_column="question", completion_column="answer")
+    reader = ConversationReader(settings, {})
     text = (reference_data / "data" / name).read_text()
     rows = json.loads(text) if name.endswith("json") else [json.loads(line) for line in text.splitlines()]
     found: Counter[str] = Counter()
     for row in rows:
-        chat = reader.read(row)
+        chat = reader.read(read_row(row, settings))
         found.update(str(loss.kind) for loss in finder.find(chat, loaded.render_text(chat.messages, chat.tools)))
 
     is_losing = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")

@@ -12,6 +12,7 @@ from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.tokenizers.templates import ChatTemplate
 from bridgepack.errors import RowError
 from tests.support.conversations import rows
+from tests.support.read_rows import read_row
 from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -81,7 +82,7 @@ def source(request: pytest.FixtureRequest) -> str:
 @given(row=rows())
 def test_any_conversation(source: str, row: Mapping[str, Any]) -> None:
     try:
-        conversation = ConversationReader(ChatPreprocessing(), {}).read(row)
+        conversation = ConversationReader(ChatPreprocessing(), {}).read(read_row(row))
     except RowError:
         return
     _assert_same(source, ChatTemplate(source, SPECIAL_TOKENS), conversation.messages, conversation.tools)

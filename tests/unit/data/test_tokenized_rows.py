@@ -19,6 +19,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.records import DropReason
+from tests.support.read_rows import ReadingEncoder
 from tests.support.small_builds import build, dropped, tokenized_recipe, tokenized_row, write_json_lines
 from tests.support.tokenizers import CHATML, loaded_tokenizer
 
@@ -37,7 +38,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
 
 
 def _encoded(tokenizer: ChatTokenizer, row: dict[str, Any], **settings: Any) -> Encoded | RowError:
-    encoder = TokenizedEncoder(TokenizedPreprocessing(kind="tokenized", **settings), tokenizer)
+    encoder = ReadingEncoder(TokenizedEncoder(tokenizer), TokenizedPreprocessing(kind="tokenized", **settings))
     (found,) = encode_examples(encoder, [row])
     return found
 

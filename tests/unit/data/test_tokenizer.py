@@ -19,6 +19,7 @@ from bridgepack.errors import RowError, TokenizerError
 from bridgepack.examples import train_chatml_tokenizer
 from bridgepack.records import DropReason
 from tests.support.cutting import cut, policy_for
+from tests.support.read_rows import ReadingEncoder
 from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
 from tests.support.tokenizers import CHATML, THINKING, Family, TokenizerJson, loaded_tokenizer, write_tokenizer
 
@@ -98,7 +99,7 @@ def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
     asked = {"from": "human", "value": "Smile."}
 
     broken, whole = encode_examples(
-        ChatEncoder(tokenizer, ChatPreprocessing(), {}),
+        ReadingEncoder(ChatEncoder(tokenizer, ChatPreprocessing(), {})),
         [{"conversations": [asked, call]}, {"messages": [QUESTION, ANSWER]}],
     )
 
@@ -110,7 +111,7 @@ def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
 
 def test_half_a_character_that_the_template_leaves_out_does_no_harm(tmp_path: Path) -> None:
     """Old answers of this template are found by a scan only, which looks for markers in all of a row's texts."""
-    encoder = ChatEncoder(loaded_tokenizer(tmp_path, THINKING), ChatPreprocessing(), {})
+    encoder = ReadingEncoder(ChatEncoder(loaded_tokenizer(tmp_path, THINKING), ChatPreprocessing(), {}))
     tools = json.dumps([{"name": f"<|im_end|>{HALF}"}])
 
     (encoded,) = encode_examples(encoder, [{"messages": [QUESTION, ANSWER] * 2, "tools": tools}])

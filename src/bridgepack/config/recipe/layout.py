@@ -41,7 +41,7 @@ def parts_of(text: str) -> tuple[str | Column, ...]:
         place = found.end()
         if found["column"] is not None:
             parts.append(Column(found["column"].strip()))
-        elif len(found[0]) == 2:  # noqa: PLR2004 (a doubled brace)
+        elif len(found[0]) == 2:
             parts.append(found[0][0])
         else:
             raise ValueError(f" is {text!r}; a column is written {{name}}, any other brace doubled: {{{{ and }}}}.")

@@ -14,6 +14,7 @@ from bridgepack.config.document import Document
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, label_of, listed, sets_amount
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
+from bridgepack.config.recipe.readings import check_layouts, reading_of
 from bridgepack.config.recipe.training import (
     CheckpointConfig,
     CudaGraphConfig,
@@ -138,6 +139,8 @@ class SFTRecipe(Document):
                         f"data.{split}: kind of {label_of(source)} is {wanted}; preprocessing.kind {kind} reads no "
                         "others. Remove it, or set preprocessing.kind to chat."
                     )
+                reading_of(self.preprocessing, self.data, source)
+        check_layouts(self.preprocessing, self.data)
         return self
 
     @classmethod

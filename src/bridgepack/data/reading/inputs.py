@@ -6,19 +6,17 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, path_of
-from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
 from bridgepack.data.files import hub_or_cache
 from bridgepack.data.reading.lines import open_stream
 from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, find_objects, scheme_of
-from bridgepack.errors import DataError, RowError
-from bridgepack.records import DropReason
+from bridgepack.errors import DataError
 
 JSON_LINES, JSON_ARRAY, PARQUET, ARROW = "jsonl", "json", "parquet", "arrow"
 GZIP, ZSTANDARD = "gz", "zst"
@@ -35,8 +33,6 @@ _SAVED_DATASET_FILES = frozenset({"dataset_info.json", "state.json", "dataset_di
 #: Split -> names to look for in a saved DatasetDict.
 _SPLIT_NAMES = {"training": ("train",), "validation": ("validation", "valid", "test")}
 _BLOCK_BYTES = 1 << 22
-#: Names in a source's `columns` that rows need not have.
-_OPTIONAL_COLUMNS = frozenset({"system", "tools", "chat_template_kwargs"})
 
 
 def names_of(columns: Mapping[str, Any]) -> str:
@@ -44,27 +40,17 @@ def names_of(columns: Mapping[str, Any]) -> str:
     return ", ".join(sorted(map(str, columns)))[:200] or "no fields"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowView:
-    """How a source's rows are read: with renamed and hidden columns."""
+class RowView(Protocol):
+    """How the rows of a source are read."""
 
-    names: tuple[tuple[str, str], ...]  #: column that preprocessing reads -> column of the data
-    hidden: tuple[str, ...]  #: columns to ignore
-    needed: tuple[str, ...]  #: columns of the data of which a row has at least one; empty if all may be missing
+    @property
+    def key(self) -> Sequence[Any]:
+        """What the result depends on, beside the row."""
+        ...
 
-    def seen(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row with its columns renamed and hidden.
-
-        Raises:
-            RowError: the row has none of the needed columns.
-        """
-        if self.needed and not any(column in row for column in self.needed):
-            wanted = ", ".join(self.needed)
-            detail = f"the row has none of {wanted}, which its source's columns names; it has: {names_of(row)}"
-            raise RowError(DropReason.MISSING_FIELD, detail)
-        left_out = {*self.hidden, *(name for pair in self.names for name in pair)}
-        others = {name: value for name, value in row.items() if name not in left_out}
-        return others | {name: row[column] for name, column in self.names if column in row}
+    def seen(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a row with the columns that encoders read; raises RowError if it cannot be read."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +62,7 @@ class InputFile:
     kind: str  #: `jsonl`, `json` (an array of objects), `parquet` or `arrow`
     compression: str | None = None  #: `gz`, `zst` or None; only for the first two kinds
     source: int = 0  #: position among the split's sources that have rows
-    view: RowView | None = None  #: renamed and hidden columns; None for none
+    view: RowView | None = None  #: how its rows are read; None leaves them as they are
 
     @property
     def num_bytes(self) -> int:
@@ -85,13 +71,17 @@ class InputFile:
 
 
 def find_inputs(
-    sources: tuple[Source, ...], field: str, split: str, scratch: Path, columns_read: Mapping[str, str] | None = None
+    sources: tuple[Source, ...],
+    field: str,
+    split: str,
+    scratch: Path,
+    view_of: Callable[[Source], RowView] | None = None,
 ) -> list[InputFile]:
     """Return the files of a split in the recipe's order; the files of each folder and glob are sorted.
 
     Messages name the recipe's `field`. The split chooses among those of a saved DatasetDict. Hugging Face data sets are
-    first written to `scratch`, as Parquet. `columns_read` is of the preprocessing: a name that a source's `columns` may
-    use -> the column that it reads.
+    first written to `scratch`, as Parquet. `view_of` returns how the rows of a source are read; without it they stay as
+    they are.
 
     Raises:
         DataError: a source is missing, empty or of an unknown kind.
@@ -105,19 +95,9 @@ def find_inputs(
         else:
             assert isinstance(source, DataSource)
             found = [_materialised(source, field, scratch / f"{split}-{index}.parquet")]
-        view = _view(source, columns_read or {})
+        view = None if view_of is None else view_of(source)
         files += [replace(file, source=index, view=view) for file in found]
     return files
-
-
-def _view(source: Source, columns_read: Mapping[str, str]) -> RowView | None:
-    if not isinstance(source, DataSource):
-        return None
-    names = tuple((columns_read.get(name, name), column) for name, column in sorted(source.columns.items()))
-    conversation = columns_read.get("messages", "messages")
-    hidden = (*CONVERSATION_COLUMNS, conversation) if source.kind == "prompt_completion" else ()
-    needed = tuple(column for name, column in sorted(source.columns.items()) if name not in _OPTIONAL_COLUMNS)
-    return RowView(names=names, hidden=hidden, needed=needed) if names or hidden else None
 
 
 def file_stamp(path: Readable) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
@@ -7,14 +8,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.conversation import (
-    TEMPLATE_KWARGS_COLUMN,
-    Conversation,
-    ConversationReader,
-    template_kwargs,
-)
+from bridgepack.data.layouts.unread import FLAGS, losses_of, unread_fields, unread_of, unread_turn_fields
+from bridgepack.data.layouts.values import variables_in
+from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
 from bridgepack.data.sequences.lost_content import LostContentFinder
+from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
 from bridgepack.data.tokenizers.engines import FlatIds, joined
@@ -22,6 +21,10 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.geometry import IntArray
 from bridgepack.records import LOSS_CURES, THOUGHT_MARKERS, TOLERATED_LOSSES, DropReason, LostKind, MaskArray
+from bridgepack.records.sequences import UnreadCount
+
+#: Column with a row's variables for the template, if no layout names one.
+_VARIABLES = "chat_template_kwargs"
 
 
 class ChatEncoder:
@@ -35,6 +38,8 @@ class ChatEncoder:
         """
         self._tokenizer, self._settings = tokenizer, settings
         self._read = ConversationReader(settings, role_aliases).read
+        #: fields of turns that are read, or looked for by `_losses`
+        self._read_fields = {"role", "content", "tool_calls", OLD_CALL, REFUSAL, *REASONING, *FLAGS}
         markers = _markers_for(tokenizer, settings)
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._losses = LostContentFinder(tokenizer, markers)
@@ -60,11 +65,13 @@ class ChatEncoder:
             nulls = any(message["content"] is None for message in conversation.messages)
             hint = "; a turn's content is null: preprocessing.null_content: empty may help" if nulls else ""
             raise RowError(error.reason, error.detail + hint) from None
-        losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, chat))
+        unread = self._unread_fields(columns, conversation)
+        losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, chat), *losses_of(unread))
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:
                 raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")
-        return Prepared(len(chat.text), chat, losses)
+        first_of_kinds = {loss.kind: loss for loss in reversed(losses)}
+        return Prepared(len(chat.text), chat, tuple(reversed(first_of_kinds.values())), unread)
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
         """Return the tokens and masks of conversations."""
@@ -93,13 +100,37 @@ class ChatEncoder:
             if turn is not None:
                 detail = f"turn {turn + 1} (assistant) has a weight other than 1, but is trained like any other"
                 yield Loss(LostKind.WEIGHT, detail)
-        if self._settings.chat_template_kwargs_column is None and columns.get(TEMPLATE_KWARGS_COLUMN) is not None:
+        variables = unread_of(columns).get(_VARIABLES)
+        if variables is not None:
             with suppress(RowError):
-                given = template_kwargs(columns, TEMPLATE_KWARGS_COLUMN)
+                given = variables_in(variables, _VARIABLES)
                 named = sorted(name for name in given if name in (self._tokenizer.chat_template or ""))
                 if named:
-                    detail = f"the column {TEMPLATE_KWARGS_COLUMN} sets {', '.join(named)}, which the template reads"
+                    detail = f"the column {_VARIABLES} sets {', '.join(named)}, which the template reads"
                     yield Loss(LostKind.TEMPLATE_KWARGS, detail)
+
+    def _unread_fields(self, columns: Mapping[str, Any], conversation: Conversation) -> tuple[UnreadCount, ...]:
+        """Return the row's columns, and fields of its turns, that neither the reader nor the template reads."""
+        unread = dict(unread_of(columns))
+        if not conversation.is_plain:
+            unread |= unread_turn_fields(conversation.messages, self._read_fields, self._is_read)
+            system = columns.get("system")
+            if system and all(message["content"] != system for message in conversation.messages[:1]):
+                unread["system"] = system
+        if not unread:
+            return ()
+        ignored: frozenset[str] = getattr(columns, "ignored", frozenset())
+        contents = [message["content"] for message in conversation.messages if isinstance(message["content"], str)]
+        fields = unread_fields({name: value for name, value in unread.items() if name not in ignored}, contents)
+        is_obeyed = self._settings.message_weights == "mask"
+        return tuple(field for field in fields if not (is_obeyed and field.holds == "flag"))
+
+    def _is_read(self, name: str) -> bool:
+        """Return whether the chat template names a field of turns."""
+        is_named = re.search(rf"\b{re.escape(name)}\b", self._tokenizer.chat_template or "") is not None
+        if is_named:
+            self._read_fields.add(name)
+        return is_named
 
     def _rendered(self, conversation: Conversation) -> RenderedChat:
         inputs = conversation.messages, conversation.tools, conversation.template_kwargs

@@ -1,23 +1,23 @@
-"""A row's columns -> OpenAI-style messages and tools: `messages`, ShareGPT `conversations`, or two text columns."""
+"""A row's turns -> OpenAI-style messages, tools and variables; turns may be OpenAI's or ShareGPT's."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from bridgepack.config.recipe.data import OWN_TEMPLATE_VARIABLES
-from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, ChatPreprocessing
+from bridgepack.config.recipe.layout import TURN_FIELD
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.layouts.unread import FLAGS, flags_of
+from bridgepack.data.layouts.values import parsed
 from bridgepack.data.reading.inputs import names_of
-from bridgepack.data.sequences.encoding import columns_hint, text_of_column
+from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
-#: Column with a row's variables for the template, if the recipe names none.
-TEMPLATE_KWARGS_COLUMN = "chat_template_kwargs"
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 FUNCTION_CALL = "function_call"
-#: Fields that say whether a turn is trained (OpenAI's, and two that axolotl reads), and their allowed values.
-_WEIGHTS = {"weight": "0 or 1", "train": "true or false", "training": "true or false"}
+#: Flags about the loss that are claims; the others are weights.
+_CLAIMS = frozenset({"train", "training", "trainable"})
 #: Role and content, or from and value.
 _PLAIN_FIELDS = 2
 _ALIASES = {"human": "user", "gpt": "assistant", "observation": "tool", "function_response": "tool"}
@@ -49,7 +49,7 @@ class ConversationReader:
         Raises:
             RowError: names what is missing, empty, of the wrong type, or an unknown role.
         """
-        turns, system = _turns(columns, self._settings), columns.get("system")
+        turns, system = _turns(columns), columns.get("system")
         are_messages = self._are_messages(turns)
         is_plain = are_messages and not system and all(len(turn) == _PLAIN_FIELDS for turn in turns)
         if are_messages:
@@ -57,15 +57,17 @@ class ConversationReader:
         else:
             messages = [_message(turn, index, self._role_aliases) for index, turn in enumerate(turns)]
         reads_weights, untrained = self._settings.message_weights == "mask", frozenset[int]()
-        if not is_plain:  # fast path: most are plain
-            untrained = _untrained(turns, messages, refuses_others=reads_weights)
+        flags = flags_of(columns)
+        if not is_plain or flags:  # fast path: most are plain
+            ignored = {name.removeprefix(TURN_FIELD) for name in getattr(columns, "ignored", ())}
+            fields = FLAGS - ignored if ignored else FLAGS
+            untrained = _untrained(turns, messages, flags, fields, refuses_others=reads_weights)
             messages = [self._mended(message, f"turn {index}") for index, message in enumerate(messages, 1)]
         if system and not any(message["role"] == "system" for message in messages):
-            _check_content(system, "system")
             messages.insert(0, self._mended({"role": "system", "content": system}, "system"))
             untrained = frozenset(index + 1 for index in untrained)
-        tools = _tools(columns, self._settings)
-        kwargs = template_kwargs(columns, self._settings.chat_template_kwargs_column)
+        tools = columns.get("tools") or [dict(tool) for tool in self._settings.tool_schemas or ()] or None
+        kwargs = columns.get("chat_template_kwargs") or {}
         return Conversation(
             messages=messages,
             tools=tools,
@@ -82,7 +84,9 @@ class ConversationReader:
                 return False
             if type(role := turn.get("role")) is not str or role not in self._own_names:
                 return False
-            if None in turn.values() or turn.get("tool_calls") == []:
+            if len(turn) == _PLAIN_FIELDS:
+                continue
+            if None in turn.values() or turn.get("tool_calls") == [] or type(turn.get("tool_calls")) is str:
                 return False
         return True
 
@@ -102,27 +106,11 @@ class ConversationReader:
         return message
 
 
-def _turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> Sequence[Any]:
-    names = (settings.conversation_column,) if settings.conversation_column else CONVERSATION_COLUMNS
-    name = next((name for name in names if columns.get(name) is not None), None)
-    has_pair = settings.prompt_column in columns and settings.completion_column in columns
-    if name is None:
-        if has_pair:
-            return _pair_as_turns(columns, settings)
-        pair = f"{settings.prompt_column} with {settings.completion_column}"
-        detail = f"none of {', '.join(names)}, nor {pair}; it has: {names_of(columns)}{columns_hint(columns)}"
-        raise RowError(DropReason.MISSING_FIELD, detail)
-    turns = columns[name]
-    if not isinstance(turns, Sequence) or isinstance(turns, (str, bytes)):
-        raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(turns).__name__}; it must be a list of turns")
-    if not turns:
-        raise RowError(DropReason.EMPTY_CONVERSATION, f"{name} has no turns")
+def _turns(columns: Mapping[str, Any]) -> Sequence[Any]:
+    turns: Sequence[Any] | None = columns.get("messages")
+    if turns is None:
+        raise RowError(DropReason.MISSING_FIELD, f"messages is missing; it has: {names_of(columns)}")
     return turns
-
-
-def _pair_as_turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> list[dict[str, Any]]:
-    pair = {"user": settings.prompt_column, "assistant": settings.completion_column}
-    return [{"role": role, "content": text_of_column(columns, name)} for role, name in pair.items()]
 
 
 def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str, Any]:
@@ -130,12 +118,14 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
     if not isinstance(turn, Mapping):
         raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(turn).__name__}; it must be an object")
     # `datasets` and pyarrow give every turn the fields of all turns, with null where a turn lacks one.
+    turn = _with_calls(turn, where)
     fill_ins = [key for key, value in turn.items() if value is None or (key == "tool_calls" and value == [])]
     given = {key: value for key, value in turn.items() if key == "content" or key not in fill_ins}
     if "role" in given and "content" in given:
         name, message = given["role"], given
     elif "from" in given and "value" in turn:
-        name, message = str(given["from"]).lower(), {"role": given["from"], "content": turn["value"]}
+        others = {key: value for key, value in given.items() if key not in ("from", "value", "role", "content")}
+        name, message = str(given["from"]).lower(), {"role": given["from"], "content": turn["value"], **others}
     elif "role" in given and given.get("tool_calls"):
         name, message = given["role"], {**given, "content": None}
     else:
@@ -145,7 +135,8 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
         raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is a {type(name).__name__}; it must be text")
     role = role_aliases.get(name.lower()) or _ALIASES.get(name, name)
     if role == FUNCTION_CALL:
-        return _function_call(message["content"], where)
+        others = {key: value for key, value in message.items() if key not in ("role", "content")}
+        return {**others, **_function_call(message["content"], where)}
     if role not in ROLES:
         raise RowError(DropReason.UNKNOWN_ROLE, f"{where}: role {name!r}; known: {', '.join(sorted(ROLES))}")
     _check_content(message["content"], f"{where}: content")
@@ -153,19 +144,43 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
     return message
 
 
-def _untrained(turns: Sequence[Any], messages: Sequence[Mapping[str, Any]], *, refuses_others: bool) -> frozenset[int]:
+def _with_calls(turn: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return a turn with its calls as a list, if they are JSON text."""
+    calls = turn.get("tool_calls")
+    if not isinstance(calls, str):
+        return turn
+    return {**turn, "tool_calls": parsed(calls, f"{where}: tool_calls") if calls.strip() else []}
+
+
+def _untrained(
+    turns: Sequence[Any],
+    messages: Sequence[Mapping[str, Any]],
+    row_flags: Mapping[str, Any],
+    fields: Set[str],
+    *,
+    refuses_others: bool,
+) -> frozenset[int]:
+    """Return the positions of the assistant's messages that a flag of the turn or of the row excludes from training."""
     found = set()
     for index, (turn, message) in enumerate(zip(turns, messages, strict=True)):
-        if len(turn) == _PLAIN_FIELDS:
+        if message["role"] != ASSISTANT or (len(turn) == _PLAIN_FIELDS and not row_flags):
             continue
-        given = {key: turn[key] for key in _WEIGHTS if turn.get(key) is not None and message["role"] == "assistant"}
+        given = {**row_flags, **{key: turn[key] for key in fields if turn.get(key) is not None}}
         for key, value in given.items():
-            if refuses_others and value not in (0, 1):
-                detail = f"turn {index + 1}: {key} is {value!r}; it must be {_WEIGHTS[key]}"
-                raise RowError(DropReason.INVALID_FIELD, detail)
-        if 0 in given.values() or (not refuses_others and any(value != 1 for value in given.values())):
+            if refuses_others and (value not in (0, 1) or (key == "mask" and isinstance(value, bool))):
+                raise RowError(DropReason.INVALID_FIELD, f"turn {index + 1}: {_refusal(key, value)}")
+        if any(value == 0 for value in given.values()) or (
+            not refuses_others and any(value != 1 for value in given.values())
+        ):
             found.add(index)
     return frozenset(found)
+
+
+def _refusal(key: str, value: Any) -> str:
+    if key == "mask" and isinstance(value, bool):
+        return f"mask is {str(value).lower()}, which may mean trained or masked; write 0 or 1 (1 is trained), or loss"
+    allowed = "true or false" if key in _CLAIMS else "0 or 1"
+    return f"{key} is {value!r}; it must be {allowed}"
 
 
 def _text_of(part: Any, where: str) -> str:
@@ -197,11 +212,11 @@ def _with_arguments(calls: Any, where: str, change: Callable[[Any, str], Any]) -
 def _object_of(arguments: Any, place: str) -> Any:
     if not isinstance(arguments, str):
         return arguments
-    parsed = _parsed(arguments, place)
-    if not isinstance(parsed, dict):
-        found = type(parsed).__name__
+    value = parsed(arguments, place)
+    if not isinstance(value, dict):
+        found = type(value).__name__
         raise RowError(DropReason.INVALID_FIELD, f"{place} are a JSON {found}; they must be an object")
-    return parsed
+    return value
 
 
 def _text_of_object(arguments: Any, place: str) -> Any:
@@ -218,7 +233,7 @@ def _check_content(content: Any, where: str) -> None:
 
 def _function_call(value: Any, where: str) -> dict[str, Any]:
     """Return a ShareGPT `function_call` turn (JSON text of one call or a list) as an assistant turn with tool calls."""
-    calls = _parsed(value, f"{where}: function_call") if isinstance(value, str) else value
+    calls = parsed(value, f"{where}: function_call") if isinstance(value, str) else value
     calls = calls if isinstance(calls, list) else [calls]
     if not calls:
         raise RowError(DropReason.INVALID_FIELD, f"{where}: function_call is an empty list")
@@ -229,47 +244,3 @@ def _function_call(value: Any, where: str) -> dict[str, Any]:
         function = {"name": call["name"], "arguments": call.get("arguments", {})}
         tool_calls.append({"type": "function", "function": function})
     return {"role": "assistant", "content": "", "tool_calls": tool_calls}
-
-
-def _tools(columns: Mapping[str, Any], settings: ChatPreprocessing) -> list[dict[str, Any]] | None:
-    tools = columns.get(settings.tools_column)
-    if isinstance(tools, str):
-        tools = _parsed(tools, settings.tools_column) if tools.strip() else None
-    if isinstance(tools, Mapping):
-        tools = [tools] if tools else None
-    if not tools and settings.tool_schemas:
-        return [dict(tool) for tool in settings.tool_schemas]
-    if tools is None:
-        return None
-    if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
-        raise RowError(
-            DropReason.INVALID_FIELD, f"{settings.tools_column} must be a list of objects, or JSON text of one"
-        )
-    return [dict(tool) for tool in tools]
-
-
-def template_kwargs(columns: Mapping[str, Any], column: str | None) -> Mapping[str, Any]:
-    """Return a row's own variables for the template; null means none.
-
-    Raises:
-        RowError: the column does not hold an object, or sets a reserved variable.
-    """
-    given = columns.get(column) if column is not None else None
-    if isinstance(given, str):
-        given = _parsed(given, str(column)) if given.strip() else None
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise RowError(DropReason.INVALID_FIELD, f"{column} is a {type(given).__name__}; it must be an object")
-    if own := sorted(OWN_TEMPLATE_VARIABLES.intersection(given)):
-        raise RowError(DropReason.INVALID_FIELD, f"{column} sets {', '.join(own)}, which is reserved")
-    return {key: value for key, value in given.items() if value is not None}
-
-
-def _parsed(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise RowError(DropReason.INVALID_FIELD, f"{where} is not JSON: {error}") from None
-    except RecursionError:
-        raise RowError(DropReason.INVALID_FIELD, f"{where} is nested too deeply") from None

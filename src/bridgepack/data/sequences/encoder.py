@@ -5,16 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.config.recipe.preprocessing import (
-    CONVERSATION_COLUMNS,
-    ChatPreprocessing,
-    PromptCompletionPreprocessing,
-)
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.config.recipe.recipe import ResolvedRecipe
+from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared, columns_hint, mask_out, text_of_column
+from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared, mask_out
 from bridgepack.data.sequences.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.templates import TimeLimit
@@ -31,7 +28,7 @@ def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
         return ChatEncoder(tokenizer, settings, resolved.recipe.data.role_aliases)
     if isinstance(settings, PromptCompletionPreprocessing):
         return PromptCompletionEncoder(tokenizer, settings)
-    return TokenizedEncoder(settings, tokenizer)
+    return TokenizedEncoder(tokenizer)
 
 
 def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: int) -> list[str]:
@@ -54,10 +51,6 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
     return texts
 
 
-#: Columns to read if a row has none of the recipe's.
-STANDARD_COLUMNS = ("prompt", "completion")
-
-
 class PromptCompletionEncoder:
     """Turns rows with a prompt and a completion into ids and token-aligned masks."""
 
@@ -77,11 +70,11 @@ class PromptCompletionEncoder:
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
         """Return a row's two texts; raises RowError if one is missing or is not text."""
-        prompt, completion = self._columns_as_texts(columns)
-        if self._settings.strip_whitespace:
-            prompt, completion = prompt.strip(" "), completion.strip(" ")
-        texts = self._settings.prompt_template.format(prompt=prompt), self._separator + completion
-        return Prepared(len(texts[0]) + len(texts[1]), texts)
+        if "prompt" not in columns or "completion" not in columns:
+            raise RowError(DropReason.MISSING_FIELD, f"prompt or completion is missing; it has: {names_of(columns)}")
+        texts = columns["prompt"], self._separator + columns["completion"]
+        unread = tuple(unread_fields(unread_of(columns), texts))
+        return Prepared(len(texts[0]) + len(texts[1]), texts, tuple(losses_of(unread)), unread)
 
     def encode(self, rows: Sequence[tuple[str, str]]) -> FlatBatch:
         """Return the tokens and masks of prompts joined with their completions."""
@@ -108,25 +101,6 @@ class PromptCompletionEncoder:
             start, middle, stop = bounds[2 * row : 2 * row + 3]
             parts += [bos, flat.input_ids[start:middle], sep, flat.input_ids[middle:stop], eos]
         return np.concatenate(parts) if parts else flat.input_ids
-
-    def _columns_as_texts(self, columns: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the texts of the recipe's columns, or of the standard ones if a row has those instead.
-
-        Source: megatron-bridge 0.6.2, data/sft_processing.py, normalize_sft_example.
-        """
-        conversation = next((name for name in CONVERSATION_COLUMNS if columns.get(name) is not None), None)
-        if conversation is not None:
-            detail = f"column {conversation} holds a conversation; set preprocessing.kind to chat"
-            raise RowError(DropReason.INVALID_FIELD, detail)
-        names = self._settings.prompt_column, self._settings.completion_column
-        has_names = all(name in columns for name in names)
-        if not has_names and all(name in columns for name in STANDARD_COLUMNS):
-            names = STANDARD_COLUMNS
-        if all(columns.get(name) is None for name in names):
-            detail = f"{names[0]} is missing; it has: {names_of(columns)}{columns_hint(columns)}"
-            raise RowError(DropReason.MISSING_FIELD, detail)
-        prompt, completion = (text_of_column(columns, name) for name in names)
-        return prompt, completion
 
 
 def _special(tokenizer: ChatTokenizer, name: str, is_wanted: bool) -> list[int]:

@@ -7,11 +7,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
-from bridgepack.data.reading.inputs import names_of
-from bridgepack.data.tokenizers.tokenizer import check_is_unicode
 from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
-from bridgepack.records import DropReason, MaskArray, TokenArray
+from bridgepack.records import MaskArray, TokenArray
+from bridgepack.records.sequences import UnreadCount
 
 #: Prompt and completion columns of common data sets.
 _KNOWN_PAIRS = (
@@ -43,6 +42,7 @@ class Prepared(NamedTuple):
     num_characters: int  #: approximate memory for encoding it, in characters
     value: Any
     losses: tuple[Loss, ...] = ()  #: content that the text lacks or garbles, one per kind
+    unread: tuple[UnreadCount, ...] = ()  #: columns and fields of turns that nobody reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +87,6 @@ def encode_examples(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> 
         for index, (start, stop) in enumerate(pairwise(offsets))
     )
     return [next(made) if result is None else result for result in results]
-
-
-def text_of_column(columns: Mapping[str, Any], name: str) -> str:
-    """Return a row's text in a column.
-
-    Raises:
-        RowError: it is missing or null, or not text.
-    """
-    text = columns.get(name)
-    if text is None:
-        how = "null" if name in columns else f"missing; it has: {names_of(columns)}"
-        raise RowError(DropReason.MISSING_FIELD, f"{name} is {how}")
-    if not isinstance(text, str):
-        raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(text).__name__}; it must be text")
-    check_is_unicode(text)
-    return text
 
 
 def columns_hint(columns: Mapping[str, Any]) -> str:

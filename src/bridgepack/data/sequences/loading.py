@@ -20,7 +20,7 @@ from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
-from bridgepack.records.sequences import RowNote, TokenBatch
+from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount
 
 #: Maximum rows encoded together; more gain nothing.
 _BATCH_ROWS = 1024
@@ -39,6 +39,7 @@ class _Pending:
         self.row_offsets: list[int] = []
         self.drops: list[RowNote] = []
         self.losses: list[RowNote] = []
+        self.unread: dict[tuple[str, str], UnreadCount] = {}
         self.num_rows = self.num_blank_lines = self.num_characters = 0
 
     def add(self, encoder: Encoder, offset: int, item: Row | RowError, limit: TimeLimit) -> str:
@@ -54,6 +55,9 @@ class _Pending:
         self.rows.append(prepared.value)
         self.row_offsets.append(offset)
         self.losses += [RowNote(offset, *loss) for loss in prepared.losses]
+        for field in prepared.unread:
+            known = self.unread.setdefault(field[:2], field._replace(num_rows=0, row_offset=offset))
+            self.unread[field[:2]] = known._replace(num_rows=known.num_rows + 1)
         self.num_characters += prepared.num_characters
         return ""
 
@@ -76,6 +80,7 @@ class _Pending:
             num_context=flat.num_context[is_kept],
             drops=tuple(sorted(self.drops)),
             losses=tuple(self.losses),
+            unread=tuple(self.unread.values()),
             num_rows=self.num_rows,
             num_blank_lines=self.num_blank_lines,
         )

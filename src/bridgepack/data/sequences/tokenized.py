@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.config.recipe.preprocessing import TokenizedPreprocessing
+from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.encoding import FlatBatch, Prepared
 from bridgepack.data.sequences.one_sample import sample_of
@@ -23,8 +23,8 @@ _NUMBERS = frozenset({int, float})
 class TokenizedEncoder:
     """Reads ids and masks from rows that already hold them."""
 
-    def __init__(self, settings: TokenizedPreprocessing, tokenizer: ChatTokenizer) -> None:
-        self._settings, self._vocab_size = settings, tokenizer.vocab_size
+    def __init__(self, tokenizer: ChatTokenizer) -> None:
+        self._vocab_size = tokenizer.vocab_size
         self._pad_id = tokenizer.special_token_id("pad")
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
@@ -33,8 +33,8 @@ class TokenizedEncoder:
         Raises:
             RowError: they are missing, of the wrong type or inconsistent, or the row is a pack of several sequences.
         """
-        name = self._settings.input_ids_column
-        mask_column, labels_column = self._mask_columns(columns)
+        name = "input_ids"
+        mask_column, labels_column = ("loss_mask", "") if columns.get("labels") is None else ("", "labels")
         ids = _integers(columns, name)
         kept = sample_of(columns, ids, self._pad_id, read=(name, labels_column or mask_column))
         outside = next((token for token in ids[kept] if not 0 <= token < self._vocab_size), None)
@@ -49,21 +49,14 @@ class TokenizedEncoder:
         mask = _mask_from_labels(values, labels_column, ids, kept) if labels_column else values[kept]
         if any(bit not in (0, 1) for bit in mask):
             raise RowError(DropReason.INVALID_FIELD, f"{mask_column} must hold only 0 and 1")
-        return Prepared(len(mask), (ids[kept], mask))
+        unread = tuple(unread_fields(unread_of(columns)))
+        return Prepared(len(mask), (ids[kept], mask), tuple(losses_of(unread)), unread)
 
     def encode(self, rows: Sequence[tuple[list[int], list[int]]]) -> FlatBatch:
         """Return the ids and masks of rows as flat arrays."""
         ids, offsets = joined([ids for ids, _ in rows])
         mask = np.fromiter((bit for _, bits in rows for bit in bits), dtype=np.int8, count=len(ids))
         return FlatBatch(ids, mask, offsets, np.full(len(rows), -1, dtype=np.int32))
-
-    def _mask_columns(self, columns: Mapping[str, Any]) -> tuple[str, str]:
-        if self._settings.labels_column is not None:
-            return "", self._settings.labels_column
-        wanted = self._settings.loss_mask_column
-        if wanted is None and columns.get("loss_mask") is None and columns.get("labels") is not None:
-            return "", "labels"
-        return wanted or "loss_mask", ""
 
 
 def _integers(columns: Mapping[str, Any], name: str, kinds: Set[type] = _NUMBERS) -> list[int]:

@@ -18,7 +18,7 @@ from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_
 from bridgepack.errors import DataError, RowError
 from bridgepack.geometry import IntArray
 from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind
-from bridgepack.records.sequences import RowNote, TokenBatch
+from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount
 
 #: In the hashed number, lower bits for the row's number; the bits above are for its file.
 FILE_BITS = 44
@@ -95,6 +95,7 @@ class RangeResult:
     cut_file: Path | None = None  #: file of cut sequences; None if there are none
     num_rows: int = 0  #: rows read, drops included
     num_blank_lines: int = 0  #: blank lines
+    unread: tuple[UnreadCount, ...] = ()  #: what nobody reads in its rows, dropped ones included
     was_tokenized: bool = False  #: tokenised now; False if the tokens were in the store
     num_bytes: int = 0  #: its share of the input file's size; 0 if unknown
 
@@ -132,7 +133,12 @@ def finish_range(
     losses = _stored(index, index.loss_rows[of_kept], index.loss_kinds[of_kept])
     parts = {name: _part(settings, place, name, kept, drops, losses) for name in settings.splits}
     return RangeResult(
-        place=place, parts=parts, cut_file=cut_file, num_rows=index.num_rows, num_blank_lines=index.num_blank_lines
+        place=place,
+        parts=parts,
+        cut_file=cut_file,
+        num_rows=index.num_rows,
+        num_blank_lines=index.num_blank_lines,
+        unread=index.unread,
     )
 
 

@@ -1,5 +1,6 @@
 """Makes one split from its ranges: plan, shards, provenance and statistics."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from bridgepack.data.stages.finish import SEQUENCE, RangeResult, Sequences
 from bridgepack.data.stages.notes import Drops, Losses, joined
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.records import VALIDATION, DropReason, InputRecord, PackPlan, SourceRecord, SplitStatistics
+from bridgepack.records import VALIDATION, DropReason, InputRecord, PackPlan, SourceRecord, SplitStatistics, UnreadField
 
 #: Stored tokens per shard. The host keeps every shard open in every loader process, so there should be few.
 _SHARD_TOKENS = 1 << 25
@@ -46,6 +47,7 @@ class TokenizedSplit:
     num_blank_lines: int
     drops: Drops
     losses: Losses  #: of sequences whose text lacks content of the row
+    unread: tuple[UnreadField, ...]  #: what nobody reads
     num_repeated: int = 0  #: repetitions of sequences
     sources: tuple[SourceRecord, ...] = ()  #: its rows and tokens per source
 
@@ -99,12 +101,36 @@ def gather_split(
         num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
         drops=joined([part.drops for part in parts], "reason"),
         losses=joined([part.losses for part in parts], "kind"),
+        unread=() if is_aside else _unread_fields(inputs, results),
     )
     num_packed = len(sequences) - (split.num_cut if splits_rows else 0) + split.num_split
     assert split.num_rows_in == num_packed + sum(split.drops.counts.values()), "the ledger must balance"
     if not len(sequences):
         raise DataError(_why_empty(split))
     return split
+
+
+def _unread_fields(inputs: Sequence[InputRecord], results: Sequence[RangeResult]) -> tuple[UnreadField, ...]:
+    """Return what nobody reads, each name and what it holds once for each source."""
+    num_rows_read: Counter[int] = Counter()
+    found: dict[tuple[int, str, str], UnreadField] = {}
+    for result in results:
+        source = inputs[result.place.file_index].source
+        num_rows_read[source] += result.num_rows
+        for name, holds, num_rows, row_offset, example in result.unread:
+            first = UnreadField(
+                source=source,
+                name=name,
+                holds=holds,
+                num_rows=0,
+                num_rows_read=0,
+                file_index=result.place.file_index,
+                row=result.place.first_row + row_offset,
+                example=example,
+            )
+            known = found.get((source, name, holds), first)
+            found[source, name, holds] = replace(known, num_rows=known.num_rows + num_rows)
+    return tuple(replace(one, num_rows_read=num_rows_read[one.source]) for _, one in sorted(found.items()))
 
 
 def _counted_inputs(

@@ -169,6 +169,7 @@ class ArtifactWriter:
             lost_content=split.losses.counts,
             lost_examples=split.losses.examples,
             sources=split.sources,
+            unread=split.unread,
         )
 
     def _write_shards(self, split: TokenizedSplit, plans: Iterable[ShardPlan]) -> list[ShardRecord]:

@@ -44,8 +44,8 @@ class TokenStore:
     begun: set[str] = field(default_factory=set, compare=False)
 
     def token_file(self, tokenization: str, part: InputRange, view: RowView | None) -> Path:
-        """Return the path of a range's token file, which may not exist yet; `view` renames and hides columns."""
-        key = store_key([tokenization, part.sha256, *([view.names, view.hidden] if view else ())])
+        """Return the path of a range's token file, which may not exist yet; `view` says how rows are read."""
+        key = store_key([tokenization, part.sha256, *([view.key] if view else ())])
         return self.folder / TOKENIZATIONS / tokenization / key[:2] / f"{key}{TOKEN_SUFFIX}"
 
     def path_of(self, name: str) -> Path:

@@ -1,6 +1,6 @@
 """The sequences of one input range in one file: an Arrow IPC stream that is memory-mapped, and its sha256.
 
-    stream     one row for the range: lists of ids, masks, index, drops and losses, and the texts of drops and losses
+    stream     one row for the range: lists of ids, masks, index, drops and losses, their texts, what is unread
     end - 40   sha256 of the stream, and a marker with the version
 
 Files are written atomically. Rows are counted within the range (`row_offset` 0 is its first), so that one file serves
@@ -26,10 +26,10 @@ from bridgepack.data.shards.row_groups import arrow_array, arrow_lists, arrow_te
 from bridgepack.errors import StoreError
 from bridgepack.geometry import IntArray
 from bridgepack.records import INPUT_IDS, LOSS_MASK, MaskArray, TokenArray
-from bridgepack.records.sequences import RowNote, TokenBatch, token_counts
+from bridgepack.records.sequences import RowNote, TokenBatch, UnreadCount, joined_counts, token_counts
 
 #: Version of the file's layout; part of every key.
-TOKEN_FILE_VERSION = 3
+TOKEN_FILE_VERSION = 4
 _MARK = b"bptoken%d" % TOKEN_FILE_VERSION
 _TRAILER_BYTES = hashlib.sha256().digest_size + len(_MARK)
 
@@ -37,13 +37,14 @@ Int32Array = npt.NDArray[np.int32]
 
 _INDEX_ARRAYS = ("stored_lengths", "row_offsets", "num_trained", "num_learned", "num_context")
 _NOTE_ARRAYS = ("drop_rows", "drop_kinds", "loss_rows", "loss_kinds")
-_KINDS, _NUM_ROWS, _NUM_BLANK_LINES = "kinds", "num_rows", "num_blank_lines"
+_KINDS, _UNREAD, _NUM_ROWS, _NUM_BLANK_LINES = "kinds", "unread", "num_rows", "num_blank_lines"
 _SCHEMA = pa.schema(
     {
         INPUT_IDS: pa.list_(pa.int32()),
         LOSS_MASK: pa.list_(pa.int8()),
         **{name: pa.list_(pa.int32()) for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)},
         _KINDS: pa.string(),
+        _UNREAD: pa.string(),
         _NUM_ROWS: pa.int64(),
         _NUM_BLANK_LINES: pa.int64(),
     }
@@ -65,6 +66,7 @@ class TokenIndex:
     loss_rows: Int32Array  #: shape [num_losses], int32, 0-based row within the range of each loss
     loss_kinds: Int32Array  #: shape [num_losses], int32, index into `kinds`
     kinds: tuple[tuple[str, str], ...]  #: (reason, detail) of drops, (kind, detail) of losses
+    unread: tuple[UnreadCount, ...]  #: what nobody reads, each name and what it holds once
     num_rows: int  #: rows read, drops included
     num_blank_lines: int  #: blank lines
 
@@ -90,6 +92,7 @@ class TokenFileWriter:
         self._spool, self._masks = spool, list[MaskArray]()
         self._index: dict[str, list[Int32Array]] = {name: [] for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)}
         self._kinds: dict[tuple[str, str], int] = {}
+        self._unread: list[UnreadCount] = []
         self._num_tokens = self._num_rows = self._num_blank_lines = 0
 
     def add(self, batch: TokenBatch, eos_token_id: int) -> None:
@@ -103,6 +106,7 @@ class TokenFileWriter:
             self._index[name].append(values.astype(np.int32))
         self._add_notes("drop", batch.drops)
         self._add_notes("loss", batch.losses)
+        self._unread += batch.unread
         self._num_rows += batch.num_rows
         self._num_blank_lines += batch.num_blank_lines
 
@@ -126,7 +130,8 @@ class TokenFileWriter:
             arrow_lists(values, np.array([0, len(values)]), _SCHEMA.field(name).type) for name, values in arrays.items()
         ]
         counts = [arrow_array(np.array([count])) for count in (self._num_rows, self._num_blank_lines)]
-        batch = pa.RecordBatch.from_arrays([*lists, arrow_text(json.dumps(list(self._kinds))), *counts], schema=_SCHEMA)
+        texts = [arrow_text(json.dumps(part)) for part in (list(self._kinds), joined_counts(self._unread))]
+        batch = pa.RecordBatch.from_arrays([*lists, *texts, *counts], schema=_SCHEMA)
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, _SCHEMA) as stream:
             stream.write_batch(batch)
         digest = bytes.fromhex(hash_file(path))
@@ -149,6 +154,7 @@ def read_token_index(path: Path) -> TokenIndex:
     return TokenIndex(
         **{name: numpy_array(row.column(name).values).copy() for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)},
         kinds=tuple((str(reason), str(detail)) for reason, detail in json.loads(row.column(_KINDS)[0].as_py())),
+        unread=tuple(UnreadCount(*part) for part in json.loads(row.column(_UNREAD)[0].as_py())),
         num_rows=row.column(_NUM_ROWS)[0].as_py(),
         num_blank_lines=row.column(_NUM_BLANK_LINES)[0].as_py(),
     )

@@ -17,7 +17,6 @@ from bridgepack.config.recipe.preprocessing import (
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.ranges import iter_ranges
-from bridgepack.data.sequences.encoder import STANDARD_COLUMNS
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.tokenized import IGNORED_LABEL
 from bridgepack.data.tasks import Progress, SilentProgress
@@ -74,17 +73,10 @@ class PairJudge:
 
     def _texts(self, columns: Mapping[str, Any]) -> tuple[str, str]:
         """Return a row's (prompt, completion) in the form that gets encoded."""
-        settings = self._settings
-        names = (settings.prompt_column, settings.completion_column)
-        if not all(name in columns for name in names) and all(name in columns for name in STANDARD_COLUMNS):
-            names = STANDARD_COLUMNS
-        prompt, completion = (columns[name] for name in names)
-        if settings.strip_whitespace:
-            prompt, completion = prompt.strip(" "), completion.strip(" ")
-        separator = settings.separator
+        separator = self._settings.separator
         if separator[:1] == " " and not self._tokenizer.is_space_sensitive:
             separator = separator[1:]
-        return settings.prompt_template.format(prompt=prompt), separator + completion
+        return columns["prompt"], separator + columns["completion"]
 
     def _special(self, name: str) -> list[int]:
         index = self._tokenizer.special_token_id(name)
@@ -115,7 +107,7 @@ class TokenizedJudge:
         """Return the columns' verdict on a row's tokens and mask."""
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
         kept = self._kept(columns)
-        wanted = np.asarray(columns[self._settings.input_ids_column], dtype=np.int64)[kept]
+        wanted = np.asarray(columns["input_ids"], dtype=np.int64)[kept]
         if not np.array_equal(ids, wanted):
             return tokens_differ(self.names, ids, wanted.astype(np.int32), self._tokenizer.decode)
         votes = np.asarray(self._is_trained(columns))[kept].astype(np.int8)
@@ -130,12 +122,9 @@ class TokenizedJudge:
 
     def _is_trained(self, columns: Mapping[str, Any]) -> Any:
         """Return whether each token is trained according to its column; shape [num_tokens]."""
-        labels, mask = self._settings.labels_column, self._settings.loss_mask_column
-        if labels is None and mask is None:
-            labels, mask = (None, "loss_mask") if columns.get("loss_mask") is not None else ("labels", None)
-        if labels is not None:
-            return np.asarray(columns[labels]) != IGNORED_LABEL
-        return np.asarray(columns[mask or ""]) != 0
+        if columns.get("labels") is not None:
+            return np.asarray(columns["labels"]) != IGNORED_LABEL
+        return np.asarray(columns["loss_mask"]) != 0
 
 
 #: Judges rows of one recipe; `names` are its derivations' names.

@@ -1,0 +1,1 @@
+"""Public layouts of data sets, and how they are told from rows."""

@@ -1,0 +1,161 @@
+"""How the rows of each source are read: its layouts, those of older fields of the recipe included."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from bridgepack.config.recipe.data import DataConfig, DataSource, Source, as_sources, label_of
+from bridgepack.config.recipe.layout import (
+    AnyLayout,
+    ChatLayout,
+    PromptCompletionLayout,
+    TokenizedLayout,
+    TurnFromColumns,
+    TurnsFromColumn,
+)
+from bridgepack.config.recipe.preprocessing import (
+    CONVERSATION_COLUMNS,
+    ChatPreprocessing,
+    Preprocessing,
+    PromptCompletionPreprocessing,
+    TokenizedPreprocessing,
+)
+
+#: Columns of tool schemas that are read unasked, beside `tools`.
+_TOOLS = ("tools", "functions", "tool_defs")
+#: Columns that Megatron-Bridge reads if a row has none of the recipe's.
+#: Source: megatron-bridge 0.6.2, data/sft_processing.py, normalize_sft_example.
+_STANDARD_PAIR = ("prompt", "completion")
+#: Older fields of `preprocessing` that a layout replaces.
+_REPLACED = (
+    *("conversation_column", "prompt_column", "completion_column", "tools_column", "chat_template_kwargs_column"),
+    *("prompt_template", "input_ids_column", "loss_mask_column", "labels_column"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """How the rows of one source are read."""
+
+    layouts: tuple[AnyLayout, ...]  #: a row is read by the first that fits it
+    needed: tuple[str, ...] = ()  #: columns of which a row must have at least one; empty if all may be missing
+    refused: tuple[str, ...] = ()  #: columns that a row must not have, because they hold a conversation
+    ignored: tuple[str, ...] = ()  #: columns that are deliberately not read, beside those of the layouts
+    is_written: bool = False  #: the recipe has a layout; bare tool schemas then become OpenAI's form
+    strips_spaces: bool = False  #: spaces around each column of a prompt and a completion are stripped
+
+
+def reading_of(preprocessing: Preprocessing, data: DataConfig, source: Source) -> Reading:
+    """Return how the rows of a source are read.
+
+    A source's own layout comes first, then that of `data`; without either, the older fields `columns` and `kind` of the
+    source and `*_column` of `preprocessing` are read as layouts.
+    """
+    section = source if isinstance(source, DataSource) else DataSource(path=source)
+    columns: dict[str, str] = {str(name): column for name, column in section.columns.items()}
+    written = section.layout or data.layout
+    strips = isinstance(preprocessing, PromptCompletionPreprocessing) and preprocessing.strip_whitespace
+    if written is not None:
+        return Reading(layouts=(written,), is_written=True, strips_spaces=strips)
+    optional = {"system", "tools", "chat_template_kwargs"}
+    needed = tuple(column for name, column in sorted(section.columns.items()) if name not in optional)
+    if isinstance(preprocessing, ChatPreprocessing):
+        is_pair = section.kind == "prompt_completion"
+        layouts = tuple(_chats(preprocessing, columns, is_pair=is_pair))
+        hides = (*CONVERSATION_COLUMNS, preprocessing.conversation_column or "messages") if is_pair else ()
+        return Reading(layouts=layouts, needed=needed, ignored=hides)
+    if isinstance(preprocessing, PromptCompletionPreprocessing):
+        pairs = tuple(_pairs(preprocessing, columns))
+        hidden: tuple[str, ...] = CONVERSATION_COLUMNS if section.kind == "prompt_completion" else ()
+        refused = () if hidden else CONVERSATION_COLUMNS
+        return Reading(layouts=pairs, needed=needed, refused=refused, ignored=hidden, strips_spaces=strips)
+    return Reading(layouts=(_tokenized(preprocessing, columns),), needed=needed)
+
+
+def check_layouts(preprocessing: Preprocessing, data: DataConfig) -> None:
+    """Check that layouts are of the recipe's kind, and that no older field says otherwise how rows are read.
+
+    Raises:
+        ValueError: names the field.
+    """
+    for split in ("train", "validation"):
+        for source in as_sources(getattr(data, split)):
+            section = source if isinstance(source, DataSource) else DataSource(path=source)
+            layout = section.layout or data.layout
+            if layout is None:
+                continue
+            where = f"layout of {label_of(source)}" if section.layout else "layout"
+            if layout.kind != preprocessing.kind:
+                raise ValueError(
+                    f"data: kind of the {where} is {layout.kind}, and preprocessing.kind is {preprocessing.kind}; they "
+                    "must be equal. Change one of them."
+                )
+            for name in ("columns", "kind"):
+                if getattr(section, name):
+                    raise ValueError(
+                        f"data.{split}: {name} of {label_of(source)} is set beside a layout, which says how its rows "
+                        f"are read. Remove {name}."
+                    )
+            for name, value in _older_fields(preprocessing).items():
+                raise ValueError(
+                    f"preprocessing.{name} is {value!r} beside a layout, which says how rows are read. Remove it, and "
+                    "name the column in the layout."
+                )
+
+
+def _older_fields(preprocessing: Preprocessing) -> dict[str, Any]:
+    """Return older fields about columns that have another value than their default."""
+    fields = type(preprocessing).model_fields
+    named = {name: getattr(preprocessing, name) for name in _REPLACED if name in fields}
+    return {name: value for name, value in named.items() if value != fields[name].default}
+
+
+def _chats(
+    settings: ChatPreprocessing, columns: Mapping[str, str] = MappingProxyType({}), *, is_pair: bool
+) -> Iterator[ChatLayout]:
+    """Yield the layouts of a chat recipe: turns in a column, else a prompt and a completion, as texts or as turns."""
+    own_tools = columns.get("tools", settings.tools_column)
+    shared: dict[str, Any] = {
+        "tools": own_tools if own_tools != _TOOLS[0] else _TOOLS,
+        "chat_template_kwargs": columns.get("chat_template_kwargs", settings.chat_template_kwargs_column),
+    }
+    system = TurnFromColumns(role="system", content=_quoted(columns.get("system", "system")))
+    names: tuple[str, ...] = (settings.conversation_column,) if settings.conversation_column else CONVERSATION_COLUMNS
+    if "messages" in columns:
+        taken = {name for pair in columns.items() for name in pair}
+        names = (columns["messages"], *(name for name in names[1:] if name not in taken))
+    for name in () if is_pair else names:
+        yield ChatLayout(kind="chat", messages=(system, TurnsFromColumn(from_column=name)), **shared)
+    prompt, completion = (
+        columns.get(name, column)
+        for name, column in (("prompt", settings.prompt_column), ("completion", settings.completion_column))
+    )
+    texts = (
+        TurnFromColumns(role="user", content=_quoted(prompt)),
+        TurnFromColumns(role="assistant", content=_quoted(completion)),
+    )
+    turns = TurnsFromColumn(from_column=prompt), TurnsFromColumn(from_column=completion)
+    for pair in (texts, turns, (turns[0], texts[1]), (texts[0], turns[1])):
+        yield ChatLayout(kind="chat", messages=(system, *pair), **shared)
+
+
+def _pairs(settings: PromptCompletionPreprocessing, columns: Mapping[str, str]) -> Iterator[PromptCompletionLayout]:
+    """Yield the layouts of a prompt-completion recipe: its columns, else the standard ones."""
+    own = columns.get("prompt", settings.prompt_column), columns.get("completion", settings.completion_column)
+    for prompt, completion in dict.fromkeys((own, _STANDARD_PAIR)):
+        template = settings.prompt_template.replace("{prompt}", _quoted(prompt))
+        yield PromptCompletionLayout(kind="prompt_completion", prompt=template, completion=_quoted(completion))
+
+
+def _tokenized(settings: TokenizedPreprocessing, columns: Mapping[str, str]) -> TokenizedLayout:
+    return TokenizedLayout(
+        kind="tokenized",
+        input_ids=columns.get("input_ids", settings.input_ids_column),
+        loss_mask=columns.get("loss_mask", settings.loss_mask_column),
+        labels=columns.get("labels", settings.labels_column),
+    )
+
+
+def _quoted(column: str) -> str:
+    return f"{{{column}}}"

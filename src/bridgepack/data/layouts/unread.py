@@ -1,0 +1,77 @@
+"""What nobody reads: columns of a row, and fields of its turns, with what they hold."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from types import MappingProxyType
+from typing import Any
+
+from bridgepack.config.layouts.contents import FLAGS, holds
+from bridgepack.config.recipe.layout import TURN_FIELD
+from bridgepack.data.layouts.values import is_empty
+from bridgepack.data.sequences.encoding import Loss
+from bridgepack.records import LostKind
+from bridgepack.records.sequences import UnreadCount
+
+__all__ = ["FLAGS", "flags_of", "losses_of", "unread_fields", "unread_of", "unread_turn_fields"]
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_SHOWN = 60
+
+
+def unread_of(columns: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return column -> value of a row as a reader gave it, for the columns that nobody reads."""
+    found: Mapping[str, Any] = getattr(columns, "unread", _NOTHING)
+    return found
+
+
+def flags_of(columns: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the flags about the loss that are columns of a row, e.g. `{"loss": 0}`."""
+    unread = unread_of(columns)
+    return {name: unread[name] for name in unread if name in FLAGS} if unread else unread
+
+
+def unread_fields(unread: Mapping[str, Any], texts: Iterable[str] = ()) -> Iterator[UnreadCount]:
+    """Yield what the unread columns of one row hold; a copy of one of `texts`, which are read, is an identifier."""
+    for name, value in unread.items():
+        found = holds(name, value)
+        if found == "flag" and _is_one(value):
+            continue
+        if found == "text" and isinstance(value, str) and _is_copy(value, texts):
+            found = "identifier"
+        yield UnreadCount(name=name, holds=found, num_rows=1, row_offset=0, example=_short(value))
+
+
+def unread_turn_fields(
+    turns: Iterable[Mapping[str, Any]], known: Set[str], is_read: Callable[[str], bool]
+) -> dict[str, Any]:
+    """Return `messages.FIELD` -> its first value, for fields of turns that nobody reads and that hold something."""
+    found: dict[str, Any] = {}
+    for turn in turns:
+        for name, value in turn.items():
+            if name not in known and f"{TURN_FIELD}{name}" not in found and not is_empty(value) and not is_read(name):
+                found[f"{TURN_FIELD}{name}"] = value
+    return found
+
+
+def losses_of(fields: Iterable[UnreadCount]) -> Iterator[Loss]:
+    """Yield the losses among unread fields: text, and flags about the loss."""
+    for field in fields:
+        if field.holds == "text":
+            yield Loss(LostKind.UNREAD, f"{field.name} is not read: {field.example}")
+        elif field.holds == "flag":
+            yield Loss(LostKind.WEIGHT, f"{field.name} is {field.example} and is not read: the row is trained")
+
+
+def _is_one(value: Any) -> bool:
+    """Return whether a flag says what happens anyway: the row is trained."""
+    return value in (1, "1", "true", "True")
+
+
+def _is_copy(value: str, texts: Iterable[str]) -> bool:
+    stripped = value.strip()
+    return any(stripped == text.strip() for text in texts)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    words = " ".join(text[: 4 * _SHOWN].split())
+    return repr(words[:_SHOWN] + "..." if len(words) > _SHOWN or len(text) > 4 * _SHOWN else words)

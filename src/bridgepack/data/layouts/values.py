@@ -1,0 +1,195 @@
+"""What a column of a row holds: texts, lists of turns, tool calls and schemas, variables; or their JSON text."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Column, VariableColumn, parts_of
+from bridgepack.data.reading.inputs import names_of
+from bridgepack.data.tokenizers.tokenizer import check_is_unicode
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason
+
+#: Between the pieces of a text.
+_BETWEEN = "\n\n"
+
+
+def value_of(row: Mapping[str, Any], column: Column) -> Any:
+    """Return a row's value in a column, or at a path inside it; None if there is none."""
+    if column.path in row:
+        return row[column.path]
+    value = row.get(column.name)
+    for part in column.path.split(".")[1:]:
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, Sequence) and not isinstance(value, str) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
+    return value
+
+
+def is_empty(value: Any) -> bool:
+    """Return whether a value holds nothing: null, a text of white space, or an empty list or object."""
+    if isinstance(value, str):
+        return not value or value.isspace()
+    return value is None or (isinstance(value, (list, tuple, dict)) and not value)
+
+
+def text_at(row: Mapping[str, Any], column: Column) -> str:
+    """Return a row's text in a column.
+
+    Raises:
+        RowError: it is missing, null or not text, or half a character.
+    """
+    value = value_of(row, column)
+    if value is None:
+        how = "null" if column.path in row else f"missing; it has: {names_of(row)}"
+        raise RowError(DropReason.MISSING_FIELD, f"{column.path} is {how}")
+    if not isinstance(value, str):
+        detail = f"{column.path} is a {type(value).__name__}; it must be text"
+        raise RowError(DropReason.INVALID_FIELD, detail)
+    check_is_unicode(value)
+    return value
+
+
+class TextMaker:
+    """A text with columns, or its pieces, ready to be filled from rows."""
+
+    def __init__(self, texts: str | tuple[str, ...], *, strips_spaces: bool = False) -> None:
+        """Take a text, or pieces of which the empty ones are left out; `strips_spaces` around each column."""
+        self._whole = parts_of(texts) if isinstance(texts, str) else None
+        self._pieces = [parts_of(piece) for piece in texts] if isinstance(texts, tuple) else []
+        self._strips_spaces = strips_spaces
+        parts = [*(self._whole or ()), *(part for piece in self._pieces for part in piece)]
+        self.columns = tuple(part for part in parts if isinstance(part, Column))
+
+    def has_columns(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row has the columns: all of a text, one of pieces."""
+        chosen = all if self._whole is not None else any
+        return not self.columns or chosen(part.path in row or part.name in row for part in self.columns)
+
+    def is_empty(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the columns hold nothing in a row."""
+        return bool(self.columns) and all(is_empty(value_of(row, column)) for column in self.columns)
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """Return the text of a row.
+
+        Raises:
+            RowError: a column is missing, null or not text; of pieces, all are empty.
+        """
+        if self._whole is not None:
+            return self._filled(self._whole, row)
+        kept = [piece for piece in self._pieces if not self._is_left_out(piece, row)]
+        if not kept:
+            names = ", ".join(column.path for column in self.columns)
+            raise RowError(DropReason.MISSING_FIELD, f"{names} are empty or missing; it has: {names_of(row)}")
+        return _BETWEEN.join(self._filled(piece, row) for piece in kept)
+
+    @staticmethod
+    def _is_left_out(piece: Sequence[str | Column], row: Mapping[str, Any]) -> bool:
+        columns = [part for part in piece if isinstance(part, Column)]
+        return bool(columns) and all(is_empty(value_of(row, column)) for column in columns)
+
+    def _filled(self, parts: Sequence[str | Column], row: Mapping[str, Any]) -> str:
+        texts = (text_at(row, part) if isinstance(part, Column) else part for part in parts)
+        if not self._strips_spaces:
+            return "".join(texts)
+        return "".join(
+            text.strip(" ") if isinstance(part, Column) else text for part, text in zip(parts, texts, strict=True)
+        )
+
+
+def holds_turns(value: Any) -> bool:
+    """Return whether a value is a list of objects, or text that may be the JSON of one."""
+    if isinstance(value, str):
+        return value.lstrip()[:1] == "["
+    return isinstance(value, (list, tuple)) and all(isinstance(item, Mapping) for item in value)
+
+
+def turns_at(row: Mapping[str, Any], column: Column) -> Sequence[Any]:
+    """Return the turns in a column, none if it is null.
+
+    Raises:
+        RowError: it is no list of turns, nor its JSON text.
+    """
+    value = value_of(row, column)
+    if value is None:
+        return ()
+    if isinstance(value, str) and value.lstrip()[:1] == "[":
+        value = parsed(value, column.path)
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        detail = f"{column.path} is a {type(value).__name__}; it must be a list of turns"
+        raise RowError(DropReason.INVALID_FIELD, detail)
+    return value
+
+
+def objects_in(value: Any, name: str) -> list[Mapping[str, Any]]:
+    """Return the tool schemas or calls in a value: a list of objects, one object, or the JSON text of either.
+
+    Raises:
+        RowError: it is something else.
+    """
+    if isinstance(value, str):
+        value = parsed(value, name) if value.strip() else None
+    if isinstance(value, Mapping):
+        value = [value] if value else None
+    if value is None:
+        return []
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, Mapping) for item in value):
+        raise RowError(DropReason.INVALID_FIELD, f"{name} must be a list of objects, or JSON text of one")
+    return list(value)
+
+
+def as_function(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a bare tool schema or call in OpenAI's form; others unchanged.
+
+    {"name": "f", "arguments": {}} -> {"type": "function", "function": {"name": "f", "arguments": {}}}
+    """
+    if not isinstance(item.get("name"), str) or "function" in item:
+        return item
+    return {"type": "function", "function": {name: value for name, value in item.items() if name != "type"}}
+
+
+def variables_in(value: Any, name: str) -> dict[str, Any]:
+    """Return the variables for the chat template in a value, an object or its JSON text; null means none.
+
+    Raises:
+        RowError: it is no object, or sets a reserved variable.
+    """
+    if isinstance(value, str):
+        value = parsed(value, name) if value.strip() else None
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(value).__name__}; it must be an object")
+    if own := sorted(OWN_TEMPLATE_VARIABLES.intersection(value)):
+        raise RowError(DropReason.INVALID_FIELD, f"{name} sets {', '.join(own)}, which is reserved")
+    return {key: item for key, item in value.items() if item is not None}
+
+
+def variable_at(row: Mapping[str, Any], variable: VariableColumn) -> Any:
+    """Return the value of a variable for the chat template; None leaves it unset.
+
+    Raises:
+        RowError: the layout gives no value for what the column holds.
+    """
+    value = value_of(row, Column(variable.column))
+    if value is None or variable.values is None:
+        return value
+    text = value if isinstance(value, str) else json.dumps(value)
+    if text not in variable.values:
+        allowed = ", ".join(variable.values)
+        raise RowError(DropReason.INVALID_FIELD, f"{variable.column} is {text!r}; the layout has values for: {allowed}")
+    return variable.values[text]
+
+
+def parsed(text: str, where: str) -> Any:
+    """Return the value of a JSON text; raises RowError if it is not JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is not JSON: {error}") from None
+    except RecursionError:
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is nested too deeply") from None

@@ -1,0 +1,38 @@
+"""Rows as encoders get them in a build: read by the layouts of the settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bridgepack.config.recipe.data import DataConfig
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
+from bridgepack.config.recipe.readings import reading_of
+from bridgepack.data.layouts.reader import ReadRow, RowReader
+from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared
+
+
+def reader_for(settings: Preprocessing | None = None, **data: Any) -> RowReader:
+    """Return the reader of a source; by default of plain chats. `data` are fields of that section."""
+    config = DataConfig.model_validate({"train": "rows.jsonl", **data})
+    return RowReader(reading_of(settings or ChatPreprocessing(), config, "rows.jsonl"))
+
+
+def read_row(row: Mapping[str, Any], settings: Preprocessing | None = None) -> ReadRow:
+    """Return a row as a build reads it."""
+    return reader_for(settings).seen(row)
+
+
+@dataclass(frozen=True)
+class ReadingEncoder:
+    """An encoder that reads its rows first, as a build does."""
+
+    encoder: Encoder
+    settings: Preprocessing | None = None
+
+    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+        """Return a row, read and prepared."""
+        return self.encoder.prepare(read_row(columns, self.settings))
+
+    def encode(self, rows: Sequence[Any]) -> FlatBatch:
+        """Return the tokens of prepared rows."""
+        return self.encoder.encode(rows)
