@@ -240,7 +240,7 @@ _NOT_IN_ROWS = frozenset({"mode", "pad_cu_seqlens", "balance"})
 #: Newer fields of preprocessing, with the values that equal the behaviour before they existed.
 YOUNGER_DEFAULTS = (("reasoning_loss", "keep"),)
 #: A source's fields about its rows and how often they are used.
-_USES = ("columns", "kind", "max_rows", "weight", "epochs")
+_USES = ("layout", "columns", "kind", "max_rows", "weight", "epochs")
 
 
 def fingerprint_of(
@@ -274,6 +274,7 @@ def fingerprint_of(
         "validation_fraction": data.get("validation_fraction"),
         **{name: data[name] for name in ("max_row_bytes",) if name in data},
         **{name: data[name] for name in ("deduplicate",) if data.get(name, "none") != "none"},
+        **{name: data[name] for name in ("layout",) if data.get(name) is not None},
     }
     uses = {split: [_use(source) for source in _listed(data.get(split))] for split in ("train", "validation")}
     if any(map(any, uses.values())):
