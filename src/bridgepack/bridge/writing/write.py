@@ -17,6 +17,7 @@ from bridgepack.bridge.writing.assign import assign
 from bridgepack.bridge.writing.older_hosts import look_up_packs, older_settings
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, as_sources, listed, path_of, sets_amount
+from bridgepack.config.recipe.preprocessing import FORM_FIELDS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
 from bridgepack.errors import ConfigError
@@ -172,6 +173,7 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
             f"preprocessing.kind is tokenized; with packing.mode {mode} the host tokenises the data itself. Set it to "
             "chat or prompt_completion, or set packing.mode to offline."
         )
+    _refuse_forms(recipe)
     if recipe.data.validation_fraction > 0:
         raise ConfigError(
             f"data.validation_fraction is {recipe.data.validation_fraction}; with packing.mode {mode} the host reads "
@@ -184,6 +186,18 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     if type(base) is kind:
         return dataclasses.replace(base, seq_length=size, **sources)
     return kind(seq_length=size, **loader, **sources)
+
+
+def _refuse_forms(recipe: SFTRecipe) -> None:
+    """Check that a recipe wants turns as the host gives them to the template, or does not say."""
+    said = recipe.preprocessing.model_fields_set
+    for name in FORM_FIELDS:
+        value = getattr(recipe.preprocessing, name, "keep")
+        if value != "keep" and name in said:
+            raise ConfigError(
+                f"preprocessing.{name} is {value}; with packing.mode {recipe.packing.mode} the host reads the data "
+                "itself; allowed: keep, which is the default there. Remove it, or set packing.mode to offline."
+            )
 
 
 def _host_class(name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from bridgepack.config.section import Section
+from bridgepack.config.section import Before, Section
 
 #: Names allowed in a source's `columns`, whatever the preprocessing calls these columns.
 ColumnName = Literal[
@@ -201,7 +201,7 @@ class DataConfig(Section):
     """Fraction (0-1) of the training rows set aside for validation, chosen per row by the seed."""
     on_bad_row: Literal["drop", "error"] = "drop"
     """`drop`: drop rows that cannot become sequences and record the reason in the ledger; `error`: stop the build."""
-    deduplicate: Literal["none", "exact"] = "none"
+    deduplicate: Annotated[Literal["none", "exact"], Before("none")] = "none"
     """`exact`: of rows with equal tokens and mask only the first is kept (validation before training, then in order);
     the others are dropped and recorded in the ledger."""
     max_row_bytes: Annotated[int, Field(ge=1, strict=True)] = 1 << 25

@@ -18,6 +18,7 @@ from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
 from bridgepack.data.tokenizers.engines import FlatIds, joined
+from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.geometry import IntArray
@@ -27,15 +28,25 @@ from bridgepack.records import LOSS_CURES, THOUGHT_MARKERS, TOLERATED_LOSSES, Dr
 class ChatEncoder:
     """Turns rows with conversations into ids and token-aligned masks."""
 
-    def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, role_aliases: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        settings: ChatPreprocessing,
+        role_aliases: Mapping[str, str],
+        *,
+        decides_forms: bool = True,
+    ) -> None:
         """Check that the template supports the settings.
+
+        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`.
 
         Raises:
             TokenizerError: there is no chat template, or no way to tell which tokens the assistant wrote.
         """
         self._tokenizer, self._settings = tokenizer, settings
-        self._read = ConversationReader(settings, role_aliases).read
         markers = _markers_for(tokenizer, settings)
+        forms = tokenizer.forms if decides_forms and settings.fields_on_auto else AS_GIVEN
+        self._read = ConversationReader(settings, role_aliases, forms).read
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._losses = LostContentFinder(tokenizer, markers)
         wanted = settings.reasoning_loss
@@ -57,8 +68,9 @@ class ChatEncoder:
         try:
             chat = self._rendered(conversation)
         except RowError as error:
-            nulls = any(message["content"] is None for message in conversation.messages)
-            hint = "; a turn's content is null: preprocessing.null_content: empty may help" if nulls else ""
+            is_null = any(message["content"] is None for message in conversation.messages)
+            is_kept = is_null and self._settings.null_content == "keep"
+            hint = "; a turn's content is null: preprocessing.null_content: auto may help" if is_kept else ""
             raise RowError(error.reason, error.detail + hint) from None
         losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, chat))
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():

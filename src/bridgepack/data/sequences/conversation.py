@@ -1,7 +1,7 @@
 """A row's columns -> OpenAI-style messages and tools: `messages`, ShareGPT `conversations`, or two text columns."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,8 @@ from bridgepack.config.recipe.data import OWN_TEMPLATE_VARIABLES
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, ChatPreprocessing
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.encoding import columns_hint, text_of_column
+from bridgepack.data.sequences.mending import Mender
+from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
@@ -38,8 +40,10 @@ class Conversation:
 class ConversationReader:
     """Reads conversations from rows according to the recipe's settings."""
 
-    def __init__(self, settings: ChatPreprocessing, role_aliases: Mapping[str, str]) -> None:
+    def __init__(self, settings: ChatPreprocessing, role_aliases: Mapping[str, str], forms: Forms = AS_GIVEN) -> None:
+        """Take the forms of the chat template, for settings that are `auto`."""
         self._settings = settings
+        self._mended = Mender(settings, forms).mended
         self._role_aliases = {alias.lower(): _ALIASES.get(role, role) for alias, role in role_aliases.items()}
         self._own_names = ROLES - set(self._role_aliases)
 
@@ -85,21 +89,6 @@ class ConversationReader:
             if None in turn.values() or turn.get("tool_calls") == []:
                 return False
         return True
-
-    def _mended(self, message: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return a message with its content and calls in the form that the recipe asks for."""
-        content = message["content"]
-        if content is None and self._settings.null_content == "empty":
-            message = {**message, "content": ""}
-        elif isinstance(content, list) and self._settings.content_parts != "keep":
-            if self._settings.content_parts == "drop":
-                detail = f"{where}: content is a list of parts; preprocessing.content_parts is drop"
-                raise RowError(DropReason.INVALID_FIELD, detail)
-            message = {**message, "content": "".join(_text_of(part, where) for part in content)}
-        if self._settings.tool_arguments != "keep" and message.get("tool_calls"):
-            change = _object_of if self._settings.tool_arguments == "object" else _text_of_object
-            message = {**message, "tool_calls": _with_arguments(message["tool_calls"], where, change)}
-        return message
 
 
 def _turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> Sequence[Any]:
@@ -166,49 +155,6 @@ def _untrained(turns: Sequence[Any], messages: Sequence[Mapping[str, Any]], *, r
         if 0 in given.values() or (not refuses_others and any(value != 1 for value in given.values())):
             found.add(index)
     return frozenset(found)
-
-
-def _text_of(part: Any, where: str) -> str:
-    if isinstance(part, str):
-        return part
-    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    text = part.get("text") if kind == "text" else None
-    if not isinstance(text, str):
-        detail = f"{where}: content has a part of type {kind!r} without text; preprocessing.content_parts is join_text"
-        raise RowError(DropReason.INVALID_FIELD, detail)
-    return text
-
-
-def _with_arguments(calls: Any, where: str, change: Callable[[Any, str], Any]) -> list[Any]:
-    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
-        raise RowError(DropReason.INVALID_FIELD, f"{where}: tool_calls must be a list of objects")
-    made: list[Any] = []
-    for index, call in enumerate(calls, 1):
-        function = call.get("function", call)
-        if not isinstance(function, Mapping) or "arguments" not in function:
-            made.append(call)
-            continue
-        arguments = change(function["arguments"], f"{where}: arguments of tool call {index}")
-        changed = {**function, "arguments": arguments}
-        made.append({**call, "function": changed} if "function" in call else changed)
-    return made
-
-
-def _object_of(arguments: Any, place: str) -> Any:
-    if not isinstance(arguments, str):
-        return arguments
-    parsed = _parsed(arguments, place)
-    if not isinstance(parsed, dict):
-        found = type(parsed).__name__
-        raise RowError(DropReason.INVALID_FIELD, f"{place} are a JSON {found}; they must be an object")
-    return parsed
-
-
-def _text_of_object(arguments: Any, place: str) -> Any:
-    try:
-        return json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, Mapping) else arguments
-    except (TypeError, ValueError, RecursionError) as error:
-        raise RowError(DropReason.INVALID_FIELD, f"{place} cannot be written as JSON: {error}") from None
 
 
 def _check_content(content: Any, where: str) -> None:
