@@ -17,6 +17,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import infer_markers
+from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import LostKind
@@ -217,16 +218,16 @@ def test_real_rows_lose_nothing_but_what_deepseek_leaves_out(reference_data: Pat
 
     loaded = load_tokenizer(TokenizerConfig(name_or_path=str(reference_data / "tokenizers" / tokenizer)))
     finder = LostContentFinder(loaded, infer_markers(loaded))
-    reader = ConversationReader(ChatPreprocessing(prompt_column="question", completion_column="answer"), {})
     text = (reference_data / "data" / name).read_text()
     rows = json.loads(text) if name.endswith("json") else [json.loads(line) for line in text.splitlines()]
-    found: Counter[str] = Counter()
-    for row in rows:
-        chat = reader.read(row)
-        found.update(str(loss.kind) for loss in finder.find(chat, loaded.render_text(chat.messages, chat.tools)))
-
+    settings = ChatPreprocessing(prompt_column="question", completion_column="answer")
     is_losing = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
-    assert found == ({"tool_call": 153, "tools": 191} if is_losing else {})
+    for forms, lost in ((AS_GIVEN, {"tool_call": 153, "tools": 191}), (loaded.forms, {"tools": 191})):
+        reader, found = ConversationReader(settings, {}, forms), Counter[str]()
+        for row in rows:
+            chat = reader.read(row)
+            found.update(str(loss.kind) for loss in finder.find(chat, loaded.render_text(chat.messages, chat.tools)))
+        assert found == (lost if is_losing else {})
     assert len(rows) >= 300
 
 
@@ -257,7 +258,7 @@ def test_losses_of_a_build_are_counted_listed_shown_and_errors_of_check(tmp_path
     assert _ledger(tmp_path / "out") == [(2, "tool_call"), (3, "reasoning")]
     shown = describe_build(result)
     assert "a.jsonl row 2: turn 2 (assistant): the call of 'lookup' is not in the text" in shown
-    assert "fix: set preprocessing.null_content to empty" in shown
+    assert "fix: leave preprocessing.null_content at auto, or set tokenizer.chat_template" in shown
     report = check_target(str(tmp_path / "out"), CheckOptions())
     codes = {finding.code: finding for finding in report.findings}
     assert {"BP540", "BP541"} <= set(codes)

@@ -30,7 +30,7 @@ _ARGUMENTS = ({_KEY: _VALUE, "probe_list": [{_INNER: _VALUE}]}, {_KEY: _VALUE})
 #: A key as Python writes a dict, and as JSON within a JSON text.
 _GARBLED = re.compile(rf"'(probe_\w+|type|text)': |\\\"{_KEY}")
 #: Null as Python and JSON write it.
-_NULL = re.compile(r"\b(None|null)\b")
+_NULL = re.compile("None|null")
 _TOOLS = (
     {
         "type": "function",
