@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 from scripts.quirks.families import FAMILIES, write_tokenizer
 
+from bridgepack.api import verify
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from tests.support.small_builds import AS_HOST
+from bridgepack.planning.preview import preview_recipe
+from bridgepack.report.plans import describe_preview
+from tests.support.small_builds import AS_HOST, build, small_recipe, write_json_lines
 
 BY_NAME = {family.name: family for family in FAMILIES}
 BERN = {"city": "Bern"}
@@ -387,3 +391,62 @@ def test_decisions_are_plain_values_for_the_fields_that_ask() -> None:
     }
     assert AS_GIVEN.decided(["tool_arguments"]) == {"tool_arguments": "given"}
     assert ChatPreprocessing(**AS_HOST).fields_on_auto == ()
+
+
+def _recipe(folder: Path, tokenizer: Path, **changes: Any) -> SFTRecipe:
+    """Return a recipe of calls with a template that shows them only beside null content."""
+    (folder / "template.jinja").write_text(BY_NAME["DeepSeek-V3"].template)
+    rows = write_json_lines(folder / "rows.jsonl", [row for row in SAME_CALLS.values() for _ in range(40)])
+    preprocessing = {"kind": "chat", "loss_mode": "full", **changes}
+    packing = {"packed_sequence_size": 1024}
+    recipe = small_recipe(rows, tokenizer, preprocessing=preprocessing, packing=packing)
+    return recipe.override({"tokenizer.chat_template": str(folder / "template.jinja")})
+
+
+def test_manifest_and_preview_have_what_was_decided(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    recipe = _recipe(tmp_path, chatml_tokenizer)
+    decided = {
+        "null_content": {"beside_calls": "null", "alone": "empty"},
+        "tool_arguments": "text",
+        "content_parts": {**TEXT, "developer": "given"},
+    }
+
+    assert build(recipe, tmp_path / "out").manifest.tokenizer["forms"] == decided
+    preview = preview_recipe(recipe)
+    assert preview.to_dict()["forms"] == decided
+    text = describe_preview(preview, has_colour=False)
+    assert "  null_content        null (beside calls); empty (alone)\n" in text
+    assert "  tool_arguments      text\n" in text
+    assert "  content_parts       text (system, user, assistant, tool); given (developer)" in text
+    assert verify(tmp_path / "out", origin="sources", num_packs=None).outcome == "same"
+
+
+def test_manifest_says_nothing_where_nothing_is_decided(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    recipe = _recipe(tmp_path, chatml_tokenizer, **AS_HOST)
+
+    assert "forms" not in build(recipe, tmp_path / "out").manifest.tokenizer
+    assert preview_recipe(recipe).forms == {}
+    assert "forms that" not in describe_preview(preview_recipe(recipe), has_colour=False)
+    one = build(recipe.override({"preprocessing.null_content": "auto"}), tmp_path / "one").manifest
+    assert list(one.tokenizer["forms"]) == ["null_content"]
+
+
+def test_workers_decide_the_same(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    recipe = _recipe(tmp_path, chatml_tokenizer)
+    made = [
+        build(recipe, tmp_path / str(number), store=tmp_path / f"store {number}", num_workers=number)
+        for number in (0, 2)
+    ]
+
+    assert made[0].manifest.splits == made[1].manifest.splits
+    assert made[0].manifest.splits[0].drops == {}
+    num_sizes = sum(count > 0 for _, count in made[0].manifest.splits[0].statistics.length_histogram)
+    assert num_sizes == 1  # all say the same
+
+
+def test_the_host_decides_where_it_reads_the_data(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    recipe = _recipe(tmp_path, chatml_tokenizer).override({"packing.mode": "in_batch"})
+
+    preview = preview_recipe(recipe)
+    assert preview.forms == {}
+    assert {drop.kind for drop in preview.sources[0].drops} == {"template_error"}  # parts and objects, as with keep

@@ -119,8 +119,9 @@ class SFTRecipe(Document):
     @property
     def fields_on_auto(self) -> tuple[str, ...]:
         """Fields of preprocessing whose form is decided for the chat template; none where the host reads the data."""
-        is_ours = isinstance(self.preprocessing, ChatPreprocessing) and self.packing.mode == "offline"
-        return self.preprocessing.fields_on_auto if is_ours else ()
+        if isinstance(self.preprocessing, ChatPreprocessing) and self.packing.mode == "offline":
+            return self.preprocessing.fields_on_auto
+        return ()
 
     @model_validator(mode="after")
     def _check_sources_fit_preprocessing(self) -> Self:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.tokenizers.forms import Forms
+from bridgepack.data.tokenizers.forms import ContentForm, Forms
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
@@ -14,7 +14,8 @@ _TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
 _TEXT_FIELDS = ("text", "value", "content")
 #: Fields of a call beside its arguments; a call with others may have its arguments there.
 _CALL_FIELDS = frozenset({"name", "arguments", "id", "type", "index"})
-Change = Callable[[Any, str], Any]
+_Change = Callable[[Any, str], Any]
+_Contents = Mapping[str | None, str | None]
 
 
 class Mender:
@@ -24,16 +25,16 @@ class Mender:
         """Take the forms of the template, for settings that are `auto`."""
         self._parts, self._forms_of_parts = settings.content_parts, forms.parts
         #: Content that is null or empty -> what is given to the template, for turns with calls and for others.
-        self._beside_calls: dict[str | None, str | None] = {}
-        self._alone: dict[str | None, str | None] = {}
+        self._beside_calls: _Contents = {}
+        self._alone: _Contents = {}
         if settings.null_content == "empty":
             self._beside_calls = self._alone = {None: ""}
         elif settings.null_content == "auto":
-            written = {"null": {"": None}, "empty": {None: ""}, "given": {}}
+            written: Mapping[ContentForm, _Contents] = {"null": {"": None}, "empty": {None: ""}, "given": {}}
             self._beside_calls, self._alone = written[forms.beside_calls], written[forms.alone]
         self._is_strict = settings.tool_arguments != "auto"
         wanted = settings.tool_arguments if self._is_strict else forms.arguments
-        changes: Mapping[str, Change] = {
+        changes: Mapping[str, _Change] = {
             "object": _object_of if self._is_strict else _shown_as_object,
             "text": _text_of_object if self._is_strict else _shown_as_text,
         }
@@ -76,7 +77,7 @@ class Mender:
             raise RowError(DropReason.INVALID_FIELD, f"{detail}; preprocessing.content_parts is join_text")
         return "".join(said)
 
-    def _with_arguments(self, calls: Any, where: str, change: Change) -> Any:
+    def _with_arguments(self, calls: Any, where: str, change: _Change) -> Any:
         if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
             if self._is_strict:
                 raise RowError(DropReason.INVALID_FIELD, f"{where}: tool_calls must be a list of objects")

@@ -26,7 +26,7 @@ PartsForm = Literal["text", "parts", "given"]
 
 _QUESTION, _ANSWER, _RESULT, _SAID = "Probe question?", "Probe answer.", "probe result", "probe content"
 _NAME, _KEY, _VALUE, _INNER = "probe_function", "probe_key", "probe value", "probe_inner"
-_ARGUMENTS = ({_KEY: _VALUE, "probe_list": [{_INNER: _VALUE}]}, {_KEY: _VALUE})
+_ARGUMENTS: tuple[Mapping[str, Any], ...] = ({_KEY: _VALUE, "probe_list": [{_INNER: _VALUE}]}, {_KEY: _VALUE})
 #: A key as Python writes a dict, and as JSON within a JSON text.
 _GARBLED = re.compile(rf"'(probe_\w+|type|text)': |\\\"{_KEY}")
 #: Null as Python and JSON write it.
@@ -41,6 +41,8 @@ _TOOLS = (
         },
     },
 )
+#: (a result and an answer follow the call, tool schemas)
+_CONVERSATIONS = tuple(product((True, False), (_TOOLS, None)))
 #: Forms of arguments and content beside them, in the order of preference.
 _CALLS: tuple[tuple[ArgumentsForm, ContentForm], ...] = (
     ("object", "null"),
@@ -100,7 +102,7 @@ def _forms_of_calls(tokenizer: ChatTokenizer) -> tuple[ContentForm, ArgumentsFor
 
     Among equals, arguments are an object, as servers give them, and content is null, as OpenAI's API does.
     """
-    for is_named, values, has_result, tools in product((True, False), _ARGUMENTS, (True, False), (_TOOLS, None)):
+    for is_named, values, (has_result, tools) in product((True, False), _ARGUMENTS, _CONVERSATIONS):
         wanted = [_QUESTION, _VALUE, *values]
         wanted += [_NAME] if is_named else []
         wanted += [_INNER] if len(values) > 1 else []
