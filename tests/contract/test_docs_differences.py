@@ -307,8 +307,13 @@ def test_control_tokens_that_do_no_harm_are_kept_by_both(both: MakeBoth) -> None
 
 
 def test_null_content_can_be_an_empty_text(both: MakeBoth) -> None:
-    for null_content in ("auto", "empty"):
-        assert drops(both().own([GOOD, NULL_CONTENT, NO_CONTENT], null_content=null_content)) == {}
+    rows = [GOOD, NULL_CONTENT, NO_CONTENT]
+    assert drops(both().own(rows, null_content="empty")) == {}
+    assert drops(both().own(rows[:2], null_content="auto")) == {}
+    # a call that the template leaves out is no empty answer
+    assert drops(both().own(rows, null_content="auto")) == {"template_error": 1}
+    with_calls = _with("turn.content + (turn.tool_calls | tojson if turn.tool_calls else '')")
+    assert drops(both(with_calls).own(rows, null_content="auto")) == {}
 
 
 @pytest.mark.parametrize("field", [{"tool_calls": None}, {"tool_calls": []}, {"name": None, "reasoning_content": None}])

@@ -92,6 +92,7 @@ WRITES_IDS = """\
 {%- endfor -%}
 """
 NO_CALLS = "{%- for message in messages -%}{{- message.content + '<end>' -}}{%- endfor -%}"
+NO_CALLS_ANY_CONTENT = "{%- for message in messages -%}{{- message.content -}}<end>{%- endfor -%}"
 REFUSES = "{{- raise_exception('never') -}}"
 OWN = {
     "GLM": GLM,
@@ -99,6 +100,7 @@ OWN = {
     "wants parts": WANTS_PARTS,
     "writes ids": WRITES_IDS,
     "no calls": NO_CALLS,
+    "no calls, any content": NO_CALLS_ANY_CONTENT,
     "refuses": REFUSES,
 }
 
@@ -165,6 +167,7 @@ def losses_of(tokenizer: ChatTokenizer, turns: Sequence[Any], **settings: Any) -
         ("writes empty answers", "null", "empty", "object", {**TEXT, "developer": "text"}),
         ("writes ids", "null", "empty", "text", {**TEXT, "developer": "text"}),
         ("no calls", "given", "empty", "given", {**TEXT, "developer": "text"}),
+        ("no calls, any content", "empty", "empty", "given", {**TEXT, "developer": "text"}),
         ("refuses", "given", "given", "given", dict.fromkeys(TEXT, "given")),
     ],
 )
@@ -359,7 +362,7 @@ def test_calls_that_no_template_shows_stay_and_are_told(tmp_path: Path) -> None:
 
     assert text_of(tokenizer, turns) == "Bern?<end><end>sunny<end>Sunny.<end>"
     assert losses_of(tokenizer, turns) == {"tool_call"}
-    with pytest.raises(RowError, match="rejects the row"):
+    with pytest.raises(RowError, match="rejects the row: .*is null, and the template shows no call, whatever its cont"):
         text_of(tokenizer, called(None, call()))
 
 

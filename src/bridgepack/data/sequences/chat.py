@@ -18,7 +18,7 @@ from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
 from bridgepack.data.tokenizers.engines import FlatIds, joined
-from bridgepack.data.tokenizers.forms import AS_GIVEN
+from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.geometry import IntArray
@@ -47,6 +47,7 @@ class ChatEncoder:
         markers = _markers_for(tokenizer, settings)
         forms = tokenizer.forms if decides_forms and settings.fields_on_auto else AS_GIVEN
         self._read = ConversationReader(settings, role_aliases, forms).read
+        self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._losses = LostContentFinder(tokenizer, markers)
         wanted = settings.reasoning_loss
@@ -69,9 +70,7 @@ class ChatEncoder:
             chat = self._rendered(conversation)
         except RowError as error:
             is_null = any(message["content"] is None for message in conversation.messages)
-            is_kept = is_null and self._settings.null_content == "keep"
-            hint = "; a turn's content is null: preprocessing.null_content: auto may help" if is_kept else ""
-            raise RowError(error.reason, error.detail + hint) from None
+            raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
         losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, chat))
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:
@@ -150,6 +149,14 @@ class ChatEncoder:
             except RowError as error:
                 errors[index] = error
         return flat, mask
+
+
+def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:
+    """Return what to say of a row with null content that the template rejects."""
+    if settings.null_content == "keep":
+        return "; a turn's content is null: preprocessing.null_content: auto may help"
+    shows_none = settings.null_content == "auto" and forms is not AS_GIVEN and forms.beside_calls == "given"
+    return "; a turn's content is null, and the template shows no call, whatever its content" if shows_none else ""
 
 
 def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:

@@ -117,7 +117,14 @@ def _forms_of_calls(tokenizer: ChatTokenizer) -> tuple[ContentForm, ArgumentsFor
             fewest = min(shown.num_nulls for shown in found)
             best = next(shown for shown in found if shown.num_nulls == fewest)
             return best.content, best.arguments
-    return "given", "given"
+    return _form_beside_lost_calls(tokenizer), "given"
+
+
+def _form_beside_lost_calls(tokenizer: ChatTokenizer) -> ContentForm:
+    """Return the form of content beside calls that the template leaves out: null must not become a word at least."""
+    texts = [rendered(tokenizer, _called(content, "object", _ARGUMENTS[-1])[:2]) for content in ("null", "empty")]
+    null, empty = (len(_NULL.findall(text)) if text is not None else None for text in texts)
+    return "empty" if null is not None and empty is not None and empty < null else "given"
 
 
 def _form_of_parts(tokenizer: ChatTokenizer, role: str, beside: ContentForm, arguments: ArgumentsForm) -> PartsForm:
