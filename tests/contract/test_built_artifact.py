@@ -22,7 +22,7 @@ from tests.support.host_datasets import (
     load_host_tokenizer,
     snapshot,
 )
-from tests.support.small_builds import conversations_recipe, small_recipe, write_conversations
+from tests.support.small_builds import AS_HOST, conversations_recipe, small_recipe, write_conversations
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -38,7 +38,7 @@ REFERENCE = {
         {"kind": "prompt_completion", "prompt_column": "question", "completion_column": "answer"},
     ),
     "fastchat": ("fastchat_dummy_conversation.json", "qwen3", {"kind": "chat"}),
-    "glaive": ("glaive_toolcall_demo.json", "qwen3", {"kind": "chat"}),
+    "glaive": ("glaive_toolcall_demo.json", "qwen3", {"kind": "chat", **AS_HOST}),
 }
 
 

@@ -22,7 +22,7 @@ from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.tokenizers.tokenizer import NEVER_TRAINED_TOKENS
 from bridgepack.errors import DataError, TokenizerError
 from tests.support.host_datasets import build_host_datasets, conversations_config, load_host_tokenizer
-from tests.support.small_builds import write_json_lines
+from tests.support.small_builds import AS_HOST, write_json_lines
 from tests.support.tokenizers import GPT_OSS_FAMILY, GPT_OSS_MARKERS, write_tokenizer
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
@@ -80,7 +80,7 @@ class Both:
             "name": "docs",
             "data": {"train": str(root / "training.jsonl")},
             "tokenizer": {"name_or_path": str(self.tokenizer)},
-            "preprocessing": {"kind": self.kind, **preprocessing},
+            "preprocessing": {"kind": self.kind, **(AS_HOST if self.kind == "chat" else {}), **preprocessing},
             "packing": {
                 "packed_sequence_size": self.size,
                 "pad_seq_to_mult": self.multiple,
@@ -307,7 +307,13 @@ def test_control_tokens_that_do_no_harm_are_kept_by_both(both: MakeBoth) -> None
 
 
 def test_null_content_can_be_an_empty_text(both: MakeBoth) -> None:
-    assert drops(both().own([GOOD, NULL_CONTENT, NO_CONTENT], null_content="empty")) == {}
+    rows = [GOOD, NULL_CONTENT, NO_CONTENT]
+    assert drops(both().own(rows, null_content="empty")) == {}
+    assert drops(both().own(rows[:2], null_content="auto")) == {}
+    # a call that the template leaves out is no empty answer
+    assert drops(both().own(rows, null_content="auto")) == {"template_error": 1}
+    with_calls = _with("turn.content + (turn.tool_calls | tojson if turn.tool_calls else '')")
+    assert drops(both(with_calls).own(rows, null_content="auto")) == {}
 
 
 @pytest.mark.parametrize("field", [{"tool_calls": None}, {"tool_calls": []}, {"name": None, "reasoning_content": None}])
@@ -350,6 +356,7 @@ def test_what_goes_to_the_template_as_it_is_can_be_read(
     assert len(host[0][0]) > len(of_wanted[0][0])
     assert rows_of(sides.own([row])) == host
     assert rows_of(sides.own([row], **setting)) == of_wanted
+    assert rows_of(sides.own([row], **dict.fromkeys(setting, "auto"))) == of_wanted
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, errors_and_warnings, quiet_host, recipe_of
 from tests.support.gpu_host import pretend_gpu_host
-from tests.support.small_builds import build, conversations_recipe
+from tests.support.small_builds import AS_HOST, build, conversations_recipe
 from tests.support.upstream_recipes import RecipeFunction, gpu_of, validate, world_size_of
 
 pytestmark = pytest.mark.bridge
@@ -288,6 +288,16 @@ def test_user_wins_over_what_is_inherited(host: None) -> None:
     assert "BP804" in errors_and_warnings(found, 16)
 
 
+#: Fields of preprocessing that the host does not get where it reads the data itself.
+NOT_OF_HOST = (
+    ("null_content", "auto", "null_content is 'auto'; with packing.mode .* as with 'keep'. Remove it, or set packing"),
+    ("tool_arguments", "object", "tool_arguments is 'object'; with packing.mode"),
+    ("content_parts", "join_text", "content_parts is 'join_text'; with packing.mode"),
+    ("message_weights", "mask", "message_weights is 'mask'; with packing.mode"),
+    ("tools_column", "functions", "tools_column is 'functions'; with packing.mode"),
+)
+
+
 @pytest.mark.parametrize(
     ("model", "changes", "message"),
     [
@@ -304,11 +314,24 @@ def test_user_wins_over_what_is_inherited(host: None) -> None:
         *((DENSE, {**UNPACKED, "data__train": train}, message) for train, message in NO_SOURCES),
         (DENSE, {**UNPACKED, "data__validation_fraction": 0.1}, "validation_fraction is 0.1"),
         (DENSE, {**UNPACKED, "preprocessing": {"kind": "tokenized"}}, "preprocessing.kind is tokenized"),
+        *((DENSE, {**UNPACKED, f"preprocessing__{name}": value}, message) for name, value, message in NOT_OF_HOST),
     ],
 )
 def test_what_the_host_cannot_take_is_refused(host: None, model: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         to_bridge(recipe_of(model, **changes))
+
+
+@pytest.mark.parametrize("said", [{}, AS_HOST, {"loss_mode": "last_turn", "tools_column": "tools"}])
+def test_chats_are_read_as_the_host_does_where_it_reads_them(host: None, said: dict[str, str]) -> None:
+    changes = {**UNPACKED, **{f"preprocessing__{name}": value for name, value in said.items()}}
+    recipe = recipe_of(DENSE, data__train={"dataset": "org/chats"}, **changes)
+    config = to_bridge(recipe)
+
+    assert config.dataset.preprocessing.loss_mode == said.get("loss_mode", "assistant")
+    assert recipe.fields_on_auto == ()
+    offline = recipe.override({"packing.mode": "offline"})
+    assert len(offline.fields_on_auto) == (0 if said == AS_HOST else 3)
 
 
 def test_rows_are_packed_in_the_batch(host: None, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 import bridgepack
 from bridgepack.api import repack
+from tests.support.small_builds import AS_HOST
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "content_digests.json"
 TOKENIZERS = ("qwen3", "deepseek_v3")
@@ -120,7 +121,7 @@ def contents(artifact: Path) -> Row:
 
 def _chats(builds: Builds) -> None:
     columns = {"prompt_column": "question", "completion_column": "answer"} if builds.name == "gsm8k" else {}
-    kind = {"kind": "chat"} | columns | MARKERS[builds.tokenizer]
+    kind = {"kind": "chat"} | AS_HOST | columns | MARKERS[builds.tokenizer]
     rows = _write_rows(builds.folder / "chats.jsonl", builds.rows)
     for mode, packings in (("assistant", EVERY_PACKING), ("last_turn", SOME_PACKINGS), ("full", SOME_PACKINGS)):
         builds.add(f"chat {mode}", rows, packings, kind | {"loss_mode": mode})
@@ -180,7 +181,7 @@ def _forms(folder: Path, rows: list[Row]) -> Iterator[tuple[str, Path]]:
 
 def _input_forms(builds: Builds) -> None:
     for label, path in _forms(builds.folder, builds.rows):
-        builds.add(f"chat {label}", path, ONE_PACKING, {"kind": "chat"} | MARKERS[builds.tokenizer])
+        builds.add(f"chat {label}", path, ONE_PACKING, {"kind": "chat"} | AS_HOST | MARKERS[builds.tokenizer])
 
 
 def _as_lines(found: dict[str, Row]) -> str:

@@ -39,7 +39,9 @@ odd_rows = st.fixed_dictionaries(
 modes = st.fixed_dictionaries(
     {
         "loss_mode": st.sampled_from(("assistant", "last_turn")),
-        "null_content": st.sampled_from(("keep", "empty")),
+        "null_content": st.sampled_from(("auto", "keep", "empty")),
+        "tool_arguments": st.sampled_from(("auto", "keep")),
+        "content_parts": st.sampled_from(("auto", "keep")),
         "control_tokens": st.sampled_from(("keep", "drop")),
     }
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bridgepack.config.recipe.preprocessing import FORM_FIELDS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
@@ -33,6 +34,8 @@ def hide_torch():
 """
 
 Row = dict[str, Any]
+#: Fields of chat preprocessing with which templates get turns as rows have them, as in Megatron-Bridge.
+AS_HOST = dict.fromkeys(FORM_FIELDS, "keep")
 
 
 class Ran(NamedTuple):

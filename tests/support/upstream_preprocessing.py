@@ -25,6 +25,7 @@ from bridgepack.errors import RowError
 from tests.support.cutting import cut, policy_for
 from tests.support.host_datasets import load_host_tokenizer
 from tests.support.read_rows import ReadingEncoder
+from tests.support.small_builds import AS_HOST
 
 #: What the host's preprocessing raises for a row; any of them ends its whole preparation.
 HOST_REFUSALS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError, TemplateError)
@@ -55,7 +56,8 @@ class ChatPair:
         from megatron.bridge.data.conversation_processing import assistant_mask_boundary_config_from_markers
 
         markers = AssistantMarkers(**assistant_markers) if assistant_markers else None
-        preprocessing = ChatPreprocessing(loss_mode=loss_mode, assistant_markers=markers, **settings)
+        chosen: dict[str, Any] = {**AS_HOST, **settings}
+        preprocessing = ChatPreprocessing(loss_mode=loss_mode, assistant_markers=markers, **chosen)
         self.tokenizer, self.host_tokenizer = _tokenizers(folder)
         self.encoder = ReadingEncoder(ChatEncoder(self.tokenizer, preprocessing, {}), preprocessing)
         self._loss_mode = loss_mode

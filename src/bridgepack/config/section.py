@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
@@ -15,6 +16,17 @@ from pydantic import BaseModel, ConfigDict
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Marks a younger field: `Annotated[KIND, Before(VALUE)]`.
+
+    The value equals the behaviour before the field existed. It alone is left out of fingerprints and of names in the
+    token store, so that older artifacts keep theirs, whatever the default is.
+    """
+
+    value: Any  #: as JSON writes it
 
 
 class Section(BaseModel):
@@ -41,6 +53,22 @@ class Section(BaseModel):
         if is_tag and "kind" not in found.setdefault("required", []):
             found["required"].append("kind")
         return schema
+
+
+@cache
+def younger_fields(section: type[BaseModel]) -> Mapping[str, Any]:
+    """Return younger field -> the value that equals the behaviour before it existed."""
+    marks = {
+        name: [mark for mark in field.metadata if isinstance(mark, Before)]
+        for name, field in section.model_fields.items()
+    }
+    return {name: found[0].value for name, found in marks.items() if found}
+
+
+def without_younger(section: type[BaseModel] | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section's plain values without the younger fields that change nothing; None knows no younger fields."""
+    younger = {} if section is None else younger_fields(section)
+    return {name: value for name, value in values.items() if name not in younger or value != younger[name]}
 
 
 @cache

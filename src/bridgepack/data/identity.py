@@ -10,13 +10,15 @@ from typing import Any
 
 import bridgepack
 from bridgepack import __version__
-from bridgepack.config.recipe.data import DataSource, Source, as_sources
+from bridgepack.config.recipe.data import DataConfig, DataSource, Source, as_sources
+from bridgepack.config.recipe.fingerprint import fingerprint_of
 from bridgepack.config.recipe.recipe import ResolvedRecipe, SFTRecipe
+from bridgepack.config.section import younger_fields
 from bridgepack.data.artifact.manifest import FORMAT_VERSION
 from bridgepack.data.store.token_file import TOKEN_FILE_VERSION
 from bridgepack.errors import DataError
 from bridgepack.records import InputRecord
-from bridgepack.records.manifests import TOKENIZER_NAMES, YOUNGER_DEFAULTS, fingerprint_of
+from bridgepack.records.manifests import TOKENIZER_NAMES
 
 #: Libraries whose version can change a token, a rendered text or a shard's bytes.
 _LIBRARIES = ("jinja2", "pyarrow", "tokenizers", "transformers")
@@ -59,7 +61,7 @@ def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
     sections = {
         "preprocessing": recipe.preprocessing.model_dump(mode="json", exclude=_SIZE_SETTINGS),
         "tokenizer": recipe.tokenizer.model_dump(mode="json", exclude={"engine"}),
-        "data": recipe.data.model_dump(mode="json", include={"role_aliases", "max_row_bytes"})
+        "data": recipe.data.model_dump(mode="json", include={"role_aliases", "max_row_bytes", "layout"})
         | {split: list(map(rows_of, as_sources(getattr(recipe.data, split)))) for split in ("train", "validation")},
     }
     return {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
@@ -71,6 +73,10 @@ def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engin
     `tokenizer` is `ChatTokenizer.identity()`. The engine should not change tokens; if one is found to, tokens made with
     it are not used again.
     """
+    sections = {"preprocessing": type(recipe.preprocessing), "data": DataConfig}
+    younger = {
+        f"{name}.{field}": value for name, one in sections.items() for field, value in younger_fields(one).items()
+    }
     return {
         "token_file_version": TOKEN_FILE_VERSION,
         "code": code_digest(),
@@ -83,7 +89,7 @@ def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engin
             for path, value in tokenization_settings(recipe).items()
             if path not in {"data.train", "data.validation"}
             and not path.startswith("tokenizer.")
-            and (path.removeprefix("preprocessing."), value) not in YOUNGER_DEFAULTS
+            and (path not in younger or value != younger[path])
         },
     }
 

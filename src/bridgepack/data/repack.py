@@ -167,6 +167,8 @@ def _refuse_other_tokens(before: SFTRecipe, after: SFTRecipe) -> None:
     """Check that two recipes make the same tokens; raises ConfigError with the fields that differ."""
     old, new = tokenization_settings(before), tokenization_settings(after)
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    if before.fields_on_auto != after.fields_on_auto:
+        changed.append("packing.mode")  # where the host reads the data, `auto` decides nothing
     if changed:
         raise ConfigError(
             f"{', '.join(changed)} would be changed, which changes the tokens; repack can only change how sequences "

@@ -75,6 +75,7 @@ class Preview(Result):
             sources are mixed or duplicates go.
         run: length of the run over the training packs; None if their number is unknown or 0.
         loses_text: whether the tokenizer loses text, such as spaces, that its own tokenizer.json keeps.
+        forms: field of preprocessing that is `auto` -> what is decided for the chat template, as in the manifest.
         stops: field of the recipe by which a build would stop, not drop -> the reasons of such drops.
     """
 
@@ -86,6 +87,7 @@ class Preview(Result):
     num_packs: Mapping[str, int] | None
     run: RunLength | None
     loses_text: bool
+    forms: Mapping[str, Any]
     stops: Mapping[str, str]
 
     @property
@@ -126,6 +128,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         num_packs=num_packs or None,
         run=run_length(recipe, Packs(folder="", num_packs=num_packs)) if num_packs.get(TRAIN) else None,
         loses_text=tokenizer.loses_text,
+        forms=tokenizer.forms.decided(recipe.fields_on_auto) if recipe.fields_on_auto else {},
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
 

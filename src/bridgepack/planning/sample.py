@@ -138,7 +138,7 @@ class Sampler:
             num_input_bytes=0,
             max_text_bytes=_TEXT_BYTES,
         )
-        identity, resolved = how.stage().tokenizer.identity(), recipe.resolve()
+        identity, resolved = how.stage().identity(), recipe.resolve()
         spec = ArtifactSpec(resolved=resolved, fingerprint="", tokenizer=identity, versions={}, inputs={})
         settings = {split: without_stops(spec.finish_settings(split, folder)) for split in splits}
         for one in settings.values():

@@ -70,7 +70,7 @@ def tokenizer_identity(recipe: SFTRecipe) -> dict[str, Any]:
         TokenizerError: it cannot be loaded.
     """
     forget_stage()
-    return load_tokenizer(recipe.tokenizer).identity()
+    return load_tokenizer(recipe.tokenizer).identity(recipe.fields_on_auto)
 
 
 #: (row number, from 1; its sequence or why there is none; content that its text lacks)
@@ -95,7 +95,7 @@ class SourceRows:
         file = self.files[file_index]
         if file is None:
             raise DataError(f"{self.names[file_index]} is gone")
-        identity = load_stage(self.recipe.model_dump_json()).tokenizer.identity()
+        identity = load_stage(self.recipe.model_dump_json()).identity()
         policy = OverLongPolicy.of(self.recipe.resolve(), identity)
         for row, _, made in encoded_rows(self.recipe, file, rows):
             if isinstance(made, RowError):

@@ -86,16 +86,18 @@ TOLERATED_LOSSES = frozenset(
     {LostKind.REASONING, LostKind.INJECTED_TURN, LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_REASONING}
 )
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
+#: The default; other values suit some templates only.
+_AUTO = "leave preprocessing.{} at auto"
 #: How to fix each kind of loss.
 LOSS_CURES: Mapping[str, str] = {
     LostKind.TEXT: f"{_OTHER_TEMPLATE} every turn, or correct the rows",
-    LostKind.TOOL_CALL: f"set preprocessing.null_content to empty, or {_OTHER_TEMPLATE} calls",
-    LostKind.TOOL_ARGUMENTS: f"{_OTHER_TEMPLATE} the arguments of calls as JSON, or correct the rows",
+    LostKind.TOOL_CALL: f"{_AUTO.format('null_content')}, or {_OTHER_TEMPLATE} calls",
+    LostKind.TOOL_ARGUMENTS: f"{_AUTO.format('tool_arguments')}, {_OTHER_TEMPLATE} arguments, or correct the rows",
     LostKind.TOOL_RESULT: f"{_OTHER_TEMPLATE} turns of the role tool",
     LostKind.TOOLS: f"{_OTHER_TEMPLATE} tool schemas, or remove them from the rows",
-    LostKind.CONTENT_PARTS: "set preprocessing.content_parts to join_text, or to drop",
-    LostKind.NULL_AS_NONE: "set preprocessing.null_content to empty",
-    LostKind.DOUBLE_ENCODED: "set preprocessing.tool_arguments to object",
+    LostKind.CONTENT_PARTS: f"{_AUTO.format('content_parts')}; for parts that are no text, set it to drop",
+    LostKind.NULL_AS_NONE: _AUTO.format("null_content"),
+    LostKind.DOUBLE_ENCODED: f"{_AUTO.format('tool_arguments')}, or correct the rows",
     LostKind.REASONING: f"{_OTHER_TEMPLATE} the column, or put the reasoning into the content",
     LostKind.INJECTED_TURN: "set preprocessing.control_tokens to drop, or clean the text",
     LostKind.WEIGHT: "set preprocessing.message_weights to mask, or name the field in the layout's ignore",

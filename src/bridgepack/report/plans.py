@@ -1,7 +1,8 @@
 """Renders plans and previews of a build as text for a terminal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -167,7 +168,20 @@ def _describe_packs(preview: Preview) -> Iterator[str]:
         yield f"packs: {counts}{' (projected from the sample; the build counts exactly)' if about else ''}"
     if preview.run is not None:
         yield from describe_run(preview.run)
+    yield from _describe_forms(preview.forms)
     if preview.loses_text:
         yield f"warning: {TOKENIZER_WARNING}"
     for field, reasons in preview.stops.items():
         yield f"warning: {field} is error: a build would stop at such rows ({reasons}), not drop them."
+
+
+def _describe_forms(forms: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines about the fields that are `auto`, e.g. `content_parts: text (system, user); given (developer)`."""
+    if forms:
+        yield "forms that the chat template shows (auto; `given` is as the row has it):"
+    for name, decided in forms.items():
+        by_form: dict[str, list[str]] = {}
+        for where, form in decided.items() if isinstance(decided, Mapping) else ():
+            by_form.setdefault(form, []).append(where.replace("_", " "))
+        shown = "; ".join(f"{form} ({', '.join(places)})" for form, places in by_form.items()) or decided
+        yield f"  {name:<20}{shown}"

@@ -110,6 +110,8 @@ def test_arguments_that_are_no_object_drop_the_row(calls: Any, detail: str) -> N
     [
         ([TEXT_PART, {"type": "text", "text": " two", "cache_control": {}}], "one two"),
         (["one", TEXT_PART], "oneone"),
+        ([{"type": "text", "value": "one"}, {"type": "output_text", "text": " two"}], "one two"),
+        ([{"type": "input_text", "content": "one", "text": None}, {"text": " two"}], "one two"),
         ([], ""),
     ],
 )
@@ -131,7 +133,17 @@ def test_parts_of_the_system_column_become_one_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "kind"), [(IMAGE_PART, "image_url"), ({"type": "text"}, "text"), ({"text": "x"}, None), (1, "int")]
+    ("part", "kind"),
+    [
+        (IMAGE_PART, "image_url"),
+        ({"type": "text"}, "text"),
+        ({"type": "text", "text": 1}, "text"),
+        ({"type": "text", "text": "x", "value": "y"}, "text"),
+        ({"type": "image", "text": "x"}, "image"),
+        ({"text": "x", "image": "x.png"}, None),
+        ({}, None),
+        (1, "int"),
+    ],
 )
 def test_part_that_is_no_text_drops_the_row(part: Any, kind: Any) -> None:
     turn = {"role": "user", "content": [TEXT_PART, part]}

@@ -14,13 +14,14 @@ from typing import Any
 import pyarrow
 import pytest
 
-from tests.support.small_builds import build, chat_row, data_bytes, tokenized_recipe, write_json_lines
+from tests.support.small_builds import AS_HOST, build, chat_row, data_bytes, tokenized_recipe, write_json_lines
 from tests.support.tokenizers import CHATML, write_tokenizer
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "artifact.json"
 NUM_CHATS = 300
 CHANGES = {
     "preprocessing__kind": "chat",
+    **{f"preprocessing__{name}": value for name, value in AS_HOST.items()},
     "packing__packed_sequence_size": 256,
     "data__validation_fraction": 0.1,
     "parallelism__context_parallel_size": 2,

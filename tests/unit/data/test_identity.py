@@ -14,7 +14,7 @@ from bridgepack.data.build import planned_build
 from bridgepack.data.identity import code_digest, source_digest, store_key, tokenization_identity
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import DataError
-from tests.support.small_builds import tokenized_recipe, tokenized_row, with_changes, write_json_lines
+from tests.support.small_builds import AS_HOST, tokenized_recipe, tokenized_row, with_changes, write_json_lines
 
 ROWS = [tokenized_row(5, 6, 7), tokenized_row(8, 9)]
 
@@ -85,6 +85,7 @@ def test_what_can_change_a_row_changes_it(recipe: SFTRecipe, changes: dict[str, 
         *(("tokenizer", item) for item in ({"chat_template_kwargs": {"a": 1}}, {"template_date": "2025-06-30"})),
         *(("preprocessing", {name: "mask"}) for name in ("message_weights", "reasoning_loss")),
         *(("preprocessing", item) for item in ({"tool_arguments": "object"}, {"content_parts": "join_text"})),
+        *(("preprocessing", {name: value}) for name, value in AS_HOST.items()),
         ("preprocessing", {"chat_template_kwargs_column": "variables"}),
     ],
 )
@@ -95,7 +96,7 @@ def test_settings_of_chats_count_for_packs_and_for_stored_tokens(
     changed = with_changes(plain, {f"{section}__{name}": value for name, value in setting.items()})
 
     assert _fingerprint(changed) != _fingerprint(plain)
-    identities = [load_tokenizer(item.tokenizer).identity() for item in (plain, changed)]
+    identities = [load_tokenizer(item.tokenizer).identity(item.fields_on_auto) for item in (plain, changed)]
     keys = {
         store_key(tokenization_identity(item, identity, "tokenizers"))
         for item, identity in zip((plain, changed), identities, strict=True)

@@ -17,6 +17,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import infer_markers
+from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import LostKind
@@ -159,7 +160,11 @@ def test_losses(losses: Callable[..., dict[str, str]], template: str, messages: 
 
 
 def test_every_kind_has_a_case() -> None:
-    said_of_the_row = {LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS}  # tests/unit/data/test_chat_settings.py
+    said_of_the_row = {
+        LostKind.WEIGHT,
+        LostKind.TEMPLATE_KWARGS,
+        LostKind.UNREAD,
+    }  # tests/unit/data/test_chat_settings.py
     of_masks = {LostKind.NO_REASONING}  # tests/unit/data/test_reasoning.py
     assert set.union(*(expected for *_, expected in CASES)) == set(LostKind) - said_of_the_row - of_masks
 
@@ -219,17 +224,16 @@ def test_real_rows_lose_nothing_but_what_deepseek_leaves_out(reference_data: Pat
 
     loaded = load_tokenizer(TokenizerConfig(name_or_path=str(reference_data / "tokenizers" / tokenizer)))
     finder = LostContentFinder(loaded, infer_markers(loaded))
-    settings = ChatPreprocessing(prompt_column="question", completion_column="answer")
-    reader = ConversationReader(settings, {})
     text = (reference_data / "data" / name).read_text()
     rows = json.loads(text) if name.endswith("json") else [json.loads(line) for line in text.splitlines()]
-    found: Counter[str] = Counter()
-    for row in rows:
-        chat = reader.read(read_row(row, settings))
-        found.update(str(loss.kind) for loss in finder.find(chat, loaded.render_text(chat.messages, chat.tools)))
-
+    settings = ChatPreprocessing(prompt_column="question", completion_column="answer")
     is_losing = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
-    assert found == ({"tool_call": 153, "tools": 191} if is_losing else {})
+    for forms, lost in ((AS_GIVEN, {"tool_call": 153, "tools": 191}), (loaded.forms, {"tools": 191})):
+        reader, found = ConversationReader(settings, {}, forms), Counter[str]()
+        for row in rows:
+            chat = reader.read(read_row(row, settings))
+            found.update(str(loss.kind) for loss in finder.find(chat, loaded.render_text(chat.messages, chat.tools)))
+        assert found == (lost if is_losing else {})
     assert len(rows) >= 300
 
 
@@ -260,7 +264,7 @@ def test_losses_of_a_build_are_counted_listed_shown_and_errors_of_check(tmp_path
     assert _ledger(tmp_path / "out") == [(2, "tool_call"), (3, "reasoning")]
     shown = describe_build(result)
     assert "a.jsonl row 2: turn 2 (assistant): the call of 'lookup' is not in the text" in shown
-    assert "fix: set preprocessing.null_content to empty" in shown
+    assert "fix: leave preprocessing.null_content at auto, or set tokenizer.chat_template" in shown
     report = check_target(str(tmp_path / "out"), CheckOptions())
     codes = {finding.code: finding for finding in report.findings}
     assert {"BP540", "BP541"} <= set(codes)

@@ -20,7 +20,7 @@ from bridgepack.examples import train_chatml_tokenizer
 from bridgepack.records import DropReason
 from tests.support.cutting import cut, policy_for
 from tests.support.read_rows import ReadingEncoder
-from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
+from tests.support.small_builds import AS_HOST, build, chat_row, tokenized_recipe, write_json_lines
 from tests.support.tokenizers import CHATML, THINKING, Family, TokenizerJson, loaded_tokenizer, write_tokenizer
 
 QUESTION = {"role": "user", "content": "What does the user ask?"}
@@ -61,10 +61,10 @@ def test_truncation_and_padding_in_tokenizer_json_do_not_count(tmp_path: Path) -
 def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
     broken = "{%- for message in messages -%}\n{{ message.content \n{%- endfor -%}<|im_start|>assistant<|im_end|>"
     tokenizer = loaded_tokenizer(tmp_path, replace(CHATML, template=broken))
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(), {})
 
-    with pytest.raises(TokenizerError, match="line 3 of its chat template is not valid Jinja"):
-        encode_examples(encoder, [{"messages": [QUESTION, ANSWER]}])
+    for forms in ({}, AS_HOST):
+        with pytest.raises(TokenizerError, match="line 3 of its chat template is not valid Jinja"):
+            encode_examples(ChatEncoder(tokenizer, ChatPreprocessing(**forms), {}), [{"messages": [QUESTION, ANSWER]}])
 
 
 @pytest.mark.parametrize(

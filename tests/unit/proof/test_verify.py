@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridgepack.api import check, inspect
+from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.tokenizers.load import load_tokenizer
@@ -21,7 +22,6 @@ from bridgepack.proof.trace.trace import trace_pack
 from bridgepack.proof.verify import ingredients
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.records.manifests import fingerprint_of_manifest
 from tests.support.small_builds import build, chat_row, small_recipe, tokenized_recipe, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import (
     OVER_LONG_ROW,

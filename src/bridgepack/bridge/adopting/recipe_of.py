@@ -12,13 +12,15 @@ from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import import_host, named_precision
 from bridgepack.bridge.wiring import SPECS
 from bridgepack.bridge.wiring.data import TOPOLOGY
-from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
+from bridgepack.config.recipe.preprocessing import FORM_FIELDS, PromptCompletionPreprocessing
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.subject import TEXT_DATASETS
 
 _DIRECT = "DirectHFSFTDatasetConfig"
 _ADAPTERS = {"LoRA": "lora", "VLMLoRA": "lora", "DoRA": "dora"}
+#: The host gives turns to the template as rows have them.
+_AS_HOST = dict.fromkeys(FORM_FIELDS, "keep")
 _OPTIMIZER = ("lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")
 
 
@@ -261,9 +263,9 @@ def preprocessing_section(dataset: Any) -> dict[str, Any]:
     if preprocessing is None:
         kwargs = getattr(dataset, "dataset_kwargs", None) or {}
         is_chat = kwargs.get("chat", dataset.hf_dataset is not None)
-        return {"kind": "chat"} if is_chat else {"kind": "prompt_completion", **_LEGACY}
+        return {"kind": "chat", **_AS_HOST} if is_chat else {"kind": "prompt_completion", **_LEGACY}
     if type(preprocessing).__name__ == "ChatSFTPreprocessingConfig":
-        return {"kind": "chat", "loss_mode": preprocessing.loss_mode}
+        return {"kind": "chat", "loss_mode": preprocessing.loss_mode, **_AS_HOST}
     values = dataclasses.asdict(preprocessing)
     known = PromptCompletionPreprocessing.model_fields
     return {"kind": "prompt_completion"} | {name: value for name, value in values.items() if name in known}

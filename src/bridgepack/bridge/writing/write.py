@@ -17,6 +17,7 @@ from bridgepack.bridge.writing.assign import assign
 from bridgepack.bridge.writing.older_hosts import look_up_packs, older_settings
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, as_sources, listed, path_of, sets_amount
+from bridgepack.config.recipe.preprocessing import FORM_FIELDS, ChatPreprocessing, Preprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
 from bridgepack.errors import ConfigError
@@ -172,6 +173,7 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
             f"preprocessing.kind is tokenized; with packing.mode {mode} the host tokenises the data itself. Set it to "
             "chat or prompt_completion, or set packing.mode to offline."
         )
+    _refuse_own_reading(recipe.preprocessing, mode)
     if recipe.data.validation_fraction > 0:
         raise ConfigError(
             f"data.validation_fraction is {recipe.data.validation_fraction}; with packing.mode {mode} the host reads "
@@ -184,6 +186,24 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     if type(base) is kind:
         return dataclasses.replace(base, seq_length=size, **sources)
     return kind(seq_length=size, **loader, **sources)
+
+
+def _refuse_own_reading(preprocessing: Preprocessing, mode: str) -> None:
+    """Check that a recipe asks for no reading of chats that the host does not do; what it does not say is the host's.
+
+    Raises:
+        ConfigError: it does; names the field.
+    """
+    if not isinstance(preprocessing, ChatPreprocessing):
+        return
+    of_host = dict.fromkeys(FORM_FIELDS, "keep")
+    for name in sorted(preprocessing.model_fields_set - {"kind", "loss_mode", "over_long"}):
+        value, allowed = getattr(preprocessing, name), of_host.get(name, type(preprocessing).model_fields[name].default)
+        if value != allowed:
+            raise ConfigError(
+                f"preprocessing.{name} is {shown(value)}; with packing.mode {mode} the host reads the data itself, as "
+                f"with {shown(allowed)}. Remove it, or set packing.mode to offline."
+            )
 
 
 def _host_class(name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from bridgepack.config.recipe.layout import OWN_TEMPLATE_VARIABLES, Layout
-from bridgepack.config.section import Section
+from bridgepack.config.section import Before, Section
 
 #: Names allowed in a source's `columns`, whatever the preprocessing calls these columns.
 ColumnName = Literal[
@@ -40,7 +40,7 @@ class DataSource(Section):
     saved DatasetDict: the name of its split."""
     revision: str | None = None
     """For a `dataset`: commit, tag or branch; pin a commit so that the recipe always reads the same rows."""
-    layout: Layout | None = None
+    layout: Annotated[Layout | None, Before(None)] = None
     """How the rows of this source are read, as `data.layout`, which is the default."""
     columns: dict[ColumnName, str] = Field(default_factory=dict)
     """Column name that the preprocessing reads -> column of this source, e.g. `{prompt: question, completion: answer}`;
@@ -195,7 +195,7 @@ class DataConfig(Section):
     the current folder."""
     validation: Sources | None = None
     """Validation data, as `train`; none by default."""
-    layout: Layout | None = None
+    layout: Annotated[Layout | None, Before(None)] = None
     """How a row is read: which columns become turns, tools, a prompt, a completion or token ids. A source may have its
     own. By default `messages`, `conversation` or `conversations`, else `prompt` and `completion`."""
     mixture: MixtureConfig = MixtureConfig()
@@ -204,7 +204,7 @@ class DataConfig(Section):
     """Fraction (0-1) of the training rows set aside for validation, chosen per row by the seed."""
     on_bad_row: Literal["drop", "error"] = "drop"
     """`drop`: drop rows that cannot become sequences and record the reason in the ledger; `error`: stop the build."""
-    deduplicate: Literal["none", "exact"] = "none"
+    deduplicate: Annotated[Literal["none", "exact"], Before("none")] = "none"
     """`exact`: of rows with equal tokens and mask only the first is kept (validation before training, then in order);
     the others are dropped and recorded in the ledger."""
     max_row_bytes: Annotated[int, Field(ge=1, strict=True)] = 1 << 25

@@ -1,14 +1,17 @@
 """How an example becomes tokens and a loss mask: chat, prompt-completion, or pre-tokenised."""
 
 import string
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bridgepack.config.section import Section
+from bridgepack.config.section import Before, Section
 
 #: Conversation columns in the host's lookup order (megatron-bridge 0.6.2, conversation_processing.py).
 CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
+#: Fields that say in which form turns are given to the chat template.
+FORM_FIELDS = ("null_content", "tool_arguments", "content_parts")
 OverLong = Literal["drop", "truncate", "split", "error"]
 
 
@@ -57,7 +60,8 @@ class _Common(Section):
 class ChatPreprocessing(_Common):
     """Conversations rendered with the tokenizer's chat template.
 
-    The same settings as Megatron-Bridge's `ChatSFTPreprocessingConfig` give the same tokens and the same mask.
+    The same settings as Megatron-Bridge's `ChatSFTPreprocessingConfig` give the same tokens and the same mask, and for
+    other than plain texts with `keep` for `null_content`, `tool_arguments` and `content_parts`.
     """
 
     kind: Literal["chat"] = "chat"
@@ -84,21 +88,24 @@ class ChatPreprocessing(_Common):
     on_lost_content: Literal["keep", "drop", "error"] = "keep"
     """For rows whose content the chat template loses or garbles, such as a tool call: `keep` them as Megatron-Bridge
     does (counted, and an error of `bridgepack check`), `drop` them, or `error` (stop the build)."""
-    null_content: Literal["keep", "empty"] = "keep"
-    """For turns whose content is null, often tool calls: `keep` passes null to the template, as Megatron-Bridge does;
-    `empty` passes an empty text, which more templates accept."""
-    tool_arguments: Literal["keep", "object", "text"] = "keep"
-    """Arguments of tool calls: `keep` passes them to the template unchanged, as Megatron-Bridge does; `object` first
-    parses JSON text (OpenAI's format) and drops rows whose text is not a JSON object; `text` turns objects into JSON
-    text, which DeepSeek-V3's template needs."""
-    content_parts: Literal["keep", "join_text", "drop"] = "keep"
-    """For turns whose content is a list of parts (`{type: text, text: ...}`): `keep` passes the list to the template,
-    as Megatron-Bridge does; `join_text` joins the texts and drops rows with other parts; `drop` drops every row with
-    parts."""
+    null_content: Literal["auto", "keep", "empty"] = "auto"
+    """For turns whose content is null, often tool calls: `auto` passes null or an empty text, whichever the template
+    shows right beside a call, and an empty text elsewhere; `keep` passes null, as Megatron-Bridge does; `empty` passes
+    an empty text. With `auto`, an empty text beside a call counts as null."""
+    tool_arguments: Literal["auto", "keep", "object", "text"] = "auto"
+    """Arguments of tool calls, an object or its JSON text (OpenAI's format): `auto` passes the form that the template
+    shows right, an object if it shows both, and `{}` for a call without arguments; `keep` passes them unchanged, as
+    Megatron-Bridge does; `object` parses text and drops rows whose text is not a JSON object; `text` turns objects into
+    JSON text."""
+    content_parts: Literal["auto", "keep", "join_text", "drop"] = "auto"
+    """For turns whose content is a list of parts, such as `{type: text, text: ...}`: `auto` joins the texts, or passes
+    parts of this form if the template shows no other, and leaves a list with other parts as it is; `keep` passes the
+    list, as Megatron-Bridge does; `join_text` joins the texts and drops rows with other parts; `drop` drops every row
+    with parts."""
     message_weights: Literal["ignore", "mask"] = "ignore"
     """For turns with `weight: 0`, `train: false` or `training: false`: `ignore` trains them, as Megatron-Bridge does;
     `mask` does not train them, and drops rows with other weights."""
-    reasoning_loss: Literal["keep", "mask", "mask_empty"] = "keep"
+    reasoning_loss: Annotated[Literal["keep", "mask", "mask_empty"], Before("keep")] = "keep"
     """Reasoning in trained turns, between the markers of the template's family (`<think>`, gpt-oss's analysis channel):
     `keep` trains it, as Megatron-Bridge does; `mask` trains only answers, tool calls and the closing marker, which the
     model must write; `mask_empty` masks only empty reasoning blocks, which come from the prompt (`mask` masks these
@@ -108,6 +115,11 @@ class ChatPreprocessing(_Common):
     those inside a trained turn; Llama 3's tool calls need that."""
     assistant_markers: AssistantMarkers | None = None
     """Required if the template has no `{% generation %}` block and its family is unknown to Megatron-Bridge."""
+
+    @property
+    def fields_on_auto(self) -> tuple[str, ...]:
+        """Names of the fields whose form is decided for each chat template."""
+        return tuple(name for name in FORM_FIELDS if getattr(self, name) == "auto")
 
     @property
     def columns_read(self) -> dict[str, str]:
@@ -228,3 +240,9 @@ class TokenizedPreprocessing(_Common):
 Preprocessing = Annotated[
     ChatPreprocessing | PromptCompletionPreprocessing | TokenizedPreprocessing, Field(discriminator="kind")
 ]
+#: Kind -> its section.
+PREPROCESSING_KINDS: Mapping[str, type[Section]] = {
+    "chat": ChatPreprocessing,
+    "prompt_completion": PromptCompletionPreprocessing,
+    "tokenized": TokenizedPreprocessing,
+}

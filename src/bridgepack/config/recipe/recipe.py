@@ -117,6 +117,13 @@ class SFTRecipe(Document):
         """True if the choice of rows depends on all rows together."""
         return self.mixes_sources or self.data.deduplicate != "none"
 
+    @property
+    def fields_on_auto(self) -> tuple[str, ...]:
+        """Fields of preprocessing whose form is decided for the chat template; none where the host reads the data."""
+        if isinstance(self.preprocessing, ChatPreprocessing) and self.packing.mode == "offline":
+            return self.preprocessing.fields_on_auto
+        return ()
+
     @model_validator(mode="after")
     def _check_sources_fit_preprocessing(self) -> Self:
         kind, known = self.preprocessing.kind, self.preprocessing.columns_read

@@ -199,7 +199,7 @@ class _ChatMaker:
             name = self._only or self.needs
             raise RowError(DropReason.EMPTY_CONVERSATION, f"{name} has no turns")
         if self._system is not None and self._system.has_columns(row) and not self._system.is_empty(row):
-            made["system"] = self._system.text(row)
+            made["system"] = self._system.parts(row) or self._system.text(row)
         for name in self._tools:
             if not is_empty(row.get(name)) and (schemas := objects_in(row[name], name)):
                 made["tools"] = [dict(as_function(schema) if self._wraps_tools else schema) for schema in schemas]
@@ -303,7 +303,8 @@ class _TokensMaker:
         self.needs = layout.input_ids
         masks = [name for name in (layout.loss_mask, layout.labels) if name] or ["loss_mask", "labels"]
         self._masks = masks
-        self.read = tuple(map(Column, (layout.input_ids, *masks, *sorted(LAYOUT_COLUMNS))))
+        self._others = tuple(sorted(LAYOUT_COLUMNS - {layout.input_ids, *masks}))
+        self.read = tuple(map(Column, (layout.input_ids, *masks, *self._others)))
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         return row.get(self._layout.input_ids) is not None
@@ -312,7 +313,7 @@ class _TokensMaker:
         return True
 
     def made(self, row: Mapping[str, Any]) -> ReadRow:
-        made = ReadRow({name: row[name] for name in LAYOUT_COLUMNS if row.get(name) is not None})
+        made = ReadRow({name: row[name] for name in self._others if row.get(name) is not None})
         for name, column in (("input_ids", self._layout.input_ids), *self._mask(row)):
             if row.get(column) is not None:
                 made[name] = row[column]

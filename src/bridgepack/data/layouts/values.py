@@ -73,6 +73,11 @@ class TextMaker:
         """Return whether the columns hold nothing in a row."""
         return bool(self.columns) and all(is_empty(value_of(row, column)) for column in self.columns)
 
+    def parts(self, row: Mapping[str, Any]) -> list[Any] | None:
+        """Return a list of content parts that the only column of the text holds, or None."""
+        value = value_of(row, self._whole[0]) if self._whole and isinstance(self._whole[0], Column) else None
+        return value if isinstance(value, list) and self._whole is not None and len(self._whole) == 1 else None
+
     def text(self, row: Mapping[str, Any]) -> str:
         """Return the text of a row.
 

@@ -17,6 +17,7 @@ from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
 from bridgepack.data.tokenizers.engines import FlatIds, joined
+from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.geometry import IntArray
@@ -30,17 +31,28 @@ _VARIABLES = "chat_template_kwargs"
 class ChatEncoder:
     """Turns rows with conversations into ids and token-aligned masks."""
 
-    def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, role_aliases: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        settings: ChatPreprocessing,
+        role_aliases: Mapping[str, str],
+        *,
+        decides_forms: bool = True,
+    ) -> None:
         """Check that the template supports the settings.
+
+        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`.
 
         Raises:
             TokenizerError: there is no chat template, or no way to tell which tokens the assistant wrote.
         """
         self._tokenizer, self._settings = tokenizer, settings
-        self._read = ConversationReader(settings, role_aliases).read
         #: fields of turns that are read, or looked for by `_losses`
         self._read_fields = {"role", "content", "tool_calls", OLD_CALL, REFUSAL, *REASONING, *FLAGS}
         markers = _markers_for(tokenizer, settings)
+        forms = tokenizer.forms if decides_forms and settings.fields_on_auto else AS_GIVEN
+        self._read = ConversationReader(settings, role_aliases, forms).read
+        self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._losses = LostContentFinder(tokenizer, markers)
         wanted = settings.reasoning_loss
@@ -62,9 +74,8 @@ class ChatEncoder:
         try:
             chat = self._rendered(conversation)
         except RowError as error:
-            nulls = any(message["content"] is None for message in conversation.messages)
-            hint = "; a turn's content is null: preprocessing.null_content: empty may help" if nulls else ""
-            raise RowError(error.reason, error.detail + hint) from None
+            is_null = any(message["content"] is None for message in conversation.messages)
+            raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
         unread = self._unread_fields(columns, conversation)
         losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, chat), *losses_of(unread))
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
@@ -123,7 +134,11 @@ class ChatEncoder:
         contents = [message["content"] for message in conversation.messages if isinstance(message["content"], str)]
         fields = unread_fields({name: value for name, value in unread.items() if name not in ignored}, contents)
         is_obeyed = self._settings.message_weights == "mask"
-        return tuple(field for field in fields if not (is_obeyed and field.holds == "flag"))
+        return tuple(
+            field._replace(holds="identifier") if field.name == _VARIABLES else field  # `_unread` says what is lost
+            for field in fields
+            if not (is_obeyed and field.holds == "flag")
+        )
 
     def _is_read(self, name: str) -> bool:
         """Return whether the chat template names a field of turns."""
@@ -169,6 +184,14 @@ class ChatEncoder:
             except RowError as error:
                 errors[index] = error
         return flat, mask
+
+
+def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:
+    """Return what to say of a row with null content that the template rejects."""
+    if settings.null_content == "keep":
+        return "; a turn's content is null: preprocessing.null_content: auto may help"
+    shows_none = settings.null_content == "auto" and forms is not AS_GIVEN and forms.beside_calls == "given"
+    return "; a turn's content is null, and the template shows no call, whatever its content" if shows_none else ""
 
 
 def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:

@@ -1,7 +1,6 @@
 """A row's turns -> OpenAI-style messages, tools and variables; turns may be OpenAI's or ShareGPT's."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,8 @@ from bridgepack.data.layouts.unread import FLAGS, flags_of
 from bridgepack.data.layouts.values import parsed
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.markers import ASSISTANT
+from bridgepack.data.sequences.mending import Mender
+from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
@@ -38,8 +39,10 @@ class Conversation:
 class ConversationReader:
     """Reads conversations from rows according to the recipe's settings."""
 
-    def __init__(self, settings: ChatPreprocessing, role_aliases: Mapping[str, str]) -> None:
+    def __init__(self, settings: ChatPreprocessing, role_aliases: Mapping[str, str], forms: Forms = AS_GIVEN) -> None:
+        """Take the forms of the chat template, for settings that are `auto`."""
         self._settings = settings
+        self._mended = Mender(settings, forms).mended
         self._role_aliases = {alias.lower(): _ALIASES.get(role, role) for alias, role in role_aliases.items()}
         self._own_names = ROLES - set(self._role_aliases)
 
@@ -89,21 +92,6 @@ class ConversationReader:
             if None in turn.values() or turn.get("tool_calls") == [] or type(turn.get("tool_calls")) is str:
                 return False
         return True
-
-    def _mended(self, message: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return a message with its content and calls in the form that the recipe asks for."""
-        content = message["content"]
-        if content is None and self._settings.null_content == "empty":
-            message = {**message, "content": ""}
-        elif isinstance(content, list) and self._settings.content_parts != "keep":
-            if self._settings.content_parts == "drop":
-                detail = f"{where}: content is a list of parts; preprocessing.content_parts is drop"
-                raise RowError(DropReason.INVALID_FIELD, detail)
-            message = {**message, "content": "".join(_text_of(part, where) for part in content)}
-        if self._settings.tool_arguments != "keep" and message.get("tool_calls"):
-            change = _object_of if self._settings.tool_arguments == "object" else _text_of_object
-            message = {**message, "tool_calls": _with_arguments(message["tool_calls"], where, change)}
-        return message
 
 
 def _turns(columns: Mapping[str, Any]) -> Sequence[Any]:
@@ -181,49 +169,6 @@ def _refusal(key: str, value: Any) -> str:
         return f"mask is {str(value).lower()}, which may mean trained or masked; write 0 or 1 (1 is trained), or loss"
     allowed = "true or false" if key in _CLAIMS else "0 or 1"
     return f"{key} is {value!r}; it must be {allowed}"
-
-
-def _text_of(part: Any, where: str) -> str:
-    if isinstance(part, str):
-        return part
-    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    text = part.get("text") if kind == "text" else None
-    if not isinstance(text, str):
-        detail = f"{where}: content has a part of type {kind!r} without text; preprocessing.content_parts is join_text"
-        raise RowError(DropReason.INVALID_FIELD, detail)
-    return text
-
-
-def _with_arguments(calls: Any, where: str, change: Callable[[Any, str], Any]) -> list[Any]:
-    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
-        raise RowError(DropReason.INVALID_FIELD, f"{where}: tool_calls must be a list of objects")
-    made: list[Any] = []
-    for index, call in enumerate(calls, 1):
-        function = call.get("function", call)
-        if not isinstance(function, Mapping) or "arguments" not in function:
-            made.append(call)
-            continue
-        arguments = change(function["arguments"], f"{where}: arguments of tool call {index}")
-        changed = {**function, "arguments": arguments}
-        made.append({**call, "function": changed} if "function" in call else changed)
-    return made
-
-
-def _object_of(arguments: Any, place: str) -> Any:
-    if not isinstance(arguments, str):
-        return arguments
-    value = parsed(arguments, place)
-    if not isinstance(value, dict):
-        found = type(value).__name__
-        raise RowError(DropReason.INVALID_FIELD, f"{place} are a JSON {found}; they must be an object")
-    return value
-
-
-def _text_of_object(arguments: Any, place: str) -> Any:
-    try:
-        return json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, Mapping) else arguments
-    except (TypeError, ValueError, RecursionError) as error:
-        raise RowError(DropReason.INVALID_FIELD, f"{place} cannot be written as JSON: {error}") from None
 
 
 def _check_content(content: Any, where: str) -> None:

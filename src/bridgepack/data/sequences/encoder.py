@@ -25,7 +25,8 @@ def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
     """Return a recipe's encoder; raises TokenizerError if the tokenizer cannot do what the recipe asks."""
     settings = resolved.recipe.preprocessing
     if isinstance(settings, ChatPreprocessing):
-        return ChatEncoder(tokenizer, settings, resolved.recipe.data.role_aliases)
+        recipe = resolved.recipe
+        return ChatEncoder(tokenizer, settings, recipe.data.role_aliases, decides_forms=bool(recipe.fields_on_auto))
     if isinstance(settings, PromptCompletionPreprocessing):
         return PromptCompletionEncoder(tokenizer, settings)
     return TokenizedEncoder(tokenizer)

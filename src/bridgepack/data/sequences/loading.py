@@ -95,6 +95,10 @@ class LoadedStage:
     encoder: Encoder
     engine: EngineReport
 
+    def identity(self) -> dict[str, Any]:
+        """Return the tokenizer's identity, with the forms that the recipe lets it decide."""
+        return self.tokenizer.identity(self.recipe.fields_on_auto)
+
     def batches(self, rows: Iterable[RowRead], *, first_row: int, max_text_bytes: int) -> Iterator[TokenBatch]:
         """Yield the sequences of consecutive rows, from `read_range`, in batches whose limits do not affect them.
 
@@ -195,3 +199,9 @@ def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
     if stamps is None or _loaded(recipe_json)[-1] != stamps:
         forget_stage()
     return _loaded(recipe_json)[1]
+
+
+def load_identity(recipe_json: str) -> dict[str, Any]:
+    """Return the identity of a recipe's tokenizer, loaded again if its files have changed."""
+    tokenizer = load_tokenizer_of(recipe_json)
+    return tokenizer.identity(_loaded(recipe_json)[0].fields_on_auto)

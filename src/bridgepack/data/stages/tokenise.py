@@ -234,9 +234,9 @@ def _reason(failure: TaskFailure) -> DropReason:
 
 def tokenizer_identity(recipe_json: str) -> dict[str, Any]:
     """Return the identity of a recipe's tokenizer, after loading it; raises TokenizerError if it cannot be loaded."""
-    from bridgepack.data.sequences.loading import load_tokenizer_of
+    from bridgepack.data.sequences.loading import load_identity
 
-    return load_tokenizer_of(recipe_json).identity()
+    return load_identity(recipe_json)
 
 
 def checked_engine(recipe_json: str, engine: str, num_input_bytes: int, files: Sequence[InputFile]) -> EngineReport:
@@ -252,4 +252,4 @@ def stage_identity(recipe_json: str, engine: str, num_input_bytes: int) -> dict[
     """Return the tokenizer's identity, after loading the tokenisation stage with an engine."""
     from bridgepack.data.sequences.loading import load_stage
 
-    return load_stage(recipe_json, engine, num_input_bytes).tokenizer.identity()
+    return load_stage(recipe_json, engine, num_input_bytes).identity()

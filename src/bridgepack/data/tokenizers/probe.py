@@ -31,7 +31,7 @@ def end_of_turn_ids(tokenizer: ChatTokenizer) -> list[int]:
     Example: ChatML -> the id of `<|im_end|>`; gpt-oss -> those of `<|end|>` and `<|return|>`.
     """
     question, answer = {"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}
-    text = _rendered(tokenizer, [question, answer, question, answer]) or ""
+    text = rendered(tokenizer, [question, answer, question, answer]) or ""
     tails = [tail.lstrip() for tail in text.split(_ANSWER)[1:]]
     added = [(len(token), index, token) for token, index in tokenizer.added_tokens.items() if token]
     longest = (max((one for one in added if tail.startswith(one[2])), default=None) for tail in tails)
@@ -65,6 +65,29 @@ def lost_fraction(tokenizer: ChatTokenizer, texts: Iterable[str]) -> float:
 
 def _letters(text: str) -> Counter[str]:
     return Counter(filter(str.isalnum, unicodedata.normalize("NFKD", text).casefold()))
+
+
+def rendered(
+    tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+) -> str | None:
+    """Return the text of a small conversation; None without a template, or if it rejects the conversation.
+
+    Raises:
+        TokenizerError: the template takes too much time or memory.
+    """
+    if tokenizer.chat_template is None:
+        return None
+    where = f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}"
+    too_much = "for a small conversation. Correct the template, or set tokenizer.chat_template to another."
+    try:
+        with TimeLimit() as limit:
+            return limit(lambda turns: tokenizer.render_text(turns, tools), messages)
+    except RowError as error:
+        if error.reason == DropReason.TIME_OUT:
+            raise TokenizerError(f"{where}; {error.detail} {too_much}") from None
+        return None
+    except MemoryError:
+        raise TokenizerError(f"{where}; its chat template asks for more memory than there is {too_much}") from None
 
 
 def keeps_bytes(backend: Any) -> bool:
@@ -115,23 +138,7 @@ def _text_of_call(tokenizer: ChatTokenizer, name: str) -> str | None:
     for content, arguments in product(("", None), ({"key": _ARGUMENT}, f'{{"key": "{_ARGUMENT}"}}')):
         call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": arguments}}
         answer = {"role": "assistant", "content": content, "tool_calls": [call]}
-        text = _rendered(tokenizer, [{"role": "user", "content": _QUESTION}, answer]) or text
+        text = rendered(tokenizer, [{"role": "user", "content": _QUESTION}, answer]) or text
         if text is not None and _ARGUMENT in text:
             return text
     return text
-
-
-def _rendered(tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, Any]]) -> str | None:
-    if tokenizer.chat_template is None:
-        return None
-    where = f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}"
-    too_much = "for a conversation of two turns. Correct the template, or set tokenizer.chat_template to another."
-    try:
-        with TimeLimit() as limit:
-            return limit(lambda turns: tokenizer.render_text(turns, None), messages)
-    except RowError as error:
-        if error.reason == DropReason.TIME_OUT:
-            raise TokenizerError(f"{where}; {error.detail} {too_much}") from None
-        return None
-    except MemoryError:
-        raise TokenizerError(f"{where}; its chat template asks for more memory than there is {too_much}") from None

@@ -13,6 +13,7 @@ from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.tokenizers.engines import REFERENCE, Engine, joined, reference_engine
+from bridgepack.data.tokenizers.forms import Forms, forms_of
 from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids, keeps_bytes, normalizes
 from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate, Messages, Span, Tools
 from bridgepack.errors import RowError, TokenizerError
@@ -63,6 +64,11 @@ class ChatTokenizer:
             self.engine = Engine(REFERENCE, lambda texts: joined([self.encode(text) for text in texts]))
         else:
             self.engine = reference_engine(self.backend)
+
+    @cached_property
+    def forms(self) -> Forms:
+        """Forms in which the chat template shows content, calls and arguments; raises TokenizerError, as `template`."""
+        return forms_of(self)
 
     @property
     def eos_token_id(self) -> int:
@@ -225,10 +231,11 @@ class ChatTokenizer:
         check_is_unicode(text)
         return text, spans
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, fields_on_auto: Sequence[str] = ()) -> dict[str, Any]:
         """Return what rows depend on: name, template hash, sizes, special ids and file hashes.
 
-        Also has facts for rules about tokens, which follow from the rest.
+        Also has facts for rules about tokens, which follow from the rest; and what is decided for a recipe's fields
+        that are `auto`.
         """
         template, bos = self.chat_template or "", self.special_token_id("bos")
         day, kwargs = self.config.template_date or datetime.date.today(), self._template_kwargs
@@ -248,6 +255,7 @@ class ChatTokenizer:
             "drops_tool_names": drops_tool_names(self),
             "template_date": day.isoformat() if "strftime_now" in template else None,
             **({"chat_template_kwargs": kwargs} if kwargs else {}),
+            **({"forms": self.forms.decided(fields_on_auto)} if fields_on_auto else {}),
             "chat_template_sha256": _sha256(template.encode()),
             "files": self._file_hashes(),
         }

@@ -43,7 +43,7 @@ def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
         local = tuple(path for path in paths if scheme_of(path) is None)
         num_bytes = sum(file.num_bytes for file in find_inputs(local, "data", "training", Path()))
         stage = load_stage(recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes)
-        stage.tokenizer.identity()  # fills the tokenizer's cached properties: its size and its template
+        stage.identity()  # fills the tokenizer's cached properties: its size and its template
 
 
 collect_rarely()

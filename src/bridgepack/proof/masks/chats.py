@@ -14,6 +14,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
@@ -54,7 +55,8 @@ class ChatJudge:
     def __init__(self, recipe: SFTRecipe, settings: ChatPreprocessing, tokenizer: ChatTokenizer) -> None:
         """Learn the marks that the template writes around turns."""
         self._settings, self._tokenizer = settings, tokenizer
-        self._read = ConversationReader(settings, recipe.data.role_aliases).read
+        forms = tokenizer.forms if recipe.fields_on_auto else AS_GIVEN
+        self._read = ConversationReader(settings, recipe.data.role_aliases, forms).read
         self._rendering = Rendering(tokenizer)
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
         self._marks = learn_marks(self._rendering.text)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import (
     DROPPED_ROWS_FILE,
@@ -28,12 +29,12 @@ from bridgepack.geometry import IntArray
 from bridgepack.proof.sources import FoundSources, tokenizer_identity
 from bridgepack.proof.verify.records import Cause, Check, Ingredient
 from bridgepack.records import VALIDATION, DropReason, InputRecord
-from bridgepack.records.manifests import TOKENIZER_NAMES, SplitRecord, fingerprint_of_manifest
+from bridgepack.records.manifests import TOKENIZER_NAMES, SplitRecord
 
 #: Parts of the tokenizer's identity that make the template.
 _TEMPLATE = ("chat_template_sha256", "template_date", "chat_template_kwargs")
 #: Parts that follow from the template.
-_FROM_TEMPLATE = ("end_of_turn_ids", "drops_tool_names")
+_FROM_TEMPLATE = ("end_of_turn_ids", "drops_tool_names", "forms")
 #: Files of a tokenizer that contain its template, and so change with it.
 _TEMPLATE_FILES = ("chat_template", "tokenizer_config.json")
 _NAMED = 3

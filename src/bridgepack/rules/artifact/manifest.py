@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 from bridgepack import __version__
+from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
 from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
-from bridgepack.records.manifests import fingerprint_of_manifest
 from bridgepack.rules.engine.context import CannotJudgeError, known, section
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong

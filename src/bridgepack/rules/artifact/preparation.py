@@ -29,7 +29,7 @@ _CURE = "correct the data or the recipe; the drop ledger lists every dropped row
 _CURES: Mapping[str, str] = {
     DropReason.MISSING_FIELD: "set the columns in preprocessing to columns of the data",
     DropReason.UNKNOWN_ROLE: "name the role in data.role_aliases",
-    DropReason.TEMPLATE_ERROR: "set preprocessing.null_content to empty if content is null, or use another template",
+    DropReason.TEMPLATE_ERROR: "leave preprocessing.null_content at auto if content is null, or use another template",
     DropReason.CONTROL_TOKENS_IN_TEXT: "remove the control tokens from the texts",
     DropReason.LOST_CONTENT: "fix the data or the template, or set preprocessing.on_lost_content to keep",
     DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or use another template",

@@ -1,0 +1,172 @@
+"""Writes a turn's content and calls in the form that the recipe names, or that the chat template shows."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.tokenizers.forms import ContentForm, Forms
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason
+
+#: Types of parts that are text, and the fields in which data sets have it.
+_TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
+_TEXT_FIELDS = ("text", "value", "content")
+#: Fields of a call beside its arguments; a call with others may have its arguments there.
+_CALL_FIELDS = frozenset({"name", "arguments", "id", "type", "index"})
+_Change = Callable[[Any, str], Any]
+_Contents = Mapping[str | None, str | None]
+
+
+class Mender:
+    """Changes turns for one chat template."""
+
+    def __init__(self, settings: ChatPreprocessing, forms: Forms) -> None:
+        """Take the forms of the template, for settings that are `auto`."""
+        self._parts, self._forms_of_parts = settings.content_parts, forms.parts
+        #: Content that is null or empty -> what is given to the template, for turns with calls and for others.
+        self._beside_calls: _Contents = {}
+        self._alone: _Contents = {}
+        if settings.null_content == "empty":
+            self._beside_calls = self._alone = {None: ""}
+        elif settings.null_content == "auto":
+            written: Mapping[ContentForm, _Contents] = {"null": {"": None}, "empty": {None: ""}, "given": {}}
+            self._beside_calls, self._alone = written[forms.beside_calls], written[forms.alone]
+        self._is_strict = settings.tool_arguments != "auto"
+        wanted = settings.tool_arguments if self._is_strict else forms.arguments
+        changes: Mapping[str, _Change] = {
+            "object": _object_of if self._is_strict else _shown_as_object,
+            "text": _text_of_object if self._is_strict else _shown_as_text,
+        }
+        self._change = changes.get(wanted)
+
+    def mended(self, message: dict[str, Any], where: str) -> dict[str, Any]:
+        """Return a message with its content and calls in the right form.
+
+        Raises:
+            RowError: it has none, and the recipe names the form.
+        """
+        content, calls = message["content"], message.get("tool_calls")
+        if content and not calls and type(content) is str:
+            return message
+        if isinstance(content, list) and self._parts != "keep":
+            content = self._joined(content, message["role"], where)
+        if content is None or content == "":
+            is_call = calls or message.get("function_call")
+            content = (self._beside_calls if is_call else self._alone).get(content, content)
+        if content is not message["content"]:
+            message = {**message, "content": content}
+        if calls and self._change is not None:
+            message = {**message, "tool_calls": self._with_arguments(calls, where, self._change)}
+        return message
+
+    def _joined(self, parts: list[Any], role: str, where: str) -> Any:
+        if self._parts == "drop":
+            detail = f"{where}: content is a list of parts; preprocessing.content_parts is drop"
+            raise RowError(DropReason.INVALID_FIELD, detail)
+        texts = [text_of_part(part) for part in parts]
+        said = [text for text in texts if text is not None]
+        if self._parts == "auto":
+            form = self._forms_of_parts.get(role, "given") if len(said) == len(texts) else "given"
+            written: Mapping[str, Any] = {"text": "".join(said), "given": parts}
+            return written[form] if form in written else [{"type": "text", "text": text} for text in said]
+        if len(said) < len(texts):
+            part = parts[texts.index(None)]
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            detail = f"{where}: content has a part of type {kind!r} without text"
+            raise RowError(DropReason.INVALID_FIELD, f"{detail}; preprocessing.content_parts is join_text")
+        return "".join(said)
+
+    def _with_arguments(self, calls: Any, where: str, change: _Change) -> Any:
+        if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
+            if self._is_strict:
+                raise RowError(DropReason.INVALID_FIELD, f"{where}: tool_calls must be a list of objects")
+            return calls
+        made: list[Any] = []
+        for index, call in enumerate(calls, 1):
+            function = call.get("function", call)
+            if not isinstance(function, Mapping) or not self._has_arguments(function):
+                made.append(call)
+                continue
+            arguments = change(function.get("arguments"), f"{where}: arguments of tool call {index}")
+            changed = {**function, "arguments": arguments}
+            made.append({**call, "function": changed} if "function" in call else changed)
+        return made
+
+    def _has_arguments(self, function: Mapping[str, Any]) -> bool:
+        """Return whether a call has arguments, or, without a field for them, is one without arguments."""
+        if "arguments" in function or self._is_strict:
+            return "arguments" in function
+        return "name" in function and _CALL_FIELDS.issuperset(
+            name for name, value in function.items() if value is not None
+        )
+
+
+def text_of_part(part: Any) -> str | None:
+    """Return the text of a part of content; None if it is none, or is not only text.
+
+    {"type": "output_text", "content": "Hi"} -> "Hi"
+    """
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        return None
+    kind = part.get("type")
+    given = {name: value for name, value in part.items() if value is not None and name != "type"}
+    if kind not in _TEXT_TYPES and (kind is not None or len(given) != 1):
+        return None
+    texts = [given[name] for name in _TEXT_FIELDS if name in given]
+    is_one = bool(texts) and isinstance(texts[0], str) and all(text == texts[0] for text in texts)
+    return texts[0] if is_one else None
+
+
+def _object_of(arguments: Any, place: str) -> Any:
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        parsed = json.loads(arguments)
+    except ValueError as error:
+        raise RowError(DropReason.INVALID_FIELD, f"{place} is not JSON: {error}") from None
+    except RecursionError:
+        raise RowError(DropReason.INVALID_FIELD, f"{place} is nested too deeply") from None
+    if not isinstance(parsed, dict):
+        found = type(parsed).__name__
+        raise RowError(DropReason.INVALID_FIELD, f"{place} are a JSON {found}; they must be an object")
+    return parsed
+
+
+def _text_of_object(arguments: Any, place: str) -> Any:
+    try:
+        return json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, Mapping) else arguments
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RowError(DropReason.INVALID_FIELD, f"{place} cannot be written as JSON: {error}") from None
+
+
+def _shown_as_object(arguments: Any, _: str) -> Any:
+    """Return arguments as an object; what is no JSON object stays as it is, and is found as lost where it is lost."""
+    if _is_nothing(arguments):
+        return {}
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        parsed = json.loads(arguments, object_pairs_hook=_without_repeated_names)
+    except (ValueError, RecursionError):
+        return arguments
+    return parsed if isinstance(parsed, dict) else arguments
+
+
+def _shown_as_text(arguments: Any, place: str) -> Any:
+    return "{}" if _is_nothing(arguments) else _text_of_object(arguments, place)
+
+
+def _is_nothing(arguments: Any) -> bool:
+    """Return whether a call has no arguments: null, or a text without a letter."""
+    return arguments is None or (isinstance(arguments, str) and not arguments.strip())
+
+
+def _without_repeated_names(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's values; raises ValueError if a name is there twice, because one value would vanish."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name is there twice")
+    return values
