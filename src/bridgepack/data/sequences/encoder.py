@@ -31,7 +31,7 @@ def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
         return ChatEncoder(tokenizer, settings, resolved.recipe.data.role_aliases)
     if isinstance(settings, PromptCompletionPreprocessing):
         return PromptCompletionEncoder(tokenizer, settings)
-    return TokenizedEncoder(settings, tokenizer.vocab_size)
+    return TokenizedEncoder(settings, tokenizer)
 
 
 def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: int) -> list[str]:

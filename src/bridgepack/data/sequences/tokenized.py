@@ -8,9 +8,11 @@ import numpy as np
 from bridgepack.config.recipe.preprocessing import TokenizedPreprocessing
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.encoding import FlatBatch, Prepared
+from bridgepack.data.sequences.one_sample import sample_of
 from bridgepack.data.tokenizers.engines import joined
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import SEQ_START_ID, DropReason
+from bridgepack.records import DropReason
 
 #: Label of an untrained token in Hugging Face data sets.
 IGNORED_LABEL = -100
@@ -21,34 +23,34 @@ _NUMBERS = frozenset({int, float})
 class TokenizedEncoder:
     """Reads ids and masks from rows that already hold them."""
 
-    def __init__(self, settings: TokenizedPreprocessing, vocab_size: int) -> None:
-        self._settings, self._vocab_size = settings, vocab_size
+    def __init__(self, settings: TokenizedPreprocessing, tokenizer: ChatTokenizer) -> None:
+        self._settings, self._vocab_size = settings, tokenizer.vocab_size
+        self._pad_id = tokenizer.special_token_id("pad")
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
-        """Return a row's ids and mask.
+        """Return a row's ids and mask, without the pads at its ends.
 
         Raises:
             RowError: they are missing, of the wrong type or inconsistent, or the row is a pack of several sequences.
         """
-        if columns.get(SEQ_START_ID) is not None:
-            detail = f"the row has {SEQ_START_ID}, so it is a pack; give its unpacked rows, or use `repack`"
-            raise RowError(DropReason.INVALID_FIELD, detail)
-        ids = _integers(columns, self._settings.input_ids_column)
-        outside = next((token for token in ids if not 0 <= token < self._vocab_size), None)
+        name = self._settings.input_ids_column
+        mask_column, labels_column = self._mask_columns(columns)
+        ids = _integers(columns, name)
+        kept = sample_of(columns, ids, self._pad_id, read=(name, labels_column or mask_column))
+        outside = next((token for token in ids[kept] if not 0 <= token < self._vocab_size), None)
         if outside is not None:
             detail = f"a token id is {outside}; the tokenizer has ids 0 to {self._vocab_size - 1}"
             raise RowError(DropReason.TOKEN_OUT_OF_VOCABULARY, detail)
-        mask_column, labels_column = self._mask_columns(columns)
-        if labels_column:
-            mask = _mask_from_labels(columns, labels_column, ids)
-        else:
-            mask = _integers(columns, mask_column, {bool, *_NUMBERS})
-        if len(mask) != len(ids):
-            detail = f"{labels_column or mask_column} has {len(mask)} entries for {len(ids)} ids"
-            raise RowError(DropReason.INVALID_FIELD, detail)
+        column, untrained = (labels_column, IGNORED_LABEL) if labels_column else (mask_column, 0)
+        values = _integers(columns, column, _NUMBERS if labels_column else {bool, *_NUMBERS})
+        if len(values) == len(ids):
+            _check_pads(values, kept, column, untrained)
+        mask = _mask_from_labels(values, column, ids, kept) if labels_column else values[kept]
+        if len(values) != len(ids):
+            raise RowError(DropReason.INVALID_FIELD, f"{column} has {len(values)} entries for {len(ids)} ids")
         if any(bit not in (0, 1) for bit in mask):
             raise RowError(DropReason.INVALID_FIELD, f"{mask_column} must hold only 0 and 1")
-        return Prepared(len(ids), (ids, mask))
+        return Prepared(len(mask), (ids[kept], mask))
 
     def encode(self, rows: Sequence[tuple[list[int], list[int]]]) -> FlatBatch:
         """Return the ids and masks of rows as flat arrays."""
@@ -79,13 +81,19 @@ def _integers(columns: Mapping[str, Any], name: str, kinds: Set[type] = _NUMBERS
     return [int(value) for value in values]
 
 
-def _mask_from_labels(columns: Mapping[str, Any], name: str, ids: list[int]) -> list[int]:
-    labels = _integers(columns, name)
-    for index, (label, token) in enumerate(zip(labels, ids, strict=False)):
+def _check_pads(values: Sequence[int], kept: slice, name: str, untrained: int) -> None:
+    for index, value in (*enumerate(values[: kept.start]), *enumerate(values[kept.stop :], kept.stop)):
+        if value != untrained:
+            detail = f"{name}[{index}] is {value} at a pad, where attention_mask is 0; it must be {untrained}"
+            raise RowError(DropReason.INVALID_FIELD, detail)
+
+
+def _mask_from_labels(labels: Sequence[int], name: str, ids: Sequence[int], kept: slice) -> list[int]:
+    for index, (label, token) in enumerate(zip(labels[kept], ids[kept], strict=False), kept.start):
         if label not in (token, IGNORED_LABEL):
             detail = (
                 f"{name}[{index}] is {label}; it must be input_ids[{index}], {token}, or {IGNORED_LABEL}: "
                 "labels are not shifted"
             )
             raise RowError(DropReason.INVALID_FIELD, detail)
-    return [int(label != IGNORED_LABEL) for label in labels]
+    return [int(label != IGNORED_LABEL) for label in labels[kept]]

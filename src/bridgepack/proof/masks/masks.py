@@ -114,12 +114,19 @@ class TokenizedJudge:
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
         """Return the columns' verdict on a row's tokens and mask."""
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
-        wanted = np.asarray(columns[self._settings.input_ids_column], dtype=np.int64)
+        kept = self._kept(columns)
+        wanted = np.asarray(columns[self._settings.input_ids_column], dtype=np.int64)[kept]
         if not np.array_equal(ids, wanted):
             return tokens_differ(self.names, ids, wanted.astype(np.int32), self._tokenizer.decode)
-        votes = np.asarray(self._is_trained(columns)).astype(np.int8)
+        votes = np.asarray(self._is_trained(columns))[kept].astype(np.int8)
         case = TokenCase(input_ids=ids, mask=mask, votes={COLUMNS: votes}, decode=self._tokenizer.decode, advice=_OURS)
         return RowVerdict(reasons={COLUMNS: ()}, findings=tuple(case.findings()))
+
+    def _kept(self, columns: Mapping[str, Any]) -> Any:
+        """Return which tokens a row's attention mask keeps; shape [num_tokens]."""
+        name, settings = "attention_mask", self._settings
+        read = (settings.input_ids_column, settings.loss_mask_column, settings.labels_column)
+        return slice(None) if columns.get(name) is None or name in read else np.asarray(columns[name]) != 0
 
     def _is_trained(self, columns: Mapping[str, Any]) -> Any:
         """Return whether each token is trained according to its column; shape [num_tokens]."""

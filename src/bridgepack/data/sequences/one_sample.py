@@ -1,0 +1,173 @@
+"""Where a tokenised row's only sample lies: without the pads at its ends; a row of several samples is refused."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import numpy as np
+
+from bridgepack.errors import RowError
+from bridgepack.records import SEQ_START_ID, DropReason
+
+_MASK = "attention_mask"
+#: Columns with each token's position in its sample.
+_POSITIONS = ("position_ids", "input_pos", "inputs_position")
+#: Columns with each token's sample, as a number or a name; one value for the whole row is a row's own name.
+_NUMBERS = (
+    *("segment_ids", "sequence_ids", "sequence_id", "document_ids", "document_id", "doc_ids", "sample_ids", "seq_ids"),
+    *("seq_idx", "inputs_segmentation"),
+)
+#: Columns with the length of each sample, or a single number, the row's.
+_LENGTHS = (
+    *("seq_lengths", "sequence_lengths", "seq_lens", "seqlens", "sample_lengths", "lengths", "packed_seq_lens"),
+    *("length", "seq_length", "sequence_length", "seq_len", "num_tokens", "n_tokens", "token_count"),
+)
+#: Columns with the end of each sample, after a 0.
+_ENDS = (
+    *("cu_seqlens", "cu_seqlens_q", "cu_seqlens_k", "cu_seq_lens", "cu_seq_lens_q", "cu_seq_lens_k"),
+    *("cumulative_len", "seq_boundaries"),
+)
+#: Columns that say how a row of tokens is laid out; all are read.
+LAYOUT_COLUMNS = frozenset({SEQ_START_ID, _MASK, *_POSITIONS, *_NUMBERS, *_LENGTHS, *_ENDS})
+#: Pads without a mask are told by as many pad tokens: one may begin or end a text.
+_MIN_PADS = 2
+_SHOWN = 4
+_ONE_EACH = "give one sample a row"
+
+
+def sample_of(columns: Mapping[str, Any], ids: Sequence[int], pad_id: int | None, *, read: Sequence[str]) -> slice:
+    """Return where the only sample of a row lies in its ids.
+
+    `read` are the columns with ids, mask and labels, the ids' first, whatever their names.
+
+    Raises:
+        RowError: the row holds several samples, has pads inside or unmarked ones, or its columns contradict each other.
+    """
+    given = {name for name in LAYOUT_COLUMNS.intersection(columns).difference(read) if columns[name] is not None}
+    if SEQ_START_ID in given:
+        _refuse(f"the row has {SEQ_START_ID}, so it is a pack; give its unpacked rows, or use `repack`")
+    kept = slice(0, len(ids))
+    if _MASK in given:
+        kept = _without_pads(_numbers_of(columns[_MASK], _MASK, len(ids)))
+    elif pad_id is not None:
+        _check_no_pads(ids, pad_id, read[0])
+    for name in sorted(given):
+        if name in _POSITIONS:
+            _check_positions(_numbers_of(columns[name], name, len(ids)), name, kept)
+        elif name in _NUMBERS:
+            _check_sample_numbers(columns[name], name, len(ids), kept)
+        elif name in _LENGTHS or name in _ENDS:
+            _check_lengths(columns[name], name, len(ids), kept)
+    return kept
+
+
+def _without_pads(mask: Sequence[int]) -> slice:
+    """Return the tokens whose attention is 1, which must lie side by side: [0, 0, 1, 1, 0] -> 2 to 4."""
+    if set(mask) <= {1}:
+        return slice(0, len(mask))
+    if not any(mask):
+        _refuse(f"{_MASK} is 0 everywhere, so the row is only padding")
+    first = next(index for index, value in enumerate(mask) if value)
+    stop = len(mask) - next(index for index, value in enumerate(reversed(mask)) if value)
+    inside = next((index for index in range(first, stop) if not mask[index]), None)
+    if inside is not None:
+        _refuse(f"{_MASK} is 0 at {inside}, between tokens with 1; only pads at the row's ends can be cut off")
+    _check_is_one(mask, _MASK, slice(first, stop))
+    if mask[first] != 1:
+        _refuse(f"{_MASK} is {mask[first]} at {first}; it must hold only 0 and 1")
+    return slice(first, stop)
+
+
+def _check_no_pads(ids: Sequence[int], pad_id: int, name: str) -> None:
+    for how, ordered in (("begins", ids), ("ends", ids[::-1])):
+        num_pads = next((index for index, token in enumerate(ordered) if token != pad_id), len(ids))
+        if num_pads >= _MIN_PADS:
+            _refuse(
+                f"{name} {how} with {num_pads} pad tokens ({pad_id}), and the row has no {_MASK}; add it, with 0 at "
+                "pads, or cut them off"
+            )
+
+
+def _check_positions(positions: Sequence[int], name: str, kept: slice) -> None:
+    """Check that positions count from 0, in the sample or in the row with its pads."""
+    own = positions[kept]
+    if own == list(range(len(own))) or own == list(range(kept.start, kept.stop)):
+        return
+    steps = [(index, before, after) for index, (before, after) in enumerate(pairwise(own), kept.start + 1)]
+    restarts = [index for index, before, after in steps if after <= before]
+    if restarts:
+        _refuse_several(len(restarts) + 1, f"{name} restart at {restarts[0]}")
+    jump = next(((index, before, after) for index, before, after in steps if after != before + 1), None)
+    if jump:
+        _refuse(f"{name} go from {jump[1]} to {jump[2]} at {jump[0]}; they must count the tokens of one sample")
+    _refuse(f"{name} begin with {own[0]}; the positions of a sample begin with 0, and others would be lost")
+
+
+def _check_sample_numbers(value: Any, name: str, num_ids: int, kept: slice) -> None:
+    values = _listed(value)
+    if values is None or len(values) == 1:  # the row's own
+        return
+    _check_is_flat(values, name)
+    if len(values) != num_ids:
+        _refuse(f"{name} has {len(values)} entries for {num_ids} ids; {_ONE_EACH}")
+    _check_is_one(values, name, kept)
+
+
+def _check_is_one(values: Sequence[Any], name: str, kept: slice) -> None:
+    pairs = enumerate(pairwise(values[kept]), kept.start + 1)
+    changes = [(index, before, after) for index, (before, after) in pairs if before != after]
+    if changes:
+        index, before, after = changes[0]
+        _refuse_several(len(changes) + 1, f"{name} changes from {before!r} to {after!r} at {index}")
+
+
+def _check_lengths(value: Any, name: str, num_ids: int, kept: slice) -> None:
+    values = _listed(value)
+    if values is None:
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+            return  # a name or a flag
+        values = [value.item() if isinstance(value, np.number) else value]
+    own = [number for number in _whole(values, name) if number > 0]
+    own = sorted(set(own)) if name in _ENDS else own
+    if len(own) > 1:
+        shown = ", ".join(map(str, own[:_SHOWN])) + (", ..." if len(own) > _SHOWN else "")
+        _refuse_several(len(own), f"{name} has {shown}")
+    length, num_kept = sum(own), kept.stop - kept.start
+    if values and length not in (num_ids, num_kept):
+        pads = f", {num_kept} without pads" if num_kept != num_ids else ""
+        _refuse(f"{name} is {length}, but the row has {num_ids} ids{pads}; correct or remove the column")
+
+
+def _numbers_of(value: Any, name: str, num_ids: int) -> list[int]:
+    values = _listed(value)
+    if values is None:
+        _refuse(f"{name} is a {type(value).__name__}; it must be a list of whole numbers")
+    found = _whole(values, name)
+    if len(found) != num_ids:
+        _refuse(f"{name} has {len(found)} entries for {num_ids} ids")
+    return found
+
+
+def _listed(value: Any) -> list[Any] | None:
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    return list(value) if isinstance(value, (list, tuple)) else None
+
+
+def _whole(values: Sequence[Any], name: str) -> list[int]:
+    _check_is_flat(values, name)
+    if set(map(type, values)) - {int, float, bool} or not all(value.is_integer() for value in values):
+        _refuse(f"{name} must be a list of whole numbers")
+    return [int(value) for value in values]
+
+
+def _check_is_flat(values: Sequence[Any], name: str) -> None:
+    if any(isinstance(value, (list, tuple, np.ndarray)) for value in values):
+        _refuse(f"{name} is a list of lists, as packed rows have it; {_ONE_EACH}, with a flat list")
+
+
+def _refuse_several(num_samples: int, shown: str) -> NoReturn:
+    _refuse(f"the row holds {num_samples} samples ({shown}); {_ONE_EACH}")
+
+
+def _refuse(detail: str) -> NoReturn:
+    raise RowError(DropReason.INVALID_FIELD, detail)
