@@ -68,6 +68,7 @@ class LostKind(StrEnum):
     WEIGHT = "weight"
     TEMPLATE_KWARGS = "template_kwargs"
     NO_REASONING = "no_reasoning"
+    DOUBLED_TOKEN = "doubled_token"
 
 
 #: (opening text, closing text of thoughts in chat templates, whether the closing text closes nothing else):
@@ -82,7 +83,10 @@ THOUGHT_MARKERS = (
 )
 #: Kinds that are reported but never drop a row: templates may omit thoughts, and the others lose no text.
 TOLERATED_LOSSES = frozenset(
-    {LostKind.REASONING, LostKind.INJECTED_TURN, LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_REASONING}
+    {
+        *(LostKind.REASONING, LostKind.INJECTED_TURN, LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_REASONING),
+        *(LostKind.DOUBLED_TOKEN,),
+    }
 )
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
 #: How to fix each kind of loss.
@@ -100,6 +104,7 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.WEIGHT: "set preprocessing.message_weights to mask",
     LostKind.TEMPLATE_KWARGS: "set preprocessing.chat_template_kwargs_column to chat_template_kwargs",
     LostKind.NO_REASONING: "put the reasoning between markers that the template writes, or set reasoning_loss to keep",
+    LostKind.DOUBLED_TOKEN: "set preprocessing.add_eos to false (add_bos for BOS), or remove the text from the rows",
 }
 
 

@@ -13,6 +13,7 @@ from bridgepack.data.sequences.conversation import (
     ConversationReader,
     template_kwargs,
 )
+from bridgepack.data.sequences.doubled_tokens import DoubledInChats
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
@@ -38,6 +39,7 @@ class ChatEncoder:
         markers = _markers_for(tokenizer, settings)
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._losses = LostContentFinder(tokenizer, markers)
+        self._doubled = DoubledInChats(tokenizer, markers)
         wanted = settings.reasoning_loss
         self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted)
         self._is_marked = tokenizer.has_generation_blocks
@@ -60,7 +62,11 @@ class ChatEncoder:
             nulls = any(message["content"] is None for message in conversation.messages)
             hint = "; a turn's content is null: preprocessing.null_content: empty may help" if nulls else ""
             raise RowError(error.reason, error.detail + hint) from None
-        losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, chat))
+        losses = (
+            *self._losses.find(conversation, chat.text),
+            *self._unread(columns, chat),
+            *self._doubled.find(conversation, chat.text),
+        )
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:
                 raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")

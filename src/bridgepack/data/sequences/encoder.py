@@ -14,6 +14,7 @@ from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.doubled_tokens import DoubledInPairs
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared, columns_hint, mask_out, text_of_column
 from bridgepack.data.sequences.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.engines import FlatIds
@@ -68,6 +69,7 @@ class PromptCompletionEncoder:
             TokenizerError: the tokenizer lacks a special token.
         """
         self._tokenizer, self._settings = tokenizer, settings
+        self._doubled = DoubledInPairs(tokenizer, settings)
         wanted = {"bos": settings.add_bos, "sep": settings.add_sep, "eos": settings.add_eos}
         self._bos, self._sep, self._eos = (_special(tokenizer, name, is_wanted) for name, is_wanted in wanted.items())
         self._separator = settings.separator
@@ -81,7 +83,7 @@ class PromptCompletionEncoder:
         if self._settings.strip_whitespace:
             prompt, completion = prompt.strip(" "), completion.strip(" ")
         texts = self._settings.prompt_template.format(prompt=prompt), self._separator + completion
-        return Prepared(len(texts[0]) + len(texts[1]), texts)
+        return Prepared(len(texts[0]) + len(texts[1]), texts, self._doubled.find(*texts))
 
     def encode(self, rows: Sequence[tuple[str, str]]) -> FlatBatch:
         """Return the tokens and masks of prompts joined with their completions."""

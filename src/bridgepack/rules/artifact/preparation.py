@@ -201,6 +201,18 @@ def nothing_of_thoughts_masked(facts: ArtifactFacts) -> Found:
             yield from _lost(facts, [LostKind.NO_REASONING], [split])
 
 
+@artifact_rule("BP552", WARNING, "bridge/data/sft_processing.py", noticed="never", evidence=_PER_ROW)
+def special_tokens_doubled(facts: ArtifactFacts) -> Found:
+    """The rows hold the text of BOS, EOS or an end of turn where the recipe or the chat template writes it too.
+
+    Why: Silent: sequences begin with two BOS, which the model never sees when it is served, or a turn ends twice, and
+        the second end is trained after the first.
+    Bad: lost_content has 3 for doubled_token. Good: lost_content is empty.
+    Fix: Set preprocessing.add_eos (or add_bos) to false, or remove the text from the rows; then build again.
+    """
+    return _lost(facts, [LostKind.DOUBLED_TOKEN])
+
+
 def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequence[SplitRecord] | None = None) -> Found:
     for split in facts.require_manifest().splits if splits is None else splits:
         for kind in kinds:
