@@ -170,7 +170,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"input_ids": IDS, "labels": [12, 13, EOS, -100]},
         "labels[0] is 12; it must be input_ids[0], 11, or -100: labels",
     ),
-    ({"input_ids": IDS, "labels": [-100, 13, EOS]}, "labels has 3 entries for 4 ids"),
+    ({"input_ids": IDS, "labels": [-100, -100, 13]}, "labels has 3 entries for 4 ids"),
+    ({"input_ids": IDS, "labels": [-100, -100, 13, EOS, 7]}, "labels has 5 entries for 4 ids"),
 ]
 
 

@@ -11,11 +11,13 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.layouts.unread import FLAGS, losses_of, unread_fields, unread_of, unread_turn_fields
 from bridgepack.data.layouts.values import variables_in
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
+from bridgepack.data.sequences.doubled_tokens import DoubledInChats
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
+from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -55,6 +57,8 @@ class ChatEncoder:
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._losses = LostContentFinder(tokenizer, markers)
+        self._doubled = DoubledInChats(tokenizer, markers)
+        self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
         wanted = settings.reasoning_loss
         self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted)
         self._is_marked = tokenizer.has_generation_blocks
@@ -77,7 +81,13 @@ class ChatEncoder:
             is_null = any(message["content"] is None for message in conversation.messages)
             raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
         unread = self._unread_fields(columns, conversation)
-        losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, chat), *losses_of(unread))
+        losses = (
+            *self._losses.find(conversation, chat.text),
+            *self._unread(columns, chat),
+            *losses_of(unread),
+            *self._doubled.find(conversation, chat.text),
+            *self._tools.find(conversation),
+        )
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:
                 raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")

@@ -11,6 +11,7 @@ from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.doubled_tokens import DoubledInPairs
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared, mask_out
 from bridgepack.data.sequences.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.engines import FlatIds
@@ -62,6 +63,7 @@ class PromptCompletionEncoder:
             TokenizerError: the tokenizer lacks a special token.
         """
         self._tokenizer, self._settings = tokenizer, settings
+        self._doubled = DoubledInPairs(tokenizer, settings)
         wanted = {"bos": settings.add_bos, "sep": settings.add_sep, "eos": settings.add_eos}
         self._bos, self._sep, self._eos = (_special(tokenizer, name, is_wanted) for name, is_wanted in wanted.items())
         self._separator = settings.separator
@@ -75,7 +77,7 @@ class PromptCompletionEncoder:
             raise RowError(DropReason.MISSING_FIELD, f"prompt or completion is missing; it has: {names_of(columns)}")
         texts = columns["prompt"], self._separator + columns["completion"]
         unread = tuple(unread_fields(unread_of(columns), texts))
-        return Prepared(len(texts[0]) + len(texts[1]), texts, tuple(losses_of(unread)), unread)
+        return Prepared(len(texts[0]) + len(texts[1]), texts, (*losses_of(unread), *self._doubled.find(*texts)), unread)
 
     def encode(self, rows: Sequence[tuple[str, str]]) -> FlatBatch:
         """Return the tokens and masks of prompts joined with their completions."""

@@ -41,12 +41,13 @@ class TokenizedEncoder:
         if outside is not None:
             detail = f"a token id is {outside}; the tokenizer has ids 0 to {self._vocab_size - 1}"
             raise RowError(DropReason.TOKEN_OUT_OF_VOCABULARY, detail)
-        values = _integers(columns, labels_column or mask_column, _NUMBERS if labels_column else {bool, *_NUMBERS})
+        column, untrained = (labels_column, IGNORED_LABEL) if labels_column else (mask_column, 0)
+        values = _integers(columns, column, _NUMBERS if labels_column else {bool, *_NUMBERS})
+        if len(values) == len(ids):
+            _check_pads(values, kept, column, untrained)
+        mask = _mask_from_labels(values, column, ids, kept) if labels_column else values[kept]
         if len(values) != len(ids):
-            detail = f"{labels_column or mask_column} has {len(values)} entries for {len(ids)} ids"
-            raise RowError(DropReason.INVALID_FIELD, detail)
-        _check_pads(values, kept, labels_column or mask_column, IGNORED_LABEL if labels_column else 0)
-        mask = _mask_from_labels(values, labels_column, ids, kept) if labels_column else values[kept]
+            raise RowError(DropReason.INVALID_FIELD, f"{column} has {len(values)} entries for {len(ids)} ids")
         if any(bit not in (0, 1) for bit in mask):
             raise RowError(DropReason.INVALID_FIELD, f"{mask_column} must hold only 0 and 1")
         unread = tuple(unread_fields(unread_of(columns)))
@@ -74,18 +75,18 @@ def _integers(columns: Mapping[str, Any], name: str, kinds: Set[type] = _NUMBERS
 
 
 def _check_pads(values: Sequence[int], kept: slice, name: str, untrained: int) -> None:
-    for index in (*range(kept.start), *range(kept.stop, len(values))):
-        if values[index] != untrained:
-            detail = f"{name}[{index}] is {values[index]} at a pad, where attention_mask is 0; it must be {untrained}"
+    for index, value in (*enumerate(values[: kept.start]), *enumerate(values[kept.stop :], kept.stop)):
+        if value != untrained:
+            detail = f"{name}[{index}] is {value} at a pad, where attention_mask is 0; it must be {untrained}"
             raise RowError(DropReason.INVALID_FIELD, detail)
 
 
 def _mask_from_labels(labels: Sequence[int], name: str, ids: Sequence[int], kept: slice) -> list[int]:
-    for index in range(kept.start, kept.stop):
-        if labels[index] not in (ids[index], IGNORED_LABEL):
+    for index, (label, token) in enumerate(zip(labels[kept], ids[kept], strict=False), kept.start):
+        if label not in (token, IGNORED_LABEL):
             detail = (
-                f"{name}[{index}] is {labels[index]}; it must be input_ids[{index}], {ids[index]}, or "
-                f"{IGNORED_LABEL}: labels are not shifted"
+                f"{name}[{index}] is {label}; it must be input_ids[{index}], {token}, or {IGNORED_LABEL}: "
+                "labels are not shifted"
             )
             raise RowError(DropReason.INVALID_FIELD, detail)
     return [int(label != IGNORED_LABEL) for label in labels[kept]]
