@@ -148,7 +148,7 @@ def _does_not_divide(wish: Wish, method: str, recipes: list[SFTRecipe]) -> str:
 
 _COMMENTS: Mapping[str, str] = MappingProxyType(
     {
-        "data.train": "a file, a folder, a glob or a list; .jsonl[.gz|.zst], .json, .parquet, .arrow",
+        "data.train": "a file, a folder, a glob or a list; .jsonl, .json, .csv, .tsv (or .gz, .zst), .parquet, .arrow",
         "data.validation_fraction": "fraction of the rows set aside for evaluation",
         "tokenizer.name_or_path": "a Hugging Face id or a folder; the tokenizer of the model",
         "preprocessing.kind": "or prompt_completion, or tokenized",

@@ -20,16 +20,18 @@ from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, fin
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason
 
-JSON_LINES, JSON_ARRAY, PARQUET, ARROW = "jsonl", "json", "parquet", "arrow"
+JSON_LINES, JSON_ARRAY, PARQUET, ARROW, CSV, TSV = "jsonl", "json", "parquet", "arrow", "csv", "tsv"
 GZIP, ZSTANDARD = "gz", "zst"
 _KINDS = {
     **dict.fromkeys((".jsonl", ".ndjson"), JSON_LINES),
     ".json": JSON_ARRAY,
     **dict.fromkeys((".parquet", ".pq"), PARQUET),
     ".arrow": ARROW,
+    ".csv": CSV,
+    ".tsv": TSV,
 }
 _COMPRESSIONS = {".gz": GZIP, ".zst": ZSTANDARD}
-_FORMS = ".jsonl, .json (each also .gz or .zst), .parquet, .arrow"
+_FORMS = ".jsonl, .json, .csv, .tsv (each also .gz or .zst), .parquet, .arrow"
 #: Files without rows in a data set saved by `datasets`.
 _SAVED_DATASET_FILES = frozenset({"dataset_info.json", "state.json", "dataset_dict.json"})
 #: Split -> names to look for in a saved DatasetDict.
@@ -73,8 +75,8 @@ class InputFile:
 
     path: Readable
     label: str  #: its name in the manifest and the ledger
-    kind: str  #: `jsonl`, `json` (an array of objects), `parquet` or `arrow`
-    compression: str | None = None  #: `gz`, `zst` or None; only for the first two kinds
+    kind: str  #: `jsonl`, `json` (an array of objects), `csv`, `tsv`, `parquet` or `arrow`
+    compression: str | None = None  #: `gz`, `zst` or None; not for the last two kinds
     source: int = 0  #: position among the split's sources that have rows
     view: RowView | None = None  #: renamed and hidden columns; None for none
 
@@ -273,7 +275,7 @@ def _kind_of(name: str) -> tuple[str, str | None] | None:
     *_, before, last = "", "", *PurePosixPath(name.lower()).suffixes
     compression = _COMPRESSIONS.get(last)
     kind = _KINDS.get(before if compression else last)
-    can_be_read = kind is not None and (compression is None or kind in {JSON_LINES, JSON_ARRAY})
+    can_be_read = kind is not None and (compression is None or kind not in {PARQUET, ARROW})
     return (kind, compression) if can_be_read and kind is not None else None
 
 

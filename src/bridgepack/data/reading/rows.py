@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import accumulate, islice, zip_longest
 from typing import Any
 
+from bridgepack.data.reading.csv_files import DELIMITERS, broken_row
 from bridgepack.data.reading.inputs import JSON_ARRAY, PARQUET, InputFile, file_stamp
 from bridgepack.data.reading.lines import broken_array, open_stream
 from bridgepack.data.reading.ranges import InputRange, arrow_batches, is_table, iter_ranges, one_line, parquet_file
@@ -167,11 +168,16 @@ def lines_of(file: InputFile, part: InputRange) -> bytes:
 
 
 def _parsed(lines: Iterable[bytes], file: InputFile, part: InputRange) -> Iterator[RowRead]:
+    read = _csv_row if file.kind in DELIMITERS else read_line
     for row, line in enumerate(lines, part.first_row):
-        found = read_line(line)
+        found = read(line)
         if file.kind == JSON_ARRAY and (found is None or isinstance(found, BrokenJson)):
             raise broken_array(file.label, f"element {row}: {'it is missing' if found is None else found.detail}")
         yield row, _seen(found, file)
+
+
+def _csv_row(line: bytes) -> Row | RowError | None:
+    return broken_row(line) or read_line(line)
 
 
 def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator[RowRead]:
