@@ -194,6 +194,8 @@ def _check_offsets(array: Any) -> None:
     """
     import pyarrow as pa
 
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
     width = _OFFSET_BYTES.get(str(array.type))
     if not len(array):
         return
