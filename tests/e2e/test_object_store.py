@@ -27,7 +27,7 @@ from tests.support.object_store import running_object_store, s3_client
 pytestmark = pytest.mark.full
 
 ROWS = [small.chat_row(f"question {index}", f"answer {index} " * (index % 40 + 1)) for index in range(3000)]
-DATA_FILES = ("a.jsonl", "b.jsonl.gz", "c.parquet")
+DATA_FILES = ("a.jsonl", "b.jsonl.gz", "c.parquet", "d.csv.gz")
 FIRST, SECOND, THIRD = ROWS[:1000], ROWS[1000:2000], ROWS[2000:]
 
 
@@ -51,6 +51,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lines = "".join(json.dumps(row) + "\n" for row in SECOND)
     (tmp_path / "data" / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
     pq.write_table(pa.Table.from_pylist(THIRD), tmp_path / "data" / "c.parquet", row_group_size=300)
+    table = "prompt,completion\n" + "".join(f'"question\n{index}",answer\n' for index in range(500))
+    (tmp_path / "data" / "d.csv.gz").write_bytes(gzip.compress(table.encode(), mtime=0))
     (tmp_path / "data" / "README.md").write_text("no rows")
     return tmp_path
 
@@ -136,12 +138,15 @@ def test_what_cannot_be_read_is_one_message(project: Path, client: Any) -> None:
     client.create_bucket(Bucket="others")
     client.put_object(Bucket="others", Key="place/notes.txt", Body=b"mine")
     client.put_object(Bucket="others", Key="place/data-00000.arrow", Body=b"mine")
+    for name in ("train-0.jsonl", "test.csv"):
+        client.put_object(Bucket="others", Key=f"splits/{name}", Body=b"a\n")
     cases = [
         ("s3://nowhere/a.jsonl", "s3://nowhere/a.jsonl"),
         ("s3://others/none.jsonl", "no such object or prefix"),
         ("s3://others/x*.jsonl", "matches no object"),
         ("s3://others/place/notes.txt", "is of an unknown kind"),
         ("s3://others/place/data-00000.arrow", "must be on a local disk"),
+        ("s3://others/splits", "with files of several splits (test: test.csv; train: train-0.jsonl)"),
         ("ftp://others/place", "allowed: a path, or a URL with s3"),
         ("s3://", "Give only bucket and key"),
         ("gs://others/place", "pip install gcsfs"),
@@ -150,6 +155,7 @@ def test_what_cannot_be_read_is_one_message(project: Path, client: Any) -> None:
         with pytest.raises((ConfigError, DataError), match=re.escape(expected)):
             find_inputs((train,), "data.train", "training", project)
     assert cases
+    assert len(find_inputs(("s3://others/splits/*",), "data.train", "training", project)) == 2
 
 
 def test_a_place_with_other_things_or_without_rights_is_refused_before_anything_is_built(

@@ -34,7 +34,8 @@ class Wish:
     num_gpus: int  #: GPUs of the run
     seq_length: int  #: runtime tokens per pack
     method: MethodKind | None = None  #: what is trained; None for the method in the model's name, else all weights
-    data: str = "data/chats.jsonl"  #: training data
+    data: str | tuple[str, ...] = "data/chats.jsonl"  #: training data
+    validation: tuple[str, ...] = ()  #: validation data; none to set a fraction of the training rows aside
     tokenizer: str | None = None  #: hub id or folder; None for the model's
     columns: Mapping[str, str] = field(default_factory=dict)  #: `preprocessing` fields that name the data's columns
 
@@ -148,7 +149,8 @@ def _does_not_divide(wish: Wish, method: str, recipes: list[SFTRecipe]) -> str:
 
 _COMMENTS: Mapping[str, str] = MappingProxyType(
     {
-        "data.train": "a file, a folder, a glob or a list; .jsonl[.gz|.zst], .json, .parquet, .arrow",
+        "data.train": "a file, a folder, a glob or a list; .jsonl, .json, .csv, .tsv (or .gz, .zst), .parquet, .arrow",
+        "data.validation": "held out by the data itself; or validation_fraction, of the training rows",
         "data.validation_fraction": "fraction of the rows set aside for evaluation",
         "tokenizer.name_or_path": "a Hugging Face id or a folder; the tokenizer of the model",
         "preprocessing.kind": "or prompt_completion, or tokenized",
@@ -245,7 +247,7 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
             "batch": {"tokens_per_step": TOKENS_PER_STEP},
             **values,
             "name": wish.name,
-            "data": {"train": wish.data, "validation_fraction": _VALIDATION_FRACTION},
+            "data": {"train": wish.data, **_validation(wish)},
             "tokenizer": tokenizer,
             "packing": {**values.get("packing", {}), "packed_sequence_size": wish.seq_length},
             "parallelism": {**values.get("parallelism", {}), "num_gpus": wish.num_gpus},
@@ -253,6 +255,12 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
             "checkpoint": {"pretrained": f"checkpoints/{weights}", "folder": f"runs/{wish.name}"},
         }
     )
+
+
+def _validation(wish: Wish) -> dict[str, Any]:
+    if not wish.validation:
+        return {"validation_fraction": _VALIDATION_FRACTION}
+    return {"validation": wish.validation[0] if len(wish.validation) == 1 else wish.validation}
 
 
 def refuse_taken(path: Path, *, option: str = "--output") -> None:

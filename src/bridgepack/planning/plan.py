@@ -18,6 +18,7 @@ from bridgepack.data.reading.inputs import find_inputs
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import read_range
 from bridgepack.data.reading.sampling import file_windows
+from bridgepack.data.reading.splits import splits_of
 from bridgepack.data.sequences.encoding import fields_that_read
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning.estimate import Speed
@@ -167,15 +168,27 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
 
     Raises:
         ConfigError: the model is unknown, or does not fit the GPUs or the length.
+        DataError: a saved DatasetDict does not have one training split.
     """
-    same, wish = recipes_of_model(entries, wish.model), replace(wish, columns=_columns(wish.data))
+    wish, note = _with_splits(wish)
+    data = wish.data if isinstance(wish.data, str) else wish.data[0]
+    same, wish = recipes_of_model(entries, wish.model), replace(wish, columns=_columns(data))
     if same:
         values, origin = values_like(same, wish)
     else:
         _check_names(wish, entries)
         values, estimated_gb = _planned(wish)
         origin = f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
-    return recipe_text(wish, values, origin)
+    return recipe_text(wish, values, origin + note)
+
+
+def _with_splits(wish: Wish) -> tuple[Wish, str]:
+    """Return a wish with the data's own held-out split as validation data, and what to say of it."""
+    found = splits_of(wish.data, "--data") if isinstance(wish.data, str) and not wish.validation else None
+    if found is None:
+        return wish, ""
+    train = found.train[0] if len(found.train) == 1 else found.train
+    return replace(wish, data=train, validation=found.validation), f"; {found.note}"
 
 
 def _columns(data: str) -> dict[str, str]:

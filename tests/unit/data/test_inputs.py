@@ -17,7 +17,7 @@ from bridgepack.errors import DataError
 from tests.support.catalogue import SMALL
 from tests.support.small_builds import write_json_lines
 
-FORMS = ".jsonl, .json (each also .gz or .zst), .parquet, .arrow"
+FORMS = ".jsonl, .json, .csv, .tsv (each also .gz or .zst), .parquet, .arrow"
 
 
 @pytest.fixture(autouse=True)
@@ -101,8 +101,8 @@ def test_files_that_sources_mean(monkeypatch: pytest.MonkeyPatch, sources: list[
         ("data/trian.jsonl", "there is no such file or folder. Did you mean 'data/train.jsonl'?"),
         ("org/name", "For a data set on the Hugging Face hub write {dataset: org/name}."),
         ("none/*.jsonl", "data.train is 'none/*.jsonl'; the pattern matches no file."),
-        ("table.csv", f"data.train: 'table.csv' is of an unknown kind. Allowed: {FORMS}. Rename or convert it."),
-        ("*.csv", f"data.train: 'table.csv' is of an unknown kind. Allowed: {FORMS}."),
+        ("table.xlsx", f"data.train: 'table.xlsx' is of an unknown kind. Allowed: {FORMS}. Rename or convert it."),
+        ("*.xlsx", f"data.train: 'table.xlsx' is of an unknown kind. Allowed: {FORMS}."),
         ("rows.gz", f"data.train: 'rows.gz' is of an unknown kind. Allowed: {FORMS}."),
         ("rows.parquet.gz", f"data.train: 'rows.parquet.gz' is of an unknown kind. Allowed: {FORMS}."),
         ("noted", "data.train is 'noted'; the folder has no data file."),
@@ -117,7 +117,7 @@ def test_files_that_sources_mean(monkeypatch: pytest.MonkeyPatch, sources: list[
     ],
 )
 def test_source_that_means_no_file(source: str, message: str) -> None:
-    _touch("training.jsonl", "data/train.jsonl", "table.csv", "rows.gz", "rows.parquet.gz", "noted/README.md")
+    _touch("training.jsonl", "data/train.jsonl", "table.xlsx", "rows.gz", "rows.parquet.gz", "noted/README.md")
     os.mkfifo("pipe.jsonl")
     Path("linked").mkdir()
     for name in ("dangling.jsonl", "linked/dangling.jsonl"):

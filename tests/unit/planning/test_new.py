@@ -15,10 +15,11 @@ from bridgepack.config.load import CatalogueEntry, catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import MethodKind, Wish, recipes_of_model, write_new
 from bridgepack.config.write import YAML_HEADER
-from bridgepack.errors import ConfigError
+from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning.plan import new_recipe
 from bridgepack.rules.engine.rule import Severity
 from tests.support.hub_configs import model_configs
+from tests.support.small_builds import write_json_lines
 
 WISH = Wish(name="mine", model="Qwen/Qwen3-8B", num_gpus=16, seq_length=32768)
 #: Not in the catalogue.
@@ -223,3 +224,48 @@ def test_columns_are_those_of_the_first_row_that_is_there(
     usual = {"prompt_column": "prompt", "completion_column": "completion", "conversation_column": None}
     assert preprocessing.kind == "chat"
     assert {name: getattr(preprocessing, name) for name in usual} == {**usual, **named}
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_held_out_rows_of_the_data_become_validation(
+    entries: tuple[CatalogueEntry, ...], tmp_path: Path, is_saved: bool
+) -> None:
+    from datasets import Dataset, DatasetDict
+
+    rows = [{"question": "Q", "answer": "A"}]
+    data = tmp_path / "data"
+    if is_saved:
+        dataset = Dataset.from_list(rows)
+        DatasetDict(train=dataset, test=dataset, validation=dataset).save_to_disk(data)
+        train, validation = data / "train", data / "validation"
+    else:
+        train, validation = data / "train.csv", data / "validation.jsonl"
+        write_json_lines(validation, rows)
+        write_json_lines(data / "test.jsonl", rows)
+        train.write_text("question,answer\nQ,A\n")
+
+    text = new_recipe(dataclasses.replace(WISH, data=str(data)), entries)
+
+    recipe = _recipe(text)
+    assert (recipe.data.train, recipe.data.validation) == (str(train), str(validation))
+    assert recipe.data.validation_fraction == 0
+    assert "prompt_column: question" in text
+    assert "; data.validation is the data's own split validation; not used: test.\n" in text
+    assert "# held out by the data itself; or validation_fraction" in text
+
+
+def test_training_files_without_a_common_name_are_listed(entries: tuple[CatalogueEntry, ...], tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.csv", "test.jsonl"):
+        write_json_lines(tmp_path / name, [])
+
+    recipe = _new(entries, data=str(tmp_path))
+
+    assert recipe.data.train == (str(tmp_path / "a.jsonl"), str(tmp_path / "b.csv"))
+    assert recipe.data.validation == str(tmp_path / "test.jsonl")
+
+
+def test_saved_data_with_two_training_splits_is_refused(entries: tuple[CatalogueEntry, ...], tmp_path: Path) -> None:
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train_sft", "train_gen"]}')
+
+    with pytest.raises(DataError, match="a saved DatasetDict with splits train_sft, train_gen; allowed: one with one"):
+        _new(entries, data=str(tmp_path))

@@ -191,8 +191,8 @@ class DataConfig(Section):
 
     train: Sources
     """Training data: a file, a folder, a glob, a data set saved with `save_to_disk`, a `DataSource` section, or
-    a list of these. Files: .jsonl, .json (an array), each also .gz or .zst; .parquet, .arrow. Relative paths start at
-    the current folder."""
+    a list of these. Files: .jsonl, .json (an array), .csv, .tsv, each also .gz or .zst; .parquet, .arrow. Relative
+    paths start at the current folder."""
     validation: Sources | None = None
     """Validation data, as `train`; none by default."""
     layout: Annotated[Layout | None, Before(None)] = None

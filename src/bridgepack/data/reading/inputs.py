@@ -2,7 +2,6 @@
 
 import glob
 import hashlib
-import json
 import os
 import sys
 import threading
@@ -16,22 +15,24 @@ from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, pat
 from bridgepack.data.files import hub_or_cache
 from bridgepack.data.reading.lines import open_stream
 from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, find_objects, scheme_of
+from bridgepack.data.reading.saved import DICT_FILE, FILES_WITHOUT_ROWS, STATE_FILE, saved_files, split_folder
+from bridgepack.data.reading.split_names import HELD_OUT_NAMES, refuse_several_splits
 from bridgepack.errors import DataError
 
-JSON_LINES, JSON_ARRAY, PARQUET, ARROW = "jsonl", "json", "parquet", "arrow"
+JSON_LINES, JSON_ARRAY, PARQUET, ARROW, CSV, TSV = "jsonl", "json", "parquet", "arrow", "csv", "tsv"
 GZIP, ZSTANDARD = "gz", "zst"
 _KINDS = {
     **dict.fromkeys((".jsonl", ".ndjson"), JSON_LINES),
     ".json": JSON_ARRAY,
     **dict.fromkeys((".parquet", ".pq"), PARQUET),
     ".arrow": ARROW,
+    ".csv": CSV,
+    ".tsv": TSV,
 }
 _COMPRESSIONS = {".gz": GZIP, ".zst": ZSTANDARD}
-_FORMS = ".jsonl, .json (each also .gz or .zst), .parquet, .arrow"
-#: Files without rows in a data set saved by `datasets`.
-_SAVED_DATASET_FILES = frozenset({"dataset_info.json", "state.json", "dataset_dict.json"})
+_FORMS = ".jsonl, .json, .csv, .tsv (each also .gz or .zst), .parquet, .arrow"
 #: Split -> names to look for in a saved DatasetDict.
-_SPLIT_NAMES = {"training": ("train",), "validation": ("validation", "valid", "test")}
+_SPLIT_NAMES = {"training": ("train",), "validation": HELD_OUT_NAMES}
 _BLOCK_BYTES = 1 << 22
 
 
@@ -59,8 +60,8 @@ class InputFile:
 
     path: Readable
     label: str  #: its name in the manifest and the ledger
-    kind: str  #: `jsonl`, `json` (an array of objects), `parquet` or `arrow`
-    compression: str | None = None  #: `gz`, `zst` or None; only for the first two kinds
+    kind: str  #: `jsonl`, `json` (an array of objects), `csv`, `tsv`, `parquet` or `arrow`
+    compression: str | None = None  #: `gz`, `zst` or None; not for the last two kinds
     source: int = 0  #: position among the split's sources that have rows
     view: RowView | None = None  #: how its rows are read; None leaves them as they are
 
@@ -136,8 +137,8 @@ def _files_of(source: str, field: str, split: str, *, is_named: bool) -> list[In
             files = _files_in_cloud(source, field)
         else:
             folder = Path(source).expanduser()
-            if is_named and (folder / "dataset_dict.json").is_file():
-                return _files_in_folder(_split_folder(folder, field, (split,)), field, split)
+            if is_named and (folder / DICT_FILE).is_file():
+                return _files_in_folder(split_folder(folder, field, (split,)), field, split)
             files = _files_at(folder, source, field, split)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -160,7 +161,11 @@ def _files_in_cloud(source: str, field: str) -> list[InputFile]:
     if len(objects) == 1 and objects[0].url == url.rstrip("/"):
         return [_input_file(objects[0], field)]
     num_above = url.count("/")
-    files = [_input_file(item, field) for item in objects if _is_data_file(item.url.split("/")[num_above:])]
+    found = [item for item in objects if _is_data_file(item.url.split("/")[num_above:])]
+    files = [_input_file(item, field) for item in found]
+    if not any(character in url for character in "*?["):
+        num_above = url.rstrip("/").count("/") + 1
+        refuse_several_splits(url, {item.url: item.url.split("/")[num_above:] for item in found}, field)
     if not files:
         raise DataError(f"{field} is {source!r}; no object there is a data file. Allowed: {_FORMS}. Name another.")
     return files
@@ -203,49 +208,32 @@ def _hint(path: Path, source: str) -> str:
 
 
 def _files_in_folder(folder: Path, field: str, split: str) -> list[InputFile]:
-    if (folder / "dataset_dict.json").is_file():
-        return _files_in_folder(_split_folder(folder, field, _SPLIT_NAMES[split]), field, split)
-    state = folder / "state.json"
-    if state.is_file():
-        saved = [folder / str(entry["filename"]) for entry in _saved_json(state, "_data_files", field)]
-        missing = next((file for file in saved if not file.is_file()), None)
-        if missing is not None:
-            raise DataError(f"{field}: {str(missing)!r}, which {str(state)!r} lists, is missing. Save the data again.")
-        return [InputFile(path=file, label=_label(file), kind=ARROW) for file in saved]
-    files = [
-        _input_file(entry, field)
-        for entry in sorted(folder.rglob("*"))
-        if _is_data_file(entry.relative_to(folder).parts) and _is_file(entry, field)
-    ]
+    if (folder / DICT_FILE).is_file():
+        return _files_in_folder(split_folder(folder, field, _SPLIT_NAMES[split]), field, split)
+    if (folder / STATE_FILE).is_file():
+        return [InputFile(path=file, label=_label(file), kind=ARROW) for file in saved_files(folder, field)]
+    found = data_files_in(folder, field)
+    refuse_several_splits(str(folder), {str(path): path.relative_to(folder).parts for path in found}, field)
+    return [_input_file(path, field) for path in found]
+
+
+def data_files_in(folder: Path, field: str) -> list[Path]:
+    """Return the data files in a folder and its subfolders, sorted.
+
+    Raises:
+        DataError: there is none, or one is a broken link.
+    """
+    entries = sorted(folder.rglob("*"))
+    files = [path for path in entries if _is_data_file(path.relative_to(folder).parts) and _is_file(path, field)]
     if not files:
         raise DataError(f"{field} is {str(folder)!r}; the folder has no data file. Allowed: {_FORMS}. Name another.")
     return files
 
 
-def _split_folder(folder: Path, field: str, wanted: tuple[str, ...]) -> Path:
-    names = [str(name) for name in _saved_json(folder / "dataset_dict.json", "splits", field)]
-    name = next((name for name in wanted if name in names), None)
-    if name is None:
-        raise DataError(
-            f"{field} is {str(folder)!r}, a saved DatasetDict with splits {', '.join(names) or 'none'}; none of them "
-            f"is {' or '.join(wanted)}. Name the folder of a split, e.g. {str(folder / 'NAME')!r}."
-        )
-    return folder / name
-
-
-def _saved_json(path: Path, key: str, field: str) -> list[Any]:
-    try:
-        return list(json.loads(path.read_text(encoding="utf-8"))[key])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{field}: {str(path)!r} is not what datasets.save_to_disk writes ({error}). Save it again."
-        ) from None
-
-
 def _is_data_file(parts: list[str] | tuple[str, ...]) -> bool:
     """Return whether a file holds rows, by its path below a folder; False for hidden files."""
     is_hidden = any(part.startswith(".") for part in parts)
-    return not is_hidden and parts[-1] not in _SAVED_DATASET_FILES and _kind_of(parts[-1]) is not None
+    return not is_hidden and parts[-1] not in FILES_WITHOUT_ROWS and _kind_of(parts[-1]) is not None
 
 
 def _kind_of(name: str) -> tuple[str, str | None] | None:
@@ -253,7 +241,7 @@ def _kind_of(name: str) -> tuple[str, str | None] | None:
     *_, before, last = "", "", *PurePosixPath(name.lower()).suffixes
     compression = _COMPRESSIONS.get(last)
     kind = _KINDS.get(before if compression else last)
-    can_be_read = kind is not None and (compression is None or kind in {JSON_LINES, JSON_ARRAY})
+    can_be_read = kind is not None and (compression is None or kind not in {PARQUET, ARROW})
     return (kind, compression) if can_be_read and kind is not None else None
 
 

@@ -1,16 +1,18 @@
 """Cuts input files into ranges that are tokenised separately, each named by its content.
 
 Where a file is cut depends only on the lines before, so a file that was appended to keeps all ranges but the last,
-and a file has the same ranges whether it is compressed or not. The elements of a JSON array count as lines.
+and a file has the same ranges whether it is compressed or not. The elements of a JSON array count as lines, and the
+rows of a CSV file below its header.
 """
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from bridgepack.data.reading.csv_files import DELIMITERS, CsvLines
 from bridgepack.data.reading.inputs import ARROW, JSON_ARRAY, PARQUET, InputFile
 from bridgepack.data.reading.lines import MIN_BLOCK_BYTES, iter_array_lines, iter_line_blocks, open_stream, stream_of
 from bridgepack.data.reading.remote import CloudFile
@@ -54,8 +56,7 @@ def iter_ranges(file: InputFile, *, sha256: str, max_row_bytes: int) -> Iterator
         return
     row = 1
     with open_stream(file.path, file.compression) as stream:
-        lines = stream_of(iter_array_lines(stream, file.label)) if file.kind == JSON_ARRAY else stream
-        for start, stop, content in iter_line_blocks(lines, max_row_bytes):
+        for start, stop, content in iter_line_blocks(_lines(file, stream, max_row_bytes), max_row_bytes):
             if content is not None and len(content) >= MIN_BLOCK_BYTES and content.isspace():
                 raise DataError(f"{file.label}: {len(content):,} bytes of blank lines from row {row} on. Remove them.")
             num_rows = 1 if content is None else content.count(b"\n") + (not content.endswith(b"\n"))
@@ -72,6 +73,14 @@ def iter_ranges(file: InputFile, *, sha256: str, max_row_bytes: int) -> Iterator
             row += num_rows
 
 
+def _lines(file: InputFile, stream: IO[bytes], max_row_bytes: int) -> IO[bytes]:
+    if file.kind == JSON_ARRAY:
+        return stream_of(iter_array_lines(stream, file.label))
+    if file.kind in DELIMITERS:
+        return stream_of(CsvLines(stream, file.kind, file.label, max_row_bytes=max_row_bytes).blocks())
+    return stream
+
+
 def is_table(file: InputFile) -> bool:
     """Return whether a file has columns; otherwise it is read as lines."""
     return file.kind in {PARQUET, ARROW}
@@ -79,7 +88,7 @@ def is_table(file: InputFile) -> bool:
 
 def is_streamed(file: InputFile) -> bool:
     """Return whether a file can only be read from its beginning, so that its ranges carry their rows."""
-    return file.kind == JSON_ARRAY or file.compression is not None
+    return file.kind == JSON_ARRAY or file.kind in DELIMITERS or file.compression is not None
 
 
 def _table_ranges(file: InputFile, sha256: str, max_row_bytes: int) -> Iterator[InputRange]:
@@ -185,6 +194,8 @@ def _check_offsets(array: Any) -> None:
     """
     import pyarrow as pa
 
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
     width = _OFFSET_BYTES.get(str(array.type))
     if not len(array):
         return

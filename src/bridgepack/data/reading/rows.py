@@ -8,10 +8,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import accumulate, islice, zip_longest
+from itertools import accumulate, chain, islice, zip_longest
 from typing import Any
 
+from bridgepack.data.reading.csv_files import DELIMITERS, broken_row
 from bridgepack.data.reading.inputs import JSON_ARRAY, PARQUET, InputFile, file_stamp
+from bridgepack.data.reading.json_columns import json_decoder
 from bridgepack.data.reading.lines import broken_array, open_stream
 from bridgepack.data.reading.ranges import InputRange, arrow_batches, is_table, iter_ranges, one_line, parquet_file
 from bridgepack.errors import DataError, RowError
@@ -167,11 +169,16 @@ def lines_of(file: InputFile, part: InputRange) -> bytes:
 
 
 def _parsed(lines: Iterable[bytes], file: InputFile, part: InputRange) -> Iterator[RowRead]:
+    read = _csv_row if file.kind in DELIMITERS else read_line
     for row, line in enumerate(lines, part.first_row):
-        found = read_line(line)
+        found = read(line)
         if file.kind == JSON_ARRAY and (found is None or isinstance(found, BrokenJson)):
             raise broken_array(file.label, f"element {row}: {'it is missing' if found is None else found.detail}")
         yield row, _seen(found, file)
+
+
+def _csv_row(line: bytes) -> Row | RowError | None:
+    return broken_row(line) or read_line(line)
 
 
 def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator[RowRead]:
@@ -179,10 +186,17 @@ def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator
         batches = parquet_cursor().batches(file, part.start, part.stop, max_rows=max_rows)
     else:
         batches = arrow_batches(file, part.start, part.stop, max_rows=max_rows)
-    values = (value for batch in batches for value in _bounded_rows(batch, part.max_row_bytes))
-    for row, value in enumerate(values, part.first_row):
-        is_bad = isinstance(value, RowError)
-        yield row, value if is_bad else _seen(row_of(_without_nulls(value)), file)
+    for row, found in enumerate(_table_rows(batches, part.max_row_bytes), part.first_row):
+        yield row, _seen(found, file)
+
+
+def _table_rows(batches: Iterator[Any], max_row_bytes: int) -> Iterator[Row | RowError]:
+    first = next(batches, None)
+    decode = None if first is None else json_decoder(first.schema)
+    for batch in chain(() if first is None else (first,), batches):
+        for value in _bounded_rows(batch, max_row_bytes):
+            found = value if isinstance(value, RowError) else row_of(_without_nulls(value))
+            yield found if decode is None or isinstance(found, RowError) else decode(found)
 
 
 def _seen(found: Row | RowError | None, file: InputFile) -> Row | RowError | None:

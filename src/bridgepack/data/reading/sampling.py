@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from bridgepack.data.reading.csv_files import DELIMITERS, CsvLines
 from bridgepack.data.reading.inputs import PARQUET, InputFile
 from bridgepack.data.reading.lines import expansion, iter_line_blocks, open_stream, skip_line
 from bridgepack.data.reading.ranges import InputRange, group_sizes, is_streamed, is_table, iter_ranges
@@ -57,10 +58,18 @@ def file_windows(file: InputFile, *, max_row_bytes: int) -> FileWindows:
     pieces = [piece for part in parts for piece in _pieces(file, part)]
     if not is_whole:
         factor = expansion(file.path, file.compression, _HEAD_BYTES) if file.compression else 1.0
+        factor *= _growth(file) if file.kind in DELIMITERS else 1.0
         pieces, total = pieces[:: -(-len(pieces) // MAX_WINDOWS)], size * factor
     else:
         total = sum(piece.size for piece in pieces)
     return FileWindows(windows=_spread(pieces), total=total)
+
+
+def _growth(file: InputFile) -> float:
+    """Return bytes of the lines that a CSV file becomes per byte of its text, by its first lines."""
+    with open_stream(file.path, file.compression) as stream:
+        rows = CsvLines(stream, file.kind, file.label, max_row_bytes=0)
+        return len(next(rows.blocks())) / rows.num_bytes
 
 
 def _pieces(file: InputFile, part: InputRange) -> Iterator[Window]:
