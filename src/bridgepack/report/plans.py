@@ -96,9 +96,10 @@ def _why(plan: Plan) -> Iterator[str]:
     for code, (count, why) in plan.refused.items():
         yield f"refused by {code}: {count} layouts; {why}"
     if best.is_short:
+        field = "global_batch_size" if plan.recipe.batch.tokens_per_step is None else "tokens_per_step"
         yield (
             f"warning: training cannot start: {best.num_packs:,} packs < global batch {best.global_batch_size:,}. Use "
-            "more data or fewer GPUs, or lower batch.tokens_per_step or batch.global_batch_size."
+            f"more data or fewer GPUs, or lower batch.{field}."
         )
     yield f"packs per step on each data-parallel rank: {best.global_batch_size // best.layout.data}, one at a time"
 

@@ -66,10 +66,10 @@ def describe_run(run: RunLength) -> Iterator[str]:
         f"epoch; {steps:,} {'step is' if steps == 1 else 'steps are'} {steps * batch / packs:,.1f} epochs"
     )
     if packs < batch:
-        yield (
-            f"warning: training cannot start: {packs:,} packs < global batch {batch:,}. Set batch.global_batch_size to "
-            f"at most {packs:,}."
-        )
+        most, least = run.most_packs_per_step, run.smallest_batch
+        needs = f"A step takes at least {least:,} packs, for the data-parallel ranks"
+        cure = f"Set {run.at_most(most)}." if most else f"{needs}. Use fewer GPUs, smaller packs or more data."
+        yield f"warning: training cannot start: {packs:,} packs < global batch {batch:,}. {cure}"
 
 
 def _describe_work(result: BuildResult) -> Iterator[str]:

@@ -230,6 +230,25 @@ def test_rows_that_stop_a_build_are_shown_and_named(tmp_path: Path, chatml_token
     assert "preprocessing.over_long is error: a build would stop" in text
 
 
+@pytest.mark.parametrize(
+    ("num_gpus", "cure"),
+    [
+        (1, "Set batch.tokens_per_step to at most 448 (7 packs)."),
+        (2, "Set batch.tokens_per_step to at most 384 (6 packs)."),
+        (8, "A step takes at least 8 packs, for the data-parallel ranks. Use fewer GPUs, smaller packs or more data."),
+    ],
+)
+def test_a_batch_larger_than_the_data_names_its_field_and_the_most(
+    tmp_path: Path, chatml_tokenizer: Path, num_gpus: int, cure: str
+) -> None:
+    path = write_json_lines(tmp_path / "rows.jsonl", [tokenized_row(*[5] * 65)] * 7)
+    recipe = _recipe(path, chatml_tokenizer, batch__tokens_per_step=1 << 19, parallelism__num_gpus=num_gpus)
+
+    text = describe_preview(bridgepack.preview(recipe), has_colour=False)
+
+    assert f"warning: training cannot start: 7 packs < global batch 8,192. {cure}" in text
+
+
 def test_what_cannot_be_read_is_an_error(tmp_path: Path, chatml_tokenizer: Path) -> None:
     recipe = _recipe(tmp_path / "none.jsonl", chatml_tokenizer)
     with pytest.raises(DataError, match="there is no such file"):
