@@ -163,8 +163,11 @@ _COMMENTS: Mapping[str, str] = MappingProxyType(
 _METHODS: Mapping[str, str] = MappingProxyType({"full": "Full training", "lora": "LoRA", "dora": "DoRA"})
 
 
-def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
-    """Return the YAML text of a new recipe file; `origin` says where its topology comes from."""
+def commented_yaml(recipe: SFTRecipe, origin: str, comments: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the YAML text of a new recipe file; `origin` says where its topology comes from.
+
+    `comments`, dotted path -> comment, replace the usual ones.
+    """
     assert recipe.model is not None
     file, folder = f"{recipe.name}.yaml", f"artifacts/{recipe.name}"
     num_gpus, size = recipe.parallelism.num_gpus, recipe.packing.packed_sequence_size
@@ -175,7 +178,7 @@ def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
         f"# Made by `bridgepack recipes new`: {origin}.",
         f"# Next: bridgepack build {file} --output {folder}; bridgepack check {file} --artifact {folder}",
     ]
-    comments = {**_COMMENTS, **_own_comments(recipe)}
+    comments = {**_COMMENTS, **_own_comments(recipe), **comments}
     entries = written_values(recipe, keeps_null=False).items()
     body = [line for name, item in entries for line in block_lines(name, item, "  ", comments=comments, path=name)]
     return "\n".join([*head, *body]) + "\n"
@@ -218,15 +221,19 @@ def values_like(same: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, A
     return values, f"topology and settings from {name} in the catalogue"
 
 
-def recipe_text(wish: Wish, values: Mapping[str, Any], origin: str) -> str:
+def recipe_text(
+    wish: Wish, values: Mapping[str, Any], origin: str, comments: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Return the commented YAML text of a recipe with the settings of a wish and `values` for the other fields.
+
+    `origin` and `comments` as for `commented_yaml`.
 
     Raises:
         ConfigError: the values contradict each other.
     """
     recipe = recipe_for(wish, values)
     recipe.resolve()
-    return commented_yaml(recipe, origin)
+    return commented_yaml(recipe, origin, comments)
 
 
 def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:

@@ -1,6 +1,6 @@
 """Ranks pack sizes and topologies of a recipe's run by estimated tokens per second."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from bridgepack.data.reading.sampling import file_windows
 from bridgepack.data.sequences.encoding import fields_that_read
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning.estimate import Speed
+from bridgepack.planning.fitting import Fit, fitted_batch
 from bridgepack.planning.layout import DEFAULT_GPU, Gpu, gpu_named
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.search import Candidate, Search
@@ -162,8 +163,10 @@ def shape_to_plan(recipe: SFTRecipe) -> ModelShape:
 _PER_PACK, _NUM_SEQUENCES = 16, 1 << 12
 
 
-def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
+def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry], fit: Callable[[SFTRecipe], Fit] = fitted_batch) -> str:
     """Return the YAML text of a new recipe; an entry of the catalogue for the same model is the starting point.
+
+    `fit` returns the batch for the data.
 
     Raises:
         ConfigError: the model is unknown, or does not fit the GPUs or the length.
@@ -175,7 +178,9 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
         _check_names(wish, entries)
         values, estimated_gb = _planned(wish)
         origin = f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
-    return recipe_text(wish, values, origin)
+    fitted = fit(recipe_for(wish, values))
+    changed = {name: {**values.get(name, {}), **section} for name, section in fitted.values.items()}
+    return recipe_text(wish, {**values, **changed}, origin, {"batch.tokens_per_step": fitted.comment})
 
 
 def _columns(data: str) -> dict[str, str]:
