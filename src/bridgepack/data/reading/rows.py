@@ -182,7 +182,7 @@ def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator
     values = (value for batch in batches for value in _bounded_rows(batch, part.max_row_bytes))
     for row, value in enumerate(values, part.first_row):
         is_bad = isinstance(value, RowError)
-        yield row, value if is_bad else _seen(row_of(_without_nulls(value)), file)
+        yield row, value if is_bad else _seen(row_of(without_nulls(value)), file)
 
 
 def _seen(found: Row | RowError | None, file: InputFile) -> Row | RowError | None:
@@ -222,7 +222,7 @@ def _too_large(num_bytes: int) -> RowError:
     return RowError(DropReason.ROW_TOO_LARGE, f"the row has {num_bytes:,} bytes, more than data.max_row_bytes")
 
 
-def _without_nulls(value: Any, depth: int = 0) -> Any:
+def without_nulls(value: Any, depth: int = 0) -> Any:
     """Return a row without the null fields that columnar files add because other rows have a value there.
 
     Keeps a turn's `content` or `value`, because null content differs from missing content.
@@ -230,9 +230,9 @@ def _without_nulls(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         is_turn = depth == _TURN_DEPTH
         kept = {key: item for key, item in value.items() if item is not None or (is_turn and key in _CONTENT)}
-        return {key: _without_nulls(item, depth + 1) for key, item in kept.items()}
+        return {key: without_nulls(item, depth + 1) for key, item in kept.items()}
     if isinstance(value, list) and isinstance(next((item for item in value if item is not None), None), (dict, list)):
-        return [_without_nulls(item, depth + 1) for item in value]
+        return [without_nulls(item, depth + 1) for item in value]
     return value
 
 
