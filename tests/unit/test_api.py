@@ -2,11 +2,14 @@
 
 import json
 import shutil
+from collections import UserDict
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
+import pandas
 import pytest
 
 import bridgepack
@@ -119,12 +122,110 @@ def test_what_is_no_dataset_of_rows_is_refused(recipe: dict[str, Any], at: str) 
 
 
 @pytest.mark.parametrize("rows", [ROWS, [{"question": "2 + 2?"}] * 30])
-def test_rows_as_plain_dicts_are_refused_in_one_line(recipe: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    with pytest.raises(ConfigError, match=r"^data\.train is a list of rows, 30 of them; .*Dataset\.from_list") as found:
-        bridgepack.build({**recipe, "data": {"train": rows}}, output="packed")
+def test_a_recipe_holds_no_rows_and_says_so_in_one_line(recipe: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    with pytest.raises(ConfigError, match=r"^data\.train is a list of rows, 30 of them; .*take the rows") as found:
+        bridgepack.load_recipe({**recipe, "data": {"train": rows}})
     assert "\n" not in str(found.value)
     with pytest.raises(ConfigError, match=r"data\.train\.0\.paht is not a field.*Did you mean path\?"):
         bridgepack.preview({**recipe, "data": {"train": [{"paht": "rows.jsonl"}]}})
+
+
+#: What holds rows in memory.
+FORMS: dict[str, Any] = {
+    "Dataset": datasets.Dataset.from_list,
+    "DataFrame": pandas.DataFrame,
+    "list": list,
+    "tuple": tuple,
+    "mappings": lambda rows: [UserDict(row) for row in rows],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_functions_on_recipes_take_the_same_rows(recipe: dict[str, Any], form: str) -> None:
+    given = {**recipe, "data": {"train": FORMS[form](ROWS)}}
+    overrides = {"data.train": FORMS[form](ROWS)}
+    built, from_file = bridgepack.build(given, output="packed"), bridgepack.build(recipe, output="file")
+
+    assert bridgepack.diff("packed", "file").splits[0].num_retokenized == 0
+    assert bridgepack.build(recipe, overrides=overrides, output="packed").was_built_before
+    (kept,) = {record.path for split in built.manifest.splits for record in split.inputs}
+    assert Path(kept).is_file()
+    preview = bridgepack.preview(given)
+    assert preview.sources[0].num_sequences == from_file.manifest.splits[0].statistics.num_sequences == len(ROWS)
+    assert bridgepack.preview(recipe, overrides=overrides).num_packs == preview.num_packs
+    assert bridgepack.masks(given).num_agreed == len(ROWS)
+    assert bridgepack.masks(recipe, overrides=overrides).num_agreed == len(ROWS)
+    assert bridgepack.check(given, artifact="packed", select=["BP601"]).findings == ()
+    assert bridgepack.check(recipe, artifact="packed", select=["BP601"], overrides=overrides).findings == ()
+    model = {"model": {"name": "Qwen/Qwen3-8B"}, "preprocessing": {"kind": "chat"}}
+    plan = bridgepack.plan({**given, **model}, num_gpus=8)
+    assert plan.lengths.origin.startswith(f"all {len(ROWS)} sequences")
+    assert bridgepack.preview(plan.recipe).sources[0].num_sequences == len(ROWS)  # it names files, which stay
+
+
+def test_rows_without_a_place_stay_what_they_are(recipe: dict[str, Any]) -> None:
+    rows = [
+        {"question": "2 + 2?", "answer": "4", "dataset": "sums", "messages": ROWS[0]["messages"]},
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "tools": None},
+    ]
+    bridgepack.build({**recipe, "data": {"train": rows}}, output="packed")
+    (path,) = Path(".bridgepack/tokens/rows").iterdir()
+
+    assert [json.loads(line) for line in path.read_text().splitlines()] == rows
+
+
+def test_a_frame_has_what_its_columns_mean(recipe: dict[str, Any]) -> None:
+    turns = [{"role": "user", "content": "a", "name": None}, {"role": "assistant", "content": "b", "name": "B"}]
+    frame = pandas.DataFrame(
+        {
+            "messages": [turns, np.array(turns, dtype=object)],
+            "score": [1.5, float("nan")],
+            "note": ["text", None],
+            "when": pandas.to_datetime(["2026-01-01", None]),
+        },
+        index=pandas.Index([7, 8], name="id"),
+    )
+    bridgepack.build({**recipe, "data": {"train": frame}}, output="packed")
+    (path,) = Path(".bridgepack/tokens/rows").iterdir()
+
+    first, second = map(json.loads, path.read_text().splitlines())
+    kept = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "name": "B"}]
+    assert first == {"id": 7, "messages": kept, "score": 1.5, "note": "text", "when": "2026-01-01T00:00:00"}
+    assert second == {"id": 8, "messages": kept}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (pandas.DataFrame({"messages": []}), r"^data\.train is a DataFrame without rows; allowed: one with rows"),
+        (pandas.DataFrame([[1, 2]], columns=["a", "a"]), r"^data\.train is a DataFrame with two columns a; allowed"),
+        ([{"messages": {1, 2}}], r"^data\.train has a row that is not JSON, .*it has a set; allowed: text"),
+        ([{"messages": "\ud800"}], r"^data\.train has a row that is not JSON, .*surrogates"),
+        ([{"messages": b"x"}], r"^data\.train has a row that is not JSON, .*it has a bytes"),
+        (
+            pandas.Series([1]),
+            r"^data\.train is a Series; allowed: a path, or for sources .*a pandas.DataFrame or a list",
+        ),
+        ([{"path": "rows.jsonl", "shuffle": 1}], r"data\.train\.0\.shuffle is not a field"),
+        ([], r"^data\.train is \[\]; allowed: a list of at least 1 entry"),
+    ],
+)
+@pytest.mark.parametrize("function", ["build", "preview", "masks", "check", "plan"])
+def test_data_that_are_no_rows_are_refused_alike(
+    recipe: dict[str, Any], function: str, data: Any, message: str
+) -> None:
+    more = {"num_gpus": 8} if function == "plan" else {}
+    with pytest.raises(ConfigError, match=message):
+        getattr(bridgepack, function)({**recipe, "data": {"train": data}}, **more)
+    assert not [*Path().rglob("rows/*")]
+
+
+def test_rows_of_memory_are_files_of_the_store(recipe: dict[str, Any], tmp_path: Path) -> None:
+    bridgepack.preview({**recipe, "data": {"train": ROWS}})
+    store = tmp_path / "artifacts" / ".bridgepack" / "tokens"
+
+    assert list_store(store).num_row_files == 1
+    assert [Path(path).suffix for path, _, _ in prune_store(store, is_unused=True).removed] == [".jsonl"]
 
 
 class Named:

@@ -110,7 +110,9 @@ def test_new_writes_a_recipe_that_checks_clean(command: Command) -> None:
 
     assert early.code == 1
     assert "error[BP225]: input-not-there\n  --> mine.yaml:7: data.train\n" in early.output
-    assert (ran.code, ran.output, ran.errors) == (0, "wrote mine.yaml\nnext: bridgepack check mine.yaml\n", "")
+    unfitted = "the batch is not fitted to the data: data/chats.jsonl is not here yet\n"
+    assert (ran.code, ran.errors) == (0, "")
+    assert ran.output == f"{unfitted}wrote mine.yaml\nnext: bridgepack check mine.yaml\n"
     assert (checked.code, checked.errors) == (0, "")
     assert Path("mine.yaml").read_text(encoding="utf-8").startswith(f"{YAML_HEADER}\n")
     assert load_recipe("mine.yaml").name == "mine"
@@ -142,7 +144,8 @@ def test_new_asks_in_a_terminal(tmp_path: Path) -> None:
     os.write(ours, b"Qwen/Qwen3-8B\nrows.jsonl\n\n\n\n")
     output, errors = child.communicate(timeout=60)
     assert child.returncode == 0, errors
-    assert output == "wrote qwen3-8b-sft.yaml\nnext: bridgepack check qwen3-8b-sft.yaml\n"
+    unfitted = "the batch is not fitted to the data: the tokenizer Qwen/Qwen3-8B is not on this machine\n"
+    assert output == f"{unfitted}wrote qwen3-8b-sft.yaml\nnext: bridgepack check qwen3-8b-sft.yaml\n"
     assert "recipes in the catalogue train it" in errors
     assert "  found" in errors
     recipe = load_recipe(str(tmp_path / "qwen3-8b-sft.yaml"))

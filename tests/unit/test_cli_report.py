@@ -34,7 +34,9 @@ def test_page_lies_in_a_valid_artifact_and_python_writes_the_same(artifact: Path
     ran = command("report", artifact, "--card", artifact / "README.md")
 
     assert (ran.code, ran.errors) == (0, "")
-    assert ran.output.splitlines() == ["wrote packed/report.html", "wrote packed/README.md", "errors: 0, warnings: 1"]
+    *wrote, found = ran.output.splitlines()
+    assert wrote == ["wrote packed/report.html", "wrote packed/README.md"]
+    assert re.match(r"errors: 0, warnings: 1 \(BP\d{3} [a-z-]+\)", found)
     assert (artifact / "report.html").read_text().startswith("<!doctype html>")
     assert command("check", artifact).code == command("inspect", artifact).code == 0
     assert command("report", artifact, "--output", "first.html").code == 0
@@ -57,6 +59,10 @@ def test_build_writes_the_page_with_what_the_recipe_breaks(recipe: Path, command
     broken = command("build", recipe, "--output", "packed", "--report", "--json", "--set", "batch.global_batch_size=64")
     assert (broken.code, broken.errors) == (1, "")
     assert "check" not in json.loads(broken.output)
+    told = command("build", recipe, "--output", "packed", "--report", "--set", "batch.global_batch_size=64")
+    *_, found, report = told.output.splitlines()
+    assert (told.code, report) == (1, "report: packed/report.html")
+    assert found.startswith("errors: 1 (BP601 fewer-packs-than-a-batch), warnings: ")
     page = Path("packed/report.html").read_text()
     assert "fewer-packs-than-a-batch" in page
     assert "such as the environment of the run" in page

@@ -49,8 +49,8 @@ def build(
     Example: `bridgepack.build("recipes/mine.yaml", output="packed", overrides={"packing.seed": 7})`.
 
     Args:
-        recipe: an SFTRecipe, a dict of its fields, or its location as on the command line. Data in a dict or in
-            `overrides` may be a `datasets.Dataset`: its rows are kept in the token store.
+        recipe: an SFTRecipe, a dict of its fields, or its location. Data in a dict or in `overrides` may be a
+            `datasets.Dataset`, a pandas DataFrame or a list of dicts: its rows are kept in the token store.
         output: folder of the artifact; by default the recipe's, else `artifacts/NAME-FINGERPRINT`. For an object-store
             URL, the artifact is built in that default folder and copied to the URL.
         overrides: dotted path -> value.
@@ -85,19 +85,21 @@ def build(
 
 @checked
 def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] | None = None) -> Preview:
-    """Return what a build would do with a recipe's data, based on a sample of its rows; writes nothing.
+    """Return what a build would do with a recipe's data, based on a sample of its rows.
+
+    Writes nothing, but keeps rows given in memory in the token store, as `build` does.
 
     Example: `bridgepack.preview("recipes/mine.yaml").sources[0].tokens`.
 
     Args:
-        recipe: an SFTRecipe or its location, as for `build`.
+        recipe: an SFTRecipe, its fields or its location, as for `build`.
         num_rows: maximum sequences per source to return with their text.
         overrides: dotted path -> value.
 
     Raises:
         BridgepackError: ConfigError, TokenizerError or DataError, each saying what to do.
     """
-    return preview_recipe(load_recipe(recipe, overrides), num_rows=num_rows)
+    return preview_recipe(recipe_with_rows(recipe, overrides), num_rows=num_rows)
 
 
 @checked
@@ -117,7 +119,7 @@ def plan(
     Example: `bridgepack.plan("recipes/mine.yaml", num_gpus=64).best_recipe`.
 
     Args:
-        recipe: an SFTRecipe or its location, as for `build`.
+        recipe: an SFTRecipe, its fields or its location, as for `build`.
         num_gpus: number of GPUs.
         gpu: GPU type, e.g. `h100-80gb`.
         model: a model to plan for instead of the recipe's.
@@ -136,14 +138,16 @@ def plan(
         )
     if num_gpus < 1:
         raise ConfigError(f"num_gpus is {num_gpus}; allowed: 1 or more. Raise it.")
-    loaded, machine = load_recipe(recipe, overrides), gpu_named(gpu)
+    tokens = None if store is None else store_folder(store)
+    rows_store = tokens if tokens is not None and tokens.is_dir() else None
+    loaded, machine = recipe_with_rows(recipe, overrides, store=rows_store), gpu_named(gpu)
     if model is not None:
         loaded = loaded.override({"model.name": model})
     shape_to_plan(loaded)  # fails before rows are read
     lengths = lengths_of(
         loaded,
         artifact=None if artifact is None else local_path(artifact, "artifact"),
-        store=None if store is None else store_folder(store),
+        store=tokens,
     )
     speed = None if log is None else calibrated(local_path(log, "log"), loaded, lengths, machine)
     return plan_recipe(loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed)

@@ -12,6 +12,7 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import PackView, view_pack
+from bridgepack.data.reading.kept_rows import with_kept_rows
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
@@ -39,8 +40,8 @@ def check(target: Any, **options: Any) -> CheckReport:
     Example: `bridgepack.check("recipes/mine.yaml", artifact="packed", world_size=16).has_errors`.
 
     Args:
-        target: an artifact's folder, or packed files of another tool; an SFTRecipe or its fields as a dict, a
-            ConfigContainer, or the location of one as on the command line.
+        target: an artifact's folder, or packed files of another tool; an SFTRecipe, or its fields as a dict, with data
+            as for `build`; a ConfigContainer, or the location of one as on the command line.
         options: fields of `bridgepack.checking.options.CheckOptions`: artifact, world_size, bridge_version, overrides,
             select, ignore, ... `artifact` may be text, `environment` is `here` or a file; None means not given.
 
@@ -54,6 +55,9 @@ def check(target: Any, **options: Any) -> CheckReport:
         stated["environment"] = named_environment(stated["environment"])
     if isinstance(stated.get("artifact"), str):
         stated["artifact"] = artifact_place(stated["artifact"])
+    if isinstance(target, Mapping | SFTRecipe | str | Path):
+        target, overrides = with_kept_rows(target, stated.get("overrides"))
+        stated |= {} if overrides is None else {"overrides": overrides}
     return check_target(target, stated_options(CheckOptions, stated, "check"))
 
 
@@ -100,13 +104,15 @@ def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
     Example: `bridgepack.masks("recipes/mine.yaml", num_rows=None).findings`.
 
     Args:
-        target: a recipe, as for `build`, or the folder of an artifact, whose own recipe is used.
+        target: a recipe, with data as for `build`, or the folder of an artifact, whose own recipe is used.
         options: fields of `bridgepack.proof.masks.masks.MaskOptions`: num_rows (None for all), seed, split, overrides,
             limit, progress.
 
     Raises:
         BridgepackError: ConfigError, ArtifactError, DataError or TokenizerError, each saying what to do.
     """
+    target, overrides = with_kept_rows(target, options.get("overrides"))
+    options |= {} if overrides is None else {"overrides": overrides}
     judged = load_recipe(target) if isinstance(target, Mapping) else target
     return check_masks(judged, stated_options(MaskOptions, options, "masks"))
 

@@ -13,7 +13,7 @@ from bridgepack.data.build import build_artifact, planned_build
 from bridgepack.data.results import BuildOptions, BuildResult, build_options
 from bridgepack.data.workplace import complete_on_interrupt
 from bridgepack.planning.balance import balance_for
-from bridgepack.report.checks import rendered
+from bridgepack.report.checks import counts_and_codes, rendered
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.terminal import describe_build, describe_plan
 from bridgepack.report.text import printable
@@ -56,10 +56,12 @@ def build_recipe(
             summary["check"] = report_to_dict(judged)
             if not as_json:
                 echo("\n" + rendered(judged, has_colour=has_colour()).rstrip("\n"))
+        elif judged and not as_json:
+            echo("\n" + counts_and_codes(judged))
         if page:
             summary["report"] = str(page)
             if not as_json:
-                echo(f"\nreport: {printable(str(page))}")
+                echo(f"{'\n' if is_checked else ''}report: {printable(str(page))}")
         if as_json:
             print_json(summary)
     return FINDINGS if judged and judged.fails() else CLEAN

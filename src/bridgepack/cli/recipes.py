@@ -11,12 +11,15 @@ from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.config.load import catalogue, load_recipe, parse_overrides
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import Wish, recipes_of_model, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
 from bridgepack.data.tokenizers.frameworks import import_transformers
+from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
 from bridgepack.planning.plan import new_recipe
 from bridgepack.report.checks import staged_report
 from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
+from bridgepack.report.text import printable
 
 
 @click.group()
@@ -96,19 +99,29 @@ def show(
 def new(context: click.Context, /, output: Path | None, dry_run: bool, **wish: Any) -> int:
     """Write a commented recipe file to start from.
 
-    The file is NAME.yaml. If the data exists, its columns are detected and the recipe passes `check`. In a terminal,
-    the command asks for missing values and proposes defaults.
+    The file is NAME.yaml. If the data exists, its columns are detected, the batch is fitted to a sample of its rows (if
+    the tokenizer is here, too), and the recipe passes `check`. In a terminal, the command asks for missing values and
+    proposes defaults.
     """
     missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
     if missing and not sys.stdin.isatty():
         raise click.MissingParameter(ctx=context, param=missing[0])
     wish |= _asked(wish) if missing else {}
-    text = new_recipe(Wish(**wish), catalogue())
+    fits: list[Fit] = []
+
+    def fit(recipe: SFTRecipe) -> Fit:
+        if context.obj and not why_not_here(recipe):
+            import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
+        fits.append(fitted_batch(recipe))
+        return fits[-1]
+
+    text = new_recipe(Wish(**wish), catalogue(), fit)
     if dry_run:
+        echo(printable(fits[0].line), err=True)
         echo(text.rstrip("\n"))
         return CLEAN
     path = write_new(output or Path(f"{wish['name']}.yaml"), text)
-    echo(f"wrote {path}\nnext: bridgepack check {path}")
+    echo(f"{printable(fits[0].line)}\nwrote {path}\nnext: bridgepack check {path}")
     return CLEAN
 
 

@@ -10,6 +10,7 @@ from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tokenizers.frameworks import import_transformers
+from bridgepack.report.checks import counts_and_codes
 from bridgepack.report.html.files import write_report
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.text import printable
@@ -51,5 +52,5 @@ def report(
     else:
         for path in filter(None, written.files.values()):
             echo(f"wrote {printable(str(path))}")
-        echo(f"errors: {judged.num_errors:,}, warnings: {judged.num_warnings:,}")
+        echo(counts_and_codes(judged))
     return FINDINGS if judged.fails() else CLEAN

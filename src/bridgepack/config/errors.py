@@ -106,7 +106,9 @@ _SECTION_ERRORS = frozenset({"model_type", "model_attributes_type", "dict_type"}
 #: Index of a list entry; an unknown field in several entries is reported once.
 _INDEX = re.compile(r"\.\d+\.")
 _SOURCE = "a path, a section {path: PATH} or {dataset: ID}, or a list of these"
-_ROWS_CURE = " Write rows to a file and name it; in Python `build` takes a datasets.Dataset, too."
+_ROWS_CURE = (
+    " Write rows to a file and name it; in Python, `build` and its like take a Dataset, a DataFrame or a list of dicts."
+)
 _BOUNDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "greater_than_equal": ("ge", "at least {}. Raise it."),

@@ -37,6 +37,7 @@ class Wish:
     data: str | tuple[str, ...] = "data/chats.jsonl"  #: training data
     validation: tuple[str, ...] = ()  #: validation data; none to set a fraction of the training rows aside
     tokenizer: str | None = None  #: hub id or folder; None for the model's
+    validation_fraction: float = 0.02  #: fraction of the rows (0-1) set aside for evaluation
     columns: Mapping[str, str] = field(default_factory=dict)  #: `preprocessing` fields that name the data's columns
 
     @property
@@ -165,8 +166,11 @@ _COMMENTS: Mapping[str, str] = MappingProxyType(
 _METHODS: Mapping[str, str] = MappingProxyType({"full": "Full training", "lora": "LoRA", "dora": "DoRA"})
 
 
-def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
-    """Return the YAML text of a new recipe file; `origin` says where its topology comes from."""
+def commented_yaml(recipe: SFTRecipe, origin: str, comments: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the YAML text of a new recipe file; `origin` says where its topology comes from.
+
+    `comments`, dotted path -> comment, replace the usual ones.
+    """
     assert recipe.model is not None
     file, folder = f"{recipe.name}.yaml", f"artifacts/{recipe.name}"
     num_gpus, size = recipe.parallelism.num_gpus, recipe.packing.packed_sequence_size
@@ -177,7 +181,7 @@ def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
         f"# Made by `bridgepack recipes new`: {origin}.",
         f"# Next: bridgepack build {file} --output {folder}; bridgepack check {file} --artifact {folder}",
     ]
-    comments = {**_COMMENTS, **_own_comments(recipe)}
+    comments = {**_COMMENTS, **_own_comments(recipe), **comments}
     entries = written_values(recipe, keeps_null=False).items()
     body = [line for name, item in entries for line in block_lines(name, item, "  ", comments=comments, path=name)]
     return "\n".join([*head, *body]) + "\n"
@@ -202,7 +206,6 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
 
 #: Token slots of an optimiser step.
 TOKENS_PER_STEP = 1 << 19
-_VALIDATION_FRACTION = 0.02
 
 
 def values_like(same: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, Any], str]:
@@ -220,15 +223,19 @@ def values_like(same: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, A
     return values, f"topology and settings from {name} in the catalogue"
 
 
-def recipe_text(wish: Wish, values: Mapping[str, Any], origin: str) -> str:
+def recipe_text(
+    wish: Wish, values: Mapping[str, Any], origin: str, comments: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Return the commented YAML text of a recipe with the settings of a wish and `values` for the other fields.
+
+    `origin` and `comments` as for `commented_yaml`.
 
     Raises:
         ConfigError: the values contradict each other.
     """
     recipe = recipe_for(wish, values)
     recipe.resolve()
-    return commented_yaml(recipe, origin)
+    return commented_yaml(recipe, origin, comments)
 
 
 def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
@@ -259,7 +266,7 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
 
 def _validation(wish: Wish) -> dict[str, Any]:
     if not wish.validation:
-        return {"validation_fraction": _VALIDATION_FRACTION}
+        return {"validation_fraction": wish.validation_fraction}
     return {"validation": wish.validation[0] if len(wish.validation) == 1 else wish.validation}
 
 

@@ -2,8 +2,8 @@
 
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bridgepack.errors import BridgepackError
@@ -103,5 +103,26 @@ def hub_or_cache(name: str) -> Iterator[None]:
                 f"offline, run `hf download {name}` on a machine with access and copy it here"
             ) from error
         raise
+    finally:
+        constants.HF_HUB_OFFLINE = was_offline
+
+
+def has_in_cache(name: str, files: Iterable[str], revision: str | None = None) -> bool:
+    """Return whether the cache of Hugging Face's libraries has any of the files of a repository; asks no hub."""
+    from huggingface_hub import try_to_load_from_cache
+
+    with suppress(ValueError):  # not a name that a repository can have
+        return any(isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)
+    return False
+
+
+@contextmanager
+def only_cache() -> Iterator[None]:
+    """Limit Hugging Face's libraries to their cache."""
+    from huggingface_hub import constants
+
+    was_offline, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
     finally:
         constants.HF_HUB_OFFLINE = was_offline

@@ -22,13 +22,13 @@ from bridgepack.data.tasks import InThisProcess, SilentProgress
 from bridgepack.data.tokenizers.engines import REFERENCE
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths, floor_to_multiple
-from bridgepack.planning.sample import Sampler, population, sampled_sources, without_stops
+from bridgepack.planning.sample import STOPPED_EARLY, Sampler, population, sampled_sources, without_stops
 from bridgepack.records import TRAIN, DropReason
 
 #: A size larger than any sequence, and a multiple for every topology.
 _ANY_LENGTH = 1 << 30
-#: Seconds of reading and tokenising rows; the decisive tail of the lengths needs many rows.
-_BUDGET_S = 5.0
+#: Factor of the usual budget of a sample; the decisive tail of the lengths needs many rows.
+_TIMES_BUDGET = 4
 #: Maximum sequences that packs are planned from; of more sequences, a share.
 _MAX_SEQUENCES = 1 << 16
 
@@ -82,7 +82,7 @@ def _of_rows(recipe: SFTRecipe) -> Lengths:
         files = {TRAIN: find_files(recipe, Path(scratch))[TRAIN]}
         sampler = Sampler.of(recipe, files, Path(scratch))
         sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
-        sampler.read(sources, budget_s=_BUDGET_S)
+        is_complete = sampler.read(sources, times=_TIMES_BUDGET)
         samples = [one for source in sources for one in source.lengths([TRAIN])]
     num_read = sum(len(lengths) for lengths, _ in samples)
     total = sum(len(lengths) * weight for lengths, weight in samples)
@@ -91,8 +91,9 @@ def _of_rows(recipe: SFTRecipe) -> Lengths:
     least = min(weight for lengths, weight in samples if len(lengths))
     exact = all(weight == 1 for _, weight in samples)
     origin = f"all {num_read:,} sequences" if exact else f"a sample of {num_read:,} of about {round(total):,} sequences"
-    chosen = "; mixtures and duplicates are not counted" if recipe.chooses_rows else ""
-    return _limited(population(samples, 1 / least) - 1, 1 / least, f"{origin} of the recipe's data{chosen}")
+    notes = "; mixtures and duplicates are not counted" if recipe.chooses_rows else ""
+    notes += "" if is_complete else f"; {STOPPED_EARLY}"
+    return _limited(population(samples, 1 / least) - 1, 1 / least, f"{origin} of the recipe's data{notes}")
 
 
 def _of_store(recipe: SFTRecipe, folder: Path) -> Lengths:

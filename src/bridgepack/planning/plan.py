@@ -1,6 +1,6 @@
 """Ranks pack sizes and topologies of a recipe's run by estimated tokens per second."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from bridgepack.data.reading.splits import splits_of
 from bridgepack.data.sequences.encoding import fields_that_read
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning.estimate import Speed
+from bridgepack.planning.fitting import Fit, fitted_batch
 from bridgepack.planning.layout import DEFAULT_GPU, Gpu, gpu_named
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.search import Candidate, Search
@@ -163,8 +164,10 @@ def shape_to_plan(recipe: SFTRecipe) -> ModelShape:
 _PER_PACK, _NUM_SEQUENCES = 16, 1 << 12
 
 
-def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
+def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry], fit: Callable[[SFTRecipe], Fit] = fitted_batch) -> str:
     """Return the YAML text of a new recipe; an entry of the catalogue for the same model is the starting point.
+
+    `fit` returns the batch for the data.
 
     Raises:
         ConfigError: the model is unknown, or does not fit the GPUs or the length.
@@ -179,7 +182,12 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
         _check_names(wish, entries)
         values, estimated_gb = _planned(wish)
         origin = f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
-    return recipe_text(wish, values, origin + note)
+    fitted = fit(recipe_for(wish, values))
+    changed = {name: {**values.get(name, {}), **section} for name, section in fitted.values.items()}
+    if "batch" in changed:  # a recipe here may set packs per step
+        changed["batch"].pop("global_batch_size", None)
+    wish = wish if fitted.sets_rows_aside else replace(wish, validation_fraction=0.0)
+    return recipe_text(wish, {**values, **changed}, origin + note, fitted.comments)
 
 
 def _with_splits(wish: Wish) -> tuple[Wish, str]:

@@ -55,7 +55,8 @@ class SourcePreview:
     format: str  #: kind of the files, e.g. `jsonl.gz`
     columns: Mapping[str, str]  #: name -> types of its values in the first rows
     num_rows_read: int  #: rows that were read
-    num_rows: int  #: all rows; an estimate if not every row was read
+    num_rows: int  #: all rows; an estimate if not every row was read, and the files do not tell
+    is_counted: bool  #: whether `num_rows` is exact
     is_sample: bool  #: whether not every row was read
     num_sequences: int  #: sequences of the rows read
     tokens: Tokens | None  #: None without sequences
@@ -76,6 +77,8 @@ class Preview(Result):
         run: length of the run over the training packs; None if their number is unknown or 0.
         loses_text: whether the tokenizer loses text, such as spaces, that its own tokenizer.json keeps.
         forms: field of preprocessing that is `auto` -> what is decided for the chat template, as in the manifest.
+        num_sequences: split -> sequences, as `num_packs`.
+        stopped_early: whether reading took too long, so that it ended before the sample was complete.
         stops: field of the recipe by which a build would stop, not drop -> the reasons of such drops.
     """
 
@@ -85,9 +88,11 @@ class Preview(Result):
     name: str
     sources: tuple[SourcePreview, ...]
     num_packs: Mapping[str, int] | None
+    num_sequences: Mapping[str, int] | None
     run: RunLength | None
     loses_text: bool
     forms: Mapping[str, Any]
+    stopped_early: bool
     stops: Mapping[str, str]
 
     @property
@@ -111,24 +116,23 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         stage = sampler.how.stage()
         stage.check_engine(sampled_rows(every_file, recipe.data.max_row_bytes), 0)
         sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
-        sampler.read(sources)
+        is_complete = sampler.read(sources)
         splits = {split: settings.splits for split, settings in sampler.settings.items()}
         multiple, tokenizer = resolved.pad_seq_to_mult.value, stage.tokenizer
         names = () if recipe.chooses_rows else dict.fromkeys(name for names in splits.values() for name in names)
-        num_packs = {
-            name: projected_packs(
-                recipe.packing, multiple, [one for source in sources for one in source.lengths([name])]
-            )
-            for name in names
-        }
+        lengths = {name: [one for source in sources for one in source.lengths([name])] for name in names}
+        num_packs = {name: projected_packs(recipe.packing, multiple, found) for name, found in lengths.items()}
+        num_sequences = {name: round(sum(len(one) * weight for one, weight in lengths[name])) for name in names}
         previews = tuple(_of_source(source, splits[source.split], tokenizer, num_rows) for source in sources)
     return Preview(
         name=recipe.name,
         sources=previews,
         num_packs=num_packs or None,
+        num_sequences=num_sequences or None,
         run=run_length(recipe, Packs(folder="", num_packs=num_packs)) if num_packs.get(TRAIN) else None,
         loses_text=tokenizer.loses_text,
         forms=tokenizer.forms.decided(recipe.fields_on_auto) if recipe.fields_on_auto else {},
+        stopped_early=not is_complete,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
 
@@ -157,6 +161,7 @@ def _of_source(
         columns=_columns(first) if first else {},
         num_rows_read=sum(file.num_rows_read for file in source.files),
         num_rows=source.num_rows,
+        is_counted=source.is_counted,
         is_sample=source.is_sample,
         num_sequences=sum(len(part.sequences) for part in parts),
         tokens=_tokens(source, splits),

@@ -16,6 +16,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.files import make_folders
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.reading.inputs import InputFile
+from bridgepack.data.reading.ranges import is_table
 from bridgepack.data.reading.rows import spaced
 from bridgepack.data.reading.sampling import FileWindows, Window, file_windows
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult
@@ -25,8 +26,12 @@ from bridgepack.data.tasks import InThisProcess, TaskFailure
 from bridgepack.data.tokenizers.engines import REFERENCE
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 
-#: Seconds after which no further window is read, but the first of every file; what is small is read to its end.
-_BUDGET_S = 1.2
+#: Rows and bytes after which no further window is read, but the first of every file; what is small is read to its end.
+#: They take a second or two. No clock decides, so that the same data always give the same figures.
+_BUDGET_ROWS, _BUDGET_BYTES = 10_000, 1 << 22
+#: Seconds after which reading stops nevertheless, and the results say so: templates or rows can be very slow.
+_DEADLINE_S = 60.0
+STOPPED_EARLY = f"reading stopped after {_DEADLINE_S:.0f} s, so another run may read other rows"
 #: Files of a split that are shown apart; of more, so many are read, and shown together.
 _MAX_FILES = 8
 #: Sequences that packs are projected from, at most.
@@ -41,8 +46,12 @@ class SampledFile:
     file: InputFile
     index: int  #: position in its split's inputs
     found: FileWindows
-    is_whole: bool = False  #: every row was read
     taken: list[tuple[Window, RangeResult]] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every row was read."""
+        return sum(window.size for window, _ in self.taken) >= self.found.total
 
     @property
     def num_rows_read(self) -> int:
@@ -75,8 +84,14 @@ class SampledSource:
         return len(self.files) < self.num_files or not all(file.is_whole for file in self.files)
 
     @property
+    def is_counted(self) -> bool:
+        """Whether `num_rows` is exact: every row was read, or every file is a table, which tells its rows."""
+        are_tables = len(self.files) == self.num_files and all(is_table(file.file) for file in self.files)
+        return are_tables or not self.is_sample
+
+    @property
     def num_rows(self) -> int:
-        """Rows of all files, estimated from the rows that were read."""
+        """Rows of all files; estimated from the rows that were read, unless they are counted."""
         return round(sum(file.num_rows_read * file.factor for file in self.files) * self.share)
 
     def lengths(self, splits: Iterable[str]) -> list[tuple[npt.NDArray[Any], float]]:
@@ -145,24 +160,34 @@ class Sampler:
             make_folders(one.folder)
         return cls(how=how, settings=settings, folder=folder)
 
-    def read(self, sources: Iterable[SampledSource], *, budget_s: float | None = None) -> None:
-        """Tokenise windows of the files in turn, until all are done or `budget_s` is over; of each file at least one.
+    def read(self, sources: Iterable[SampledSource], *, times: int = 1) -> bool:
+        """Tokenise windows of the files in turn, until all are done or the budget is spent; of each file at least one.
+
+        Args:
+            sources: their files are read.
+            times: factor of the budget of rows and bytes.
+
+        Returns:
+            Whether the sample is complete; False if time ran out.
 
         Raises:
             DataError: when a file cannot be read.
         """
-        deadline = time.monotonic() + (_BUDGET_S if budget_s is None else budget_s)
+        deadline, num_rows, num_bytes = time.monotonic() + _DEADLINE_S, 0, 0
         waiting = [(source.split, file) for source in sources for file in source.files]
+        is_complete = True
         while waiting:
             for split, file in tuple(waiting):
-                if file.taken and time.monotonic() > deadline:
-                    return
-                window = next(file.found.windows, None)
+                is_spent = num_rows >= times * _BUDGET_ROWS or num_bytes >= times * _BUDGET_BYTES
+                is_late = time.monotonic() > deadline
+                window = None if file.taken and (is_spent or is_late) else next(file.found.windows, None)
                 if window is None:
-                    file.is_whole = sum(taken.size for taken, _ in file.taken) >= file.found.total
+                    is_complete = is_complete and (is_spent or file.is_whole or not is_late)
                     waiting.remove((split, file))
                 else:
                     file.taken.append((window, self._tokenized(split, file, window)))
+                    num_rows, num_bytes = num_rows + window.part.num_rows, num_bytes + window.num_bytes
+        return is_complete
 
     def _tokenized(self, split: str, file: SampledFile, window: Window) -> RangeResult:
         path, first_row = self.folder / f"{split}-{file.index}-{len(file.taken)}", window.part.first_row

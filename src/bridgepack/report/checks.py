@@ -21,7 +21,7 @@ from bridgepack.errors import ConfigError, Problem
 from bridgepack.releases import BRIDGE, CORE, TARGET
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Rule
+from bridgepack.rules.engine.rule import Rule, Severity
 from bridgepack.rules.engine.sarif import (
     github_command,
     render_github,
@@ -96,6 +96,18 @@ def rendered(
     return render_text(
         _printable(report), has_colour=has_colour, shows_advice=shows_advice, shows_skipped=shows_skipped
     )
+
+
+def counts_and_codes(report: CheckReport) -> str:
+    """Return the numbers of findings with their codes and names: `errors: 1 (BP004 micro-batch-size-not-one)`."""
+    titles = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.ADVICE: "advice"}
+    parts = []
+    for severity, title in titles.items():
+        found = [finding for finding in report.findings if finding.severity == severity]
+        names = ", ".join(dict.fromkeys(f"{finding.code} {finding.name}" for finding in found))
+        if found or severity != Severity.ADVICE:
+            parts.append(f"{title}: {len(found):,}{f' ({names})' if found else ''}")
+    return ", ".join(parts)
 
 
 def check_report_path(path: Path | None, target: str, environment: str | None) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from bridgepack.planning.plan import Plan
 from bridgepack.planning.preview import Note, Preview, SourcePreview
+from bridgepack.planning.sample import STOPPED_EARLY
 from bridgepack.planning.search import Candidate
 from bridgepack.records import LOSS_CURES
 from bridgepack.report.terminal import TOKENIZER_WARNING, describe_run, draw_sequence, trained_text_note
@@ -96,9 +97,10 @@ def _why(plan: Plan) -> Iterator[str]:
     for code, (count, why) in plan.refused.items():
         yield f"refused by {code}: {count} layouts; {why}"
     if best.is_short:
+        field = "global_batch_size" if plan.recipe.batch.tokens_per_step is None else "tokens_per_step"
         yield (
             f"warning: training cannot start: {best.num_packs:,} packs < global batch {best.global_batch_size:,}. Use "
-            "more data or fewer GPUs, or lower batch.tokens_per_step or batch.global_batch_size."
+            f"more data or fewer GPUs, or lower batch.{field}."
         )
     yield f"packs per step on each data-parallel rank: {best.global_batch_size // best.layout.data}, one at a time"
 
@@ -147,9 +149,10 @@ def _describe_source(source: SourcePreview, *, has_colour: bool) -> Iterator[str
 
 def _rows_read(source: SourcePreview) -> str:
     if not source.is_sample:
-        return f"{source.num_rows_read:,}, all rows"
+        return f"all {source.num_rows:,} rows" if source.num_rows != 1 else "the only row"
     files = f" in {len(source.files)} of {source.num_files:,} files" if source.num_files > 1 else ""
-    return f"{source.num_rows_read:,} of about {source.num_rows:,}{files}: all figures are of this sample"
+    total = f"{'' if source.is_counted else 'about '}{source.num_rows:,}"
+    return f"a sample of {source.num_rows_read:,} of {total} rows{files}: all figures are of this sample"
 
 
 def _describe_notes(notes: Sequence[Note]) -> Iterator[str]:
@@ -166,6 +169,8 @@ def _describe_packs(preview: Preview) -> Iterator[str]:
     counts = ", ".join(f"{about}{count:,} {split}" for split, count in (preview.num_packs or {}).items())
     if counts:
         yield f"packs: {counts}{' (projected from the sample; the build counts exactly)' if about else ''}"
+    if preview.stopped_early:
+        yield f"warning: {STOPPED_EARLY}"
     if preview.run is not None:
         yield from describe_run(preview.run)
     yield from _describe_forms(preview.forms)

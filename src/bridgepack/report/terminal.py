@@ -20,7 +20,7 @@ from bridgepack.records import (
     SplitStatistics,
     Waiting,
 )
-from bridgepack.report.text import printable
+from bridgepack.report.text import printable, without_middle
 
 if TYPE_CHECKING:
     from bridgepack.data.artifact.inspection import PackView, SequenceView
@@ -35,6 +35,8 @@ TOKENIZER_WARNING = (
 _BAR_WIDTH = 40
 _STRIP_WIDTH = 72
 _LABEL_WIDTH = 38
+#: Characters of what is wrong with a row; of more, the middle is left out, because the remedy stands at the end.
+_DETAIL_CHARACTERS = 500
 
 
 def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
@@ -66,10 +68,10 @@ def describe_run(run: RunLength) -> Iterator[str]:
         f"epoch; {steps:,} {'step is' if steps == 1 else 'steps are'} {steps * batch / packs:,.1f} epochs"
     )
     if packs < batch:
-        yield (
-            f"warning: training cannot start: {packs:,} packs < global batch {batch:,}. Set batch.global_batch_size to "
-            f"at most {packs:,}."
-        )
+        most, least = run.most_packs_per_step, run.smallest_batch
+        needs = f"A step takes at least {least:,} packs, for the data-parallel ranks"
+        cure = f"Set {run.at_most(most)}." if most else f"{needs}. Use fewer GPUs, smaller packs or more data."
+        yield f"warning: training cannot start: {packs:,} packs < global batch {batch:,}. {cure}"
 
 
 def _describe_work(result: BuildResult) -> Iterator[str]:
@@ -195,7 +197,7 @@ def _source_line(sources: Sequence[SourceRecord], depth: int) -> str:
 def _example(split: SplitRecord, example: Drop | LostContent | None) -> str:
     if example is None:
         return ""
-    detail = " ".join(example.detail[:120].split())
+    detail = " ".join(without_middle(example.detail, _DETAIL_CHARACTERS).split())
     return f"{split.inputs[example.file_index].path} row {example.row}: {detail}"
 
 

@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,6 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "_WINDOW_BYTES", 1000)
     monkeypatch.setattr(sampling, "_WINDOW_ROWS", 5)
     monkeypatch.setattr(sampling, "_WHOLE_BYTES", 64_000)
-    monkeypatch.setattr(sample, "_BUDGET_S", 60.0)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,6 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_data_are_read_to_their_end_and_give_the_numbers_of_the_build(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(sample, "_BUDGET_S", 60.0)
     rows = [*ROWS[:400], {}, {"input_ids": [5], "loss_mask": [1]}, *ROWS[400:500]]
     path = write_json_lines(tmp_path / "rows.jsonl", rows)
     recipe = _recipe(path, chatml_tokenizer, **changes)
@@ -110,6 +109,65 @@ def test_a_sample_is_projected_within_a_few_percent_and_says_so(
         assert source.num_rows == pytest.approx(len(ROWS), rel=0.08)
         assert "all figures are of this sample" in describe_preview(preview, has_colour=False)
     assert source.is_sample == (form not in {"jsonl.gz", "json"})  # these are read from their beginning, 16 MB of them
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_the_same_rows_are_read_each_time_and_how_many_is_said(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, small_windows: None, form: str
+) -> None:
+    monkeypatch.setattr(sample, "_BUDGET_BYTES", 50_000)
+    path = write_json_lines(tmp_path / "rows.jsonl", ROWS)
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), path := tmp_path / "rows.parquet", row_group_size=100)
+    recipe = _recipe(path, chatml_tokenizer)
+
+    first = bridgepack.preview(recipe, num_rows=3)
+    slow_clock = SimpleNamespace(monotonic=iter(np.arange(0.0, 50.0, 0.1)).__next__)
+    monkeypatch.setattr(sample, "time", slow_clock)
+    second = bridgepack.preview(recipe, num_rows=3)
+
+    assert second.to_dict() == first.to_dict()
+    (source,) = first.sources
+    total = "3,000" if form == "parquet" else f"about {source.num_rows:,}"
+    said = f"a sample of {source.num_rows_read:,} of {total} rows: all figures are of this sample"
+    assert said in describe_preview(first, has_colour=False)
+    assert 100 < source.num_rows_read < 1000
+    assert first.num_sequences is not None
+    assert first.num_sequences["training"] == pytest.approx(len(ROWS), rel=0.08)
+
+
+def test_all_of_a_small_file_is_read_and_said(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    preview = bridgepack.preview(_recipe(write_json_lines(tmp_path / "rows.jsonl", ROWS[:2400]), chatml_tokenizer))
+
+    assert (preview.is_sample, preview.num_sequences, preview.stopped_early) == (False, {"training": 2400}, False)
+    assert "  rows read           all 2,400 rows\n" in describe_preview(preview, has_colour=False)
+
+
+def test_parts_of_a_large_file_are_sampled_at_other_places_than_their_beginnings(tmp_path: Path) -> None:
+    path = write_json_lines(tmp_path / "rows.jsonl", [{"text": f"{number:0100}"} for number in range(100_000)])
+
+    found = sampling.file_windows(InputFile(path=path, label="rows", kind="jsonl"), max_row_bytes=1 << 20)
+
+    starts = sorted(window.part.start for window in found.windows)
+    parts = [start * sampling.MAX_WINDOWS // path.stat().st_size for start in starts]
+    assert parts == [*range(sampling.MAX_WINDOWS)]
+    assert len({start % (path.stat().st_size // sampling.MAX_WINDOWS) // 1000 for start in starts}) > 30
+
+
+def test_a_sample_that_took_too_long_says_that_it_depends_on_the_time(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, small_windows: None
+) -> None:
+    monkeypatch.setattr(sample, "_DEADLINE_S", 0.0)
+    recipe = _recipe(write_json_lines(tmp_path / "rows.jsonl", ROWS), chatml_tokenizer)
+    short = _recipe(write_json_lines(tmp_path / "short.jsonl", ROWS[:1]), chatml_tokenizer)
+
+    preview = bridgepack.preview(recipe)
+
+    assert (preview.stopped_early, preview.sources[0].is_sample) == (True, True)
+    assert "warning: reading stopped after 60 s, so another run may read other rows" in describe_preview(
+        preview, has_colour=False
+    )
+    assert not bridgepack.preview(short).stopped_early
 
 
 def test_lines_of_a_large_file_are_read_once(tmp_path: Path, chatml_tokenizer: Path, small_windows: None) -> None:
@@ -170,6 +228,25 @@ def test_rows_that_stop_a_build_are_shown_and_named(tmp_path: Path, chatml_token
     text = describe_preview(preview, has_colour=False)
     assert "none: no row would become a sequence" in text
     assert "preprocessing.over_long is error: a build would stop" in text
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "cure"),
+    [
+        (1, "Set batch.tokens_per_step to at most 448 (7 packs)."),
+        (2, "Set batch.tokens_per_step to at most 384 (6 packs)."),
+        (8, "A step takes at least 8 packs, for the data-parallel ranks. Use fewer GPUs, smaller packs or more data."),
+    ],
+)
+def test_a_batch_larger_than_the_data_names_its_field_and_the_most(
+    tmp_path: Path, chatml_tokenizer: Path, num_gpus: int, cure: str
+) -> None:
+    path = write_json_lines(tmp_path / "rows.jsonl", [tokenized_row(*[5] * 65)] * 7)
+    recipe = _recipe(path, chatml_tokenizer, batch__tokens_per_step=1 << 19, parallelism__num_gpus=num_gpus)
+
+    text = describe_preview(bridgepack.preview(recipe), has_colour=False)
+
+    assert f"warning: training cannot start: 7 packs < global batch 8,192. {cure}" in text
 
 
 def test_what_cannot_be_read_is_an_error(tmp_path: Path, chatml_tokenizer: Path) -> None:

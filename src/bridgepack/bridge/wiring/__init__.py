@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bridgepack import geometry
 from bridgepack.bridge.wiring.data import LOSS_SETTINGS, dataset_settings, topology_settings
 from bridgepack.bridge.wiring.settings import OVERRIDES, SPECS, Packs, Scope, Setting, derived
 from bridgepack.bridge.wiring.training import (
@@ -49,6 +50,21 @@ class RunLength:
     num_packs: int  #: training packs
     global_batch_size: int  #: packs per step
     num_steps: int  #: steps of the whole run
+    field: str  #: field of the recipe that sets the packs per step
+    tokens_per_pack: int  #: token slots of a pack
+    smallest_batch: int  #: packs of which every step takes a multiple: a micro batch for each data-parallel rank
+
+    @property
+    def most_packs_per_step(self) -> int:
+        """Largest number of packs per step with which training can start; 0 if there is none."""
+        return geometry.floor_to_multiple(self.num_packs, self.smallest_batch)
+
+    def at_most(self, packs: int) -> str:
+        """Return the field and its largest value for some packs: `batch.tokens_per_step to at most 20480 (5 packs)`."""
+        noun = "pack" if packs == 1 else "packs"
+        is_tokens = self.field == "batch.tokens_per_step"
+        value = f"{packs * self.tokens_per_pack} ({packs} {noun})" if is_tokens else f"{packs} {noun}"
+        return f"{self.field} to at most {value}"
 
 
 def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Setting, ...]:
@@ -72,11 +88,15 @@ def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Set
 
 def run_length(recipe: SFTRecipe, packs: Packs) -> RunLength:
     """Return the length of a run; `packs` must have at least one training pack."""
-    values = {setting.path: setting.value for setting in host_settings(recipe, packs=packs)}
+    settings = {setting.path: setting for setting in host_settings(recipe, packs=packs)}
+    batch = settings["train.global_batch_size"]
     return RunLength(
         num_packs=packs.num_packs[TRAIN],
-        global_batch_size=values["train.global_batch_size"],
-        num_steps=values["train.train_iters"],
+        global_batch_size=batch.value,
+        num_steps=settings["train.train_iters"].value,
+        field=batch.place,
+        tokens_per_pack=recipe.packing.packed_sequence_size,
+        smallest_batch=recipe.batch.micro_batch_size * (Scope(recipe=recipe, packs=packs).data_parallel_size() or 1),
     )
 
 

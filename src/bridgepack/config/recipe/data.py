@@ -108,8 +108,8 @@ def _refuse_rows(value: Any) -> Any:
     if names and not names & set(_PLACES) and (names & set(get_args(ColumnName)) or len(value) > _MANY_SOURCES):
         raise ValueError(
             f" is a list of rows, {len(value)} of them; allowed: a path, a section {{path: PATH}} or {{dataset: ID}}, "
-            "or a list of these. Write the rows to a file, one JSON object per line, and name it; in Python `build` "
-            "takes datasets.Dataset.from_list(rows), too."
+            "or a list of these. Write the rows to a file, one JSON object per line, and name it; in Python, `build`, "
+            "`check`, `masks`, `plan` and `preview` take the rows themselves."
         )
     return value
 

@@ -195,7 +195,7 @@ def _table_rows(batches: Iterator[Any], max_row_bytes: int) -> Iterator[Row | Ro
     decode = None if first is None else json_decoder(first.schema)
     for batch in chain(() if first is None else (first,), batches):
         for value in _bounded_rows(batch, max_row_bytes):
-            found = value if isinstance(value, RowError) else row_of(_without_nulls(value))
+            found = value if isinstance(value, RowError) else row_of(without_nulls(value))
             yield found if decode is None or isinstance(found, RowError) else decode(found)
 
 
@@ -236,7 +236,7 @@ def _too_large(num_bytes: int) -> RowError:
     return RowError(DropReason.ROW_TOO_LARGE, f"the row has {num_bytes:,} bytes, more than data.max_row_bytes")
 
 
-def _without_nulls(value: Any, depth: int = 0) -> Any:
+def without_nulls(value: Any, depth: int = 0) -> Any:
     """Return a row without the null fields that columnar files add because other rows have a value there.
 
     Keeps a turn's `content` or `value`, because null content differs from missing content.
@@ -244,9 +244,9 @@ def _without_nulls(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         is_turn = depth == _TURN_DEPTH
         kept = {key: item for key, item in value.items() if item is not None or (is_turn and key in _CONTENT)}
-        return {key: _without_nulls(item, depth + 1) for key, item in kept.items()}
+        return {key: without_nulls(item, depth + 1) for key, item in kept.items()}
     if isinstance(value, list) and isinstance(next((item for item in value if item is not None), None), (dict, list)):
-        return [_without_nulls(item, depth + 1) for item in value]
+        return [without_nulls(item, depth + 1) for item in value]
     return value
 
 

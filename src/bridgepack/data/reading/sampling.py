@@ -1,4 +1,7 @@
-"""Samples an input file: windows of a few rows, as ranges that are read and tokenised like those of a build."""
+"""Samples an input file: windows of a few rows, as ranges that are read and tokenised like those of a build.
+
+The windows depend on the file and a fixed seed only, so the same file always gives the same rows.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+
+import numpy as np
 
 from bridgepack.data.reading.csv_files import DELIMITERS, CsvLines
 from bridgepack.data.reading.inputs import PARQUET, InputFile
@@ -18,6 +23,8 @@ from bridgepack.data.reading.rows import lines_of, spaced
 MAX_WINDOWS, _WINDOW_BYTES, _WINDOW_ROWS, _TABLE_BYTES = 64, 1 << 16, 128, 1 << 20
 #: Files up to this many bytes are read whole; of a file that can only be read from its beginning, so many bytes.
 _WHOLE_BYTES, _HEAD_BYTES = MAX_WINDOWS * _WINDOW_BYTES, 1 << 24
+#: Seed of the windows' positions in a large file of lines.
+_SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +41,7 @@ class Window:
 
     part: InputRange
     size: int  #: bytes of lines, or rows of a table
+    num_bytes: int  #: bytes of lines, or approximate uncompressed bytes of a table's rows
     has_row_numbers: bool = True  #: its first row's number is known, not estimated
 
 
@@ -75,7 +83,7 @@ def _growth(file: InputFile) -> float:
 def _pieces(file: InputFile, part: InputRange) -> Iterator[Window]:
     """Yield the lines of a range as windows with their content."""
     if part.is_oversized:
-        yield Window(part=part, size=part.stop - part.start)
+        yield Window(part=part, size=part.stop - part.start, num_bytes=0)  # it is not read
         return
     lines, position, row = lines_of(file, part), 0, part.first_row
     while position < len(lines):
@@ -86,9 +94,9 @@ def _pieces(file: InputFile, part: InputRange) -> Iterator[Window]:
 
 
 def _sought_windows(file: InputFile, max_row_bytes: int) -> Iterator[Window]:
-    """Yield windows of lines that start at evenly spaced positions in a large file of lines."""
+    """Yield windows of lines of a large file: at its beginning, and at a random place of each further part of it."""
     bytes_per_row = 0.0
-    for start in _spread([file.num_bytes * place // MAX_WINDOWS for place in range(MAX_WINDOWS)]):
+    for start in _spread(_positions(file.num_bytes)):
         with open_stream(file.path, None) as stream:
             stream.seek(max(start - 1, 0))
             first = start and start - 1 + skip_line(stream)
@@ -103,6 +111,13 @@ def _sought_windows(file: InputFile, max_row_bytes: int) -> Iterator[Window]:
             yield replace(window, part=part, has_row_numbers=first + begin == 0)
 
 
+def _positions(num_bytes: int) -> list[int]:
+    begins = [num_bytes * place // MAX_WINDOWS for place in range(MAX_WINDOWS)]
+    room = max(num_bytes // MAX_WINDOWS - _WINDOW_BYTES, 1)
+    shifts = np.random.default_rng(_SEED).integers(0, room, MAX_WINDOWS - 1).tolist()
+    return [0, *(begin + shift for begin, shift in zip(begins[1:], shifts, strict=True))]
+
+
 def _window(row: int, lines: bytes, start: int) -> Window:
     part = InputRange(
         first_row=row,
@@ -112,7 +127,7 @@ def _window(row: int, lines: bytes, start: int) -> Window:
         stop=start + len(lines),
         payload=lines,
     )
-    return Window(part=part, size=len(lines))
+    return Window(part=part, size=len(lines), num_bytes=len(lines))
 
 
 def _table_windows(file: InputFile, max_row_bytes: int) -> FileWindows:
@@ -139,6 +154,7 @@ def _table_windows(file: InputFile, max_row_bytes: int) -> FileWindows:
                 max_row_bytes=max_row_bytes,
             ),
             size=min(window_rows, num_rows - start),
+            num_bytes=round(min(window_rows, num_rows - start) * mean_bytes),
         )
         for start in sorted(set(starts))
         if start < num_rows

@@ -239,4 +239,4 @@ def _unused(store: TokenStore, files: Iterable[Path]) -> list[Path]:
 
 
 def _row_files(store: TokenStore) -> list[Path]:
-    return list((store.folder / ROWS).glob("*.parquet"))
+    return [path for kind in ("*.parquet", "*.jsonl") for path in (store.folder / ROWS).glob(kind)]

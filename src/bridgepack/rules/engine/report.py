@@ -172,7 +172,7 @@ def finding_of(rule: Rule, tally: Tally) -> Finding:
         found=first.found,
         allowed=first.allowed,
         why=rule.why,
-        fix=rule.fix,
+        fix=first.fix or rule.fix,
         num_occurrences=tally.num_violations,
         examples=tuple(violation.where for violation in tally.first),
         changes=tuple({repr(one): one for one in changes}.values()),  # a section cannot be hashed

@@ -84,7 +84,8 @@ def _rule_at(module: str, name: str) -> Any:
 class Violation:
     """One place that breaks a rule: file, row or field, its value, the allowed values, and changes that fix it.
 
-    Violations of one rule with the same group become one finding.
+    Violations of one rule with the same group become one finding. `fix` replaces the rule's own text, where the cure
+    can be said with its value.
     """
 
     where: str
@@ -92,6 +93,7 @@ class Violation:
     allowed: str
     group: str = ""
     changes: tuple[Change, ...] = ()
+    fix: str = ""
 
 
 Found = Iterable[Violation]
@@ -108,14 +110,15 @@ def wrong(
     to: Any = _NOTHING,
     because: str = "",
     needs_repack: bool = False,
+    fix: str = "",
 ) -> Violation:
     """Return a violation at `where`; `to` is the value that fixes this setting, `because` the reason in one line.
 
-    `needs_repack` says whether existing packs must then be built again.
+    `needs_repack` says whether existing packs must then be built again; `fix` is the cure in words, with its value.
     """
     if to is not _NOTHING:
         changes = change(where, to, because, needs_repack=needs_repack)
-    return Violation(where=where, found=found, allowed=allowed, group=group, changes=changes)
+    return Violation(where=where, found=found, allowed=allowed, group=group, changes=changes, fix=fix)
 
 
 def change(path: str, value: Any, because: str, *, needs_repack: bool = False) -> tuple[Change, ...]:

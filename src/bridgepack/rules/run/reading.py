@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
+from math import prod
 from operator import attrgetter
 from typing import Any
 
@@ -83,6 +84,29 @@ def nearest_multiples(value: int, multiple: int) -> str:
     """Return the nearest positive multiples as text: (36, 16) -> `32 or 48`."""
     below, above = value // multiple * multiple, -(-value // multiple) * multiple
     return f"{below} or {above}" if 0 < below < above else str(max(above, multiple))
+
+
+_BATCH, _TOKENS_FIELD = "train.global_batch_size", "batch.tokens_per_step"
+
+
+def smallest_batch(run: Run) -> int:
+    """Return micro_batch_size x data-parallel ranks, of which every batch is a multiple; without GPUs, the former."""
+    sizes = (
+        run.stated_integer(f"model.{kind}_parallel_size") for kind in ("tensor_model", "pipeline_model", "context")
+    )
+    num_gpus, copy = run.world_size_given or run.config.world_size or 0, prod(max(size or 1, 1) for size in sizes)
+    return max(run.micro_batch_size, 1) * (num_gpus // copy if num_gpus % copy == 0 and num_gpus else 1)
+
+
+def batch_set_to(run: Run, packs: int, *, is_most: bool = False) -> str:
+    """Return the field that sets the batch, and its value for some packs: `batch.tokens_per_step to 20480 (5 packs)`.
+
+    `is_most`: smaller values are right, too.
+    """
+    most, noun = "at most " if is_most else "", "pack" if packs == 1 else "packs"
+    if run.config.user_path(_BATCH) != _TOKENS_FIELD:
+        return f"{_BATCH} to {most}{packs} {noun}"
+    return f"{_BATCH} to {most}{packs * run.packed_sequence_size} ({packs} {noun})"
 
 
 #: Entries of `cuda_graph_modules` and `cuda_graph_scope` that are not modules of a layer.

@@ -1,13 +1,15 @@
 """Rules on having enough packs and test rows for the run's batches and steps."""
 
+import math
 import re
 
+from bridgepack.geometry import floor_to_multiple
 from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, Run
-from bridgepack.rules.run.reading import EVALUATES
+from bridgepack.rules.run.reading import EVALUATES, batch_set_to, smallest_batch
 
 #: Maximum epochs before train_iters is unlikely to count packs.
 _MANY_EPOCHS = 10
@@ -17,6 +19,10 @@ _RECIPE_EPOCHS = "schedule.num_epochs"
 _USUAL_EPOCHS = range(1, 6)
 #: Maximum sequences per step that the learning rates of most recipes are tuned for.
 _LARGE_BATCH_SEQUENCES = 1024
+#: Sequences per step of usual fine-tuning without packing.
+USUAL_SEQUENCES = 128
+#: Optimiser steps of a run below which a smaller batch is advised.
+FEWEST_STEPS = 20
 #: Folder of one checkpoint. Source: megatron-bridge 0.5.1, training/utils/checkpoint_utils.py.
 _STEP_FOLDER = re.compile(r"iter_(\d{7,})")
 
@@ -50,22 +56,34 @@ def _loader(run: Run) -> str | None:
     return run.text_or_none("dataset.dataloader_type")
 
 
+def _fills_last_batch(run: Run) -> bool:
+    """Return whether a batch may have more packs than the run."""
+    return run.value("train.num_epochs") is not None or run.stated("dataset.drop_last") is False
+
+
 @rule("BP601", ERROR, "PSB601; bridge/data/loaders.py:285", when=PACKS_OFFLINE, noticed="dataset build")
 def fewer_packs_than_a_batch(run: Run) -> Found:
     """There are fewer training packs than global_batch_size.
 
-    Why: Crash at dataset build. Packing divides the number of rows by the sequences per pack.
+    Why: Crash at dataset build. Packing leaves far fewer rows than the data has.
     Bad: 40 training packs with global_batch_size 128. Good: 40 training packs with global_batch_size 8.
-    Fix: Lower global_batch_size, or make smaller packs. In a ConfigContainer, num_epochs in place of train_iters fills
-        the last batch.
+    Fix: Set the batch to at most the number of packs, or make smaller packs. In a ConfigContainer, num_epochs in place
+        of train_iters fills the last batch.
     """
-    counts_epochs = run.value("train.num_epochs") is not None
-    if counts_epochs or run.stated("dataset.drop_last") is False or _loader(run) == "external":
+    if _fills_last_batch(run) or _loader(run) == "external":
         return
-    packs = _training_packs(run)
+    packs, unit = _training_packs(run), smallest_batch(run)
     if packs < run.global_batch_size:
-        found = f"{run.global_batch_size} packs per step, with {packs} training packs"
-        yield wrong("train.global_batch_size", found, f"at most {packs} packs per step")
+        most, noun = floor_to_multiple(packs, unit), "pack" if packs == 1 else "packs"
+        found = f"{run.global_batch_size} packs per step, with only {packs} training {noun}"
+        fix = f"Set {batch_set_to(run, most, is_most=True)}." if most else _too_few(unit)
+        yield wrong("train.global_batch_size", found, f"at most {most or packs} packs per step", fix=fix)
+
+
+def _too_few(unit: int) -> str:
+    return (
+        f"A step takes at least {unit} packs, for the data-parallel ranks. Use fewer GPUs, smaller packs or more data."
+    )
 
 
 @rule("BP604", ERROR, when=(PACKS_OFFLINE, EVALUATES), versions={BRIDGE: "<0.7"}, noticed="first evaluation")
@@ -149,20 +167,50 @@ def steps_of_an_unpacked_run(run: Run) -> Found:
         yield wrong("train.train_iters", found, f"{-(-packs // batch)} steps per epoch")
 
 
-@rule("BP608", ADVICE, "PSB608; docs/training/packed-sequences.md", when=PACKS_OFFLINE)
+@rule("BP608", WARNING, "PSB608; docs/training/packed-sequences.md", when=PACKS_OFFLINE)
 def batch_of_many_sequences(run: Run) -> Found:
-    """A step trains far more sequences than global_batch_size.
+    """A step trains far more sequences than usual, because global_batch_size counts packs.
 
-    Why: Silent: global_batch_size counts packs, so a learning rate tuned for that many examples is too small.
-    Bad: global_batch_size 512, 20 sequences per pack: 10240 per step. Good: global_batch_size 32.
-    Fix: Divide the unpacked batch size by the sequences per pack, or tune the learning rate again.
+    Why: Silent: a learning rate tuned for batches of 128 conversations or so is too small for thousands of them, and
+        the run has few steps.
+    Bad: global_batch_size 512, 20 sequences per pack: 10240 per step. Good: global_batch_size 6.
+    Fix: Divide the unpacked batch size by the sequences per pack; or tune the learning rate again, and ignore the rule.
     Evidence: the host's documentation; validate() proposes global_batch_size // micro_batch_size.
     """
     per_pack, batch = _num_sequences(run, TRAIN) / num_packs(run, TRAIN), run.global_batch_size
-    sequences = round(batch * per_pack)
-    if sequences > _LARGE_BATCH_SEQUENCES and per_pack >= 2:
-        allowed = f"{max(round(batch / per_pack), 1)}, for {batch} sequences per step"
-        yield wrong("train.global_batch_size", f"{batch} packs: about {sequences} sequences per step", allowed)
+    sequences, unit = round(batch * per_pack), smallest_batch(run)
+    usual = max(round(USUAL_SEQUENCES / per_pack / unit), 1) * unit
+    if sequences > _LARGE_BATCH_SEQUENCES and per_pack >= 2 and usual < batch:
+        found, allowed = f"{batch} packs, with {per_pack:.1f} conversations in each", f"{usual} packs"
+        one_step = f"One step trains about {sequences:,} conversations."
+        fix = f"{one_step} For the usual {USUAL_SEQUENCES}, set {batch_set_to(run, usual)}."
+        yield wrong("train.global_batch_size", found, allowed, fix=fix)
+
+
+@rule("BP638", WARNING, "bridge/data/samplers.py", when=PACKS_OFFLINE)
+def few_optimiser_steps(run: Run) -> Found:
+    """The run has fewer than 20 optimiser steps, and a smaller batch would give more.
+
+    Why: Silent: the weights change only a few times, most of them while the learning rate rises or falls, so the model
+        hardly learns from the data.
+    Bad: 121 packs, global_batch_size 64, one epoch: 2 steps. Good: global_batch_size 6: 21 steps.
+    Fix: Lower the batch, or train more epochs. Runs that end before they have read the packs once are not judged.
+    """
+    run.require_plain_gpus()
+    packs, batch, unit = _training_packs(run), run.global_batch_size, run.micro_batch_size * run.data_parallel_size
+    if batch <= max(unit, 0) or (packs < batch and not _fills_last_batch(run)):  # the latter is BP601
+        return
+    steps, epochs = run.integer_or_none("train.train_iters"), run.number_or_none("train.num_epochs")
+    if steps is None:
+        steps = math.ceil((epochs or 0) * packs / batch)
+    read = max((steps - 1) * batch + 1, packs)
+    most = max(floor_to_multiple(read // FEWEST_STEPS, unit), unit)
+    if packs - batch < steps * batch and steps < FEWEST_STEPS and most < batch:
+        counts_epochs = epochs is not None or run.config.user_path("train.train_iters") == _RECIPE_EPOCHS
+        longer = "" if counts_epochs else f", and train.train_iters to {-(-read // most)}"
+        found = f"{steps} steps of {batch} packs, over {packs} packs"
+        fix = f"Set {batch_set_to(run, most, is_most=True)}{longer}."
+        yield wrong("train.global_batch_size", found, f"at most {most} packs per step", fix=fix)
 
 
 @rule("BP614", ERROR, "PSB614; bridge/data/samplers.py:185, data/loaders.py:456", when=PACKS_OFFLINE, noticed="mid-run")

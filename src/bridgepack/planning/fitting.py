@@ -1,0 +1,145 @@
+"""Fits the batch of a new recipe to its data: about 128 conversations a step, in at least 20 steps an epoch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from bridgepack.bridge.wiring import RunLength
+from bridgepack.config.recipe.data import as_sources, path_of
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.files import has_in_cache, only_cache
+from bridgepack.data.reading.remote import scheme_of
+from bridgepack.errors import BridgepackError, ConfigError
+from bridgepack.geometry import floor_to_multiple
+from bridgepack.planning.balance import balance_for
+from bridgepack.planning.preview import Preview, preview_recipe
+from bridgepack.records import TRAIN, VALIDATION
+
+#: Conversations of a step in usual fine-tuning without packing, and steps of an epoch that a batch should leave.
+_USUAL_SEQUENCES, _LEAST_STEPS = 128, 20
+#: Share of the projected packs (0-1) that a sample can be relied on for.
+_SURE_SHARE = 0.95
+#: Files that a cached tokenizer has at least one of.
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
+#: What is said without the hub, although no user turned it off.
+_OFFLINE = "HF_HUB_OFFLINE is set, and "
+_MOST_CHARACTERS = 240
+_TOKENS, _FRACTION = "batch.tokens_per_step", "data.validation_fraction"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fit:
+    """The batch of a new recipe, or why it is not fitted to the data."""
+
+    line: str  #: what was found, in one line
+    comments: Mapping[str, str]  #: dotted path of the recipe -> comment
+    #: section -> its fields that change; empty if the batch is not fitted
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sets_rows_aside: bool = True  #: whether a fraction of the rows is validation data; False if it is none of so few
+
+
+def fitted_batch(recipe: SFTRecipe) -> Fit:
+    """Return the batch that fits a sample of a recipe's rows; without data or a tokenizer here, why there is none.
+
+    It is the multiple of the data-parallel size nearest to 128 conversations a step, but at most a twentieth of the
+    packs where a smaller multiple exists. Never asks the hub.
+    """
+    reason = why_not_here(recipe)
+    if not reason:
+        try:
+            with only_cache():
+                preview = preview_recipe(recipe, num_rows=0)
+            return _fit(recipe, preview)
+        except Exception as error:  # whatever data and tokenizer do, there is a recipe to start from
+            reason = str(error) if isinstance(error, BridgepackError) else f"{type(error).__name__}: {error}"
+    return _unfitted(recipe, reason)
+
+
+def why_not_here(recipe: SFTRecipe) -> str:
+    """Return why rows cannot be tokenised here and now, e.g. because the data is not there; empty if they can."""
+    paths = [path_of(source) for source in as_sources(recipe.data.train)]
+    name = recipe.tokenizer.name_or_path
+    if any(path is None or scheme_of(path) is not None for path in paths):
+        return "data.train is not on this machine"
+    missing = [path for path in paths if path is not None and not _is_there(path)]
+    if missing:
+        return f"{missing[0]} is not here yet"
+    if not Path(name).is_dir() and not has_in_cache(name, _TOKENIZER_FILES, recipe.tokenizer.revision):
+        return f"the tokenizer {name} is not on this machine"
+    return ""
+
+
+def _is_there(path: str) -> bool:
+    place = Path(path).expanduser()
+    return place.exists() or any(character in path for character in "*?[")
+
+
+def _unfitted(recipe: SFTRecipe, reason: str) -> Fit:
+    words = "".join(one if one.isprintable() else " " for one in reason).replace(_OFFLINE, "")
+    words = shorten(words.partition(". ")[0].rstrip("."), _MOST_CHARACTERS, placeholder=" ...")
+    packs = max(round((recipe.batch.tokens_per_step or 0) / recipe.packing.packed_sequence_size), 1)
+    line = f"the batch is not fitted to the data: {words}"
+    return Fit(line=line, comments={_TOKENS: f"about {packs:,} packs; not fitted to the data: {words}"})
+
+
+def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
+    run, sequences = preview.run, (preview.num_sequences or {}).get(TRAIN, 0)
+    if run is None or not sequences:
+        drops = [drop for source in preview.sources for drop in source.drops]
+        return _unfitted(recipe, f"no row becomes a sequence: {drops[0].example if drops else 'there are none'}")
+    per_pack = sequences / run.num_packs
+    packs = _packs_per_step(run, per_pack, is_sample=preview.is_sample)
+    batch = {"tokens_per_step": packs * run.tokens_per_pack}
+    values = {"batch": batch, **_balance_that_works(recipe, batch)}
+    about = "about " if preview.is_sample else ""
+    rows = f"{about}{_counted(sum(one.num_rows for one in preview.sources if one.split == TRAIN), 'row')}"
+    all_packs = f"{about}{_counted(run.num_packs, 'pack')}"
+    conversations = f"about {_counted(round(packs * per_pack), 'conversation')}"
+    steps = f"{about}{_counted(-(-run.num_packs // packs), 'step')} an epoch"
+    line = f"{rows}, {all_packs}, {_counted(packs, 'pack')} a step, {steps}{_dropped(preview)}"
+    comment = f"{_counted(packs, 'pack')}, {conversations}; {all_packs} in all: {steps}"
+    if packs == run.smallest_batch > 1:
+        comment += f"; the smallest batch of {packs:,} data-parallel ranks"
+    if run.num_packs < packs:
+        why = f"a step takes at least {packs:,}, one for each data-parallel rank"
+        line = f"{rows}, {all_packs}: training cannot start, {why}. Use fewer GPUs, smaller packs or more data."
+        comment = f"{_counted(packs, 'pack')}; training cannot start, the data has {all_packs}"
+    comments, is_enough = {_TOKENS: comment}, _has_validation(recipe, preview)
+    if not is_enough:
+        line += "; no validation data"
+        comments[_FRACTION] = f"no evaluation: {recipe.data.validation_fraction:.0%} of {rows} leave none for it"
+    return Fit(line=line, comments=comments, values=values, sets_rows_aside=is_enough)
+
+
+def _has_validation(recipe: SFTRecipe, preview: Preview) -> bool:
+    return not recipe.data.validation_fraction or bool((preview.num_sequences or {}).get(VALIDATION))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _packs_per_step(run: RunLength, per_pack: float, *, is_sample: bool) -> int:
+    unit = run.smallest_batch
+    nearest = int(_USUAL_SEQUENCES / per_pack / unit + 0.5) * unit
+    most = int(run.num_packs * (_SURE_SHARE if is_sample else 1) / _LEAST_STEPS)
+    return max(min(nearest, floor_to_multiple(most, unit)), unit)
+
+
+def _balance_that_works(recipe: SFTRecipe, batch: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the packing without its balance, if it cannot be had with a batch."""
+    try:
+        balance_for(recipe.override({f"batch.{name}": value for name, value in batch.items()}))
+    except ConfigError:
+        return {"packing": {"balance": {"kind": "none"}}}
+    return {}
+
+
+def _dropped(preview: Preview) -> str:
+    num_dropped = sum(drop.num_rows for source in preview.sources for drop in source.drops)
+    num_read = sum(source.num_rows_read for source in preview.sources)
+    return (
+        f"; {num_dropped:,} of {num_read:,} rows read are dropped, `bridgepack preview` says why" if num_dropped else ""
+    )

@@ -1,0 +1,233 @@
+"""The batch of a new recipe trains its data: near 128 conversations a step, at most a twentieth of the packs."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+import bridgepack
+from bridgepack.bridge.wiring import Packs, run_length
+from bridgepack.checking.check import CheckOptions, check_target
+from bridgepack.config.load import CatalogueEntry, load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.starting import Wish
+from bridgepack.planning import fitting, sample
+from bridgepack.planning.fitting import fitted_batch
+from bridgepack.planning.plan import new_recipe
+from tests.support.small_builds import (
+    CLI,
+    Command,
+    build,
+    chat_row,
+    tokenized_recipe,
+    tokenized_row,
+    write_json_lines,
+)
+
+TWO_TOKENS, WHOLE_PACK = tokenized_row(10, 11, 12), tokenized_row(*range(10, 51))
+NEW = ("recipes", "new", "mine", "--model", "Qwen/Qwen3-8B", "--gpus", 8, "--seq-length", 4096)  # 2 data-parallel ranks
+
+
+def _recipe(folder: Path, tokenizer: Path, rows: list[Any], **changes: Any) -> SFTRecipe:
+    sizes = {"packing__packed_sequence_size": 40, "parallelism__num_gpus": 1, "batch__tokens_per_step": 1 << 19}
+    return tokenized_recipe(write_json_lines(folder / "rows.jsonl", rows), tokenizer, **sizes | changes)
+
+
+@pytest.mark.parametrize(
+    ("rows", "num_gpus", "packs", "line"),
+    [
+        ([TWO_TOKENS] * 2400, 1, 6, "2,400 rows, 120 packs, 6 packs a step, 20 steps an epoch"),
+        ([TWO_TOKENS] * 2400, 8, 8, "2,400 rows, 120 packs, 8 packs a step, 15 steps an epoch"),
+        ([TWO_TOKENS] * 9000, 4, 8, "9,000 rows, 450 packs, 8 packs a step, 57 steps an epoch"),
+        ([WHOLE_PACK] * 300, 2, 14, "300 rows, 300 packs, 14 packs a step, 22 steps an epoch"),
+        ([WHOLE_PACK] * 4000, 1, 128, "4,000 rows, 4,000 packs, 128 packs a step, 32 steps an epoch"),
+        ([WHOLE_PACK] * 4000, 48, 144, "4,000 rows, 4,000 packs, 144 packs a step, 28 steps an epoch"),
+        ([TWO_TOKENS], 1, 1, "1 row, 1 pack, 1 pack a step, 1 step an epoch"),
+        (
+            [WHOLE_PACK] * 9,
+            10,
+            10,
+            "9 rows, 9 packs: training cannot start, a step takes at least 10, one for each data-parallel rank. Use "
+            "fewer GPUs, smaller packs or more data.",
+        ),
+    ],
+)
+def test_batch(tmp_path: Path, chatml_tokenizer: Path, rows: list[Any], num_gpus: int, packs: int, line: str) -> None:
+    recipe = _recipe(tmp_path, chatml_tokenizer, rows, parallelism__num_gpus=num_gpus)
+
+    fit = fitted_batch(recipe)
+
+    assert fit.line == line
+    assert fit.values == {"batch": {"tokens_per_step": 40 * packs}}
+    assert fit.comments["batch.tokens_per_step"].startswith(f"{packs} pack")
+    assert fit.comments["batch.tokens_per_step"].endswith("data-parallel ranks") == (packs == num_gpus == 8)
+    fitted = recipe.override({"batch.tokens_per_step": 40 * packs})
+    assert run_length(fitted, Packs(folder="", num_packs={"training": 100})).global_batch_size == packs
+    options = CheckOptions(artifact=build(fitted, tmp_path / "out").output, looks_at_files=False)
+    found = {finding.code for finding in check_target(fitted, options).findings}
+    assert found & {"BP601", "BP602", "BP608", "BP638"} == ({"BP601"} if "cannot start" in line else set())
+
+
+def test_a_sample_leaves_a_margin_and_says_about(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "_BUDGET_BYTES", 50_000)
+    recipe = _recipe(tmp_path, chatml_tokenizer, [WHOLE_PACK] * 2500)
+
+    fit = fitted_batch(recipe)
+
+    assert fit.line == "about 2,500 rows, about 2,500 packs, 118 packs a step, about 22 steps an epoch"
+
+
+def test_drops_are_counted(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    line = fitted_batch(_recipe(tmp_path, chatml_tokenizer, [TWO_TOKENS] * 400 + [{}] * 3)).line
+
+    assert line.endswith("20 steps an epoch; 3 of 403 rows read are dropped, `bridgepack preview` says why")
+
+
+def test_a_balance_that_one_pack_for_each_rank_cannot_have_is_left_out(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    changes = {
+        "parallelism__num_gpus": 8,
+        "packing__balance__kind": "within_batch",
+        "packing__balance__token_cost": 100,
+    }
+    few = fitted_batch(_recipe(tmp_path, chatml_tokenizer, [TWO_TOKENS] * 2400, **changes))
+    many = fitted_batch(_recipe(tmp_path, chatml_tokenizer, [WHOLE_PACK] * 2400, **changes))
+
+    assert few.values["packing"] == {"balance": {"kind": "none"}}
+    assert [*many.values] == ["batch"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"data__train": "none.jsonl"}, "none.jsonl is not here yet"),
+        ({"data__train": "none*.jsonl"}, "data.train is 'none*.jsonl'; the pattern matches no file"),
+        ({"data__train": "s3://bucket/rows.jsonl"}, "data.train is not on this machine"),
+        ({"data__train": {"dataset": "org/rows"}}, "data.train is not on this machine"),
+        ({"tokenizer__name_or_path": "org/tokenizer"}, "the tokenizer org/tokenizer is not on this machine"),
+        ({"tokenizer__name_or_path": "/nowhere/at/all"}, "the tokenizer /nowhere/at/all is not on this machine"),
+        ({"tokenizer__chat_template": "none.jinja", "preprocessing": {"kind": "chat"}}, "tokenizer.chat_template is"),
+        ({"preprocessing": {"kind": "chat"}}, "no row becomes a sequence: "),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_fitted_keeps_its_batch_and_says_why(
+    tmp_path: Path, chatml_tokenizer: Path, changes: dict[str, Any], reason: str
+) -> None:
+    fit = fitted_batch(_recipe(tmp_path, chatml_tokenizer, [TWO_TOKENS], **changes))
+
+    assert fit.values == {}
+    assert fit.line.startswith(f"the batch is not fitted to the data: {reason}")
+    (comment,) = fit.comments.values()
+    assert comment.startswith(f"about 13,107 packs; not fitted to the data: {reason}")
+    assert "\n" not in fit.line + comment
+
+
+def test_an_error_of_a_library_is_a_reason(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no\nroom\x1b[31m")
+
+    monkeypatch.setattr(fitting, "preview_recipe", broken)
+    fit = fitted_batch(_recipe(tmp_path, chatml_tokenizer, [TWO_TOKENS]))
+
+    assert fit.line == "the batch is not fitted to the data: RuntimeError: no room [31m"
+
+
+def test_a_batch_of_packs_in_the_catalogue_is_replaced(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = write_json_lines(
+        tmp_path / "rows.jsonl", [chat_row(f"{number} {'long ' * 300}", "x") for number in range(99)]
+    )
+    batch = {"batch.tokens_per_step": None, "batch.global_batch_size": 256}
+    own = load_recipe("qwen3_8b_sft_4gpu_h100_bf16_recipe").override(batch)
+    entry = CatalogueEntry(name=own.name, family="qwen3", target="own.yaml", recipe=own)
+    wish = Wish(
+        name="mine", model=own.name, num_gpus=4, seq_length=4096, data=str(rows), tokenizer=str(chatml_tokenizer)
+    )
+
+    new = SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(new_recipe(wish, [entry])))
+    unfitted = YAML(typ="safe", pure=True).load(new_recipe(replace(wish, data="none.jsonl"), [entry]))
+
+    assert new.batch.model_fields_set == {"tokens_per_step"}
+    assert unfitted["batch"] == {"global_batch_size": 256}
+
+
+def test_rows_of_which_none_would_be_set_aside_are_built_at_the_first_try(
+    tmp_path: Path, chatml_tokenizer: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_json_lines(tmp_path / "rows.jsonl", [chat_row(f"{number} {'long ' * 300}", "x") for number in range(20)])
+
+    ran = command(*NEW, "--data", "rows.jsonl", "--tokenizer", chatml_tokenizer)
+
+    assert ran.output.startswith("20 rows, ")
+    assert ran.output.splitlines()[0].endswith("steps an epoch; no validation data")
+    assert "validation_fraction: 0.0 # no evaluation: 2% of 20 rows leave none for it" in Path("mine.yaml").read_text()
+    assert command("build", "mine.yaml", "--output", "packed", "--check").code == 0
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "said"),
+    [(2400, "4 packs a step"), (40_000, "about"), (9, "training cannot start, a step takes at least 2")],
+)
+def test_the_command_says_the_fit_and_its_recipe_checks_clean(
+    tmp_path: Path,
+    chatml_tokenizer: Path,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    num_rows: int,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "What is packing, and what is it good for? " * 3
+    write_json_lines(tmp_path / "rows.jsonl", [chat_row(f"{number} {text}", text) for number in range(num_rows)])
+    data = ("--data", "rows.jsonl", "--tokenizer", chatml_tokenizer)
+
+    ran, dry = command(*NEW, *data), command(*NEW, *data, "--dry-run")
+    line, *others = ran.output.splitlines()
+
+    assert (ran.code, ran.errors, others) == (0, "", ["wrote mine.yaml", "next: bridgepack check mine.yaml"])
+    assert said in line
+    assert (dry.code, dry.errors, dry.output) == (0, f"{line}\n", (tmp_path / "mine.yaml").read_text())
+    assert command("check", "mine.yaml").code == 0
+    recipe = load_recipe("mine.yaml")
+    preview = bridgepack.preview(recipe)
+    assert preview.run is not None
+    assert (recipe.batch.tokens_per_step or 0) == preview.run.global_batch_size * 4096
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_tokenizer_in_the_cache_is_used_without_the_hub(
+    tmp_path: Path, chatml_tokenizer: Path, is_whole: bool
+) -> None:
+    write_json_lines(tmp_path / "rows.jsonl", [chat_row("What?", f"Answer {number}") for number in range(500)])
+    cached = tmp_path / "cache" / "models--org--tokenizer"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("abc")
+    snapshot = shutil.copytree(chatml_tokenizer, cached / "snapshots" / "abc")
+    if is_whole:
+        (snapshot / "config.json").write_text('{"model_type": "qwen2"}')
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "0", "NO_COLOR": "1"}
+
+    ran = subprocess.run(
+        [*CLI, *map(str, NEW), "--data", "rows.jsonl", "--tokenizer", "org/tokenizer"],
+        cwd=tmp_path,
+        env={**environment, "HF_ENDPOINT": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    unfitted = (
+        "the batch is not fitted to the data: tokenizer.name_or_path is 'org/tokenizer'; it cannot be loaded: the"
+    )
+    assert ran.stdout.startswith("500 rows, " if is_whole else unfitted)
+    assert load_recipe(tmp_path / "mine.yaml").tokenizer.name_or_path == "org/tokenizer"
