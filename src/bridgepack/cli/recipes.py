@@ -1,4 +1,4 @@
-"""The `bridgepack recipes` commands: list, show, new, schema."""
+"""The `bridgepack recipes` commands: list, show, new, layouts, schema."""
 
 import sys
 from pathlib import Path
@@ -10,12 +10,15 @@ from bridgepack.bridge.shipped import shipped_recipes
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
+from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
 from bridgepack.config.load import catalogue, load_recipe, parse_overrides
 from bridgepack.config.starting import Wish, recipes_of_model, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
 from bridgepack.data.tokenizers.frameworks import import_transformers
+from bridgepack.planning.detecting import detect_data
 from bridgepack.planning.plan import new_recipe
 from bridgepack.report.checks import staged_report
+from bridgepack.report.layouts import describe_detection, layout_to_dict, layouts_table
 from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
 
 
@@ -89,21 +92,25 @@ def show(
 @click.option("--seq-length", type=Count(minimum=2), help="Runtime tokens per pack.")
 @click.option("--method", type=click.Choice(["full", "lora", "dora"]), help="What is trained (default: full).")
 @click.option("--data", metavar="FILE", default="data/chats.jsonl", help="Training data (default: data/chats.jsonl).")
+@click.option("--layout", metavar="NAME", help="Layout of the rows; `none` writes none (default: detected).")
 @click.option("--tokenizer", metavar="NAME", help="Hub id or folder of the tokenizer (default: the model's).")
 @click.option("--output", type=PathOption("FILE"), help="File to write (default: NAME.yaml).")
 @click.option("--dry-run", is_flag=True, help="Print the recipe; write nothing.")
 @click.pass_context
-def new(context: click.Context, /, output: Path | None, dry_run: bool, **wish: Any) -> int:
+def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: str | None, **wish: Any) -> int:
     """Write a commented recipe file to start from.
 
-    The file is NAME.yaml. If the data exists, its columns are detected and the recipe passes `check`. In a terminal,
-    the command asks for missing values and proposes defaults.
+    The file is NAME.yaml. If the data exists, the layout of its rows is detected, one of those that `recipes layouts`
+    lists, and the recipe passes `check`. In a terminal, the command asks for missing values and proposes defaults.
     """
     missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
     if missing and not sys.stdin.isatty():
         raise click.MissingParameter(ctx=context, param=missing[0])
     wish |= _asked(wish) if missing else {}
-    text = new_recipe(Wish(**wish), catalogue())
+    detection = detect_data(wish["data"], layout)
+    text = new_recipe(Wish(detection=detection, **wish), catalogue())
+    if detection is not None:
+        echo(describe_detection(detection), err=dry_run)
     if dry_run:
         echo(text.rstrip("\n"))
         return CLEAN
@@ -136,6 +143,21 @@ def _asked(wish: dict[str, Any]) -> dict[str, Any]:
         "seq_length": wish["seq_length"] or click.prompt("Tokens per pack", type=int, default=size, err=True),
         "name": wish["name"] or click.prompt("Name of the recipe", default=name, err=True),
     }
+
+
+@recipes.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def layouts(as_json: bool) -> int:
+    """List the layouts of data that are known by name.
+
+    `recipes new` detects them, or takes one with --layout. For each: what it is, its columns, and the page that
+    describes it.
+    """
+    if as_json:
+        print_json({"layouts": [layout_to_dict(entry) for entry in PUBLIC_LAYOUTS]})
+    else:
+        echo(layouts_table(PUBLIC_LAYOUTS))
+    return CLEAN
 
 
 @recipes.command()

@@ -3,12 +3,14 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from bridgepack.config.document import written
 from bridgepack.config.editing.yaml_text import block_lines
+from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.reading import RECIPE_SUFFIX
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -36,7 +38,7 @@ class Wish:
     method: MethodKind | None = None  #: what is trained; None for the method in the model's name, else all weights
     data: str = "data/chats.jsonl"  #: training data
     tokenizer: str | None = None  #: hub id or folder; None for the model's
-    columns: Mapping[str, str] = field(default_factory=dict)  #: `preprocessing` fields that name the data's columns
+    detection: Detection | None = None  #: layout of the data; None if it is not known
 
     @property
     def kind(self) -> MethodKind:
@@ -149,10 +151,16 @@ def _does_not_divide(wish: Wish, method: str, recipes: list[SFTRecipe]) -> str:
 _COMMENTS: Mapping[str, str] = MappingProxyType(
     {
         "data.train": "a file, a folder, a glob or a list; .jsonl[.gz|.zst], .json, .parquet, .arrow",
+        "data.role_aliases": "names of roles in the data",
+        "data.layout.messages": "the turns, in order, from columns in braces or a column of turns",
+        "data.layout.tools": "tool schemas",
+        "data.layout.chat_template_kwargs": "variables of the chat template",
+        "data.layout.ignore": "identifiers, labels and copies, which are not read; other unread columns are reported",
         "data.validation_fraction": "fraction of the rows set aside for evaluation",
         "tokenizer.name_or_path": "a Hugging Face id or a folder; the tokenizer of the model",
         "preprocessing.kind": "or prompt_completion, or tokenized",
         "preprocessing.loss_mode": "trained tokens: all assistant turns; or last_turn, or full",
+        "preprocessing.message_weights": "turns that the data marks as untrained are not trained",
         "preprocessing.over_long": "conversations longer than a pack; or truncate, split, or error",
         "packing.packed_sequence_size": "runtime tokens per pack; seq_length of the model",
         "model.recompute": "recompute whole layers in the backward pass to save memory",
@@ -163,7 +171,7 @@ _COMMENTS: Mapping[str, str] = MappingProxyType(
 _METHODS: Mapping[str, str] = MappingProxyType({"full": "Full training", "lora": "LoRA", "dora": "DoRA"})
 
 
-def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
+def commented_yaml(recipe: SFTRecipe, origin: str, detection: Detection | None = None) -> str:
     """Return the YAML text of a new recipe file; `origin` says where its topology comes from."""
     assert recipe.model is not None
     file, folder = f"{recipe.name}.yaml", f"artifacts/{recipe.name}"
@@ -175,7 +183,8 @@ def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
         f"# Made by `bridgepack recipes new`: {origin}.",
         f"# Next: bridgepack build {file} --output {folder}; bridgepack check {file} --artifact {folder}",
     ]
-    comments = {**_COMMENTS, **_own_comments(recipe)}
+    layout = {"data.layout": f"{detection.entry.name}: {detection.entry.title}"} if detection else {}
+    comments = {**_COMMENTS, **_own_comments(recipe), **layout}
     entries = written_values(recipe, keeps_null=False).items()
     body = [line for name, item in entries for line in block_lines(name, item, "  ", comments=comments, path=name)]
     return "\n".join([*head, *body]) + "\n"
@@ -201,6 +210,7 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
 #: Token slots of an optimiser step.
 TOKENS_PER_STEP = 1 << 19
 _VALIDATION_FRACTION = 0.02
+_CHAT: Mapping[str, Any] = MappingProxyType({"kind": "chat", "loss_mode": "assistant", "over_long": "drop"})
 
 
 def values_like(same: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, Any], str]:
@@ -226,7 +236,7 @@ def recipe_text(wish: Wish, values: Mapping[str, Any], origin: str) -> str:
     """
     recipe = recipe_for(wish, values)
     recipe.resolve()
-    return commented_yaml(recipe, origin)
+    return commented_yaml(recipe, origin, wish.detection)
 
 
 def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
@@ -240,12 +250,12 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
     weights = model.rstrip("/").rpartition("/")[2].rpartition(":")[2]
     return SFTRecipe.from_mapping(
         {
-            "preprocessing": {"kind": "chat", "loss_mode": "assistant", "over_long": "drop", **wish.columns},
             "schedule": {"num_epochs": 1},
             "batch": {"tokens_per_step": TOKENS_PER_STEP},
             **values,
             "name": wish.name,
-            "data": {"train": wish.data, "validation_fraction": _VALIDATION_FRACTION},
+            "preprocessing": _preprocessing(wish.detection, values.get("preprocessing", _CHAT)),
+            "data": {"train": wish.data, **_layout(wish.detection), "validation_fraction": _VALIDATION_FRACTION},
             "tokenizer": tokenizer,
             "packing": {**values.get("packing", {}), "packed_sequence_size": wish.seq_length},
             "parallelism": {**values.get("parallelism", {}), "num_gpus": wish.num_gpus},
@@ -253,6 +263,21 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
             "checkpoint": {"pretrained": f"checkpoints/{weights}", "folder": f"runs/{wish.name}"},
         }
     )
+
+
+def _layout(detection: Detection | None) -> dict[str, Any]:
+    if detection is None:
+        return {}
+    aliases = {"role_aliases": dict(detection.role_aliases)} if detection.role_aliases else {}
+    return {"layout": written(detection.layout), **aliases}
+
+
+def _preprocessing(detection: Detection | None, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section for data as it was detected: of its kind, and obeying its flags about the loss."""
+    if detection is None or detection.layout.kind == usual["kind"]:
+        obeys = {"message_weights": "mask"} if detection and detection.has_loss_flags else {}
+        return {**usual, **obeys}
+    return {"kind": detection.layout.kind, "over_long": usual.get("over_long", "drop")}
 
 
 def refuse_taken(path: Path, *, option: str = "--output") -> None:

@@ -1,8 +1,7 @@
 """Ranks pack sizes and topologies of a recipe's run by estimated tokens per second."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,22 +9,14 @@ import numpy as np
 
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.load import CatalogueEntry
-from bridgepack.config.recipe.data import DataConfig
-from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_for, recipe_text, recipes_of_model, values_like
-from bridgepack.data.reading.inputs import find_inputs
-from bridgepack.data.reading.remote import scheme_of
-from bridgepack.data.reading.rows import read_range
-from bridgepack.data.reading.sampling import file_windows
-from bridgepack.data.sequences.encoding import fields_that_read
-from bridgepack.errors import ConfigError, DataError
+from bridgepack.errors import ConfigError
 from bridgepack.planning.estimate import Speed
 from bridgepack.planning.layout import DEFAULT_GPU, Gpu, gpu_named
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.search import Candidate, Search
 from bridgepack.planning.shape import ModelShape, model_shape
-from bridgepack.records import TRAIN
 from bridgepack.records.results import Result
 
 #: Pack sizes that are compared, in addition to the recipe's.
@@ -168,7 +159,7 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
     Raises:
         ConfigError: the model is unknown, or does not fit the GPUs or the length.
     """
-    same, wish = recipes_of_model(entries, wish.model), replace(wish, columns=_columns(wish.data))
+    same = recipes_of_model(entries, wish.model)
     if same:
         values, origin = values_like(same, wish)
     else:
@@ -176,20 +167,6 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
         values, estimated_gb = _planned(wish)
         origin = f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
     return recipe_text(wish, values, origin)
-
-
-def _columns(data: str) -> dict[str, str]:
-    """Return the fields that read the first row of data which is here, where the columns read unasked do not."""
-    if scheme_of(data) is not None:
-        return {}
-    row: Mapping[str, Any] = {}
-    with suppress(DataError):
-        file = find_inputs((data,), "data.train", TRAIN, Path())[0]
-        windows = file_windows(file, max_row_bytes=DataConfig.model_fields["max_row_bytes"].default).windows
-        rows = (item for window in windows for _, item in read_range(file, window.part))
-        row = next((item for item in rows if isinstance(item, Mapping)), row)
-    is_chat = any(row.get(name) is not None for name in CONVERSATION_COLUMNS)
-    return {} if is_chat or {"prompt", "completion"} <= row.keys() else fields_that_read(row)
 
 
 def _planned(wish: Wish) -> tuple[dict[str, Any], float]:
