@@ -160,3 +160,71 @@ def test_a_dry_run_writes_nothing_and_names_no_weights_after_the_tokenizer(comma
     assert list(Path().iterdir()) == []
     assert "pretrained: checkpoints/Qwen3-8B " in text
     assert "name_or_path: my/tokenizer" in text
+
+
+def test_new_says_what_the_data_is_and_what_stays_unread(command: Command) -> None:
+    row = {"instruction": "Name a lake.", "input": "", "output": "Uri", "note": "A lake in the Alps.", "id": 7}
+    write_json_lines(Path("rows.jsonl"), [row] * 3)
+    ran = command(*NEW, "--data", "rows.jsonl")
+    dry = command(*NEW, "--data", "rows.jsonl", "--dry-run")
+    checked = command("check", "mine.yaml", "--strict")
+
+    said = (
+        "layout: alpaca (Alpaca: instruction, its input if it has one, output)\n"
+        "  instruction, input, output fit in 3 rows\n"
+        "  unread: note (text) in 3 of 3 rows, e.g. 'A lake in the Alps.'\n"
+        "  Name each in data.layout, where it is to be read, or in its ignore.\n"
+    )
+    assert (ran.code, ran.errors) == (0, "")
+    assert ran.output == f"{said}wrote mine.yaml\nnext: bridgepack check mine.yaml\n"
+    assert (dry.code, dry.errors, dry.output) == (0, said, Path("mine.yaml").read_text(encoding="utf-8"))
+    assert (checked.code, checked.errors) == (0, "")
+    assert "    ignore: [id] # identifiers" in dry.output
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "message"),
+    [
+        (
+            {"text": "The lake of Uri is deep."},
+            (),
+            "--data is 'rows.jsonl': its rows look like text (plain documents);",
+        ),
+        ({"prompt": "a", "chosen": "b", "rejected": "c"}, (), "its rows look like trl_preference ("),
+        (
+            {"question": "a", "answer": "b", "response": "c"},
+            (),
+            "2 layouts fit its rows equally:\n  question_answer le",
+        ),
+        ({"question": "a", "answer": "b"}, ("--layout", "question_anwser"), "Did you mean question_answer?"),
+        (
+            {"question": "a", "answer": "b"},
+            ("--layout", "dolly"),
+            "--layout is dolly, which reads instruction, context (if there), response or output or answer or "
+            "completion, reasoning_content or thinking or reasoning or cot or others (if there); --data is 'rows.jsonl'"
+            ", which has question (text), answer (text). Choose another.",
+        ),
+    ],
+)
+def test_new_guesses_no_layout(command: Command, row: dict[str, Any], options: tuple[str, ...], message: str) -> None:
+    write_json_lines(Path("rows.jsonl"), [row])
+    ran = command(*NEW, "--data", "rows.jsonl", *options)
+
+    assert (ran.code, ran.output) == (2, "")
+    assert message in ran.errors
+    assert not Path("mine.yaml").exists()
+    without = command(*NEW, "--data", "rows.jsonl", "--layout", "none")
+    assert (without.code, load_recipe("mine.yaml").data.layout) == (0, None), without.errors
+
+
+def test_layouts_are_listed_with_their_columns(command: Command) -> None:
+    text = command("recipes", "layouts")
+    listed = {one["name"]: one for one in json.loads(command("recipes", "layouts", "--json").output)["layouts"]}
+
+    assert (text.code, text.errors) == (0, "")
+    lines = text.output.splitlines()
+    assert "alpaca: Alpaca: instruction, its input if it has one, output" in lines
+    assert "trl_preference (refused): TRL's preference: a chosen and a rejected answer" in lines
+    assert listed["text"]["is_read"] is False
+    assert listed["squad"]["columns"] == ["context or passage", "question", "answers or answer"]
+    assert {"openai", "sharegpt", "dolly", "hermes_function_calling", "tokenized"} <= {*listed}

@@ -1,4 +1,4 @@
-"""The `bridgepack recipes` commands: list, show, new, schema."""
+"""The `bridgepack recipes` commands: list, show, new, layouts, schema."""
 
 import sys
 from pathlib import Path
@@ -10,14 +10,17 @@ from bridgepack.bridge.shipped import shipped_recipes
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
+from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
 from bridgepack.config.load import catalogue, load_recipe, parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import Wish, recipes_of_model, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
 from bridgepack.data.tokenizers.frameworks import import_transformers
+from bridgepack.planning.detecting import detect_data
 from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
-from bridgepack.planning.plan import new_recipe
+from bridgepack.planning.plan import new_recipe, with_splits
 from bridgepack.report.checks import staged_report
+from bridgepack.report.layouts import describe_detection, layout_to_dict, layouts_table
 from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
 from bridgepack.report.text import printable
 
@@ -92,16 +95,17 @@ def show(
 @click.option("--seq-length", type=Count(minimum=2), help="Runtime tokens per pack.")
 @click.option("--method", type=click.Choice(["full", "lora", "dora"]), help="What is trained (default: full).")
 @click.option("--data", metavar="FILE", default="data/chats.jsonl", help="Training data (default: data/chats.jsonl).")
+@click.option("--layout", metavar="NAME", help="Layout of the rows; `none` writes none (default: detected).")
 @click.option("--tokenizer", metavar="NAME", help="Hub id or folder of the tokenizer (default: the model's).")
 @click.option("--output", type=PathOption("FILE"), help="File to write (default: NAME.yaml).")
 @click.option("--dry-run", is_flag=True, help="Print the recipe; write nothing.")
 @click.pass_context
-def new(context: click.Context, /, output: Path | None, dry_run: bool, **wish: Any) -> int:
+def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: str | None, **wish: Any) -> int:
     """Write a commented recipe file to start from.
 
-    The file is NAME.yaml. If the data exists, its columns are detected, the batch is fitted to a sample of its rows (if
-    the tokenizer is here, too), and the recipe passes `check`. In a terminal, the command asks for missing values and
-    proposes defaults.
+    The file is NAME.yaml. If the data exists, the layout of its rows is detected, one of those that `recipes layouts`
+    lists, the batch is fitted to a sample of its rows (if the tokenizer is here, too), and the recipe passes `check`.
+    In a terminal, the command asks for missing values and proposes defaults.
     """
     missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
     if missing and not sys.stdin.isatty():
@@ -115,7 +119,10 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, **wish: A
         fits.append(fitted_batch(recipe))
         return fits[-1]
 
-    text = new_recipe(Wish(**wish), catalogue(), fit)
+    detection = detect_data(with_splits(Wish(**wish))[0].data, layout)
+    text = new_recipe(Wish(detection=detection, **wish), catalogue(), fit)
+    if detection is not None:
+        echo(describe_detection(detection), err=dry_run)
     if dry_run:
         echo(printable(fits[0].line), err=True)
         echo(text.rstrip("\n"))
@@ -149,6 +156,21 @@ def _asked(wish: dict[str, Any]) -> dict[str, Any]:
         "seq_length": wish["seq_length"] or click.prompt("Tokens per pack", type=int, default=size, err=True),
         "name": wish["name"] or click.prompt("Name of the recipe", default=name, err=True),
     }
+
+
+@recipes.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def layouts(as_json: bool) -> int:
+    """List the layouts of data that are known by name.
+
+    `recipes new` detects them, or takes one with --layout. For each: what it is, its columns, and the page that
+    describes it.
+    """
+    if as_json:
+        print_json({"layouts": [layout_to_dict(entry) for entry in PUBLIC_LAYOUTS]})
+    else:
+        echo(layouts_table(PUBLIC_LAYOUTS))
+    return CLEAN
 
 
 @recipes.command()

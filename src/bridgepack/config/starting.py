@@ -3,12 +3,14 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from bridgepack.config.document import written
 from bridgepack.config.editing.yaml_text import block_lines
+from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.reading import RECIPE_SUFFIX
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -38,7 +40,7 @@ class Wish:
     validation: tuple[str, ...] = ()  #: validation data; none to set a fraction of the training rows aside
     tokenizer: str | None = None  #: hub id or folder; None for the model's
     validation_fraction: float = 0.02  #: fraction of the rows (0-1) set aside for evaluation
-    columns: Mapping[str, str] = field(default_factory=dict)  #: `preprocessing` fields that name the data's columns
+    detection: Detection | None = None  #: layout of the data; None if it is not known
 
     @property
     def kind(self) -> MethodKind:
@@ -152,10 +154,16 @@ _COMMENTS: Mapping[str, str] = MappingProxyType(
     {
         "data.train": "a file, a folder, a glob or a list; .jsonl, .json, .csv, .tsv (or .gz, .zst), .parquet, .arrow",
         "data.validation": "held out by the data itself; or validation_fraction, of the training rows",
+        "data.role_aliases": "names of roles in the data",
+        "data.layout.messages": "the turns, in order, from columns in braces or a column of turns",
+        "data.layout.tools": "tool schemas",
+        "data.layout.chat_template_kwargs": "variables of the chat template",
+        "data.layout.ignore": "identifiers, labels and copies, which are not read; other unread columns are reported",
         "data.validation_fraction": "fraction of the rows set aside for evaluation",
         "tokenizer.name_or_path": "a Hugging Face id or a folder; the tokenizer of the model",
         "preprocessing.kind": "or prompt_completion, or tokenized",
         "preprocessing.loss_mode": "trained tokens: all assistant turns; or last_turn, or full",
+        "preprocessing.message_weights": "turns that the data marks as untrained are not trained",
         "preprocessing.over_long": "conversations longer than a pack; or truncate, split, or error",
         "packing.packed_sequence_size": "runtime tokens per pack; seq_length of the model",
         "model.recompute": "recompute whole layers in the backward pass to save memory",
@@ -166,7 +174,12 @@ _COMMENTS: Mapping[str, str] = MappingProxyType(
 _METHODS: Mapping[str, str] = MappingProxyType({"full": "Full training", "lora": "LoRA", "dora": "DoRA"})
 
 
-def commented_yaml(recipe: SFTRecipe, origin: str, comments: Mapping[str, str] = MappingProxyType({})) -> str:
+def commented_yaml(
+    recipe: SFTRecipe,
+    origin: str,
+    comments: Mapping[str, str] = MappingProxyType({}),
+    detection: Detection | None = None,
+) -> str:
     """Return the YAML text of a new recipe file; `origin` says where its topology comes from.
 
     `comments`, dotted path -> comment, replace the usual ones.
@@ -181,7 +194,8 @@ def commented_yaml(recipe: SFTRecipe, origin: str, comments: Mapping[str, str] =
         f"# Made by `bridgepack recipes new`: {origin}.",
         f"# Next: bridgepack build {file} --output {folder}; bridgepack check {file} --artifact {folder}",
     ]
-    comments = {**_COMMENTS, **_own_comments(recipe), **comments}
+    layout = {"data.layout": f"{detection.entry.name}: {detection.entry.title}"} if detection else {}
+    comments = {**_COMMENTS, **_own_comments(recipe), **layout, **comments}
     entries = written_values(recipe, keeps_null=False).items()
     body = [line for name, item in entries for line in block_lines(name, item, "  ", comments=comments, path=name)]
     return "\n".join([*head, *body]) + "\n"
@@ -206,6 +220,7 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
 
 #: Token slots of an optimiser step.
 TOKENS_PER_STEP = 1 << 19
+_CHAT: Mapping[str, Any] = MappingProxyType({"kind": "chat", "loss_mode": "assistant", "over_long": "drop"})
 
 
 def values_like(same: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, Any], str]:
@@ -235,7 +250,7 @@ def recipe_text(
     """
     recipe = recipe_for(wish, values)
     recipe.resolve()
-    return commented_yaml(recipe, origin, comments)
+    return commented_yaml(recipe, origin, comments, wish.detection)
 
 
 def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
@@ -249,12 +264,12 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
     weights = model.rstrip("/").rpartition("/")[2].rpartition(":")[2]
     return SFTRecipe.from_mapping(
         {
-            "preprocessing": {"kind": "chat", "loss_mode": "assistant", "over_long": "drop", **wish.columns},
             "schedule": {"num_epochs": 1},
             "batch": {"tokens_per_step": TOKENS_PER_STEP},
             **values,
             "name": wish.name,
-            "data": {"train": wish.data, **_validation(wish)},
+            "preprocessing": _preprocessing(wish.detection, values.get("preprocessing", _CHAT)),
+            "data": {"train": wish.data, **_layout(wish.detection), **_validation(wish)},
             "tokenizer": tokenizer,
             "packing": {**values.get("packing", {}), "packed_sequence_size": wish.seq_length},
             "parallelism": {**values.get("parallelism", {}), "num_gpus": wish.num_gpus},
@@ -268,6 +283,21 @@ def _validation(wish: Wish) -> dict[str, Any]:
     if not wish.validation:
         return {"validation_fraction": wish.validation_fraction}
     return {"validation": wish.validation[0] if len(wish.validation) == 1 else wish.validation}
+
+
+def _layout(detection: Detection | None) -> dict[str, Any]:
+    if detection is None:
+        return {}
+    aliases = {"role_aliases": dict(detection.role_aliases)} if detection.role_aliases else {}
+    return {"layout": written(detection.layout), **aliases}
+
+
+def _preprocessing(detection: Detection | None, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section for data as it was detected: of its kind, and obeying its flags about the loss."""
+    if detection is None or detection.layout.kind == usual["kind"]:
+        obeys = {"message_weights": "mask"} if detection and detection.has_loss_flags else {}
+        return {**usual, **obeys}
+    return {"kind": detection.layout.kind, "over_long": usual.get("over_long", "drop")}
 
 
 def refuse_taken(path: Path, *, option: str = "--output") -> None:

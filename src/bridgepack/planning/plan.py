@@ -1,7 +1,6 @@
 """Ranks pack sizes and topologies of a recipe's run by estimated tokens per second."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,24 +9,16 @@ import numpy as np
 
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.load import CatalogueEntry
-from bridgepack.config.recipe.data import DataConfig
-from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_for, recipe_text, recipes_of_model, values_like
-from bridgepack.data.reading.inputs import find_inputs
-from bridgepack.data.reading.remote import scheme_of
-from bridgepack.data.reading.rows import read_range
-from bridgepack.data.reading.sampling import file_windows
 from bridgepack.data.reading.splits import splits_of
-from bridgepack.data.sequences.encoding import fields_that_read
-from bridgepack.errors import ConfigError, DataError
+from bridgepack.errors import ConfigError
 from bridgepack.planning.estimate import Speed
 from bridgepack.planning.fitting import Fit, fitted_batch
 from bridgepack.planning.layout import DEFAULT_GPU, Gpu, gpu_named
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.search import Candidate, Search
 from bridgepack.planning.shape import ModelShape, model_shape
-from bridgepack.records import TRAIN
 from bridgepack.records.results import Result
 
 #: Pack sizes that are compared, in addition to the recipe's.
@@ -173,9 +164,8 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry], fit: Callable[[SFT
         ConfigError: the model is unknown, or does not fit the GPUs or the length.
         DataError: a saved DatasetDict does not have one training split.
     """
-    wish, note = _with_splits(wish)
-    data = wish.data if isinstance(wish.data, str) else wish.data[0]
-    same, wish = recipes_of_model(entries, wish.model), replace(wish, columns=_columns(data))
+    wish, note = with_splits(wish)
+    same = recipes_of_model(entries, wish.model)
     if same:
         values, origin = values_like(same, wish)
     else:
@@ -190,27 +180,13 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry], fit: Callable[[SFT
     return recipe_text(wish, {**values, **changed}, origin + note, fitted.comments)
 
 
-def _with_splits(wish: Wish) -> tuple[Wish, str]:
+def with_splits(wish: Wish) -> tuple[Wish, str]:
     """Return a wish with the data's own held-out split as validation data, and what to say of it."""
     found = splits_of(wish.data, "--data") if isinstance(wish.data, str) and not wish.validation else None
     if found is None:
         return wish, ""
     train = found.train[0] if len(found.train) == 1 else found.train
     return replace(wish, data=train, validation=found.validation), f"; {found.note}"
-
-
-def _columns(data: str) -> dict[str, str]:
-    """Return the fields that read the first row of data which is here, where the columns read unasked do not."""
-    if scheme_of(data) is not None:
-        return {}
-    row: Mapping[str, Any] = {}
-    with suppress(DataError):
-        file = find_inputs((data,), "data.train", TRAIN, Path())[0]
-        windows = file_windows(file, max_row_bytes=DataConfig.model_fields["max_row_bytes"].default).windows
-        rows = (item for window in windows for _, item in read_range(file, window.part))
-        row = next((item for item in rows if isinstance(item, Mapping)), row)
-    is_chat = any(row.get(name) is not None for name in CONVERSATION_COLUMNS)
-    return {} if is_chat or {"prompt", "completion"} <= row.keys() else fields_that_read(row)
 
 
 def _planned(wish: Wish) -> tuple[dict[str, Any], float]:

@@ -128,3 +128,20 @@ def test_what_no_file_holds_is_refused(overrides: dict[str, Any], message: str) 
         with pytest.raises(ConfigError) as raised:
             write(recipe)
         assert str(raised.value).startswith(message)
+
+
+def test_long_lists_of_sections_have_a_line_for_each() -> None:
+    turns = [
+        {"role": "user", "content": ["{instruction}", "Context:\n{context}"]},
+        {"role": "assistant", "content": "{output}", "reasoning_content": "{thinking}"},
+    ]
+    values = {**SMALL, "data": {"train": "a.jsonl", "layout": {"kind": "chat", "messages": turns}}}
+    text = recipe_to_yaml(SFTRecipe.from_mapping(values))
+
+    lines = (
+        "    messages:\n"
+        """      - {role: user, content: ['{instruction}', "Context:\\n{context}"]}\n"""
+        "      - {role: assistant, content: '{output}', reasoning_content: '{thinking}'}\n"
+    )
+    assert lines in text
+    assert SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(text)) == SFTRecipe.from_mapping(values)

@@ -296,10 +296,14 @@ def test_rows_that_lose_something_are_dropped_or_stop_the_build(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("row", "kind", "cure"),
     [
-        ({"question": "Who?", "answer": "I."}, "chat", "set preprocessing.prompt_column to question and completion_c"),
-        ({"instruction": "Say.", "input": "", "output": "I."}, "prompt_completion", "prompt_column to instruction"),
-        ({"dialog": [{"from": "human", "value": "Who?"}]}, "chat", "conversation_column to dialog"),
-        ({"dialog": [{"role": "user", "content": "Who?"}]}, "prompt_completion", "preprocessing.kind to chat"),
+        ({"question": "Who?", "answer": "I."}, "chat", r"set data.layout to \{kind: chat, messages: \[\{role: user, c"),
+        (
+            {"instruction": "Say.", "input": "", "output": "I."},
+            "prompt_completion",
+            r"\{kind: prompt_completion, prompt: \['\{instruction\}', '\{input\}'\], completion: '\{output\}'\}",
+        ),
+        ({"dialog": [{"from": "gpt", "value": "Hi."}]}, "chat", r"messages: \[\{from_column: dialog\}\]\}"),
+        ({"dialog": [{"role": "assistant", "content": "Hi."}]}, "prompt_completion", "preprocessing.kind to chat"),
     ],
 )
 def test_columns_that_do_not_fit_are_named(
@@ -340,4 +344,4 @@ def test_dropping_a_quarter_of_the_rows_is_an_error(tmp_path: Path, chatml_token
     findings = {finding.code: finding for finding in check_target(str(tmp_path / "out"), CheckOptions()).findings}
     assert {"BP519", "BP543"} <= set(findings)
     assert "row 4: prompt is missing" in findings["BP543"].found
-    assert "prompt_column to question" in findings["BP543"].found
+    assert "prompt: '{question}', completion: '{answer}'}" in findings["BP543"].found

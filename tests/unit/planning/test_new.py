@@ -11,16 +11,20 @@ import pytest
 from ruamel.yaml import YAML
 
 from bridgepack.checking.check import CheckOptions, check_target
+from bridgepack.config.document import written
 from bridgepack.config.load import CatalogueEntry, catalogue
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import MethodKind, Wish, recipes_of_model, write_new
 from bridgepack.config.write import YAML_HEADER
 from bridgepack.errors import ConfigError, DataError
+from bridgepack.planning.detecting import detect_data
 from bridgepack.planning.plan import new_recipe
 from bridgepack.rules.engine.rule import Severity
 from tests.support.hub_configs import model_configs
 from tests.support.small_builds import write_json_lines
 
+CHAT = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
 WISH = Wish(name="mine", model="Qwen/Qwen3-8B", num_gpus=16, seq_length=32768)
 #: Not in the catalogue.
 OTHER_MODELS = ("Qwen/Qwen2.5-14B", "meta-llama/Meta-Llama-3-70B")
@@ -201,29 +205,87 @@ def test_a_broken_config_is_refused(tmp_path: Path, entries: tuple[CatalogueEntr
     assert "config.json" in _error(entries, model=str(tmp_path))
 
 
+def _with_data(entries: tuple[CatalogueEntry, ...], data: Path, layout: str | None = None) -> tuple[SFTRecipe, str]:
+    text = new_recipe(dataclasses.replace(WISH, data=str(data), detection=detect_data(str(data), layout)), entries)
+    return _recipe(text), text
+
+
+def _pair(question: str, answer: str) -> dict[str, Any]:
+    turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    return {"kind": "chat", "messages": turns}
+
+
 @pytest.mark.parametrize(
-    ("row", "named"),
+    ("row", "layout"),
     [
-        ({"question": "2 + 2?", "answer": "4"}, {"prompt_column": "question", "completion_column": "answer"}),
-        ({"dialog": [{"from": "human", "value": "hi"}]}, {"conversation_column": "dialog"}),
-        ({"question": "q", "answer": "a", "messages": [{"role": "user", "content": "q"}]}, {}),
-        ({"prompt": "p", "completion": "c", "question": "q", "answer": "a"}, {}),
-        ({"text": "no turns"}, {}),
-        (None, {}),
+        ({"question": "2 + 2?", "answer": "4"}, _pair("{question}", "{answer}")),
+        ({"messages": CHAT}, {"kind": "chat", "messages": [{"from_column": "messages"}]}),
+        ({"dialog": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "Hi."}]}, None),
+        (
+            {"input_ids": [1, 2], "labels": [-100, 2]},
+            {"kind": "tokenized", "input_ids": "input_ids", "labels": "labels"},
+        ),
     ],
 )
-def test_columns_are_those_of_the_first_row_that_is_there(
-    entries: tuple[CatalogueEntry, ...], tmp_path: Path, row: dict[str, Any] | None, named: dict[str, str]
+def test_the_layout_of_the_data_is_written(
+    entries: tuple[CatalogueEntry, ...], tmp_path: Path, row: dict[str, Any], layout: dict[str, Any] | None
 ) -> None:
     data = tmp_path / "data.jsonl"
-    if row is not None:
-        data.write_text(f"{{\n{json.dumps(row)}\n")
+    data.write_text(f"{{\n{json.dumps(row)}\n")
 
-    preprocessing = _new(entries, data=str(data)).preprocessing
+    recipe, text = _with_data(entries, data)
 
-    usual = {"prompt_column": "prompt", "completion_column": "completion", "conversation_column": None}
-    assert preprocessing.kind == "chat"
-    assert {name: getattr(preprocessing, name) for name in usual} == {**usual, **named}
+    assert recipe.data.layout is not None
+    assert written(recipe.data.layout) == (layout or {"kind": "chat", "messages": [{"from_column": "dialog"}]})
+    assert recipe.preprocessing.kind == recipe.data.layout.kind
+    assert "  layout: # " in text
+    assert all(len(line.partition(" # ")[0]) <= 120 for line in text.splitlines())
+    assert _with_data(entries, data, "none")[0].data.layout is None
+
+
+def test_flags_of_the_loss_are_obeyed(entries: tuple[CatalogueEntry, ...], tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text(json.dumps({"messages": [CHAT[0], {**CHAT[1], "weight": 0}]}))
+
+    preprocessing = _with_data(entries, data)[0].preprocessing
+
+    assert isinstance(preprocessing, ChatPreprocessing)
+    assert preprocessing.message_weights == "mask"
+
+
+def test_all_files_and_rows_of_a_folder_count(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"question": "2 + 2?", "answer": "4"}) + "\n")
+    (tmp_path / "b.jsonl").write_text(json.dumps({"question": "2 + 2?", "answer": "4", "thinking": "Two."}) + "\n")
+    found = detect_data(str(tmp_path))
+
+    assert found is not None
+    assert (found.entry.name, found.num_rows) == ("question_thinking_answer", 2)
+    (tmp_path / "c.jsonl").write_text(json.dumps({"messages": CHAT}) + "\n")
+    shares = r"67 % like question_\w+ \(.*/a\.jsonl row 1\), 33 % like openai \(.*/c\.jsonl row 1\)"
+    with pytest.raises(ConfigError, match=shares):
+        detect_data(str(tmp_path))
+
+
+def test_rows_at_the_end_of_a_file_count(tmp_path: Path) -> None:
+    rows = [{"question": f"{number} + 2?", "answer": "4"} for number in range(20_000)]
+    late = [{"question": f"{number} + 2?", "answer": "4", "context": "A sum of two."} for number in range(5_000)]
+    write_json_lines(tmp_path / "a.jsonl", [*rows, *late])
+    found = detect_data(str(tmp_path / "a.jsonl"))
+
+    assert found is not None
+    assert (found.entry.name, found.num_rows) == ("rag", 1000)
+
+
+@pytest.mark.parametrize("content", ["", "{}\n", '{"question": null}\n', None])
+def test_data_without_rows_has_no_layout_yet(tmp_path: Path, content: str | None) -> None:
+    data = tmp_path / "data.jsonl"
+    if content is not None:
+        data.write_text(content)
+
+    assert detect_data(str(data)) is None
+    with pytest.raises(ConfigError, match=r"--layout is alpaca, and --data is '.*', where no row is found"):
+        detect_data(str(data), "alpaca")
+    assert detect_data("s3://bucket/rows.jsonl") is None
 
 
 @pytest.mark.parametrize("is_saved", [False, True])
@@ -249,7 +311,6 @@ def test_held_out_rows_of_the_data_become_validation(
     recipe = _recipe(text)
     assert (recipe.data.train, recipe.data.validation) == (str(train), str(validation))
     assert recipe.data.validation_fraction == 0
-    assert "prompt_column: question" in text
     assert "; data.validation is the data's own split validation; not used: test.\n" in text
     assert "# held out by the data itself; or validation_fraction" in text
 

@@ -18,6 +18,8 @@ from bridgepack.config.editing.edits import CannotEditError, check_no_comment, e
 from bridgepack.records import Change
 
 _PLAIN = re.compile(r"(?:\.{0,2}/)?[A-Za-z_][\w./+-]*(?: [\w./+(-][\w./+()-]*)*", re.ASCII)
+#: Characters of a line up to which a list of sections stays on it.
+_WIDEST = 80
 _WORDS_THAT_ARE_NO_TEXT = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
 
 
@@ -41,7 +43,12 @@ def block_lines(
     """
     comment = f" # {comments[path]}" if path in comments else ""
     if not isinstance(value, Mapping) or not value:
-        yield f"{key}: {flow(value)}{comment}"
+        line = f"{key}: {flow(value)}"
+        if len(line) <= _WIDEST or not isinstance(value, list | tuple) or not isinstance(value[0], Mapping):
+            yield f"{line}{comment}"
+            return
+        yield f"{key}:{comment}"
+        yield from (f"{step}- {flow(item)}" for item in value)
         return
     yield f"{key}:{comment}"
     for name, item in value.items():

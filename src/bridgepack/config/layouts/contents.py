@@ -1,20 +1,135 @@
-"""What a value of a row holds: text, a flag about the loss, or an identifier."""
+"""What one value of a column or of a turn's field holds: text that can be lost, a flag about the loss, or neither."""
 
+import json
+import re
+from functools import lru_cache
 from typing import Any, Literal
 
+type Contents = Literal["text", "flag", "identifier"]
+
+#: Names, as `plain_name` writes them, that say whether or how much a turn or a row is trained.
 FLAGS = frozenset(
-    {"weight", "train", "training", "loss", "loss_weight", "loss_mask", "loss_scale", "trainable", "mask"}
+    {"loss", "loss_weight", "loss_mask", "loss_scale", "trainable", "mask", "weight", "train", "training"}
 )
+#: Last words of names of content, of which a single word can be all: `answer`, `system_prompt`.
+_CONTENT_WORDS = """
+    answer assistant chosen completion completions content context contexts conversation conversations cot
+    dialog dialogue document documents evidence example examples explanation fact facts history input inputs instruction
+    instructions message messages option options output outputs passage passages problem prompt query question rationale
+    reasoning rejected response responses sentence solution system target targets text thinking thought thoughts user
+    utterance value
+"""
+#: Whole names of content; their words are in names of labels, too.
+_CONTENT_NAMES = """
+    abstract article bot choice choices claim code critique description feedback hint hints human hypothesis note notes
+    paragraph persona premise reply schema sql story summary think
+"""
+#: Names of content that can be a number.
+_NUMBERS = frozenset({"answer", "completion", "output", "response", "solution", "target"})
+#: Names of content that can be true or false, for the chat template.
+_SWITCHES = frozenset({"enable_thinking", "reasoning", "think", "thinking"})
+#: Names of what is often JSON text: schemas and calls, where `[]` is none.
+_LISTS = frozenset(
+    {"tools", "functions", "tool_defs", "tool_schemas", "tool_calls", "available_tools", "calls", "answers"}
+)
+#: Names of what is seen or heard, which no tokenizer here reads.
+_MEDIA = frozenset({"image", "images", "audio", "audios", "video", "videos"})
+#: Last words of names of labels, which can have several words: `license: Creative Commons Attribution 4.0`.
+_LABEL_NAMES = """
+    agent author category created dataset date domain generator header hash id ids key label labels lang language
+    license model name origin path source sources split style subject subset tag tags task time timestamp title topic
+    type url urls uuid version
+"""
+_CONTENT, _WHOLE_CONTENT = frozenset(_CONTENT_WORDS.split()), frozenset(_CONTENT_NAMES.split())
+_LABELS = frozenset(_LABEL_NAMES.split())
+#: Words that make a text, words of the longest label, and characters of a text in a script without spaces.
+_WORDS, _LABEL_WORDS, _UNSPACED = 4, 16, 6
+#: Characters, list items and levels that are looked at: what follows is like them.
+_HEAD, _ITEMS, _DEPTH = 2000, 20, 20
+#: A letter of a script that is written without spaces: Thai to Khmer, kana and Han.
+_UNSPACED_LETTERS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+_MOST_TELLING: tuple[Contents, ...] = ("text", "flag", "identifier")
+_KINDS_OF_CONTENT = frozenset({"content", "number", "switch", "media", "list"})
+_NO_LIST = frozenset({"[]", "{}", "null"})
+_MANY = (dict, list, tuple)
+_LETTER = re.compile(r"[^\W\d_]")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 
 
-def holds(name: str, value: Any) -> Literal["text", "flag", "identifier"]:
-    """Return what a value holds."""
-    if name.rpartition(".")[2] in FLAGS:
+@lru_cache(maxsize=4096)
+def plain_name(name: str) -> str:
+    """Return a column's name in lower case with underscores: `User-Agent`, `userAgent` -> `user_agent`."""
+    return _HUMP.sub("_", name).lower().replace("-", "_").replace(" ", "_")
+
+
+def holds(name: str, value: Any) -> Contents | None:
+    """Return what a value holds; None for an empty one.
+
+    Text is what could be meant for the model: at least four words, many characters of a script without spaces, or
+    anything but a number in a column with a content's name. `Answer: 7` -> text, `id: 7` -> identifier.
+    """
+    return None if value is None else _holds(name, value, 0)
+
+
+def _holds(name: str, value: Any, depth: int) -> Contents | None:
+    if value is None:
+        return None
+    kind = _kind_of(name)
+    if type(value) is str:
+        return _of_text(kind, value, depth) if value else None
+    if isinstance(value, _MANY):
+        return _of_items(kind, name, value, depth) if value else None
+    if kind == "flag":
         return "flag"
-    if isinstance(value, str):
-        return "text" if value.count(" ") >= 3 else "identifier"
-    if isinstance(value, (list, tuple)):
-        return "text" if any(holds("", item) == "text" for item in value[:50]) else "identifier"
-    if isinstance(value, dict):
-        return "text" if any(holds("", item) == "text" for item in value.values()) else "identifier"
-    return "identifier"
+    if isinstance(value, bool):
+        return "text" if kind == "switch" else "identifier"
+    return "text" if kind in {"number", "media"} or isinstance(value, bytes) else "identifier"
+
+
+def _of_items(kind: str, name: str, value: Any, depth: int) -> Contents | None:
+    if kind == "media" or depth > _DEPTH:
+        return "text"
+    if kind == "flag":
+        return "flag"
+    pairs = value.items() if isinstance(value, dict) else ((name, item) for item in value[:_ITEMS])
+    found = {_holds(str(key), item, depth + 1) for key, item in pairs}
+    return next((one for one in _MOST_TELLING if one in found), None)
+
+
+@lru_cache(maxsize=4096)
+def _kind_of(name: str) -> str:
+    """Return what the name of a column, or of a field as `messages.NAME`, says of its values."""
+    plain = plain_name(name.rpartition(".")[2])
+    known = {"flag": FLAGS, "media": _MEDIA, "list": _LISTS, "number": _NUMBERS, "switch": _SWITCHES}
+    found = next((kind for kind, names in known.items() if plain in names), None)
+    if found is not None:
+        return found
+    last = plain.rstrip("0123456789_").rpartition("_")[2]
+    if last in _CONTENT or plain in _WHOLE_CONTENT:
+        return "content"
+    return "label" if last in _LABELS else ""
+
+
+def _of_text(kind: str, text: str, depth: int) -> Contents | None:
+    if kind in _KINDS_OF_CONTENT:
+        return None if text.isspace() or (kind == "list" and text.strip() in _NO_LIST) else "text"
+    least = _LABEL_WORDS if kind == "label" else _WORDS
+    words = text[:_HEAD].split(None, least)
+    if not words:
+        return None
+    if words[0][0] in "[{" and (parsed := _parsed(text)) is not None:
+        return _holds(kind or "json", parsed, depth + 1)
+    if len(words) >= least and sum(_LETTER.search(word) is not None for word in words) >= least:
+        return "text"
+    if not text.isascii() and len(_UNSPACED_LETTERS.findall(text[:_HEAD])) >= least + _UNSPACED - _WORDS:
+        return "text"
+    return "flag" if kind == "flag" else "identifier"
+
+
+def _parsed(text: str) -> Any:
+    """Return the list or object that a text holds as JSON; None if it holds none."""
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict | list) else None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from bridgepack.config.layouts.hints import layout_hint
 from bridgepack.config.recipe.data import Source
 from bridgepack.config.recipe.layout import (
     AnyLayout,
@@ -34,7 +35,6 @@ from bridgepack.data.layouts.values import (
     variables_in,
 )
 from bridgepack.data.reading.inputs import names_of
-from bridgepack.data.sequences.encoding import columns_hint
 from bridgepack.data.sequences.one_sample import LAYOUT_COLUMNS
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -108,14 +108,16 @@ class RowReader:
 
     def _nothing_fits(self, row: Mapping[str, Any]) -> RowError:
         names = list(dict.fromkeys(maker.needs for maker in self._makers))
+        hint = layout_hint(row, self._reading.layouts[0].kind)
         if not names[1:]:
             missing = next((name for name in names[0].split(" with ") if row.get(name) is None), names[0])
-            hint = columns_hint(row)
             return RowError(DropReason.MISSING_FIELD, f"{missing} is missing; it has: {names_of(row)}{hint}")
         lists, pairs = [one for one in names if " with " not in one], [one for one in names if " with " in one]
         wanted = ", ".join(lists) + (", nor " if lists and pairs else "") + ", nor ".join(pairs)
-        hint = columns_hint(row)
         return RowError(DropReason.MISSING_FIELD, f"none of {wanted}; it has: {names_of(row)}{hint}")
+
+    def _hint(self, row: Mapping[str, Any]) -> str:
+        return layout_hint(row, self._reading.layouts[0].kind)
 
     def _names_unread(self, row: Mapping[str, Any], maker: "_Maker") -> tuple[str, ...]:
         read = {name for column in maker.read for name in (column.path, column.name)}

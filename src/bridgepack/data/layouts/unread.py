@@ -33,7 +33,7 @@ def unread_fields(unread: Mapping[str, Any], texts: Iterable[str] = ()) -> Itera
     """Yield what the unread columns of one row hold; a copy of one of `texts`, which are read, is an identifier."""
     for name, value in unread.items():
         found = holds(name, value)
-        if found == "flag" and _is_one(value):
+        if found is None or (found == "flag" and _is_one(value)):
             continue
         if found == "text" and isinstance(value, str) and _is_copy(value, texts):
             found = "identifier"

@@ -12,13 +12,6 @@ from bridgepack.geometry import IntArray
 from bridgepack.records import MaskArray, TokenArray
 from bridgepack.records.sequences import UnreadCount
 
-#: Prompt and completion columns of common data sets.
-_KNOWN_PAIRS = (
-    *(("question", "answer"), ("instruction", "output"), ("instruction", "response")),
-    *(("input", "output"), ("query", "response")),
-)
-_TURNS = "conversation_column"
-
 
 class Loss(NamedTuple):
     """Content of a row that its rendered text lacks or garbles."""
@@ -87,33 +80,6 @@ def encode_examples(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> 
         for index, (start, stop) in enumerate(pairwise(offsets))
     )
     return [next(made) if result is None else result for result in results]
-
-
-def columns_hint(columns: Mapping[str, Any]) -> str:
-    """Return a hint which fields would read a row that lacks the recipe's columns: `; set ...`, or empty."""
-    fields = fields_that_read(columns)
-    if "prompt_column" in fields:
-        return "; set preprocessing." + " and ".join(f"{name} to {column}" for name, column in fields.items())
-    return f"; set preprocessing.kind to chat, and conversation_column to {fields[_TURNS]}" if fields else ""
-
-
-def fields_that_read(columns: Mapping[str, Any]) -> dict[str, str]:
-    """Return the `preprocessing` fields of kind chat that would read such a row; empty if that is unclear.
-
-    {"question": "2 + 2?", "answer": "4"} -> {"prompt_column": "question", "completion_column": "answer"}
-    """
-    for prompt, completion in _KNOWN_PAIRS:
-        if isinstance(columns.get(prompt), str) and isinstance(columns.get(completion), str):
-            return {"prompt_column": prompt, "completion_column": completion}
-    for name, turns in columns.items():
-        kinds = ({"role", "content"}, {"from", "value"})
-        if (
-            isinstance(turns, list)
-            and turns
-            and all(isinstance(turn, Mapping) and any(kind <= turn.keys() for kind in kinds) for turn in turns)
-        ):
-            return {_TURNS: name}
-    return {}
 
 
 def mask_out(mask: MaskArray, input_ids: TokenArray, never_trained_ids: Sequence[int]) -> None:

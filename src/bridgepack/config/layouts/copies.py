@@ -1,0 +1,44 @@
+"""Whether a column repeats what a layout reads, such as the first question beside its conversation."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bridgepack.config.layouts.candidates import Candidate, Columns, candidate_with
+from bridgepack.config.layouts.forms import texts_in
+
+#: Characters of a text that can be part of a longer word.
+_SHORT = 20
+
+
+def is_repeated(name: str, candidate: Candidate, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the text of a column stands in the columns that a candidate reads, in every row that has it.
+
+    `prompt` of `{"prompt": "Hi", "messages": [{"role": "user", "content": "Hi"}, ...]}` -> True
+    """
+    has_text = False
+    for row in rows:
+        texts = [*texts_in(row.get(name))]
+        if not texts:
+            continue
+        has_text = True
+        read = "\n\n".join(text for column in sorted(candidate.read) for text in texts_in(row.get(column)))
+        if not all(_stands_in(text.strip(), read) for text in texts):
+            return False
+    return has_text
+
+
+def without_second_thought(candidate: Candidate, columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Candidate:
+    """Return a candidate that does not read reasoning which the answer holds, too."""
+    thoughts = candidate.columns.get("thoughts")
+    if not thoughts:
+        return candidate
+    rest = {slot: names for slot, names in candidate.columns.items() if slot != "thoughts"}
+    without = candidate_with(candidate.entry, rest, columns)
+    return without if is_repeated(thoughts[0], without, rows) else candidate
+
+
+def _stands_in(text: str, whole: str) -> bool:
+    if text not in whole:
+        return False
+    return len(text) >= _SHORT or re.search(rf"(?<!\w){re.escape(text)}(?!\w)", whole) is not None

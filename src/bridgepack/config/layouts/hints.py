@@ -1,0 +1,61 @@
+"""The layout that would read a dropped row, as the end of its message."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from bridgepack.config.layouts.detect import detect
+from bridgepack.config.layouts.forms import Profile, profile_of
+from bridgepack.config.layouts.sayings import as_flow
+from bridgepack.config.recipe.layout import AnyLayout, ChatLayout, PromptCompletionLayout, TurnFromColumns
+from bridgepack.errors import ConfigError
+
+
+def layout_hint(row: Mapping[str, Any], kind: str = "chat") -> str:
+    """Return which layout would read a row under a kind of preprocessing; empty if that is unclear.
+
+    {"question": "2 + 2?", "answer": "4"} -> `; set data.layout to {kind: chat, messages: [...]}`
+    """
+    return _hint(_Row(profile_of(row), row), kind)
+
+
+class _Row:
+    """A row that equals those with the same profile, so that a hint is worked out once for each."""
+
+    def __init__(self, profile: Profile, row: Mapping[str, Any]) -> None:
+        self.profile, self.row = profile, row
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Row) and self.profile == other.profile
+
+    def __hash__(self) -> int:
+        return hash(self.profile)
+
+
+@lru_cache(maxsize=64)
+def _hint(one: _Row, kind: str) -> str:
+    try:
+        layout = detect([one.row]).layout
+    except ConfigError:
+        return ""
+    if kind == "prompt_completion":
+        layout = as_prompt_completion(layout) or layout
+    other = "" if layout.kind == kind else f" and preprocessing.kind to {layout.kind}"
+    return f"; set data.layout to {as_flow(layout)}{other}"
+
+
+def as_prompt_completion(layout: AnyLayout) -> AnyLayout | None:
+    """Return a layout of one question and its answer as prompt and completion; None if it has more than these."""
+    if not isinstance(layout, ChatLayout) or len(layout.messages) != 2 or layout.tools:
+        return None
+    question, answer = layout.messages
+    if not isinstance(question, TurnFromColumns) or not isinstance(answer, TurnFromColumns):
+        return None
+    if question.role != "user" or question.content is None or not isinstance(answer.content, str):
+        return None
+    if answer.reasoning_content or answer.tool_calls:
+        return None
+    ignore = {"ignore": layout.ignore} if layout.ignore else {}
+    return PromptCompletionLayout(
+        kind="prompt_completion", prompt=question.content, completion=answer.content, **ignore
+    )

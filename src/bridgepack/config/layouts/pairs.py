@@ -1,0 +1,113 @@
+"""Entries of rows with a question and its answer in columns of text, and of rows of token ids.
+
+A context is marked `Context:`, as Dolly's authors mark theirs `Input:`: after an instruction, before a question.
+Source of Dolly's and Alpaca's order: databrickslabs/dolly, training/consts.py; tatsu-lab/stanford_alpaca, train.py.
+"""
+
+from bridgepack.config.layouts.entry import TOOLS, PublicLayout, slot
+from bridgepack.config.layouts.forms import TOKEN_COLUMNS, Form
+from bridgepack.config.layouts.parts import ANSWERS, ASSISTANT, HUB, PAIR, QUESTIONS, THOUGHTS, TRL, USER, chat
+
+#: Rows with a question and its answer in columns of text.
+PAIRS: tuple[PublicLayout, ...] = (
+    PublicLayout(
+        name="alpaca",
+        title="Alpaca: instruction, its input if it has one, output",
+        url="https://github.com/tatsu-lab/stanford_alpaca",
+        slots={
+            "instruction": slot("instruction"),
+            "input": slot("input", needs="optional"),
+            "answer": slot("output", "response", "answer", "completion"),
+            "thoughts": THOUGHTS,
+        },
+        layout=chat({"role": "user", "content": ["{instruction}", "{input}"]}, ASSISTANT),
+        marks=("instruction", "input"),
+        ignores=("text",),
+        before=("question_answer", "question_thinking_answer"),
+    ),
+    PublicLayout(
+        name="dolly",
+        title="Dolly: instruction, the context that it is about, response",
+        url=f"{HUB}/databricks/databricks-dolly-15k",
+        slots={
+            "instruction": slot("instruction"),
+            "context": slot("context", needs="sometimes"),
+            "answer": slot("response", "output", "answer", "completion"),
+            "thoughts": THOUGHTS,
+        },
+        layout=chat({"role": "user", "content": ["{instruction}", "Context:\n{context}"]}, ASSISTANT),
+        before=("rag",),
+    ),
+    PublicLayout(
+        name="squad",
+        title="SQuAD: context, a question about it, answers that stand in it, of which the first is trained",
+        url=f"{HUB}/rajpurkar/squad",
+        slots={
+            "context": slot("context", "passage"),
+            "question": slot("question"),
+            "answer": slot("answers", "answer", form=Form.SPANS),
+        },
+        layout=chat(
+            {"role": "user", "content": ["Context:\n{context}", "{question}"]},
+            {"role": "assistant", "content": "{answer.text.0}"},
+        ),
+    ),
+    PublicLayout(
+        name="rag",
+        title="a context, a question about it, and the answer",
+        url=f"{HUB}/neural-bridge/rag-dataset-12000",
+        slots={
+            **PAIR,
+            "context": slot("context", "passage", "document", "reference", "background", needs="sometimes"),
+        },
+        layout=chat({"role": "user", "content": ["Context:\n{context}", "{question}"]}, ASSISTANT),
+    ),
+    PublicLayout(
+        name="xlam_function_calling",
+        title="xLAM and APIGen: a query, its calls and the schemas, both as JSON text",
+        url=f"{HUB}/Salesforce/xlam-function-calling-60k",
+        slots={
+            "question": slot(*QUESTIONS),
+            "calls": slot("answers", "tool_calls", "function_calls", "calls", *ANSWERS, form=Form.CALLS),
+            "tools": slot(*TOOLS, form=(Form.SCHEMAS, Form.CALLS), needs="sometimes"),
+        },
+        layout=chat(USER, {"role": "assistant", "tool_calls": "calls"}),
+        before=("question_answer", "question_thinking_answer"),
+    ),
+    PublicLayout(
+        name="question_thinking_answer",
+        title="a question, the reasoning, and the answer",
+        url=f"{HUB}/FreedomIntelligence/medical-o1-reasoning-SFT",
+        slots={**PAIR, "thoughts": slot(*THOUGHTS.names, form=Form.WORDS, needs="sometimes")},
+        layout=chat(USER, ASSISTANT),
+    ),
+    PublicLayout(
+        name="trl_prompt_completion",
+        title="TRL's prompt and completion: a text in both",
+        url=TRL,
+        slots={"question": slot("prompt"), "answer": slot("completion"), "thoughts": THOUGHTS},
+        layout=chat(USER, ASSISTANT),
+        marks=("prompt", "completion"),
+    ),
+    PublicLayout(
+        name="question_answer",
+        title="a question and its answer, under any of their usual names",
+        url=f"{HUB}/openai/gsm8k",
+        slots=PAIR,
+        layout=chat(USER, ASSISTANT),
+    ),
+)
+#: Rows of token ids.
+TOKENS = PublicLayout(
+    name="tokenized",
+    title="token ids, with labels or a mask",
+    url="https://huggingface.co/docs/transformers/main_classes/data_collator",
+    slots={
+        "ids": slot(*TOKEN_COLUMNS, form=Form.IDS),
+        "mask": slot("loss_mask", form=Form.IDS, needs="optional"),
+        "labels": slot("labels", form=Form.IDS, needs="optional"),
+        **{name: slot(name, form=Form.IDS, needs="optional") for name in ("attention_mask", "position_ids")},
+    },
+    layout={"kind": "tokenized", "input_ids": "ids", "loss_mask": "mask", "labels": "labels"},
+    before=("*",),
+)

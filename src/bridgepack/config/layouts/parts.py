@@ -1,0 +1,46 @@
+"""What several entries share: names of columns, slots, turns."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridgepack.config.layouts.entry import ANY_COLUMN, slot
+from bridgepack.config.layouts.forms import Form
+
+HUB = "https://huggingface.co/datasets"
+TRL = "https://huggingface.co/docs/trl/dataset_formats"
+QUESTIONS = (
+    *("question", "query", "prompt", "problem", "instruction", "input", "inputs", "user", "human", "user_prompt"),
+    *("user_message", "user_input"),
+)
+ANSWERS = (
+    *("answer", "response", "solution", "completion", "output", "assistant", "target", "targets", "chosen", "reply"),
+    *("generation", "generated_solution", "bot", "gpt", "assistant_response", "model_response"),
+)
+TURNS = ("messages", "conversations", "conversation", ANY_COLUMN)
+OPEN = ("prompt", "input", "messages", "conversation", "conversations", "history", "context", ANY_COLUMN)
+ANY = (Form.ANY,)
+#: Layouts of columns, which a conversation with the same text comes before.
+OF_COLUMNS = (
+    *("alpaca", "dolly", "squad", "rag", "question_thinking_answer", "trl_prompt_completion", "question_answer"),
+    *("turns_and_answer", "turns_and_calls", "trl_prompt_completion_turns", "question_and_turns"),
+)
+THOUGHTS = slot(
+    *("reasoning_content", "thinking", "reasoning", "cot", "complex_cot", "rationale", "chain_of_thought", "thought"),
+    *("thoughts", "think", "reasoning_trace", "thinking_trajectory"),
+    form=Form.WORDS,
+    needs="optional",
+)
+USER = {"role": "user", "content": "{question}"}
+ASSISTANT = {"role": "assistant", "content": "{answer}", "reasoning_content": "{thoughts}"}
+
+
+def chat(*turns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the layout of a conversation."""
+    return {"kind": "chat", "messages": turns}
+
+
+WHOLE = chat({"from_column": "turns"})
+OPENAI = {"turns": slot(*TURNS, form=Form.OPENAI)}
+SHAREGPT = {"turns": slot(*TURNS, form=(Form.SHAREGPT, Form.OPENAI))}
+EITHER = {"turns": slot(*TURNS, form=(Form.OPENAI, Form.SHAREGPT))}
+PAIR = {"question": slot(*QUESTIONS), "answer": slot(*ANSWERS), "thoughts": THOUGHTS}

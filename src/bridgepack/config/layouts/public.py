@@ -1,0 +1,8 @@
+"""All public layouts; of those that read the same, the one with most marks is named, of these the first."""
+
+from bridgepack.config.layouts.conversations import CONVERSATIONS, SPLICED
+from bridgepack.config.layouts.entry import PublicLayout
+from bridgepack.config.layouts.pairs import PAIRS, TOKENS
+from bridgepack.config.layouts.refused import REFUSED
+
+PUBLIC_LAYOUTS: tuple[PublicLayout, ...] = (*PAIRS, *SPLICED, *CONVERSATIONS, TOKENS, *REFUSED)

@@ -1,0 +1,129 @@
+"""Entries of rows that are not read, and why."""
+
+from bridgepack.config.layouts.entry import ANY_COLUMN, PublicLayout, slot
+from bridgepack.config.layouts.forms import Form
+from bridgepack.config.layouts.parts import ANY, HUB, TRL
+
+#: Rows that are not read, and why.
+REFUSED: tuple[PublicLayout, ...] = (
+    PublicLayout(
+        name="trl_preference",
+        title="TRL's preference: a chosen and a rejected answer",
+        url=TRL,
+        slots={
+            "prompt": slot("prompt", "question", "instruction", "input", "query", form=ANY, needs="optional"),
+            "chosen": slot("chosen", "chosen_response", "response_chosen", "accepted", form=ANY),
+            "rejected": slot("rejected", "rejected_response", "response_rejected", form=ANY),
+        },
+        layout=None,
+        refusal="they are preference pairs, which train a preference (DPO), and supervised training would not see what "
+        "is rejected. To train the chosen answers alone, name their columns in data.layout, and rejected in its ignore",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="trl_unpaired_preference",
+        title="TRL's unpaired preference (KTO): completions with a label, good or bad",
+        url=TRL,
+        slots={
+            "prompt": slot("prompt", "question", "messages", form=ANY, needs="optional"),
+            "completion": slot("completion", "response", "answer", form=ANY),
+            "label": slot("label", form=Form.SWITCH),
+        },
+        layout=None,
+        refusal="label says which completions are bad, and supervised training would train these, too. Keep the rows "
+        "whose label is true, and leave label out of the data",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="trl_stepwise",
+        title="TRL's stepwise supervision: steps, and a label for each",
+        url=TRL,
+        slots={
+            "prompt": slot("prompt", form=ANY),
+            "steps": slot("completions", form=ANY),
+            "labels": slot("labels", form=ANY),
+        },
+        layout=None,
+        refusal="labels judge each step, which trains a reward model. Write prompt and completion of the good ones",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="lmsys_arena",
+        title="Chatbot Arena: the conversations of two models, and the winner",
+        url=f"{HUB}/lmsys/chatbot_arena_conversations",
+        slots={
+            "first": slot("conversation_a", "response_a", "answer_a", form=ANY),
+            "second": slot("conversation_b", "response_b", "answer_b", form=ANY),
+            "prompt": slot("prompt", "question", "instruction", form=ANY, needs="optional"),
+        },
+        layout=None,
+        refusal="they compare two models. Write the winner's conversation to a column messages of its own",
+        before=("*",),
+    ),
+    PublicLayout(
+        name="oasst",
+        title="OpenAssistant: one message a row, of a tree of messages",
+        url=f"{HUB}/OpenAssistant/oasst1",
+        slots={"text": slot("text"), "role": slot("role", form=ANY)},
+        layout=None,
+        refusal="a row is one message of a tree that spans rows. Write a row for each path from root to leaf, its "
+        "messages in a column messages",
+        marks=("message_id", "parent_id"),
+        before=("*",),
+    ),
+    PublicLayout(
+        name="message_rows",
+        title="one turn a row, with its role",
+        url="https://platform.openai.com/docs/guides/supervised-fine-tuning",
+        slots={"role": slot("role", "from", "speaker", form=ANY), "text": slot("content", "value", "text", "message")},
+        layout=None,
+        refusal="a row is one turn of a conversation that spans rows. Write a row for each conversation, its turns in "
+        "a column messages",
+        before=("text",),
+        is_alone=True,
+    ),
+    PublicLayout(
+        name="glaive_function_calling",
+        title="Glaive: all turns of a conversation in one text",
+        url=f"{HUB}/glaiveai/glaive-function-calling-v2",
+        slots={
+            "system": slot("system", needs="optional"),
+            "chat": slot("chat", "conversation", "text", "dialogue", form=Form.MARKED_TEXT),
+        },
+        layout=None,
+        refusal="all turns stand in one text, where nothing says what is an answer. Cut it at USER: and ASSISTANT: "
+        "into a column messages, or use the data set in its ShareGPT form",
+        before=("*",),
+        is_alone=True,
+    ),
+    PublicLayout(
+        name="other_turns",
+        title="turns under other names than role and content or from and value",
+        url="https://platform.openai.com/docs/guides/supervised-fine-tuning",
+        slots={"turns": slot(ANY_COLUMN, form=Form.OTHER_TURNS), "system": slot("system", needs="optional")},
+        layout=None,
+        refusal="their turns have neither role and content nor from and value. Rename these fields",
+        is_alone=True,
+    ),
+    PublicLayout(
+        name="prompt_only",
+        title="TRL's prompt-only: a question without an answer",
+        url=TRL,
+        slots={
+            "prompt": slot("prompt", "question", "messages", form=(Form.TEXT, Form.OPEN_TURNS)),
+            "system": slot("system", "system_prompt", needs="optional"),
+        },
+        layout=None,
+        refusal="they have no answer to train. Add a column with it",
+        is_alone=True,
+    ),
+    PublicLayout(
+        name="text",
+        title="plain documents",
+        url=TRL,
+        slots={"text": slot("text", "content", "raw_content", "document")},
+        layout=None,
+        refusal="plain documents cannot be read yet. Use data with questions and answers",
+        is_alone=True,
+    ),
+)

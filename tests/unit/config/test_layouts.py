@@ -1,0 +1,415 @@
+"""The public layouts: each entry's rows are detected as its own, and read as its authors compose them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridgepack.config.document import written
+from bridgepack.config.layouts.contents import holds
+from bridgepack.config.layouts.detect import Detection, detect, entry_named
+from bridgepack.config.layouts.hints import layout_hint
+from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
+from bridgepack.config.recipe.layout import columns_of
+from bridgepack.errors import ConfigError
+from tests.support.public_rows import (
+    ANSWER,
+    BARE_SCHEMA,
+    CALL,
+    CHATS,
+    FOUR,
+    QUESTION,
+    SCHEMA,
+    SYSTEM,
+    TURNS,
+    assistant_turn,
+    openai_turns,
+    sharegpt_turns,
+    user_turn,
+)
+
+
+def _layout(detection: Detection) -> dict[str, Any]:
+    found: dict[str, Any] = written(detection.layout)
+    return found
+
+
+@pytest.mark.parametrize(("name", "row", "layout"), CHATS, ids=[f"{name}-{','.join(row)}" for name, row, _ in CHATS])
+def test_rows_of_an_entry_are_detected_and_every_column_is_read_or_named(
+    name: str, row: dict[str, Any], layout: dict[str, Any]
+) -> None:
+    found = detect([row] * 3)
+
+    assert (found.entry.name, _layout(found)) == (name, {"kind": "chat", **layout})
+    assert found.unread == ()
+    assert _layout(detect([row], name=name.replace("_", "-"))) == _layout(found)
+    read = {column.name for column in columns_of(found.layout)}
+    assert read | {*found.layout.ignore} >= row.keys()
+
+
+def test_token_ids() -> None:
+    row = {"input_ids": [5, 6], "labels": [-100, 6], "attention_mask": [1, 1]}
+
+    assert _layout(detect([row])) == {"kind": "tokenized", "input_ids": "input_ids", "labels": "labels"}
+    both = detect([{**row, "loss_mask": [0, 1], "text": "How deep is it?"}])
+    assert (_layout(both)["loss_mask"], both.layout.kind, both.entry.name) == ("loss_mask", "tokenized", "tokenized")
+    assert [one.name for one in both.unread] == ["text"]
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("trl_preference", {"prompt": QUESTION, "chosen": "200 m", "rejected": "300 m"}, "preference pairs"),
+    (
+        "trl_preference",
+        {"chosen": openai_turns(QUESTION, "200 m"), "rejected": openai_turns(QUESTION, "3 m")},
+        "preference pairs",
+    ),
+    (
+        "trl_preference",
+        {
+            **{"prompt": QUESTION, "prompt_id": "1", "messages": openai_turns(QUESTION, "200 m"), "score_chosen": 8.5},
+            **{"chosen": openai_turns(QUESTION, "200 m"), "rejected": openai_turns(QUESTION, "3 m is it deep.")},
+        },
+        "preference pairs",
+    ),
+    ("trl_unpaired_preference", {"prompt": QUESTION, "completion": "3 m", "label": False}, "which completions are bad"),
+    ("trl_stepwise", {"prompt": QUESTION, "completions": ["3 m"], "labels": [False]}, "judge each step"),
+    (
+        "lmsys_arena",
+        {"conversation_a": openai_turns(*FOUR), "conversation_b": openai_turns(*FOUR)},
+        "compare two models",
+    ),
+    ("oasst", {"message_id": "1", "parent_id": None, "text": QUESTION, "role": "prompter"}, "a tree that spans rows"),
+    (
+        "glaive_function_calling",
+        {"system": "SYSTEM: You can use depth.", "chat": f"USER: {QUESTION}\n\n\nASSISTANT: {ANSWER}"},
+        "all turns stand in one text",
+    ),
+    ("other_turns", {"conversation": [{"user": QUESTION, "assistant": ANSWER}]}, "Rename these fields"),
+    ("other_turns", {"conversations": {"from": ["human"], "value": [QUESTION]}}, "Rename these fields"),
+    ("message_rows", {"conversation_id": "1", "role": "user", "content": QUESTION}, "one turn of a conversation"),
+    ("prompt_only", {"prompt": openai_turns(QUESTION)}, "no answer to train"),
+    (
+        "text",
+        {"text": "The lake of Uri is 200 m deep.", "url": "https://example.org"},
+        "plain documents cannot be read",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "why"), REFUSED, ids=[f"{name}-{','.join(row)}" for name, row, _ in REFUSED])
+def test_what_is_not_read_is_refused_by_name(name: str, row: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=rf"the data: its rows look like {name} .*{why}.*--layout none"):
+        detect([row])
+    with pytest.raises(ConfigError, match=why):
+        detect([{"question": "Q", "answer": "A"}], name=name)
+
+
+def test_every_entry_has_a_row_here() -> None:
+    names = [entry.name for entry in PUBLIC_LAYOUTS]
+
+    assert {name for name, *_ in [*CHATS, *REFUSED]} | {"tokenized"} == {*names}
+    assert len({*names}) == len(names)
+    assert all(entry.url.startswith("https://") and (entry.layout or entry.refusal) for entry in PUBLIC_LAYOUTS)
+
+
+def test_layouts_that_fit_equally_are_both_named() -> None:
+    with pytest.raises(ConfigError) as two:
+        detect([{"question": "2 + 2?", "answer": "four", "response": "five"}], what="--data is 'a.jsonl'")
+    assert "--data is 'a.jsonl': 2 layouts fit its rows equally:" in str(two.value)
+    assert "question_answer leaves response: {kind: chat, " in str(two.value)
+    assert "question_answer leaves answer: {kind: chat, " in str(two.value)
+
+    row = {"messages": openai_turns(*FOUR), "question": "2 + 2?", "answer": "four"}
+    with pytest.raises(ConfigError, match="Choose one with --layout question_answer or --layout openai"):
+        detect([row])
+    chosen = detect([row], name="openai")
+    assert _layout(chosen) == {"kind": "chat", "messages": TURNS}
+    assert [(one.name, one.holds) for one in chosen.unread] == [("question", "text"), ("answer", "text")]
+
+
+def test_a_column_that_repeats_what_is_read_is_ignored() -> None:
+    row = {"problem": QUESTION, "solution": ANSWER, "answer": "200 m", "messages": openai_turns(QUESTION, ANSWER)}
+    found = detect([row])
+
+    assert _layout(found) == {"kind": "chat", "messages": TURNS, "ignore": ["problem", "solution", "answer"]}
+    assert "answer is not read: its text stands in what is read" in found.why
+    pair = detect([{"problem": "2 + 2?", "solution": "It is 4.", "answer": "4"}])
+    assert _layout(pair)["ignore"] == ["answer"]
+    with pytest.raises(ConfigError, match="fit its rows equally"):
+        detect([{"problem": "2 + 2?", "solution": "It is 24.", "answer": "4"}])
+
+
+def test_a_rendered_copy_of_the_turns_is_told_but_no_plain_text() -> None:
+    found = detect([{"messages": openai_turns(QUESTION, ANSWER), "text": f"User: {QUESTION}\nBot: {ANSWER}"}])
+
+    assert (found.entry.name, [one.name for one in found.unread]) == ("openai", ["text"])
+
+
+def test_reasoning_that_the_answer_holds_is_not_read_twice() -> None:
+    thought = "Two and two make four."
+    found = detect([{"question": "2 + 2?", "reasoning": thought, "answer": f"<think>{thought}</think>\n\n4"}])
+
+    assert _layout(found)["messages"] == [user_turn("{question}"), assistant_turn("{answer}")]
+    assert _layout(found)["ignore"] == ["reasoning"]
+
+
+def test_prose_is_never_ignored_and_loss_flags_are_told() -> None:
+    row = {"question": "2 + 2?", "answer": "4", "note": "It is a sum.", "hint": "add", "weight": 0.5, "level": 3}
+    found = detect([row, {"question": "1 + 1?", "answer": "2"}])
+
+    assert _layout(found)["ignore"] == ["level"]
+    unread = [(one.name, one.holds, one.num_rows, one.example) for one in found.unread]
+    assert unread == [("note", "text", 1, "It is a sum."), ("hint", "text", 1, "add"), ("weight", "flag", 1, "0.5")]
+
+
+def test_fields_of_turns() -> None:
+    turns = [{**turn, "id": "a", "comment": "This one is good."} for turn in openai_turns(*FOUR)]
+    found = detect([{"messages": turns}])
+
+    assert _layout(found)["ignore"] == ["messages.id"]
+    assert [(one.name, one.holds) for one in found.unread] == [("messages.comment", "text")]
+    assert not found.has_loss_flags
+    plain = openai_turns(*FOUR)
+    for name, value in {"weight": 0, "loss": False, "trainable": True, "train": 1}.items():
+        flagged = detect([{"messages": [plain[0], {**plain[1], name: value}]}])
+        assert flagged.has_loss_flags, name
+        assert flagged.unread == ()
+    for name, value in {"mask": True, "loss_scale": 0.5, "weight": 2}.items():
+        told = detect([{"messages": [plain[0], {**plain[1], name: value}]}])
+        assert not told.has_loss_flags
+        assert (f"messages.{name}", "flag") in [(one.name, one.holds) for one in told.unread]
+    scaled = detect([{"messages": [plain[0], {**plain[1], "loss_weight": 0.5}]}])
+    assert ("messages.loss_weight", "flag") in [(one.name, one.holds) for one in scaled.unread]
+
+
+def test_flags_of_rows() -> None:
+    row = {"messages": openai_turns(*FOUR)}
+
+    kept = detect([{**row, "train": True}, {**row, "train": False}])
+    assert (kept.has_loss_flags, kept.unread, kept.layout.ignore) == (True, (), ())
+    share = detect([{**row, "weight": 2.5}, {**row, "weight": 1}])
+    assert (share.has_loss_flags, [one.name for one in share.unread]) == (False, ["weight"])
+
+
+def test_roles_under_other_names() -> None:
+    turns = [{"role": "User", "content": QUESTION}, {"role": "bot", "content": ANSWER}]
+    found = detect([{"messages": turns}, {"messages": [*turns, {"role": "critic", "content": "Right."}]}])
+
+    assert found.role_aliases == {"user": "user", "bot": "assistant"}
+    assert (
+        "the role 'critic' is not known, first row 2; name it in data.role_aliases, or its rows are dropped"
+        in found.why
+    )
+    assert detect([{"messages": openai_turns(*FOUR)}]).role_aliases == {}
+    assert detect([next(row for name, row, _ in CHATS if name == "toolbench")]).role_aliases == {"function": "tool"}
+
+
+def test_rows_of_several_shapes_are_told_with_their_shares() -> None:
+    chats, pairs = [{"messages": openai_turns(*FOUR)}] * 6, [{"question": "2 + 2?", "answer": "4"}] * 3
+    places = [f"a.jsonl row {number}" for number in range(1, 11)]
+    with pytest.raises(ConfigError) as mixed:
+        detect([*chats, *pairs, {"note": "It is a sum."}], places=places)
+
+    shares = "60 % like openai (a.jsonl row 1), 30 % like question_answer (a.jsonl row 7), 10 % like none that is known"
+    assert f"the data: its rows have several shapes: {shares} (a.jsonl row 10). Write each" in str(mixed.value)
+    chosen = detect([*chats, *pairs], name="question_answer")
+    assert "67 % of the rows have another shape, first row 1" in chosen.why
+
+
+def test_few_odd_and_empty_rows_are_named() -> None:
+    rows: list[Mapping[str, Any]] = [{"question": "2 + 2?", "answer": "4"}] * 199
+    odd = detect([*rows, {"note": "It is a sum."}])
+    assert "0.5 % of the rows have another shape, first row 200" in odd.why
+    empty = detect([*rows[:150], *[{"question": "2 + 2?", "answer": ""}] * 50, {}])
+    assert "25 % of the rows lack one of these columns or an answer, first row 151" in empty.why
+    asked = detect([{"messages": openai_turns(*FOUR)}, {"messages": openai_turns(QUESTION)}])
+    assert asked.why == (
+        "messages fit in 2 rows",
+        "50 % of the rows lack one of these columns or an answer, first row 2",
+    )
+    assert empty.num_rows == 200
+
+
+def test_turns_of_both_kinds_are_one_layout() -> None:
+    found = detect([{"messages": openai_turns(*FOUR)}, {"messages": sharegpt_turns(*FOUR)}])
+
+    assert (found.entry.name, _layout(found)) == ("sharegpt", {"kind": "chat", "messages": TURNS})
+
+
+def test_schemas_in_only_some_system_texts_are_no_single_layout() -> None:
+    listed = {
+        "conversations": sharegpt_turns(*FOUR, system=f"<tools> {json.dumps([SCHEMA])} </tools>"),
+        "tools": json.dumps([SCHEMA]),
+    }
+    apart = {"conversations": sharegpt_turns(*FOUR), "tools": json.dumps([SCHEMA])}
+    none = {"conversations": sharegpt_turns(*FOUR), "tools": "[]"}
+
+    assert detect([listed, none]).entry.name == "hermes_function_calling"
+    assert _layout(detect([apart, none]))["tools"] == "tools"
+    with pytest.raises(ConfigError, match=r"several shapes: 50 % like hermes_function_calling .* 50 % like sharegpt"):
+        detect([listed, apart])
+
+
+def test_columns_that_are_empty_here_are_read_for_other_rows() -> None:
+    found = detect([{"instruction": "Name a lake.", "input": "", "output": "Uri", "system": None, "tools": "[]"}])
+
+    assert _layout(found) == {
+        "kind": "chat",
+        "messages": [SYSTEM, user_turn("{instruction}", "{input}"), assistant_turn("{output}")],
+        "tools": "tools",
+    }
+
+
+@pytest.mark.parametrize("value", [True, "True"])
+def test_thinking_may_be_true_or_false(value: Any) -> None:
+    found = _layout(detect([{"messages": openai_turns(*FOUR), "enable_thinking": value}]))["chat_template_kwargs"]
+
+    values = {} if value is True else {"values": {"True": True, "false": False}}
+    assert found == {"enable_thinking": {"column": "enable_thinking", **values}}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "alpca",
+            "--layout is 'alpca'; allowed: a name that `bridgepack recipes layouts` lists, or none. Did you mean al",
+        ),
+        (
+            "squad",
+            "--layout is squad, which reads context or passage, question, answers or answer; the data, which has q",
+        ),
+    ],
+)
+def test_mistakes(name: str, message: str) -> None:
+    with pytest.raises(ConfigError) as wrong:
+        detect([{"question": "2 + 2?", "solution": "4"}], name=name)
+    assert str(wrong.value).startswith(message)
+
+
+def test_unknown_columns() -> None:
+    with pytest.raises(ConfigError, match=r"no known layout reads its rows; they have foo \(text\), n \(identifier\)"):
+        detect([{"foo": "It is a sum.", "n": 1}])
+    assert entry_named("Question-Answer").name == "question_answer"
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "hint"),
+    [
+        (
+            {"question": "2 + 2?", "answer": "4"},
+            "chat",
+            "{kind: chat, messages: [{role: user, content: '{question}'}, {role: assistant, content: '{answer}'}]}",
+        ),
+        (
+            {"instruction": "Say.", "input": "", "output": "I.", "id": 1},
+            "prompt_completion",
+            "{kind: prompt_completion, prompt: ['{instruction}', '{input}'], completion: '{output}', ignore: [id]}",
+        ),
+        (
+            {"dialog": openai_turns(*FOUR)},
+            "prompt_completion",
+            "{kind: chat, messages: [{from_column: dialog}]} and preprocessing.kind to chat",
+        ),
+    ],
+)
+def test_hints_are_the_whole_remedy(row: dict[str, Any], kind: str, hint: str) -> None:
+    assert layout_hint(row, kind) == f"; set data.layout to {hint}"
+
+
+def test_workers_import_no_yaml_for_a_hint() -> None:
+    code = "import sys, bridgepack.data.sequences.loading; sys.exit('ruamel.yaml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_there_is_no_hint_where_it_is_unclear() -> None:
+    for row in ({"text": "no turns"}, {}, {"question": "a", "answer": "b", "response": "c"}, {1: "a b c d"}):
+        assert layout_hint(row) == ""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        *((name, value, None) for name in ("answer", "id", "tools", "loss") for value in (None, "", [], {})),
+        *(("tools", value, None) for value in ("[]", " {} ", "null")),
+        *(("note", "   ", None), ("tags", [None, ""], None)),
+        *((name, 0, "flag") for name in ("loss", "loss_weight", "loss_mask", "loss_scale", "trainable", "mask")),
+        *((name, True, "flag") for name in ("weight", "train", "training")),
+        *(("loss_mask", [0, 1], "flag"), ("weight", "0", "flag"), ("mask", "cover all the words here", "text")),
+        *((name, "4", "text") for name in ("answer", "Output", "system_prompt", "finalAnswer", "answer2", "hint")),
+        *((name, 4, "text") for name in ("answer", "output")),
+        *((name, 4, "identifier") for name in ("prompt_tokens", "score_chosen", "turn", "id")),
+        *(("prompt_id", "5f3c", "identifier"), ("model", "m-13b", "identifier"), ("redacted", True, "identifier")),
+        *(("thinking", True, "text"), ("enable_thinking", False, "text"), ("toxic", False, "identifier")),
+        ("created_at", "Wed Oct 10 20:19:24 +0000 2018", "identifier"),
+        ("x", "https://example.org/a-page-with-a-long-name", "identifier"),
+        ("license", "Creative Commons Attribution ShareAlike 4.0 International", "identifier"),
+        ("x", "four words of prose", "text"),
+        ("x", "only three words", "identifier"),
+        ("x", "乌里湖有多深呢", "text"),
+        ("x", "数学", "identifier"),
+        ("options", ["a", "b"], "text"),
+        ("tags", ["a", "b"], "identifier"),
+        ("x", [{"role": "user", "content": "Hi"}], "text"),
+        ("metadata", '{"expected_answer": "4"}', "text"),
+        ("metadata", '{"model": "m", "n": 4, "lang": "en", "kind": "a"}', "identifier"),
+        ("metadata", {"source": "web", "tokens": 4}, "identifier"),
+        ("images", [{"path": "a.png"}], "text"),
+        ("x", b"\x00", "text"),
+    ],
+)
+def test_what_a_value_holds(name: str, value: Any, expected: str | None) -> None:
+    assert holds(name, value) == expected
+
+
+def test_values_of_any_depth_are_read() -> None:
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+
+    assert holds("x", deep) == "text"
+    assert layout_hint({"x": deep, "messages": deep}) == ""
+
+
+_VALUES = st.sampled_from(
+    [
+        *(None, "", "4", "off", 7, 0.5, True, [], {}, "How deep is the lake?", "It is 200 m deep, I think.", [1, 2]),
+        *(
+            openai_turns(*FOUR),
+            openai_turns(QUESTION),
+            sharegpt_turns(*FOUR),
+            json.dumps(sharegpt_turns(*FOUR)),
+            openai_turns(*FOUR)[1:2],
+        ),
+        *([SCHEMA], json.dumps([BARE_SCHEMA]), [CALL], {"text": ["200 m"], "answer_start": [3]}, {"a": "b"}),
+    ]
+)
+_NAMES = st.sampled_from(
+    [
+        *("messages", "conversations", "prompt", "completion", "instruction", "input", "output", "context", "question"),
+        *("answer", "answers", "response", "thinking", "reasoning", "system", "system_prompt", "tools", "functions"),
+        *("text", "chosen", "rejected", "label", "labels", "input_ids", "weight", "id", "note", "chat_template_kwargs"),
+    ]
+)
+
+
+@given(st.lists(st.dictionaries(_NAMES, _VALUES, max_size=6), min_size=1, max_size=4))
+def test_whatever_the_columns_each_is_read_ignored_or_told(rows: list[dict[str, Any]]) -> None:
+    try:
+        found = detect(rows)
+    except ConfigError:
+        return
+    read = {column.name for column in columns_of(found.layout)}
+    ignored, unread = {*found.layout.ignore}, {one.name for one in found.unread}
+    repeated = {line.partition(" is not read")[0] for line in found.why if " is not read" in line}
+    for name, value in ((name, value) for row in rows for name, value in row.items()):
+        kind = holds(name, value)
+        if kind in {"text", "flag"}:
+            assert name in read | unread | repeated | {*found.entry.ignores} or found.layout.kind == "tokenized", name
+        assert kind is None or name in read | ignored | unread or found.layout.kind == "tokenized", name
+    assert not read & ignored
