@@ -69,6 +69,8 @@ class LostKind(StrEnum):
     TEMPLATE_KWARGS = "template_kwargs"
     NO_REASONING = "no_reasoning"
     DOUBLED_TOKEN = "doubled_token"
+    NO_SCHEMAS = "no_schemas"
+    TOOL_SCHEMA = "tool_schema"
 
 
 #: (opening text, closing text of thoughts in chat templates, whether the closing text closes nothing else):
@@ -85,7 +87,7 @@ THOUGHT_MARKERS = (
 TOLERATED_LOSSES = frozenset(
     {
         *(LostKind.REASONING, LostKind.INJECTED_TURN, LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_REASONING),
-        *(LostKind.DOUBLED_TOKEN,),
+        *(LostKind.DOUBLED_TOKEN, LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA),
     }
 )
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
@@ -105,6 +107,8 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.TEMPLATE_KWARGS: "set preprocessing.chat_template_kwargs_column to chat_template_kwargs",
     LostKind.NO_REASONING: "put the reasoning between markers that the template writes, or set reasoning_loss to keep",
     LostKind.DOUBLED_TOKEN: "set preprocessing.add_eos to false (add_bos for BOS), or remove the text from the rows",
+    LostKind.NO_SCHEMAS: "name the column of the schemas in preprocessing.tools_column, or set tool_schemas",
+    LostKind.TOOL_SCHEMA: "write the parameters as {type: object, properties: {city: {type: string}}}",
 }
 
 

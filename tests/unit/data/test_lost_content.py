@@ -160,8 +160,8 @@ def test_losses(losses: Callable[..., dict[str, str]], template: str, messages: 
 def test_every_kind_has_a_case() -> None:
     said_of_the_row = {LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS}  # tests/unit/data/test_chat_settings.py
     of_masks = {LostKind.NO_REASONING}  # tests/unit/data/test_reasoning.py
-    of_tokens = {LostKind.DOUBLED_TOKEN}  # tests/unit/data/test_doubled_tokens.py
-    others = said_of_the_row | of_masks | of_tokens
+    of_tokens, of_tools = {LostKind.DOUBLED_TOKEN}, {LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA}  # in their own files
+    others = said_of_the_row | of_masks | of_tokens | of_tools
     assert set.union(*(expected for *_, expected in CASES)) == set(LostKind) - others
 
 
@@ -254,9 +254,9 @@ def test_losses_of_a_build_are_counted_listed_shown_and_errors_of_check(tmp_path
     result = build(recipe, tmp_path / "out")
     (split,) = result.manifest.splits
 
-    assert split.lost_content == {"tool_call": 1, "reasoning": 1}
+    assert split.lost_content == {"tool_call": 1, "no_schemas": 1, "reasoning": 1}
     assert [(lost.row, lost.kind) for lost in split.lost_examples] == _ledger(tmp_path / "out")
-    assert _ledger(tmp_path / "out") == [(2, "tool_call"), (3, "reasoning")]
+    assert _ledger(tmp_path / "out") == [(2, "tool_call"), (2, "no_schemas"), (3, "reasoning")]
     shown = describe_build(result)
     assert "a.jsonl row 2: turn 2 (assistant): the call of 'lookup' is not in the text" in shown
     assert "fix: set preprocessing.null_content to empty" in shown

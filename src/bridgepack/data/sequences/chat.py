@@ -18,6 +18,7 @@ from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_o
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
+from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
@@ -40,6 +41,7 @@ class ChatEncoder:
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._losses = LostContentFinder(tokenizer, markers)
         self._doubled = DoubledInChats(tokenizer, markers)
+        self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
         wanted = settings.reasoning_loss
         self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted)
         self._is_marked = tokenizer.has_generation_blocks
@@ -66,6 +68,7 @@ class ChatEncoder:
             *self._losses.find(conversation, chat.text),
             *self._unread(columns, chat),
             *self._doubled.find(conversation, chat.text),
+            *self._tools.find(conversation),
         )
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:

@@ -213,6 +213,30 @@ def special_tokens_doubled(facts: ArtifactFacts) -> Found:
     return _lost(facts, [LostKind.DOUBLED_TOKEN])
 
 
+@artifact_rule("BP553", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
+def calls_without_schemas(facts: ArtifactFacts) -> Found:
+    """The rows call tools whose schemas are neither in the row nor in the recipe.
+
+    Why: Silent: the model learns to call tools that nobody offers, and to guess their arguments.
+    Bad: lost_content has 3 for no_schemas. Good: lost_content is empty.
+    Fix: Name the column of the schemas in preprocessing.tools_column, or set preprocessing.tool_schemas. Schemas that
+        stand in the text of a system turn count.
+    """
+    return _lost(facts, [LostKind.NO_SCHEMAS])
+
+
+@artifact_rule("BP554", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
+def tool_schemas_of_another_form(facts: ArtifactFacts) -> Found:
+    """The parameters of tools are no JSON Schema.
+
+    Why: Silent: servers send tools as JSON Schema, so the model is trained on prompts that it never gets; templates
+        that read types or properties leave the parameters out.
+    Bad: lost_content has 3 for tool_schema. Good: lost_content is empty.
+    Fix: Write the parameters as an object schema, e.g. `{type: object, properties: {city: {type: string}}}`.
+    """
+    return _lost(facts, [LostKind.TOOL_SCHEMA])
+
+
 def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequence[SplitRecord] | None = None) -> Found:
     for split in facts.require_manifest().splits if splits is None else splits:
         for kind in kinds:
