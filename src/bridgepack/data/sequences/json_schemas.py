@@ -1,13 +1,10 @@
 """Tells whether the parameters of a tool are a JSON Schema, as servers and chat templates expect."""
 
-import marshal
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
-#: Version of marshalled bytes that depends on nothing but values.
-_WITHOUT_REFERENCES = 2
-
+#: Length of a place below which no further schemas are inspected.
+_MAX_PLACE = 1000
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 #: Keywords of which any one makes an object a schema.
 _STRUCTURE = frozenset(
@@ -37,23 +34,12 @@ def why_no_schema(parameters: Any) -> str:
 
     {"city": {"type": "str"}} -> "parameters has city, but neither type nor properties"
     """
-    if not parameters:
-        return ""
-    try:
-        return _why_of(marshal.dumps(parameters, _WITHOUT_REFERENCES))
-    except ValueError:  # nested too deeply to inspect, or no JSON
-        return ""
-
-
-@lru_cache(maxsize=4096)
-def _why_of(marshalled: bytes) -> str:
-    """Return the answer for parameters as bytes: many rows have the same tools, and to compare bytes costs less."""
-    schemas = [(marshal.loads(marshalled), "parameters")]  # noqa: S302 -- made from JSON by `why_no_schema`
+    schemas = [(parameters, "parameters")] if parameters else []
     for schema, place in schemas:
         why = _fault(schema, place, is_inner=place != "parameters")
         if why:
             return why
-        if isinstance(schema, dict):
+        if isinstance(schema, dict) and len(place) < _MAX_PLACE:
             schemas += _schemas_within(schema, place)
     return ""
 

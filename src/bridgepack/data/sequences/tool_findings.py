@@ -1,8 +1,10 @@
 """Finds calls of tools without their schemas, and schemas that are no JSON Schema."""
 
+import marshal
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from bridgepack.data.sequences.conversation import FUNCTION_CALL, Conversation
 from bridgepack.data.sequences.encoding import Loss
@@ -15,10 +17,20 @@ from bridgepack.records import LostKind
 _SCHEMA_TEXTS = ("<tools>", '"parameters"', "'parameters'")
 #: Roles of turns that a data set's authors write, and that may therefore name the tools.
 _AUTHORS = ("system", "developer")
+#: Version of marshalled bytes, the last without references, which depend on more than values.
+_WITHOUT_REFERENCES = 2
 #: Maximum characters of a finding.
 _SHOWN = 300
 #: A call as text: `<tool_call>{"name": "lookup", ...}`.
 _NAME_IN_TEXT = re.compile(r"""["']name["']\s*:\s*["']([^"']+)["']""")
+
+
+class _Tools(NamedTuple):
+    """What is known of the tools of a row."""
+
+    names: tuple[str, ...] = ()
+    has_unnamed: bool = False
+    wrong_schema: Loss | None = None
 
 
 class ToolFindings:
@@ -36,20 +48,20 @@ class ToolFindings:
                     break
             else:
                 return ()
-        found = (self._without_schemas(conversation), _wrong_schema(conversation))
+        tools = _facts_of(conversation.tools)
+        found = [self._without_schemas(conversation, tools), tools.wrong_schema]
         return tuple(loss for loss in found if loss is not None)
 
-    def _without_schemas(self, conversation: Conversation) -> Loss | None:
-        used = _used(conversation.messages)
-        if not used or self._shows_schemas(conversation):
-            return None
-        tools = [function_of(tool).get("name") for tool in conversation.tools or ()]
-        known = [name for name in tools if isinstance(name, str)]
-        if len(known) < len(tools):  # e.g. a search that the server has built in
-            return None
+    def _without_schemas(self, conversation: Conversation, tools: _Tools) -> Loss | None:
+        known = tools.names
+        unknown = [(where, name) for where, name in _used(conversation.messages) if name not in known]
+        if known:  # a result without a name may be of any of them
+            unknown = [(where, name) for where, name in unknown if name]
+        if not unknown or tools.has_unnamed or self._shows_schemas(conversation):
+            return None  # a tool without a name is one that the server has built in
         told = "\n".join(_texts(conversation.messages, _AUTHORS))
-        for where, name in used:
-            if name not in known and not (name and name in told) and (name or not known):
+        for where, name in unknown:
+            if not name or name not in told:
                 what = f" {name!r}" if name else ""
                 others = f"; there are schemas of {', '.join(map(repr, known))}" if known else ""
                 return Loss(LostKind.NO_SCHEMAS, f"{where}{what}, of which there is no schema{others}"[:_SHOWN])
@@ -65,20 +77,53 @@ class ToolFindings:
         )
 
 
+def _facts_of(tools: list[dict[str, Any]] | None) -> _Tools:
+    if not tools:
+        return _Tools()
+    try:
+        return _facts_of_marshalled(marshal.dumps(tools, _WITHOUT_REFERENCES))
+    except ValueError:  # nested too deeply, or no JSON
+        return _facts(tools)
+
+
+@lru_cache(maxsize=512)
+def _facts_of_marshalled(tools: bytes) -> _Tools:
+    """Return the facts of tools as bytes: many rows have the same tools, and to compare bytes costs little."""
+    return _facts(marshal.loads(tools))  # noqa: S302 -- bytes of this process
+
+
+def _facts(tools: Sequence[Mapping[str, Any]]) -> _Tools:
+    functions = [function_of(tool) for tool in tools]
+    names = [function.get("name") for function in functions]
+    named = tuple(name for name in names if isinstance(name, str))
+    wrong = ((name, why_no_schema(function.get("parameters"))) for name, function in zip(names, functions, strict=True))
+    first = next(((name, why) for name, why in wrong if why), None)
+    loss = Loss(LostKind.TOOL_SCHEMA, f"the tool {str(first[0])[:60]!r}: {first[1]}"[:_SHOWN]) if first else None
+    return _Tools(named, len(named) < len(names), loss)
+
+
 def _used(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return (turn, name) of every function that is called; the name is empty if only its result tells of it."""
-    found, in_texts, results = [], [], []
+    found, results = [], []
     for index, message in enumerate(messages, 1):
-        role, where = message["role"], f"turn {index} ({message['role']})"
-        calls = [*(message.get("tool_calls") or ()), *filter(None, [message.get(FUNCTION_CALL)])]
-        names = [function_of(call).get("name") for call in calls]
+        where = f"turn {index} ({message['role']})"
+        calls = message.get("tool_calls")
+        called = [*(calls if isinstance(calls, list) else ()), message.get(FUNCTION_CALL)]
+        names = [function_of(call).get("name") for call in called]
         found += [(f"{where} calls", name) for name in names if isinstance(name, str)]
-        if role == TOOL:
+        if message["role"] == TOOL:
             name = message.get("name")
             results.append((f"{where} is the result of a call", name if isinstance(name, str) else ""))
-        elif role == ASSISTANT and isinstance(message["content"], str):
-            in_texts += [(f"{where} calls", name) for name in _NAME_IN_TEXT.findall(message["content"])]
-    return found or (results and (in_texts or results))
+    return found or (results and (_used_in_texts(messages) or results))
+
+
+def _used_in_texts(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    return [
+        (f"turn {index} ({ASSISTANT}) calls", name)
+        for index, message in enumerate(messages, 1)
+        if message["role"] == ASSISTANT and isinstance(message["content"], str)
+        for name in _NAME_IN_TEXT.findall(message["content"])
+    ]
 
 
 def _texts(messages: Sequence[Mapping[str, Any]], roles: tuple[str, ...]) -> Iterator[str]:
@@ -89,12 +134,3 @@ def _texts(messages: Sequence[Mapping[str, Any]], roles: tuple[str, ...]) -> Ite
                 text = part.get("text") if isinstance(part, Mapping) else part
                 if isinstance(text, str):
                     yield text
-
-
-def _wrong_schema(conversation: Conversation) -> Loss | None:
-    for tool in conversation.tools or ():
-        function = function_of(tool)
-        why = why_no_schema(function.get("parameters"))
-        if why:
-            return Loss(LostKind.TOOL_SCHEMA, f"the tool {str(function.get('name'))[:60]!r}: {why}"[:_SHOWN])
-    return None
