@@ -36,6 +36,7 @@ class Wish:
     method: MethodKind | None = None  #: what is trained; None for the method in the model's name, else all weights
     data: str = "data/chats.jsonl"  #: training data
     tokenizer: str | None = None  #: hub id or folder; None for the model's
+    validation_fraction: float = 0.02  #: fraction of the rows (0-1) set aside for evaluation
     columns: Mapping[str, str] = field(default_factory=dict)  #: `preprocessing` fields that name the data's columns
 
     @property
@@ -203,7 +204,6 @@ def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
 
 #: Token slots of an optimiser step.
 TOKENS_PER_STEP = 1 << 19
-_VALIDATION_FRACTION = 0.02
 
 
 def values_like(same: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, Any], str]:
@@ -252,7 +252,7 @@ def recipe_for(wish: Wish, values: Mapping[str, Any]) -> SFTRecipe:
             "batch": {"tokens_per_step": TOKENS_PER_STEP},
             **values,
             "name": wish.name,
-            "data": {"train": wish.data, "validation_fraction": _VALIDATION_FRACTION},
+            "data": {"train": wish.data, "validation_fraction": wish.validation_fraction},
             "tokenizer": tokenizer,
             "packing": {**values.get("packing", {}), "packed_sequence_size": wish.seq_length},
             "parallelism": {**values.get("parallelism", {}), "num_gpus": wish.num_gpus},

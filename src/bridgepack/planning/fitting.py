@@ -15,7 +15,7 @@ from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.geometry import floor_to_multiple
 from bridgepack.planning.balance import balance_for
 from bridgepack.planning.preview import Preview, preview_recipe
-from bridgepack.records import TRAIN
+from bridgepack.records import TRAIN, VALIDATION
 
 #: Conversations of a step in usual fine-tuning without packing, and steps of an epoch that a batch should leave.
 _USUAL_SEQUENCES, _LEAST_STEPS = 128, 20
@@ -26,6 +26,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"
 #: What is said without the hub, although no user turned it off.
 _OFFLINE = "HF_HUB_OFFLINE is set, and "
 _MOST_CHARACTERS = 240
+_TOKENS, _FRACTION = "batch.tokens_per_step", "data.validation_fraction"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,9 +34,10 @@ class Fit:
     """The batch of a new recipe, or why it is not fitted to the data."""
 
     line: str  #: what was found, in one line
-    comment: str = ""  #: of `batch.tokens_per_step` in the recipe
+    comments: Mapping[str, str]  #: dotted path of the recipe -> comment
     #: section -> its fields that change; empty if the batch is not fitted
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sets_rows_aside: bool = True  #: whether a fraction of the rows is validation data; False if it is none of so few
 
 
 def fitted_batch(recipe: SFTRecipe) -> Fit:
@@ -79,7 +81,7 @@ def _unfitted(recipe: SFTRecipe, reason: str) -> Fit:
     words = shorten(words.partition(". ")[0].rstrip("."), _MOST_CHARACTERS, placeholder=" ...")
     packs = max(round((recipe.batch.tokens_per_step or 0) / recipe.packing.packed_sequence_size), 1)
     line = f"the batch is not fitted to the data: {words}"
-    return Fit(line=line, comment=f"about {packs:,} packs; not fitted to the data: {words}")
+    return Fit(line=line, comments={_TOKENS: f"about {packs:,} packs; not fitted to the data: {words}"})
 
 
 def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
@@ -94,18 +96,26 @@ def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
     about = "about " if preview.is_sample else ""
     rows = f"{about}{_counted(sum(one.num_rows for one in preview.sources if one.split == TRAIN), 'row')}"
     all_packs = f"{about}{_counted(run.num_packs, 'pack')}"
+    conversations = f"about {_counted(round(packs * per_pack), 'conversation')}"
+    steps = f"{about}{_counted(-(-run.num_packs // packs), 'step')} an epoch"
+    is_enough = _has_validation(recipe, preview)
+    notes = f"{'' if is_enough else '; no validation data'}{_dropped(preview)}"
+    line = f"{rows}, {all_packs}, {_counted(packs, 'pack')} a step, {steps}{notes}"
+    comment = f"{_counted(packs, 'pack')}, {conversations}; {all_packs} in all: {steps}"
+    if packs == run.smallest_batch > 1:
+        comment += f"; the smallest batch of {packs:,} data-parallel ranks"
     if run.num_packs < packs:
         why = f"a step takes at least {packs:,}, one for each data-parallel rank"
         line = f"{rows}, {all_packs}: training cannot start, {why}. Use fewer GPUs, smaller packs or more data."
         comment = f"{_counted(packs, 'pack')}; training cannot start, the data has {all_packs}"
-        return Fit(line=line, comment=comment, values=values)
-    steps = f"{about}{_counted(-(-run.num_packs // packs), 'step')} an epoch"
-    conversations = f"about {_counted(round(packs * per_pack), 'conversation')}"
-    return Fit(
-        line=f"{rows}, {all_packs}, {_counted(packs, 'pack')} a step, {steps}{_dropped(preview)}",
-        comment=f"{_counted(packs, 'pack')}, {conversations}; {all_packs} in all: {steps}",
-        values=values,
-    )
+    comments = {_TOKENS: comment}
+    if not is_enough:
+        comments[_FRACTION] = f"no evaluation: {recipe.data.validation_fraction:.0%} of {rows} would be none"
+    return Fit(line=line, comments=comments, values=values, sets_rows_aside=is_enough)
+
+
+def _has_validation(recipe: SFTRecipe, preview: Preview) -> bool:
+    return not recipe.data.validation_fraction or bool((preview.num_sequences or {}).get(VALIDATION))
 
 
 def _counted(count: int, noun: str) -> str:

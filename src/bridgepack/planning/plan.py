@@ -180,7 +180,10 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry], fit: Callable[[SFT
         origin = f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
     fitted = fit(recipe_for(wish, values))
     changed = {name: {**values.get(name, {}), **section} for name, section in fitted.values.items()}
-    return recipe_text(wish, {**values, **changed}, origin, {"batch.tokens_per_step": fitted.comment})
+    if "batch" in changed:  # a recipe here may set packs per step
+        changed["batch"].pop("global_batch_size", None)
+    wish = wish if fitted.sets_rows_aside else replace(wish, validation_fraction=0.0)
+    return recipe_text(wish, {**values, **changed}, origin, fitted.comments)
 
 
 def _columns(data: str) -> dict[str, str]:

@@ -3,18 +3,22 @@
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 import bridgepack
 from bridgepack.bridge.wiring import Packs, run_length
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.config.load import load_recipe
+from bridgepack.config.load import CatalogueEntry, load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.starting import Wish
 from bridgepack.planning import fitting, sample
 from bridgepack.planning.fitting import fitted_batch
+from bridgepack.planning.plan import new_recipe
 from tests.support.small_builds import (
     CLI,
     Command,
@@ -60,7 +64,8 @@ def test_batch(tmp_path: Path, chatml_tokenizer: Path, rows: list[Any], num_gpus
 
     assert fit.line == line
     assert fit.values == {"batch": {"tokens_per_step": 40 * packs}}
-    assert fit.comment.startswith(f"{packs} pack")
+    assert fit.comments["batch.tokens_per_step"].startswith(f"{packs} pack")
+    assert fit.comments["batch.tokens_per_step"].endswith("data-parallel ranks") == (packs == num_gpus == 8)
     fitted = recipe.override({"batch.tokens_per_step": 40 * packs})
     assert run_length(fitted, Packs(folder="", num_packs={"training": 100})).global_batch_size == packs
     options = CheckOptions(artifact=build(fitted, tmp_path / "out").output, looks_at_files=False)
@@ -119,8 +124,9 @@ def test_what_cannot_be_fitted_keeps_its_batch_and_says_why(
 
     assert fit.values == {}
     assert fit.line.startswith(f"the batch is not fitted to the data: {reason}")
-    assert fit.comment.startswith(f"about 13,107 packs; not fitted to the data: {reason}")
-    assert "\n" not in fit.line + fit.comment
+    (comment,) = fit.comments.values()
+    assert comment.startswith(f"about 13,107 packs; not fitted to the data: {reason}")
+    assert "\n" not in fit.line + comment
 
 
 def test_an_error_of_a_library_is_a_reason(
@@ -133,6 +139,38 @@ def test_an_error_of_a_library_is_a_reason(
     fit = fitted_batch(_recipe(tmp_path, chatml_tokenizer, [TWO_TOKENS]))
 
     assert fit.line == "the batch is not fitted to the data: RuntimeError: no room [31m"
+
+
+def test_a_batch_of_packs_in_the_catalogue_is_replaced(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = write_json_lines(
+        tmp_path / "rows.jsonl", [chat_row(f"{number} {'long ' * 300}", "x") for number in range(99)]
+    )
+    batch = {"batch.tokens_per_step": None, "batch.global_batch_size": 256}
+    own = load_recipe("qwen3_8b_sft_4gpu_h100_bf16_recipe").override(batch)
+    entry = CatalogueEntry(name=own.name, family="qwen3", target="own.yaml", recipe=own)
+    wish = Wish(
+        name="mine", model=own.name, num_gpus=4, seq_length=4096, data=str(rows), tokenizer=str(chatml_tokenizer)
+    )
+
+    new = SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(new_recipe(wish, [entry])))
+    unfitted = YAML(typ="safe", pure=True).load(new_recipe(replace(wish, data="none.jsonl"), [entry]))
+
+    assert new.batch.model_fields_set == {"tokens_per_step"}
+    assert unfitted["batch"] == {"global_batch_size": 256}
+
+
+def test_rows_of_which_none_would_be_set_aside_are_built_at_the_first_try(
+    tmp_path: Path, chatml_tokenizer: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_json_lines(tmp_path / "rows.jsonl", [chat_row(f"{number} {'long ' * 300}", "x") for number in range(20)])
+
+    ran = command(*NEW, "--data", "rows.jsonl", "--tokenizer", chatml_tokenizer)
+
+    assert ran.output.startswith("20 rows, ")
+    assert ran.output.splitlines()[0].endswith("steps an epoch; no validation data")
+    assert "validation_fraction: 0.0 # no evaluation: 2% of 20 rows would be none" in Path("mine.yaml").read_text()
+    assert command("build", "mine.yaml", "--output", "packed", "--check").code == 0
 
 
 @pytest.mark.parametrize(
