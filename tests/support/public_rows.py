@@ -59,7 +59,7 @@ CHATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("sharegpt", {"messages": sharegpt_turns(*FOUR)}, {"messages": TURNS}),
     (
         "sharegpt",
-        {"conversation": sharegpt_turns(*FOUR), "tools": json.dumps([BARE_SCHEMA]), "system": "Be short."},
+        {"conversation": sharegpt_turns(*FOUR), "tools": json.dumps([SCHEMA["function"]]), "system": "Be short."},
         {"messages": [SYSTEM, *CONVERSATION], "tools": "tools"},
     ),
     (
@@ -115,7 +115,11 @@ CHATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {
             "id": "Step 3: lakes",
             "conversations": [
-                *sharegpt_turns(QUESTION, "Thought: I look.\nAction: depth", system="You can use these: depth."),
+                *sharegpt_turns(
+                    QUESTION,
+                    "Thought: I look.\nAction: depth",
+                    system="You can use these: [{'name': 'depth', 'parameters': {}}]",
+                ),
                 {"from": "function", "value": "{}"},
                 {"from": "assistant", "value": "Action: Finish"},
             ],

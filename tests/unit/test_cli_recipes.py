@@ -176,8 +176,9 @@ def test_new_says_what_the_data_is_and_what_stays_unread(command: Command) -> No
         "  Name each in data.layout, where it is to be read, or in its ignore.\n"
     )
     assert (ran.code, ran.errors) == (0, "")
-    assert ran.output == f"{said}wrote mine.yaml\nnext: bridgepack check mine.yaml\n"
-    assert (dry.code, dry.errors, dry.output) == (0, said, Path("mine.yaml").read_text(encoding="utf-8"))
+    fitted = "the batch is not fitted to the data: the tokenizer Qwen/Qwen3-8B is not on this machine\n"
+    assert ran.output == f"{said}{fitted}wrote mine.yaml\nnext: bridgepack check mine.yaml\n"
+    assert (dry.code, dry.errors, dry.output) == (0, said + fitted, Path("mine.yaml").read_text(encoding="utf-8"))
     assert (checked.code, checked.errors) == (0, "")
     assert "    ignore: [id] # identifiers" in dry.output
 

@@ -42,7 +42,11 @@ TEXTS: Mapping[tuple[str, ...] | str, list[str]] = {
     "openthoughts": ["system: You reason before you answer.", *PAIR],
     "nemotron_post_training": ["thinks: True", *PAIR],
     "toolbench": [
-        *("system: You can use these: depth.", f"user: {QUESTION}", "*assistant: Thought: I look.\nAction: depth"),
+        *(
+            "system: You can use these: [{'name': 'depth', 'parameters': {}}]",
+            f"user: {QUESTION}",
+            "*assistant: Thought: I look.\nAction: depth",
+        ),
         *("tool: {}", "*assistant: Action: Finish"),
     ],
     "hermes_function_calling": [f"system: <tools> [{SCHEMA_TEXT}] </tools>", *PAIR],
@@ -68,10 +72,10 @@ def _recipe(data: Path, tokenizer: Path, template: Path) -> SFTRecipe:
     return recipe_for(wish, values).override({"data.validation_fraction": 0.0})
 
 
-def _turns(recipe: SFTRecipe) -> list[str]:
+def _turns(recipe: SFTRecipe, losses: list[str]) -> list[str]:
     """Return the turns of the first sequence as `role: text`, with a star where all of their text is trained."""
     source = preview_recipe(recipe, num_rows=1).sources[0]
-    assert (source.drops, source.lost_content) == ((), ())
+    assert (source.drops, [loss.kind for loss in source.lost_content]) == ((), losses)
     marked = "".join(f"\x01{span.text}\x02" if span.is_trained else span.text for span in source.sequences[0].spans)
     found = re.findall(r"<\|im_start\|>(\w+)\n(\x01?)(.*?)<\|im_end\|>(?:\n\x02|\x02?\n?)", marked, re.DOTALL)
     turns = [f"{'*' if trained else ''}{role}: {text}" for role, trained, text in found]
@@ -87,4 +91,7 @@ def test_what_its_author_meant_is_trained(
     template.write_text(TEMPLATE)
     data = write_json_lines(tmp_path / "rows.jsonl", [row] * 2)
 
-    assert _turns(_recipe(data, chatml_tokenizer, template)) == TEXTS.get(tuple(row), TEXTS.get(name))
+    # xLAM's parameters are no JSON Schema
+    losses = ["tool_schema"] if name == "xlam_function_calling" else []
+
+    assert _turns(_recipe(data, chatml_tokenizer, template), losses) == TEXTS.get(tuple(row), TEXTS.get(name))
