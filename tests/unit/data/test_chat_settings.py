@@ -112,6 +112,7 @@ def test_arguments_that_are_no_object_drop_the_row(calls: Any, detail: str) -> N
         (["one", TEXT_PART], "oneone"),
         ([{"type": "text", "value": "one"}, {"type": "output_text", "text": " two"}], "one two"),
         ([{"type": "input_text", "content": "one", "text": None}, {"text": " two"}], "one two"),
+        ([{"type": "text", "text": {"value": "one", "annotations": []}}], "one"),
         ([], ""),
     ],
 )
@@ -140,6 +141,8 @@ def test_parts_of_the_system_column_become_one_text() -> None:
         ({"type": "text", "text": 1}, "text"),
         ({"type": "text", "text": "x", "value": "y"}, "text"),
         ({"type": "image", "text": "x"}, "image"),
+        ({"type": ["text"], "text": "x"}, ["text"]),
+        ({"type": "text", "text": {"text": "x"}}, "text"),
         ({"text": "x", "image": "x.png"}, None),
         ({}, None),
         (1, "int"),

@@ -131,6 +131,9 @@ SAME_CALLS: Mapping[str, Any] = {
     "empty parts": {"messages": called([], call())},
     "parts of a result": {"messages": called(None, call(), result=[{"type": "text", "text": "sunny"}])},
     "values of a result": {"messages": called(None, call(), result=[{"type": "text", "value": "sun"}, "ny"])},
+    "parts that say nothing": {
+        "messages": called([{"type": "text", "text": None}], call(), result=[None, {"type": "text"}, "sunny"])
+    },
     "ShareGPT's": {
         "conversations": [
             {"from": "human", "value": "Bern?"},

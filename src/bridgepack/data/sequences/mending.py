@@ -10,7 +10,7 @@ from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
 #: Types of parts that are text, and the fields in which data sets have it.
-_TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
+_TEXT_TYPES = ("text", "input_text", "output_text")
 _TEXT_FIELDS = ("text", "value", "content")
 #: Fields of a call beside its arguments; a call with others may have its arguments there.
 _CALL_FIELDS = frozenset({"name", "arguments", "id", "type", "index"})
@@ -64,7 +64,7 @@ class Mender:
         if self._parts == "drop":
             detail = f"{where}: content is a list of parts; preprocessing.content_parts is drop"
             raise RowError(DropReason.INVALID_FIELD, detail)
-        texts = [text_of_part(part) for part in parts]
+        texts = [text_of_part(part) for part in parts if self._parts != "auto" or not _says_nothing(part)]
         said = [text for text in texts if text is not None]
         if self._parts == "auto":
             form = self._forms_of_parts.get(role, "given") if len(said) == len(texts) else "given"
@@ -105,19 +105,30 @@ class Mender:
 def text_of_part(part: Any) -> str | None:
     """Return the text of a part of content; None if it is none, or is not only text.
 
-    {"type": "output_text", "content": "Hi"} -> "Hi"
+    {"type": "output_text", "content": "Hi"} -> "Hi"; {"type": "text", "text": {"value": "Hi"}} -> "Hi"
     """
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
         return None
-    kind = part.get("type")
-    given = {name: value for name, value in part.items() if value is not None and name != "type"}
+    kind, given = part.get("type"), _given(part)
     if kind not in _TEXT_TYPES and (kind is not None or len(given) != 1):
         return None
-    texts = [given[name] for name in _TEXT_FIELDS if name in given]
+    found = [given[name] for name in _TEXT_FIELDS if name in given]
+    texts = [text.get("value") if isinstance(text, Mapping) else text for text in found]
     is_one = bool(texts) and isinstance(texts[0], str) and all(text == texts[0] for text in texts)
     return texts[0] if is_one else None
+
+
+def _says_nothing(part: Any) -> bool:
+    """Return whether a part is null, or a part of text without any."""
+    is_text = isinstance(part, Mapping) and part.get("type") in (None, *_TEXT_TYPES)
+    return part is None or (is_text and not _given(part))
+
+
+def _given(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a part that are not null, but its type."""
+    return {name: value for name, value in part.items() if value is not None and name != "type"}
 
 
 def _object_of(arguments: Any, place: str) -> Any:
