@@ -293,8 +293,12 @@ def test_mistakes(name: str, message: str) -> None:
 
 
 def test_unknown_columns() -> None:
-    with pytest.raises(ConfigError, match=r"no known layout reads its rows; they have foo \(text\), n \(identifier\)"):
+    with pytest.raises(
+        ConfigError, match=r"no known layout reads its rows; they have foo \(text\), n \(identifier, a n"
+    ):
         detect([{"foo": "It is a sum.", "n": 1}])
+    with pytest.raises(ConfigError, match=r"they have question \(text\), answer \(text, a number\)\."):
+        detect([{"question": "2 + 2?", "answer": 4}])
     assert entry_named("Question-Answer").name == "question_answer"
 
 
