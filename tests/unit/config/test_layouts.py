@@ -413,6 +413,8 @@ def test_whatever_the_columns_each_is_read_ignored_or_told(rows: list[dict[str, 
     repeated = {line.partition(" is not read")[0] for line in found.why if " is not read" in line}
     for name, value in ((name, value) for row in rows for name, value in row.items()):
         kind = holds(name, value)
+        if kind == "flag" and found.has_loss_flags:
+            continue
         if kind in {"text", "flag"}:
             assert name in read | unread | repeated | {*found.entry.ignores} or found.layout.kind == "tokenized", name
         assert kind is None or name in read | ignored | unread or found.layout.kind == "tokenized", name
