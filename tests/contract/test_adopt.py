@@ -100,6 +100,8 @@ def test_adopted_recipe_runs_as_the_shipped_one(host: None, upstream_configs: di
 
 
 def test_recipe_holds_what_the_config_says(host: None) -> None:
+    from megatron.bridge.data.sft_processing import ChatSFTPreprocessingConfig
+
     name = "moonlight_16b_peft_2gpu_h100_bf16_config"
     config = _shipped(
         name,
@@ -111,10 +113,12 @@ def test_recipe_holds_what_the_config_says(host: None) -> None:
         scheduler__lr_warmup_iters=3,
     )
     config.env_vars["NCCL_DEBUG"] = "WARN"
+    config.dataset.preprocessing = ChatSFTPreprocessingConfig(loss_mode="last_turn")
 
     recipe = SFTRecipe.from_bridge(config, name=name, data={"train": "mine.jsonl"})
 
     assert recipe.data.train == "mine.jsonl"
+    assert (recipe.preprocessing.loss_mode, recipe.fields_on_auto) == ("last_turn", ())
     assert (recipe.method.kind, recipe.method.dim) == ("lora", config.peft.dim)
     assert recipe.parallelism.tensor_model_parallel_size == config.model.tensor_model_parallel_size
     assert recipe.parallelism.cp_comm_type == "a2a"

@@ -98,7 +98,9 @@ def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
     all_packs = f"{about}{_counted(run.num_packs, 'pack')}"
     conversations = f"about {_counted(round(packs * per_pack), 'conversation')}"
     steps = f"{about}{_counted(-(-run.num_packs // packs), 'step')} an epoch"
-    line = f"{rows}, {all_packs}, {_counted(packs, 'pack')} a step, {steps}{_dropped(preview)}"
+    is_enough = _has_validation(recipe, preview)
+    notes = f"{'' if is_enough else '; no validation data'}{_dropped(preview)}"
+    line = f"{rows}, {all_packs}, {_counted(packs, 'pack')} a step, {steps}{notes}"
     comment = f"{_counted(packs, 'pack')}, {conversations}; {all_packs} in all: {steps}"
     if packs == run.smallest_batch > 1:
         comment += f"; the smallest batch of {packs:,} data-parallel ranks"
@@ -106,10 +108,9 @@ def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
         why = f"a step takes at least {packs:,}, one for each data-parallel rank"
         line = f"{rows}, {all_packs}: training cannot start, {why}. Use fewer GPUs, smaller packs or more data."
         comment = f"{_counted(packs, 'pack')}; training cannot start, the data has {all_packs}"
-    comments, is_enough = {_TOKENS: comment}, _has_validation(recipe, preview)
+    comments = {_TOKENS: comment}
     if not is_enough:
-        line += "; no validation data"
-        comments[_FRACTION] = f"no evaluation: {recipe.data.validation_fraction:.0%} of {rows} leave none for it"
+        comments[_FRACTION] = f"no evaluation: {recipe.data.validation_fraction:.0%} of {rows} would be none"
     return Fit(line=line, comments=comments, values=values, sets_rows_aside=is_enough)
 
 

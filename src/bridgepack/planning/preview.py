@@ -15,10 +15,11 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
 from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
+from bridgepack.data.stages.split import unread_fields
 from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
-from bridgepack.records import TRAIN, Drop, DropReason, PackedRow
+from bridgepack.records import TRAIN, Drop, DropReason, PackedRow, UnreadField
 from bridgepack.records.results import Result
 
 _COLUMN_ROWS = 100
@@ -62,6 +63,7 @@ class SourcePreview:
     tokens: Tokens | None  #: None without sequences
     drops: tuple[Note, ...]  #: by reason, most frequent first
     lost_content: tuple[Note, ...]  #: by kind, most frequent first
+    unread: tuple[UnreadField, ...]  #: columns and fields of turns that nobody reads
     sequences: tuple[SequenceView, ...]  #: of the first rows, with their text
 
 
@@ -153,6 +155,11 @@ def _of_source(
 ) -> SourcePreview:
     first = next((file for file in source.files if file.taken), None)  # a file may be empty
     parts = [part for file in source.files for name in splits for part in file.parts(name)]
+    results = [
+        replace(result, place=replace(result.place, file_index=index))
+        for index, file in enumerate(source.files)
+        for _, result in file.taken
+    ]
     return SourcePreview(
         split=source.split,
         files=tuple(file.file.label for file in source.files),
@@ -167,6 +174,7 @@ def _of_source(
         tokens=_tokens(source, splits),
         drops=_notes(source, splits, "drops"),
         lost_content=_notes(source, splits, "losses"),
+        unread=unread_fields([file.file.source for file in source.files], results),
         sequences=tuple(islice(_sequences(first, tokenizer), num_rows)) if first else (),
     )
 
@@ -214,7 +222,8 @@ def _sequences(file: SampledFile, tokenizer: ChatTokenizer) -> Iterator[Sequence
 
 def _columns(file: SampledFile) -> dict[str, str]:
     window, _ = min(file.taken, key=lambda taken: taken[0].part.first_row)
-    examples = (item for _, item in read_range(file.file, window.part) if isinstance(item, Mapping))
+    as_they_are = replace(file.file, view=None)
+    examples = (item for _, item in read_range(as_they_are, window.part) if isinstance(item, Mapping))
     found: dict[str, dict[str, None]] = {}
     for example in islice(examples, _COLUMN_ROWS):
         for name, value in example.items():

@@ -107,11 +107,11 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.REASONING: f"{_OTHER_TEMPLATE} the column, or put the reasoning into the content",
     LostKind.INJECTED_TURN: "set preprocessing.control_tokens to drop, or clean the text",
     LostKind.WEIGHT: "set preprocessing.message_weights to mask, or name the field in the layout's ignore",
-    LostKind.TEMPLATE_KWARGS: "set preprocessing.chat_template_kwargs_column to chat_template_kwargs",
+    LostKind.TEMPLATE_KWARGS: "set chat_template_kwargs of data.layout to chat_template_kwargs",
     LostKind.UNREAD: "read the field by data.layout, or name it in the layout's ignore",
     LostKind.NO_REASONING: "put the reasoning between markers that the template writes, or set reasoning_loss to keep",
     LostKind.DOUBLED_TOKEN: "set preprocessing.add_eos to false (add_bos for BOS), or remove the text from the rows",
-    LostKind.NO_SCHEMAS: "name the column of the schemas in preprocessing.tools_column, or set tool_schemas",
+    LostKind.NO_SCHEMAS: "name the column of the schemas in tools of data.layout, or set preprocessing.tool_schemas",
     LostKind.TOOL_SCHEMA: "write the parameters as {type: object, properties: {city: {type: string}}}",
 }
 

@@ -11,7 +11,13 @@ from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
 from bridgepack.planning.search import Candidate
 from bridgepack.records import LOSS_CURES
-from bridgepack.report.terminal import TOKENIZER_WARNING, describe_run, draw_sequence, trained_text_note
+from bridgepack.report.terminal import (
+    TOKENIZER_WARNING,
+    describe_run,
+    describe_unread,
+    draw_sequence,
+    trained_text_note,
+)
 from bridgepack.report.text import printable, without_middle
 
 _BAR = 32
@@ -145,6 +151,7 @@ def _describe_source(source: SourcePreview, *, has_colour: bool) -> Iterator[str
     if source.lost_content:
         yield "  lost content        content of rows that the chat template leaves out or changes"
         yield from _describe_notes(source.lost_content)
+    yield from map(printable, describe_unread(source.unread))
 
 
 def _rows_read(source: SourcePreview) -> str:

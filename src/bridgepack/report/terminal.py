@@ -18,6 +18,7 @@ from bridgepack.records import (
     SourceRecord,
     SplitRecord,
     SplitStatistics,
+    UnreadField,
     Waiting,
 )
 from bridgepack.report.text import printable, without_middle
@@ -167,6 +168,22 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         lost = next((lost for lost in split.lost_examples if lost.kind == kind), None)
         yield f"    {kind:<28}{count:>8,}   e.g. {_example(split, lost)}"
         yield f"      fix: {LOSS_CURES.get(kind, 'see the docs of the bridgepack that built it')}"
+    sources = [" ".join(source.name) for source in split.sources] if split.sources[1:] else []
+    yield from describe_unread(split.unread, sources)
+
+
+def describe_unread(fields: Sequence[UnreadField], sources: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the lines about columns and fields of turns that nobody reads; `sources` are names if there are several."""
+    if fields:
+        yield "  not read            columns and fields of turns that nobody reads"
+    for field in fields:
+        if field.holds != "identifier":
+            share = f"{field.holds} in {field.num_rows / max(field.num_rows_read, 1):.0%} of the rows"
+            where = f" of {sources[field.source]}" if sources else ""
+            yield f"    {field.name:<28}{field.num_rows:>8,}   {share}{where}, e.g. {field.example}"
+    others = list(dict.fromkeys(field.name for field in fields if field.holds == "identifier"))
+    if others:
+        yield f"    {', '.join(others)}: identifiers, labels or copies"
 
 
 def source_tree(split: SplitRecord) -> Iterator[tuple[int, Sequence[SourceRecord]]]:

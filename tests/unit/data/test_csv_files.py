@@ -69,10 +69,10 @@ def _read_text(tmp_path: Path, text: str | bytes, name: str = "a.csv", **options
         ("no-newline-at-end.csv", TEXT.strip().encode()),
         ("unix.csv", TEXT.replace("\r\n", "\n").encode()),
         ("blank-lines.csv", b"\n" + TEXT.replace("\r\n", "\n\n").encode() + b"\n\n"),
-        ("a.csv.gz", gzip.compress(TEXT.encode(, mtime=0))),
+        ("a.csv.gz", gzip.compress(TEXT.encode(), mtime=0)),
         ("a.csv.zst", zstandard.compress(TEXT.encode())),
         ("a.tsv", TEXT.replace(",", "\t").replace("b\t", "b,").encode()),
-        ("a.tsv.gz", gzip.compress(TEXT.replace(",", "\t", mtime=0).replace("b\t", "b,").encode())),
+        ("a.tsv.gz", gzip.compress(TEXT.replace(",", "\t").replace("b\t", "b,").encode(), mtime=0)),
     ],
 )
 def test_cells_are_texts_as_they_stand(tmp_path: Path, name: str, content: bytes) -> None:

@@ -13,11 +13,12 @@ from bridgepack.api import verify
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.repack import plan_repack
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.errors import RowError
+from bridgepack.errors import ConfigError, RowError
 from bridgepack.planning.preview import preview_recipe
 from bridgepack.report.plans import describe_preview
 from tests.support.read_rows import read_row
@@ -454,3 +455,12 @@ def test_the_host_decides_where_it_reads_the_data(tmp_path: Path, chatml_tokeniz
     preview = preview_recipe(recipe)
     assert preview.forms == {}
     assert {drop.kind for drop in preview.sources[0].drops} == {"template_error"}  # parts and objects, as with keep
+
+
+def test_repacking_for_the_host_to_read_is_refused(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    build(_recipe(tmp_path, chatml_tokenizer), tmp_path / "out")
+
+    with pytest.raises(ConfigError, match=r"packing\.mode would be changed, which changes the tokens"):
+        plan_repack(tmp_path / "out", {"packing.mode": "none"})
+    build(_recipe(tmp_path, chatml_tokenizer, **AS_HOST), tmp_path / "host")
+    assert plan_repack(tmp_path / "host", {"packing.mode": "none"}).spec.resolved.recipe.packing.mode == "none"

@@ -169,7 +169,7 @@ def test_rows_of_which_none_would_be_set_aside_are_built_at_the_first_try(
 
     assert ran.output.startswith("20 rows, ")
     assert ran.output.splitlines()[0].endswith("steps an epoch; no validation data")
-    assert "validation_fraction: 0.0 # no evaluation: 2% of 20 rows leave none for it" in Path("mine.yaml").read_text()
+    assert "validation_fraction: 0.0 # no evaluation: 2% of 20 rows would be none" in Path("mine.yaml").read_text()
     assert command("build", "mine.yaml", "--output", "packed", "--check").code == 0
 
 

@@ -101,7 +101,7 @@ def gather_split(
         num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
         drops=joined([part.drops for part in parts], "reason"),
         losses=joined([part.losses for part in parts], "kind"),
-        unread=() if is_aside else _unread_fields(inputs, results),
+        unread=() if is_aside else unread_fields([record.source for record in inputs], results),
     )
     num_packed = len(sequences) - (split.num_cut if splits_rows else 0) + split.num_split
     assert split.num_rows_in == num_packed + sum(split.drops.counts.values()), "the ledger must balance"
@@ -110,12 +110,12 @@ def gather_split(
     return split
 
 
-def _unread_fields(inputs: Sequence[InputRecord], results: Sequence[RangeResult]) -> tuple[UnreadField, ...]:
-    """Return what nobody reads, each name and what it holds once for each source."""
+def unread_fields(sources: Sequence[int], results: Sequence[RangeResult]) -> tuple[UnreadField, ...]:
+    """Return what nobody reads, each name and what it holds once for each source; `sources` are those of the files."""
     num_rows_read: Counter[int] = Counter()
     found: dict[tuple[int, str, str], UnreadField] = {}
     for result in results:
-        source = inputs[result.place.file_index].source
+        source = sources[result.place.file_index]
         num_rows_read[source] += result.num_rows
         for name, holds, num_rows, row_offset, example in result.unread:
             first = UnreadField(

@@ -137,7 +137,7 @@ def content_lost_in_render(facts: ArtifactFacts) -> Found:
     Bad: lost_content has 3 for tool_call. Good: lost_content is empty.
     Fix: Do what the finding says, or set preprocessing.on_lost_content to drop; then build again.
     """
-    return _lost(facts, [kind for kind in LostKind if kind not in TOLERATED_LOSSES])
+    return _lost(facts, [kind for kind in LostKind if kind not in TOLERATED_LOSSES and kind != LostKind.UNREAD])
 
 
 @artifact_rule("BP541", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
@@ -179,13 +179,41 @@ def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP546", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def row_settings_not_read(facts: ArtifactFacts) -> Found:
-    """Rows have message weights or template variables that the recipe does not read.
+    """Rows have variables of the chat template that the recipe does not read.
 
-    Why: Silent: answers with `weight: 0` or `train: false` are trained, and the template's variables are not set.
-    Bad: lost_content has 3 for weight. Good: lost_content is empty.
-    Fix: Set preprocessing.message_weights to mask, or preprocessing.chat_template_kwargs_column, and build again.
+    Why: Silent: the template's variables are not set, e.g. whether to think.
+    Bad: lost_content has 3 for template_kwargs. Good: lost_content is empty.
+    Fix: Name the column in chat_template_kwargs of data.layout, and build again.
     """
-    return _lost(facts, [LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS])
+    return _lost(facts, [LostKind.TEMPLATE_KWARGS])
+
+
+@artifact_rule("BP548", ERROR, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
+def text_not_read(facts: ArtifactFacts) -> Found:
+    """A column, or a field of turns, holds text that nobody reads.
+
+    Why: Silent: a part of what the rows say is neither trained nor context, such as the input of an instruction.
+    Bad: unread has 3 of 4 rows with text for the column context. Good: unread is empty.
+    Fix: Read it by data.layout, or name it in the layout's ignore; `bridgepack recipes new` writes a layout.
+    """
+    for split in facts.require_manifest().splits:
+        for field in split.unread:
+            if field.holds == "text":
+                where = f"{MANIFEST_FILE} {split.name} unread.{field.name}"
+                first = _place(split, field.file_index, field.row)
+                found = f"text in {field.num_rows} of {field.num_rows_read} rows, e.g.{first} {field.example}"
+                yield wrong(where, found, f"none; {LOSS_CURES[LostKind.UNREAD]}", group=where)
+
+
+@artifact_rule("BP549", ERROR, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
+def loss_flags_not_obeyed(facts: ArtifactFacts) -> Found:
+    """Rows or turns say that they are not trained, and are trained.
+
+    Why: Silent: the model learns answers that the data excludes, e.g. by `weight: 0`, `loss: false`, `train: false`.
+    Bad: lost_content has 3 for weight. Good: lost_content is empty.
+    Fix: Set preprocessing.message_weights to mask, or name the field in the layout's ignore, and build again.
+    """
+    return _lost(facts, [LostKind.WEIGHT])
 
 
 @artifact_rule("BP547", WARNING, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
@@ -219,7 +247,7 @@ def calls_without_schemas(facts: ArtifactFacts) -> Found:
 
     Why: Silent: the model learns to call tools that nobody offers, and to guess their arguments.
     Bad: lost_content has 3 for no_schemas. Good: lost_content is empty.
-    Fix: Name the column of the schemas in preprocessing.tools_column, or set preprocessing.tool_schemas. Schemas that
+    Fix: Name the column of the schemas in tools of data.layout, or set preprocessing.tool_schemas. Schemas that
         stand in the text of a system turn count.
     """
     return _lost(facts, [LostKind.NO_SCHEMAS])
@@ -296,6 +324,10 @@ def _dropped(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, 
 
 
 def _example(split: SplitRecord, example: Drop | LostContent | None) -> str:
-    if example is None or example.file_index >= len(split.inputs):
+    if example is None or not (place := _place(split, example.file_index, example.row)):
         return ""
-    return f", e.g. {split.inputs[example.file_index].path} row {example.row}: {example.detail}"
+    return f", e.g.{place} {example.detail}"
+
+
+def _place(split: SplitRecord, file_index: int, row: int) -> str:
+    return f" {split.inputs[file_index].path} row {row}:" if file_index < len(split.inputs) else ""
