@@ -220,6 +220,11 @@ CHATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         },
     ),
     (
+        "question_answers",
+        {"question": QUESTION, "answer": ["200 m", "200 metres"]},
+        {"messages": [user_turn("{question}"), assistant_turn("{answer.0}")]},
+    ),
+    (
         "rag",
         {"context": "The lake of Uri is 200 m deep.", "question": QUESTION, "answer": "200 m"},
         {"messages": [user_turn("Context:\n{context}", "{question}"), assistant_turn("{answer}")]},

@@ -58,10 +58,16 @@ def _rows(data: str | tuple[str, ...]) -> Iterator[_PlacedRow]:
 
 
 def _rows_of(file: InputFile) -> Iterator[_PlacedRow]:
-    """Yield rows of a file, some of each window in turn, while there are others."""
+    """Yield rows of a file: the first of each window, then the others."""
+    rest: list[_PlacedRow] = []
     with suppress(DataError):
         for window in file_windows(file, max_row_bytes=DataConfig.model_fields["max_row_bytes"].default).windows:
             about = "" if window.has_row_numbers else "~"
-            for number, row in islice(read_range(file, window.part), _WINDOW_ROWS):
-                if isinstance(row, Mapping):
-                    yield f"{file.label} row {about}{number}", row
+            rows = [
+                (f"{file.label} row {about}{number}", row)
+                for number, row in read_range(file, window.part)
+                if isinstance(row, Mapping)
+            ]
+            yield from rows[:_WINDOW_ROWS]
+            rest += rows[_WINDOW_ROWS:]
+    yield from rest

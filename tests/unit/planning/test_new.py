@@ -276,6 +276,17 @@ def test_rows_at_the_end_of_a_file_count(tmp_path: Path) -> None:
     assert (found.entry.name, found.num_rows) == ("rag", 1000)
 
 
+@pytest.mark.parametrize("num_rows", [150, 990])
+def test_every_row_of_small_data_counts(tmp_path: Path, num_rows: int) -> None:
+    rows = [{"question": "2 + 2?", "answer": "4"} for _ in range(num_rows)]
+    write_json_lines(tmp_path / "a.jsonl", [*rows, {"question": "2 + 2?", "answer": "4", "note": "It is a sum."}])
+    found = detect_data(str(tmp_path / "a.jsonl"))
+
+    assert found is not None
+    assert found.num_rows == num_rows + 1
+    assert [(one.name, one.num_rows) for one in found.unread] == [("note", 1)]
+
+
 @pytest.mark.parametrize("content", ["", "{}\n", '{"question": null}\n', None])
 def test_data_without_rows_has_no_layout_yet(tmp_path: Path, content: str | None) -> None:
     data = tmp_path / "data.jsonl"

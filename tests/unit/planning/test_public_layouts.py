@@ -62,6 +62,7 @@ TEXTS: Mapping[tuple[str, ...] | str, list[str]] = {
     **dict.fromkeys(("squad", "rag"), PASSAGE),
     **dict.fromkeys(("xlam_function_calling", "turns_and_calls"), CALLED),
     "question_thinking_answer": ["user: 2 + 2?", "*assistant: <think>Two and two.</think>4"],
+    "question_answers": [f"user: {QUESTION}", "*assistant: 200 m"],
     "question_answer": [f"user: {QUESTION}", "*assistant: 200"],
 }
 

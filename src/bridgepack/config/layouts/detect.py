@@ -171,7 +171,9 @@ def _alike(best: Sequence[_Tried]) -> list[_Tried]:
 
 
 def _nothing_fits(found: Sequence[_Tried], seen: _Rows, what: str, name: str | None) -> str:
-    columns = {column: held for profile in seen.counts for column, held in profile.contents}
+    values = {str(column): value for row in reversed(seen.rows) for column, value in row.items()}
+    held = {column: kind for profile in seen.counts for column, kind in profile.contents}
+    columns = {column: sayings.kind_of(kind, values[column]) for column, kind in held.items()}
     if name is not None:
         return sayings.lacks_columns(what, entry_named(name), columns)
     shapes: Counter[str] = Counter()

@@ -47,6 +47,7 @@ class Form(StrEnum):
     LISTED_SCHEMAS = auto()  #: tool schemas whose functions the row's system text lists, too
     CALLS = auto()  #: tool calls: names with arguments
     SPANS = auto()  #: answers in a passage: `text` is a list
+    TEXTS = auto()  #: a list of texts
     IDS = auto()  #: token ids, a mask or labels
     VARIABLES = auto()  #: an object
     ANY = auto()  #: every value has this form
@@ -176,6 +177,8 @@ def _forms_of_object(value: Mapping[str, Any]) -> Iterator[Form]:
 def _forms_of_list(value: Sequence[Any]) -> Iterator[Form]:
     if all(isinstance(one, int) for one in value):
         yield Form.IDS
+    elif all(isinstance(one, str) for one in value):
+        yield Form.TEXTS
     elif all(isinstance(one, Mapping) for one in value):
         functions = set(_forms_of_functions(value))
         yield from functions

@@ -6,7 +6,18 @@ Source of Dolly's and Alpaca's order: databrickslabs/dolly, training/consts.py; 
 
 from bridgepack.config.layouts.entry import TOOLS, PublicLayout, slot
 from bridgepack.config.layouts.forms import TOKEN_COLUMNS, Form
-from bridgepack.config.layouts.parts import ANSWERS, ASSISTANT, HUB, PAIR, QUESTIONS, THOUGHTS, TRL, USER, chat
+from bridgepack.config.layouts.parts import (
+    ANSWERS,
+    ASSISTANT,
+    CONTEXTS,
+    HUB,
+    PAIR,
+    QUESTIONS,
+    THOUGHTS,
+    TRL,
+    USER,
+    chat,
+)
 
 #: Rows with a question and its answer in columns of text.
 PAIRS: tuple[PublicLayout, ...] = (
@@ -53,12 +64,26 @@ PAIRS: tuple[PublicLayout, ...] = (
         ),
     ),
     PublicLayout(
+        name="question_answers",
+        title="a question and a list of answers, of which the first is trained",
+        url=f"{HUB}/google-research-datasets/nq_open",
+        slots={
+            "question": slot(*QUESTIONS),
+            "answer": slot("answer", "answers", form=Form.TEXTS),
+            "context": slot(*CONTEXTS, needs="optional"),
+        },
+        layout=chat(
+            {"role": "user", "content": ["Context:\n{context}", "{question}"]},
+            {"role": "assistant", "content": "{answer.0}"},
+        ),
+    ),
+    PublicLayout(
         name="rag",
         title="a context, a question about it, and the answer",
         url=f"{HUB}/neural-bridge/rag-dataset-12000",
         slots={
             **PAIR,
-            "context": slot("context", "passage", "document", "reference", "background", needs="sometimes"),
+            "context": slot(*CONTEXTS, needs="sometimes"),
         },
         layout=chat({"role": "user", "content": ["Context:\n{context}", "{question}"]}, ASSISTANT),
     ),

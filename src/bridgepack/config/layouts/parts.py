@@ -16,13 +16,14 @@ ANSWERS = (
     *("answer", "response", "solution", "completion", "output", "assistant", "target", "targets", "chosen", "reply"),
     *("generation", "generated_solution", "bot", "gpt", "assistant_response", "model_response"),
 )
+CONTEXTS = ("context", "passage", "document", "reference", "background")
 TURNS = ("messages", "conversations", "conversation", ANY_COLUMN)
 OPEN = ("prompt", "input", "messages", "conversation", "conversations", "history", "context", ANY_COLUMN)
 ANY = (Form.ANY,)
 #: Layouts of columns, which a conversation with the same text comes before.
 OF_COLUMNS = (
-    *("alpaca", "dolly", "squad", "rag", "question_thinking_answer", "trl_prompt_completion", "question_answer"),
-    *("turns_and_answer", "turns_and_calls", "trl_prompt_completion_turns", "question_and_turns"),
+    *("alpaca", "dolly", "squad", "question_answers", "rag", "question_thinking_answer", "trl_prompt_completion"),
+    *("question_answer", "turns_and_answer", "turns_and_calls", "trl_prompt_completion_turns", "question_and_turns"),
 )
 THOUGHTS = slot(
     *("reasoning_content", "thinking", "reasoning", "cot", "complex_cot", "rationale", "chain_of_thought", "thought"),

@@ -45,14 +45,14 @@ def equal_fits(
     return f"{what}: {fits}:\n" + "\n".join(lines) + f"\n{choice}. {_BY_HAND}."
 
 
-def lacks_columns(what: str, entry: PublicLayout, columns: Mapping[str, Contents]) -> str:
+def lacks_columns(what: str, entry: PublicLayout, columns: Mapping[str, str]) -> str:
     """Return the message for rows that lack the columns of the layout that was asked for."""
     wanted = ", ".join(words_of_slots(entry))
     has = f"{what}, which has {_named(columns)}"
     return f"--layout is {entry.name}, which reads {wanted}; {has}. Choose another. {_BY_HAND}."
 
 
-def unknown_columns(what: str, columns: Mapping[str, Contents]) -> str:
+def unknown_columns(what: str, columns: Mapping[str, str]) -> str:
     """Return the message for rows that no layout reads."""
     return f"{what}: no known layout reads its rows; they have {_named(columns)}. {_BY_HAND}."
 
@@ -118,6 +118,12 @@ def as_flow(layout: AnyLayout) -> str:
     return flow(written(layout))
 
 
+def kind_of(held: Contents, value: Any) -> str:
+    """Return what a column holds and its type: `text`, `text, a list`, `identifier, an int`."""
+    names = {list: "a list", dict: "an object", int: "a number", float: "a number", bool: "true or false"}
+    return f"{held}, {names[type(value)]}" if type(value) in names else held
+
+
 def percent(num: int, total: int) -> str:
     """Return a share in percent; never 0 % or 100 % of some, but not all."""
     share = 100 * num / max(total, 1)
@@ -130,5 +136,5 @@ def example(value: Any) -> str:
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
-def _named(columns: Mapping[str, Contents]) -> str:
+def _named(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({held})" for name, held in columns.items()) or "no columns"
