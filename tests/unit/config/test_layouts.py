@@ -156,6 +156,9 @@ def test_reasoning_that_the_answer_holds_is_not_read_twice() -> None:
 
     assert _layout(found)["messages"] == [user_turn("{question}"), assistant_turn("{answer}")]
     assert _layout(found)["ignore"] == ["reasoning"]
+    for other in ({"question": thought, "reasoning": thought, "answer": "4"}, {"reasoning": "4", "answer": "4"}):
+        row = {"question": "2 + 2?", **other}
+        assert _layout(detect([row]))["messages"][1]["reasoning_content"] == "{reasoning}"
 
 
 def test_prose_is_never_ignored_and_loss_flags_are_told() -> None:
@@ -192,6 +195,7 @@ def test_flags_of_rows() -> None:
 
     kept = detect([{**row, "train": True}, {**row, "train": False}])
     assert (kept.has_loss_flags, kept.unread, kept.layout.ignore) == (True, (), ())
+    assert "what train marks as untrained is not trained (preprocessing.message_weights: mask)" in kept.why
     share = detect([{**row, "weight": 2.5}, {**row, "weight": 1}])
     assert (share.has_loss_flags, [one.name for one in share.unread]) == (False, ["weight"])
 
@@ -201,6 +205,7 @@ def test_roles_under_other_names() -> None:
     found = detect([{"messages": turns}, {"messages": [*turns, {"role": "critic", "content": "Right."}]}])
 
     assert found.role_aliases == {"user": "user", "bot": "assistant"}
+    assert "roles have other names: bot is assistant" in found.why
     assert (
         "the role 'critic' is not known, first row 2; name it in data.role_aliases, or its rows are dropped"
         in found.why

@@ -29,13 +29,17 @@ def is_repeated(name: str, candidate: Candidate, rows: Sequence[Mapping[str, Any
 
 
 def without_second_thought(candidate: Candidate, columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Candidate:
-    """Return a candidate that does not read reasoning which the answer holds, too."""
-    thoughts = candidate.columns.get("thoughts")
-    if not thoughts:
+    """Return a candidate that does not read reasoning which every answer holds, too, before something else."""
+    thoughts, answers = candidate.columns.get("thoughts"), candidate.columns.get("answer")
+    if not thoughts or not answers:
         return candidate
+    pairs = [(row.get(thoughts[0]), row.get(answers[0])) for row in rows]
+    texts = [(thought.strip(), answer) for thought, answer in pairs if isinstance(thought, str) and thought.strip()]
+    for thought, answer in texts:
+        if not isinstance(answer, str) or answer.strip() == thought or not _stands_in(thought, answer):
+            return candidate
     rest = {slot: names for slot, names in candidate.columns.items() if slot != "thoughts"}
-    without = candidate_with(candidate.entry, rest, columns)
-    return without if is_repeated(thoughts[0], without, rows) else candidate
+    return candidate_with(candidate.entry, rest, columns) if texts else candidate
 
 
 def _stands_in(text: str, whole: str) -> bool:

@@ -201,6 +201,7 @@ def _detection(chosen: _Tried, seen: _Rows, *, is_chosen: bool) -> Detection:
         why.append(sayings.lacking(chosen.num_lacks, total, _first(chosen, seen, "lacks")))
     if others := total - chosen.num_fits - chosen.num_lacks:
         why.append(sayings.others(others, total, _first(chosen, seen, "other")))
+    why += sayings.flags_and_roles(flags if obeys else {}, aliases)
     why += [sayings.unknown_role(name, seen.places[fields.roles[name]]) for name in unknown]
     ignored = [f"messages.{name}" for name, held in fields.held.items() if held == "identifier"]
     return Detection(

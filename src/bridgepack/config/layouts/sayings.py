@@ -97,6 +97,16 @@ def others(num_rows: int, total: int, place: str) -> str:
     return f"{percent(num_rows, total)} of the rows have another shape, first {place}"
 
 
+def flags_and_roles(flags: Collection[str], aliases: Mapping[str, str]) -> Iterator[str]:
+    """Yield what the recipe says of flags about the loss, and of roles under other names."""
+    if flags:
+        names = ", ".join(sorted(flags))
+        yield f"what {names} marks as untrained is not trained (preprocessing.message_weights: mask)"
+    others = [f"{name} is {role}" for name, role in aliases.items() if name != role]
+    if others:
+        yield f"roles have other names: {', '.join(others)}"
+
+
 def unknown_role(name: str, place: str) -> str:
     """Return what to say of a role that is not known."""
     return f"the role {name!r} is not known, first {place}; name it in data.role_aliases, or its rows are dropped"
