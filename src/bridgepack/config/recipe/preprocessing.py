@@ -60,8 +60,8 @@ class _Common(Section):
 class ChatPreprocessing(_Common):
     """Conversations rendered with the tokenizer's chat template.
 
-    The same settings as Megatron-Bridge's `ChatSFTPreprocessingConfig` give the same tokens and the same mask, and for
-    other than plain texts with `keep` for `null_content`, `tool_arguments` and `content_parts`.
+    The same settings as Megatron-Bridge's `ChatSFTPreprocessingConfig` give the same tokens and mask for texts; with
+    `keep` for `null_content`, `tool_arguments` and `content_parts`, for every row.
     """
 
     kind: Literal["chat"] = "chat"

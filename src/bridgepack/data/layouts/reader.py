@@ -63,6 +63,8 @@ class RowReader:
         self._known = frozenset(name for layout in reading.layouts for name in layout.ignore).union(reading.ignored)
         #: (names of columns, position of the maker) -> columns that nobody reads
         self._unread: dict[tuple[tuple[str, ...], int], tuple[str, ...]] = {}
+        #: names of columns -> the only one, whose turns are read; empty if others are read or unread
+        self._plain: dict[tuple[str, ...], str] = {}
 
     @property
     def key(self) -> list[Any]:
@@ -75,10 +77,16 @@ class RowReader:
         Raises:
             RowError: no layout fits the row, or a column holds something else than the layout says.
         """
+        keys = tuple(row)
+        plain = self._plain.get(keys)
+        if plain is None:
+            plain = self._plain_column(keys)
+        if plain and type(turns := row[plain]) is list and turns:  # fast path: most rows are turns and nothing else
+            return ReadRow(messages=turns)
         index = self._chosen(row)
         maker = self._makers[index]
         made = maker.made(row)
-        key = (tuple(row), index)
+        key = (keys, index)
         names = self._unread.get(key)
         if names is None:
             if len(self._unread) > _MAX_KEPT:
@@ -89,6 +97,16 @@ class RowReader:
         if names:
             made.unread = {name: row[name] for name in names if not is_empty(row[name])}
         return made
+
+    def _plain_column(self, keys: tuple[str, ...]) -> str:
+        if len(self._plain) > _MAX_KEPT:
+            self._plain.clear()
+        is_read = (
+            any(isinstance(maker, _ChatMaker) and maker.only == keys[0] for maker in self._makers) if keys else False
+        )
+        has_rules = self._reading.needed or self._reading.refused or self._known
+        self._plain[keys] = keys[0] if is_read and len(keys) == 1 and not has_rules else ""
+        return self._plain[keys]
 
     def _chosen(self, row: Mapping[str, Any]) -> int:
         if self._reading.needed and not any(column in row for column in self._reading.needed):
@@ -172,15 +190,15 @@ class _ChatMaker:
         self._variables = layout.chat_template_kwargs
         only = self._parts[0]
         #: the only column with turns, for the fast path
-        self._only = only.from_column if len(self._parts) == 1 and isinstance(only, TurnsFromColumn) else None
+        self.only = only.from_column if len(self._parts) == 1 and isinstance(only, TurnsFromColumn) else None
         turns = [Column(part.from_column).name for part in self._parts if isinstance(part, TurnsFromColumn)]
         texts = [column.name for part in self._parts if isinstance(part, _TurnMaker) for column in part.required]
         self.columns = frozenset((*turns, *texts))
         self.needs = " with ".join(dict.fromkeys(name for part in self._parts for name in _names_of(part)))
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
-        if self._only is not None:
-            return row.get(self._only) is not None
+        if self.only is not None:
+            return row.get(self.only) is not None
         return all(
             part.from_column in row if isinstance(part, TurnsFromColumn) else part.is_there(row) for part in self._parts
         )
@@ -193,12 +211,12 @@ class _ChatMaker:
 
     def made(self, row: Mapping[str, Any]) -> ReadRow:
         made = ReadRow()
-        if self._only is not None:
-            made["messages"] = turns = turns_at(row, Column(self._only))
+        if self.only is not None:
+            made["messages"] = turns = turns_at(row, Column(self.only))
         else:
             made["messages"] = turns = self._turns(row)
         if not turns:
-            name = self._only or self.needs
+            name = self.only or self.needs
             raise RowError(DropReason.EMPTY_CONVERSATION, f"{name} has no turns")
         if self._system is not None and self._system.has_columns(row) and not self._system.is_empty(row):
             made["system"] = self._system.parts(row) or self._system.text(row)

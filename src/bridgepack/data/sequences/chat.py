@@ -91,8 +91,9 @@ class ChatEncoder:
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:
                 raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")
-        first_of_kinds = {loss.kind: loss for loss in reversed(losses)}
-        return Prepared(len(chat.text), chat, tuple(reversed(first_of_kinds.values())), unread)
+        if losses[1:]:
+            losses = tuple({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
+        return Prepared(len(chat.text), chat, losses, unread)
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
         """Return the tokens and masks of conversations."""
@@ -132,7 +133,10 @@ class ChatEncoder:
 
     def _unread_fields(self, columns: Mapping[str, Any], conversation: Conversation) -> tuple[UnreadCount, ...]:
         """Return the row's columns, and fields of its turns, that neither the reader nor the template reads."""
-        unread = dict(unread_of(columns))
+        given = unread_of(columns)
+        if conversation.is_plain and not given:  # fast path
+            return ()
+        unread = dict(given)
         if not conversation.is_plain:
             unread |= unread_turn_fields(conversation.messages, self._read_fields, self._is_read)
             system = columns.get("system")
