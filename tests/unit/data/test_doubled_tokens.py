@@ -15,6 +15,7 @@ from bridgepack.data.sequences.encoder import PromptCompletionEncoder
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from tests.support.read_rows import ReadingEncoder
 from tests.support.small_builds import build, small_recipe, write_json_lines
 from tests.support.tokenizers import CHATML, FAMILIES, loaded_tokenizer
 
@@ -50,7 +51,8 @@ def chatml(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
 
 
 def _pair(tokenizer: ChatTokenizer, prompt: str, completion: str, **settings: Any) -> Encoded:
-    encoder = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(kind="prompt_completion", **settings))
+    chosen = PromptCompletionPreprocessing(kind="prompt_completion", **settings)
+    encoder = ReadingEncoder(PromptCompletionEncoder(tokenizer, chosen), chosen)
     (found,) = encode_examples(encoder, [{"prompt": prompt, "completion": completion}])
     assert isinstance(found, Encoded)
     return found

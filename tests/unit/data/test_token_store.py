@@ -271,5 +271,5 @@ def test_file_that_is_not_there_and_one_of_another_version(path: Path, monkeypat
     with pytest.raises(StoreError, match="it does not exist"):
         check_token_file(path.with_name("none"))
     monkeypatch.setattr(token_files, "_MARK", b"bptoken9")
-    with pytest.raises(StoreError, match="it is truncated, or not a token file of version 3"):
+    with pytest.raises(StoreError, match="it is truncated, or not a token file of version 4"):
         read_token_index(path)

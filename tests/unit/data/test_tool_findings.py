@@ -14,6 +14,7 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.json_schemas import why_no_schema
 from bridgepack.data.sequences.tool_findings import ToolFindings
+from tests.support.read_rows import read_row
 from tests.support.small_builds import build, small_recipe, write_json_lines
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -38,7 +39,8 @@ def _system(text: Any, role: str = "system") -> dict[str, Any]:
 
 
 def _found(columns: dict[str, Any], variables: dict[str, Any] | None = None, **settings: Any) -> dict[str, str]:
-    conversation = ConversationReader(ChatPreprocessing(**settings), {}).read(columns)
+    chosen = ChatPreprocessing(**settings)
+    conversation = ConversationReader(chosen, {}).read(read_row(columns, chosen))
     return {str(loss.kind): loss.detail for loss in ToolFindings(variables or {}).find(conversation)}
 
 

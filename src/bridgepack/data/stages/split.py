@@ -47,9 +47,9 @@ class TokenizedSplit:
     num_blank_lines: int
     drops: Drops
     losses: Losses  #: of sequences whose text lacks content of the row
-    unread: tuple[UnreadField, ...]  #: what nobody reads
     num_repeated: int = 0  #: repetitions of sequences
     sources: tuple[SourceRecord, ...] = ()  #: its rows and tokens per source
+    unread: tuple[UnreadField, ...] = ()  #: what nobody reads
 
     @property
     def num_sequences(self) -> int:
