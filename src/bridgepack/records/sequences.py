@@ -68,6 +68,8 @@ class LostKind(StrEnum):
     WEIGHT = "weight"
     TEMPLATE_KWARGS = "template_kwargs"
     NO_REASONING = "no_reasoning"
+    NO_END = "no_end"
+    EARLIER_REASONING = "earlier_reasoning"
 
 
 #: (opening text, closing text of thoughts in chat templates, whether the closing text closes nothing else):
@@ -82,7 +84,10 @@ THOUGHT_MARKERS = (
 )
 #: Kinds that are reported but never drop a row: templates may omit thoughts, and the others lose no text.
 TOLERATED_LOSSES = frozenset(
-    {LostKind.REASONING, LostKind.INJECTED_TURN, LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_REASONING}
+    {
+        *(LostKind.REASONING, LostKind.EARLIER_REASONING, LostKind.NO_REASONING, LostKind.INJECTED_TURN),
+        *(LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_END),
+    }
 )
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
 #: How to fix each kind of loss.
@@ -100,6 +105,11 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.WEIGHT: "set preprocessing.message_weights to mask",
     LostKind.TEMPLATE_KWARGS: "set preprocessing.chat_template_kwargs_column to chat_template_kwargs",
     LostKind.NO_REASONING: "put the reasoning between markers that the template writes, or set reasoning_loss to keep",
+    LostKind.NO_END: f"{_OTHER_TEMPLATE} an end after every answer, and name it in preprocessing.assistant_markers",
+    LostKind.EARLIER_REASONING: (
+        "the model is trained to answer there without thinking; set preprocessing.loss_mode to last_turn, or "
+        f"{_OTHER_TEMPLATE} earlier reasoning"
+    ),
 }
 
 

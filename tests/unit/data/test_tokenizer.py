@@ -60,10 +60,9 @@ def test_truncation_and_padding_in_tokenizer_json_do_not_count(tmp_path: Path) -
 def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
     broken = "{%- for message in messages -%}\n{{ message.content \n{%- endfor -%}<|im_start|>assistant<|im_end|>"
     tokenizer = loaded_tokenizer(tmp_path, replace(CHATML, template=broken))
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(), {})
 
     with pytest.raises(TokenizerError, match="line 3 of its chat template is not valid Jinja"):
-        encode_examples(encoder, [{"messages": [QUESTION, ANSWER]}])
+        ChatEncoder(tokenizer, ChatPreprocessing(), {})
 
 
 @pytest.mark.parametrize(

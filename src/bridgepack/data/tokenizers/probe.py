@@ -31,7 +31,7 @@ def end_of_turn_ids(tokenizer: ChatTokenizer) -> list[int]:
     Example: ChatML -> the id of `<|im_end|>`; gpt-oss -> those of `<|end|>` and `<|return|>`.
     """
     question, answer = {"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}
-    text = _rendered(tokenizer, [question, answer, question, answer]) or ""
+    text = text_of_probe(tokenizer, [question, answer, question, answer]) or ""
     tails = [tail.lstrip() for tail in text.split(_ANSWER)[1:]]
     added = [(len(token), index, token) for token, index in tokenizer.added_tokens.items() if token]
     longest = (max((one for one in added if tail.startswith(one[2])), default=None) for tail in tails)
@@ -115,13 +115,18 @@ def _text_of_call(tokenizer: ChatTokenizer, name: str) -> str | None:
     for content, arguments in product(("", None), ({"key": _ARGUMENT}, f'{{"key": "{_ARGUMENT}"}}')):
         call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": arguments}}
         answer = {"role": "assistant", "content": content, "tool_calls": [call]}
-        text = _rendered(tokenizer, [{"role": "user", "content": _QUESTION}, answer]) or text
+        text = text_of_probe(tokenizer, [{"role": "user", "content": _QUESTION}, answer]) or text
         if text is not None and _ARGUMENT in text:
             return text
     return text
 
 
-def _rendered(tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, Any]]) -> str | None:
+def text_of_probe(tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the chat template's text for a short conversation; None without a template, or if it rejects that.
+
+    Raises:
+        TokenizerError: the template takes too long, or too much memory.
+    """
     if tokenizer.chat_template is None:
         return None
     where = f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}"
