@@ -12,6 +12,14 @@ Where both differ on purpose, a test shows what both do:
 - The host hands content of any type to the template. bridgepack wants text, null or a list of parts:
   `test_content_that_only_the_host_takes`. It maps aliases of roles: `test_role_names`.
 - bridgepack reads tools that are JSON text, and ShareGPT's function calls, which the host gets converted.
+- A scan stops at every token that opens a turn, so it tells turns apart of which the host refuses the row:
+  `test_ends_that_may_be_another_turn_s`. For the same reason a call that ends with Llama 3.1's `<|eom_id|>` is trained
+  to there; the host trains the tool's answer as well: `test_calls_that_end_otherwise_than_answers`.
+- An answer without an end marker is trained, as far as it goes; the host leaves it untrained, or refuses the row:
+  `test_answers_without_end`. With `last_turn` the host then trains the answer before it.
+- In rows whose texts quote markers, a mask may be another or the row refused where the host's mask trains another
+  role's text, or not all that the assistant says. With `last_turn` the host also trains a part of the answer before
+  the last where renders of prefixes differ there. `is_mended` tells that from any other difference.
 
 Others, of whole builds, are in `test_docs_differences.py`.
 """
@@ -19,6 +27,7 @@ Others, of whole builds, are in `test_docs_differences.py`.
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,13 +36,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2.exceptions import TemplateError
+from scripts.quirks.families import write_tokenizer as write_quirks_tokenizer
 from transformers import AutoTokenizer
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import ConversationReader
+from bridgepack.data.sequences.encoding import Encoded, Loss
 from bridgepack.errors import RowError
-from bridgepack.records import DropReason
+from bridgepack.records import DropReason, LostKind
+from tests.support.carried_text import carried, faults
 from tests.support.conversations import rows
+from tests.support.endless_families import LLAMA_31
 from tests.support.read_rows import read_row
 from tests.support.small_builds import chat_row
 from tests.support.tokenizers import (
@@ -45,7 +58,14 @@ from tests.support.tokenizers import (
     Family,
     write_tokenizer,
 )
-from tests.support.upstream_preprocessing import ChatPair, agreement, assert_same_rows, strided
+from tests.support.upstream_preprocessing import (
+    ChatPair,
+    HostOutcome,
+    Outcome,
+    agreement,
+    assert_same_rows,
+    strided,
+)
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -60,6 +80,12 @@ STRIDES = {
 }
 #: Of thousands of rows that are all alike, fewer.
 GSM8K_STRIDE = 12
+
+#: ChatML whose last turn has no end.
+ENDLESS = (
+    "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' + message.content -}}"
+    "{%- if not loop.last -%}{{- '<|im_end|>\\n' -}}{%- endif -%}{%- endfor -%}{#- <|im_start|>assistant -#}"
+)
 
 Row = Mapping[str, Any]
 
@@ -159,7 +185,26 @@ settings_of_pairs = st.tuples(st.sampled_from(LOSS_MODES), st.sampled_from((True
 def test_hostile_conversations(family_pairs: Pairs, row: Row, chosen: tuple[str, bool]) -> None:
     pair = family_pairs[chosen]
     (ours,) = pair.ours([row])
-    agreement(ours, pair.host(row))
+    theirs = pair.host(row)
+    if not is_mended(pair, row, chosen[0], ours, theirs):
+        agreement(ours, theirs)
+
+
+def is_mended(pair: ChatPair, row: Row, mode: str, ours: Outcome, theirs: HostOutcome) -> bool:
+    """Return whether our mask, or refusal, is right where the host's mask is wrong."""
+    if isinstance(theirs, Exception) or mode == "full" or (not isinstance(ours, RowError) and ours == theirs):
+        return False
+    return bool(_faults(pair, row, mode, theirs)) and (isinstance(ours, RowError) or not _faults(pair, row, mode, ours))
+
+
+def _faults(pair: ChatPair, row: Row, mode: str, tokens: tuple[list[int], list[int]]) -> list[str]:
+    """Return what private-use characters say against a mask; empty too if they can say nothing."""
+    conversation = ConversationReader(ChatPreprocessing(), {}).read(row)
+    chat = carried(pair.tokenizer, conversation.messages, conversation.tools)
+    answers = [index for index, message in enumerate(conversation.messages) if message["role"] == "assistant"]
+    trained = answers[-1:] if mode == "last_turn" else answers
+    made = Encoded(*tokens, losses=(Loss(LostKind.INJECTED_TURN, ""),))
+    return [] if chat is None else list(faults(pair.tokenizer, chat, made, trained))
 
 
 @pytest.mark.parametrize("system", ["Be brief.", [{"type": "text", "text": "Be brief."}], "", None])
@@ -185,8 +230,48 @@ def test_tool_schemas_for_rows_without_any(tmp_path: Path, own_tools: Row) -> No
 def test_ends_that_may_be_another_turn_s(tmp_path: Path) -> None:
     pair = ChatPair(write_tokenizer(tmp_path, AMBIGUOUS), loss_mode="assistant")
     row = chat_row("2 + 2", "4")
+    two_rounds = {"messages": row["messages"] * 2}
 
-    assert assert_same_rows(pair, [row, {"messages": row["messages"] * 2}]) == {"equal": 1, "refused": 1}
+    (ours,) = pair.ours([two_rounds])
+
+    assert assert_same_rows(pair, [row]) == {"equal": 1}
+    assert isinstance(pair.host(two_rounds), ValueError)
+    assert _trained_text(pair, ours) == "4<end_of_turn><think></think>4<end_of_turn>"
+
+
+def test_calls_that_end_otherwise_than_answers(tmp_path: Path) -> None:
+    pair = ChatPair(write_quirks_tokenizer(tmp_path / "tokenizer", LLAMA_31), loss_mode="assistant")
+    call = {"type": "function", "function": {"name": "lookup", "arguments": {}}}
+    calling = {"role": "assistant", "content": "", "tool_calls": [call]}
+    turns = [*chat_row("2 + 2", "4")["messages"][:1], calling, {"role": "tool", "content": "4"}]
+    row = {"messages": [*turns, {"role": "assistant", "content": "Four"}]}
+    called = '{"name": "lookup", "parameters": {}}<|eom_id|>'
+
+    (ours,) = pair.ours([row])
+
+    assert _trained_text(pair, ours) == f"{called}Four<|eot_id|>"
+    assert _trained_text(pair, pair.host(row)) == f"{called}ipython\n\n4<|eot_id|>Four<|eot_id|>"
+
+
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+def test_answers_without_end(tmp_path: Path, mode: str) -> None:
+    family = replace(CHATML, template=ENDLESS)
+    pair = ChatPair(write_tokenizer(tmp_path, family), loss_mode=mode)
+    one, two = (
+        chat_row("2 + 2", "4"),
+        {"messages": [*chat_row("2 + 2", "4")["messages"], *chat_row("a", "b")["messages"]]},
+    )
+
+    ours = pair.ours([one, two])
+
+    assert [_trained_text(pair, tokens) for tokens in ours] == ["4", "4<|im_end|>\nb" if mode == "assistant" else "b"]
+    assert isinstance(pair.host(one), ValueError)
+    assert _trained_text(pair, pair.host(two)) == "4<|im_end|>\n"
+
+
+def _trained_text(pair: ChatPair, tokens: Outcome | HostOutcome) -> str:
+    assert isinstance(tokens, tuple), tokens
+    return pair.tokenizer.decode([token for token, bit in zip(*tokens, strict=True) if bit])
 
 
 @pytest.fixture(scope="module")

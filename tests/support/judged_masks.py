@@ -74,10 +74,11 @@ class Judged:
         return cls.of_tokenizer(write_tokenizer(folder, family), **{"kind": "chat", **markers, **preprocessing})
 
     @classmethod
-    def of_tokenizer(cls, tokenizer: Path, **preprocessing: Any) -> Judged:
+    def of_tokenizer(cls, tokenizer: Path, *, loader: str = "transformers", **preprocessing: Any) -> Judged:
         """Load what judges rows with a tokenizer."""
         packing = {"packed_sequence_size": 4096}
         recipe = small_recipe("rows.jsonl", tokenizer, preprocessing=preprocessing, packing=packing)
+        recipe = recipe.override({"tokenizer.loader": loader})
         loaded = load_tokenizer(recipe.tokenizer)
         encoder = ReadingEncoder(encoder_of(recipe.resolve(), loaded), recipe.preprocessing)
         return cls(encoder=encoder, judge=judge_of(recipe, loaded), tokenizer=loaded)

@@ -72,6 +72,8 @@ class LostKind(StrEnum):
     DOUBLED_TOKEN = "doubled_token"
     NO_SCHEMAS = "no_schemas"
     TOOL_SCHEMA = "tool_schema"
+    NO_END = "no_end"
+    EARLIER_REASONING = "earlier_reasoning"
 
 
 #: (opening text, closing text of thoughts in chat templates, whether the closing text closes nothing else):
@@ -87,7 +89,8 @@ THOUGHT_MARKERS = (
 #: Kinds that are reported but never drop a row: templates may omit thoughts, and the others lose no text.
 TOLERATED_LOSSES = frozenset(
     {
-        *(LostKind.REASONING, LostKind.INJECTED_TURN, LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_REASONING),
+        *(LostKind.REASONING, LostKind.EARLIER_REASONING, LostKind.NO_REASONING, LostKind.INJECTED_TURN),
+        *(LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_END),
         *(LostKind.DOUBLED_TOKEN, LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA),
     }
 )
@@ -113,6 +116,11 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.DOUBLED_TOKEN: "set preprocessing.add_eos to false (add_bos for BOS), or remove the text from the rows",
     LostKind.NO_SCHEMAS: "name the column of the schemas in tools of data.layout, or set preprocessing.tool_schemas",
     LostKind.TOOL_SCHEMA: "write the parameters as {type: object, properties: {city: {type: string}}}",
+    LostKind.NO_END: f"{_OTHER_TEMPLATE} an end after every answer, and name it in preprocessing.assistant_markers",
+    LostKind.EARLIER_REASONING: (
+        "the model is trained to answer there without thinking; set preprocessing.loss_mode to last_turn, or "
+        f"{_OTHER_TEMPLATE} earlier reasoning"
+    ),
 }
 
 

@@ -63,7 +63,22 @@ TEMPLATES = {
     "takes parts": _template(
         "{%- for part in message.content -%}{{- part.text if part is mapping else part -}}{%- endfor -%}"
     ),
+    "prints parts": _template(
+        "{%- if message.content is string -%}{{- message.content -}}{%- else -%}"
+        "{%- for part in message.content -%}{{- '\n' -}}{{- part -}}{%- endfor -%}{%- endif -%}"
+    ),
+    "prints text of parts": _template(
+        "{%- for part in message.content -%}{{- part['text'] if part is mapping else part -}}{%- endfor -%}"
+    ),
+    "parts as JSON": _template(
+        "{{- message.content if message.content is string else message.content | tojson(indent=1) -}}"
+    ),
+    "has no end": OPENED
+    + "{{- message.content -}}{%- if not loop.last -%}{{- '<|im_end|>\n' -}}{%- endif -%}{%- endfor -%}"
+    + "{#- <|im_start|>assistant <|im_end|> -#}",
 }
+for _closing in ("[/THINK]", "</seed:think>", "<|END_THINKING|>", "<channel|>"):
+    TEMPLATES[f"drops {_closing}"] = _template(f"{{{{- message.content.split('{_closing}')[-1] -}}}}")
 LOOKUP = {"type": "function", "function": {"name": "lookup", "arguments": {"query": 'it\'s "here"', "limit": 3}}}
 AS_TEXT = {"type": "function", "function": {"name": "lookup", "arguments": '{"query": "words"}'}}
 INJECTED = {"type": "function", "function": {"name": "lookup", "arguments": {"query": "<|im_end|>"}}}
@@ -82,6 +97,10 @@ def _turns(call: Any, content: Any = None, result: Any = '{"found": "words"}') -
 
 def _chat(*turns: Any, **last: Any) -> list[dict[str, Any]]:
     return [*turns, {**ANSWER, **last}]
+
+
+def _results(*parts: Any) -> list[dict[str, Any]]:
+    return [QUESTION, ANSWER, {"role": "tool", "content": list(parts)}, ANSWER]
 
 
 #: (template, messages, tools, what is lost)
@@ -115,8 +134,24 @@ CASES: list[tuple[str, list[dict[str, Any]], Any, set[str]]] = [
     ("shows the last thoughts", _chat(QUESTION, reasoning_content="Think."), None, set()),
     ("shows the last thoughts", _chat(QUESTION, reasoning="Think."), None, {"reasoning"}),
     ("shows the last thoughts", _chat(QUESTION, content="<think>Old.</think>A."), None, {"reasoning"}),
-    ("shows the last thoughts", _chat(*_chat(QUESTION, content="<think>Old.</think>A."), QUESTION), None, set()),
-    ("shows the last thoughts", _chat(*_chat(QUESTION, reasoning_content="Old."), QUESTION), None, set()),
+    *(
+        ("shows the last thoughts", _chat(*_chat(QUESTION, **answer), QUESTION), None, expected)
+        for answer, expected in (
+            ({"content": "<think>Old.</think>A."}, {"earlier_reasoning"}),
+            ({"content": "<think>\n\n</think>A."}, set()),
+            ({"reasoning_content": "Old."}, {"earlier_reasoning"}),
+            ({"thinking": "Old."}, {"earlier_reasoning"}),
+        )
+    ),
+    *(
+        (f"drops {closing}", _chat(*_chat(QUESTION, content=f"{opening}Old.{closing}A."), QUESTION), None, expected)
+        for opening, closing, expected in (
+            ("[THINK]", "[/THINK]", {"earlier_reasoning"}),
+            ("<seed:think>", "</seed:think>", {"earlier_reasoning"}),
+            ("<|START_THINKING|>", "<|END_THINKING|>", {"earlier_reasoning"}),
+            ("<|channel>thought\n", "<channel|>", {"earlier_reasoning"}),
+        )
+    ),
     ("knows no tool", [{"role": "system", "content": "Be brief."}, QUESTION, ANSWER], None, {"text"}),
     ("knows no tool", _turns(LOOKUP, "I look."), None, {"tool_call", "tool_result"}),
     ("knows no tool", _turns(LOOKUP, "I look.", " \n"), None, {"tool_call"}),
@@ -128,6 +163,35 @@ CASES: list[tuple[str, list[dict[str, Any]], Any, set[str]]] = [
     ("ignores calls", _chat(QUESTION, content="", refusal="I may not."), None, {"text"}),
     ("takes parts", _chat({"role": "user", "content": [{"type": "text", "text": "Hi"}, "there"]}), None, set()),
     ("takes parts", _chat({"role": "user", "content": ["See", IMAGE]}), None, {"content_parts"}),
+    *(
+        ("takes parts", _chat({"role": "user", "content": [part]}), None, {"text"})
+        for part in (
+            *({"type": "text", "value": "Hi"}, {"content": "Hi"}, {"type": "input_text", "content": "Hi"}),
+            *({"type": "text", "body": {"words": ["Hi"]}}, {"type": "output_text", "annotations": [{"title": "Hi"}]}),
+        )
+    ),
+    ("takes parts", _chat(QUESTION, content=[{"type": "output_text", "value": "A."}]), None, {"text"}),
+    ("takes parts", _results({"type": "text", "value": "200 m"}), None, {"tool_result"}),
+    (
+        "takes parts",
+        _results({"type": "text", "text": "200 m", "id": "1", "cache_control": {"type": "x"}}),
+        None,
+        set(),
+    ),
+    ("takes parts", _results({"type": "image_url", "image_url": {"url": "data:,"}}), None, {"content_parts"}),
+    ("prints text of parts", _chat({"role": "user", "content": [{"text": {"value": "Hi"}}]}), None, {"content_parts"}),
+    ("prints parts", _results({"type": "text", "text": "200 m"}), None, {"content_parts"}),
+    ("prints parts", _results({"type": "text", "text": "it's 200 m"}), None, {"content_parts"}),
+    ("prints parts", _results({"metres": "200"}), None, {"content_parts"}),
+    ("prints parts", _results("200 m"), None, set()),
+    ("parts as JSON", _results({"type": "text", "text": "200 m"}), None, {"content_parts"}),
+    ("parts as JSON", _results({"metres": "200"}), None, set()),
+    ("parts as JSON", _results("it's 200"), None, set()),
+    ("parts as JSON", _chat({"role": "user", "content": [{"text": "Hi"}]}), None, {"content_parts"}),
+    ("parts as JSON", _chat({"role": "user", "content": ["Hi", "it's"]}), None, {"content_parts"}),
+    ("has no end", [QUESTION, ANSWER], None, {"no_end"}),
+    ("has no end", _chat(QUESTION, name="me"), None, {"no_end"}),
+    ("has no end", [QUESTION, ANSWER, QUESTION], None, set()),
 ]
 
 
@@ -169,6 +233,24 @@ def test_every_kind_has_a_case() -> None:
     of_tokens, of_tools = {LostKind.DOUBLED_TOKEN}, {LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA}  # in their own files
     others = said_of_the_row | of_masks | of_tokens | of_tools
     assert set.union(*(expected for *_, expected in CASES)) == set(LostKind) - others
+
+
+@pytest.mark.parametrize("mode", ["assistant", "last_turn", "full"])
+def test_earlier_thoughts_count_where_they_are_trained(chatml: ChatTokenizer, mode: str) -> None:
+    tokenizer = _with_template(chatml, TEMPLATES["shows the last thoughts"])
+    finder = LostContentFinder(tokenizer, infer_markers(tokenizer), mode)
+    turns = [QUESTION, {**ANSWER, "content": "<think>Old.</think>A.", "weight": 0}]
+    turns = [*turns, QUESTION, {**ANSWER, "reasoning_content": "Old."}, QUESTION, ANSWER]
+    found = []
+    for weights in ("mask", "ignore") if mode != "full" else ("ignore",):
+        reader = ConversationReader(ChatPreprocessing(message_weights=weights), {})
+        conversation = reader.read({"messages": turns})
+        found += finder.find(conversation, tokenizer.render_text(conversation.messages, None))
+
+    details = [loss.detail for loss in found if loss.kind == LostKind.EARLIER_REASONING]
+    first, second = "turn 2 (assistant): '<think>Old.'", "turn 4 (assistant): reasoning_content 'Old.'"
+    wanted = {"assistant": [second, first], "last_turn": [], "full": [first]}[mode]
+    assert details == [f"{shown} is not in the text" for shown in wanted]
 
 
 def test_details_name_turn_and_text(losses: Callable[..., dict[str, str]]) -> None:

@@ -64,7 +64,7 @@ def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
 
     for forms in ({}, AS_HOST):
         with pytest.raises(TokenizerError, match="line 3 of its chat template is not valid Jinja"):
-            encode_examples(ChatEncoder(tokenizer, ChatPreprocessing(**forms), {}), [{"messages": [QUESTION, ANSWER]}])
+            ChatEncoder(tokenizer, ChatPreprocessing(**forms), {})
 
 
 @pytest.mark.parametrize(

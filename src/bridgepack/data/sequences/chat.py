@@ -16,7 +16,7 @@ from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_o
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
-from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
+from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns, texts_of
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
@@ -56,7 +56,7 @@ class ChatEncoder:
         self._read = ConversationReader(settings, role_aliases, forms).read
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
-        self._losses = LostContentFinder(tokenizer, markers)
+        self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
         wanted = settings.reasoning_loss
@@ -93,6 +93,8 @@ class ChatEncoder:
                 raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")
         if losses[1:]:
             losses = tuple({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
+        if losses and any(loss.kind == LostKind.NO_END for loss in losses):
+            chat = chat._replace(lacks_end=True)
         return Prepared(len(chat.text), chat, losses, unread)
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
@@ -170,16 +172,17 @@ class ChatEncoder:
     def _mask(self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
         if self._settings.loss_mode == "full":
             return np.ones(len(flat.input_ids), dtype=np.int8)
-        mask, is_found, is_decided = self._masks.scanned(rows, flat)
-        takes_last_turn = self._settings.loss_mode == "last_turn"
+        scanned, is_decided = self._masks.scanned(rows, flat)
+        mask, takes_last_turn = scanned.mask, self._settings.loss_mode == "last_turn"
         for index in range(len(rows)) if takes_last_turn else np.flatnonzero(~is_decided).tolist():
             start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
-            scanned = mask[start:stop].tolist() if is_found[index] else None
+            turns, row = None, rows[index]
+            if scanned.is_found[index]:
+                bits = mask[start:stop].tolist()
+                turns = found_turns(bits, row.conversation, is_open=bool(scanned.is_open[index]))
             try:
                 ids = flat.input_ids[start:stop].tolist()
-                mask[start:stop] = self._masks.mask_of(
-                    rows[index], ids, scanned=scanned, is_certain=bool(is_decided[index])
-                )
+                mask[start:stop] = self._masks.mask_of(row, ids, scanned=turns, is_certain=bool(is_decided[index]))
             except RowError as error:
                 errors[index] = error
         return mask

@@ -11,13 +11,13 @@ from typing import Any
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.marked_text import (
-    END_OF_THOUGHTS,
     OLD_CALL,
     REASONING,
     REFUSAL,
     TOOL,
     MarkedChat,
     function_of,
+    split_thoughts,
     thoughts_are_due,
 )
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
@@ -41,21 +41,27 @@ _as_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
 class LostContentFinder:
     """Compares conversations with their renders."""
 
-    def __init__(self, tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, markers: TurnMarkers | None, loss_mode: str = "assistant") -> None:
         self._render = tokenizer.render_text
+        self._takes_last_turn = loss_mode == "last_turn"
+        self._ends = () if markers is None else markers.end_texts
         if markers is None:
             controls = [text for text in tokenizer.special_tokens.values() if isinstance(text, str)]
-        else:  # the added tokens that open or close turns
+        else:  # the added tokens that open or close turns, and markers that are plain text
             ids = {token for sequence in markers.all_sequences for token in sequence}
             controls = [text for text, index in tokenizer.added_tokens.items() if index in ids]
-        self._controls = sorted(set(controls))
+            texts = (*markers.start_texts, *markers.end_texts)
+            controls += [text for text in texts if not any(token in text for token in controls)]
+        self._controls = sorted({text for text in controls if text.strip()})
         #: Every text that contains a control token contains one of these.
-        self._hints = sorted({text[:_HINT] for text in self._controls})
+        self._hints = sorted({text[:_HINT] if text in tokenizer.added_tokens else text for text in self._controls})
 
     def find(self, conversation: Conversation, text: str) -> tuple[Loss, ...]:
         """Return the content that a conversation's render `text` lacks or garbles, the first of each kind."""
-        if conversation.is_plain and _is_plainly_whole(conversation.messages, text, self._hints):
-            return ()
+        if conversation.is_plain:
+            num_open = _num_open(conversation.messages, text, self._hints, self._ends)
+            if num_open >= 0:
+                return (_without_end(conversation, len(conversation.messages) - 1),) if num_open else ()
         found: dict[str, Loss] = {}
         try:
             if not self._is_whole(conversation, text):
@@ -65,9 +71,15 @@ class LostContentFinder:
             pass
         return tuple(found.values())
 
+    def _trained(self, conversation: Conversation) -> frozenset[int]:
+        """Return the positions of the answers that are trained."""
+        answers = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
+        return frozenset(answers[-1:] if self._takes_last_turn else answers) - conversation.untrained
+
     def _is_whole(self, conversation: Conversation, text: str) -> bool:
         """Return whether a quick look finds every text in its place; False is not proof of a loss."""
         messages, place, first_user = conversation.messages, 0, len(text)
+        trained = self._trained(conversation)
         reach = len(text) if conversation.tools else _REACH
         for index, message in enumerate(messages):
             content, role = message["content"], message["role"]
@@ -81,18 +93,22 @@ class LostContentFinder:
                         return False
             if len(message) > _PLAIN_FIELDS:
                 said = _said(message) if role == ASSISTANT else ""
-                place = _after_thoughts(messages, index, text, place)
+                place = _after_thoughts(messages, index, text, place, is_trained=index in trained)
                 if place < 0 or any(hint in said for hint in self._hints):
                     return False
             found = text.find(content, place, place + len(content) + reach)
             if found < 0:
-                content = _as_templates_write(messages, index)
+                content = _as_templates_write(messages, index, is_trained=index in trained)
                 found = text.find(content, place, place + len(content) + reach)
                 if found < 0:
                     return False
             place = found + len(content)
             if len(message) > _PLAIN_FIELDS:
                 place = _after_calls(message, text, place)
+                if place < 0:
+                    return False
+            if self._ends and index in trained:
+                place = _after_end(self._ends, text, place)
                 if place < 0:
                     return False
             if role == "user" and first_user == len(text):
@@ -105,10 +121,12 @@ class LostContentFinder:
         )
 
     def _losses(self, conversation: Conversation, text: str) -> Iterator[Loss]:
-        marked = MarkedChat(conversation, text)
+        marked = MarkedChat(conversation, text, self._trained(conversation))
         render = self._rendered(marked.messages, marked.tools, conversation.template_kwargs)
         if render is not None:
             yield from marked.losses(render)
+            for index in marked.turns_without_end(render, self._ends) if self._ends else ():
+                yield _without_end(conversation, index)
         yield from self._nulls(conversation, text)
         for index, message in enumerate(conversation.messages):
             if message["role"] == ASSISTANT:
@@ -141,19 +159,37 @@ class LostContentFinder:
             return None
 
 
-def _is_plainly_whole(messages: Messages, text: str, hints: Sequence[str]) -> bool:
-    """Return whether the turns of a plain conversation occur one after the other; fast path for most rows."""
+def _num_open(messages: Messages, text: str, hints: Sequence[str], ends: tuple[str, ...]) -> int:
+    """Return how many answers of a plain conversation have no end marker, 0 or 1; -1 if that needs a longer look.
+
+    Fast path for most rows: the turns occur one after the other, and an end marker directly follows every answer but
+    one that the text ends with.
+    """
     place = 0
     for message in messages:
         content = message["content"]
         place = text.find(content[:_BEGINNING], place, place + _REACH)
         if place < 0 or not text.startswith(content, place):
-            return False
+            return -1
         for hint in hints:
             if hint in content:
-                return False
+                return -1
         place += len(content)
-    return True
+        if ends and message["role"] == ASSISTANT and not text.startswith(ends, place):
+            return 1 if content and place == len(text) and message is messages[-1] else -1
+    return 0
+
+
+def _without_end(conversation: Conversation, index: int) -> Loss:
+    is_last = index + 1 == len(conversation.messages)
+    where = f"turn {index + 1} (assistant)" + (", the last," if is_last else "")
+    return Loss(LostKind.NO_END, f"{where} has no end marker, so the model does not learn to stop there")
+
+
+def _after_end(ends: Sequence[str], text: str, place: int) -> int:
+    """Return where the first end marker after a place stops, or -1 if none is near."""
+    found = [(at, at + len(end)) for end in ends if (at := text.find(end, place, place + _REACH)) >= 0]
+    return min(found)[1] if found else -1
 
 
 def _said(message: dict[str, Any]) -> str:
@@ -161,20 +197,24 @@ def _said(message: dict[str, Any]) -> str:
     return _as_json([value for key, value in message.items() if key != "role"])
 
 
-def _as_templates_write(messages: Messages, index: int) -> str:
-    """Return a turn's text as many templates write it: trimmed, without old thoughts, tool results as JSON."""
+def _as_templates_write(messages: Messages, index: int, *, is_trained: bool) -> str:
+    """Return a turn's text as many templates write it: trimmed, without old thoughts, tool results as JSON.
+
+    Old thoughts of an answer that is trained stay, because their loss counts.
+    """
     content, role = messages[index]["content"] or "", messages[index]["role"]
-    if role == ASSISTANT and END_OF_THOUGHTS in content and not thoughts_are_due(messages, index):
-        content = content.rpartition(END_OF_THOUGHTS)[2]
+    if role == ASSISTANT and not is_trained and not thoughts_are_due(messages, index):
+        content = split_thoughts(content)[2]
     is_escaped = role == TOOL and ('"' in content or "\n" in content)
     return _as_json(content)[1:-1] if is_escaped else content.strip()
 
 
-def _after_thoughts(messages: Messages, index: int, text: str, place: int) -> int:
+def _after_thoughts(messages: Messages, index: int, text: str, place: int, *, is_trained: bool) -> int:
     """Return where the thoughts expected before an answer end, or -1 if they are missing."""
     for name in REASONING:
         thoughts = messages[index].get(name)
-        if isinstance(thoughts, str) and thoughts.strip() and thoughts_are_due(messages, index):
+        is_due = is_trained or thoughts_are_due(messages, index)
+        if isinstance(thoughts, str) and thoughts.strip() and is_due:
             found = text.find(thoughts.strip(), place, place + len(thoughts) + _REACH)
             if found < 0:
                 return -1

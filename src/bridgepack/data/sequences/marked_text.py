@@ -4,23 +4,27 @@ Marks work however a template trims, escapes or moves texts: `Hi` -> `Hiqz0q` ->
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.markers import ASSISTANT
-from bridgepack.records import LostKind
+from bridgepack.records import THOUGHT_MARKERS, LostKind
 
 REASONING = ("reasoning_content", "reasoning", "thinking")
 #: OpenAI's older field for a turn's only call.
 OLD_CALL = "function_call"
-END_OF_THOUGHTS = "</think>"
 #: Field of an answer that declines; content is then null.
 REFUSAL = "refusal"
 TOOL = "tool"
 _SHOWN = 60
 _TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
+#: Words in the type of a part that no text can hold.
+_MEDIA = ("image", "audio", "video")
+#: Fields of a part that are not its text.
+_NOT_TEXT = frozenset({"type", "id", "cache_control"})
 
 
 class _Wanted(NamedTuple):
@@ -36,15 +40,22 @@ class MarkedChat:
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None
 
-    def __init__(self, conversation: Conversation, text: str) -> None:
+    def __init__(self, conversation: Conversation, text: str, trained: Collection[int]) -> None:
+        """Take a conversation, its render, and the positions of its answers that are trained."""
         self._stem = "qz"
         while self._stem in text:
             self._stem += "z"
+        self._trained = trained
         self._wanted: list[_Wanted] = []
         #: (text that the render must not contain, kind of loss, description for people)
         self._unwanted: list[tuple[str, LostKind, str]] = []
         messages = conversation.messages
-        self.messages = [self._message(messages, index) for index in range(len(messages))]
+        self.messages, num_wanted = [], [0]
+        for index in range(len(messages)):
+            self.messages.append(self._message(messages, index))
+            num_wanted.append(len(self._wanted))
+        #: For each message, the marks in it.
+        self._marks = [[item.mark for item in self._wanted[start:stop]] for start, stop in pairwise(num_wanted)]
         self.tools = None if conversation.tools is None else [self._tool(tool) for tool in conversation.tools]
 
     def losses(self, render: str) -> Iterator[Loss]:
@@ -55,6 +66,18 @@ class MarkedChat:
         for form, kind, shown in self._unwanted:
             if form in render:
                 yield Loss(kind, shown)
+
+    def turns_without_end(self, render: str, ends: Sequence[str]) -> Iterator[int]:
+        """Yield the trained answers behind which the render of these messages has no end marker.
+
+        Answers of which the render has no mark are left out.
+        """
+        for index in sorted(self._trained):
+            later = (render.find(mark) for marks in self._marks[index + 1 :] for mark in marks)
+            limit = min((place for place in later if place >= 0), default=len(render))
+            shown = [render.find(mark, 0, limit) for mark in self._marks[index]]
+            if max(shown, default=-1) >= 0 and not any(end in render[max(shown) : limit] for end in ends):
+                yield index
 
     def _want(self, kind: LostKind, shown: str, given: str = "") -> str:
         mark = f"{self._stem}{len(self._wanted)}q"
@@ -68,18 +91,18 @@ class MarkedChat:
     def _message(self, messages: Sequence[dict[str, Any]], index: int) -> dict[str, Any]:
         message = messages[index]
         role, content = message["role"], message["content"]
-        where, is_due = f"turn {index + 1} ({role}):", thoughts_are_due(messages, index)
+        where, reasoning = f"turn {index + 1} ({role}):", self._kind_of_reasoning(messages, index)
         kind = LostKind.TOOL_RESULT if role == TOOL else LostKind.TEXT
         marked = dict(message)
         if isinstance(content, list):
             marked["content"] = self._parts(content, kind, where)
-        elif isinstance(content, str) and role == ASSISTANT and END_OF_THOUGHTS in content:
-            marked["content"] = self._answer(content, where, is_due)
+        elif isinstance(content, str) and role == ASSISTANT:
+            marked["content"] = self._answer(content, where, reasoning)
         elif isinstance(content, str):
             marked["content"] = self._with_mark(content, kind, where)
         for name in REASONING:
-            if isinstance(message.get(name), str) and is_due:
-                marked[name] = self._with_mark(message[name], LostKind.REASONING, f"{where} {name}")
+            if reasoning is not None and isinstance(message.get(name), str):
+                marked[name] = self._with_mark(message[name], reasoning, f"{where} {name}")
         if isinstance(message.get(REFUSAL), str):
             marked[REFUSAL] = self._with_mark(message[REFUSAL], LostKind.TEXT, f"{where} {REFUSAL}")
         if message.get(OLD_CALL):
@@ -88,29 +111,69 @@ class MarkedChat:
             marked["tool_calls"] = [self._call(call, where) for call in message["tool_calls"]]
         return marked
 
-    def _answer(self, content: str, where: str, is_due: bool) -> str:
-        """Return a turn's text with a mark at its end, and one after thoughts if they are expected."""
-        thoughts, end, answer = content.rpartition(END_OF_THOUGHTS)
-        if is_due and thoughts.replace("<think>", "").strip():
-            thoughts = self._with_mark(thoughts, LostKind.REASONING, where)
+    def _kind_of_reasoning(self, messages: Sequence[Mapping[str, Any]], index: int) -> LostKind | None:
+        """Return the kind of loss if a turn's thoughts are missing; None if they may be."""
+        if thoughts_are_due(messages, index):
+            return LostKind.REASONING
+        return LostKind.EARLIER_REASONING if index in self._trained else None
+
+    def _answer(self, content: str, where: str, reasoning: LostKind | None) -> str:
+        """Return a turn's text with a mark at its end, and one after thoughts if a loss of them counts."""
+        thoughts, end, answer = split_thoughts(content)
+        if reasoning and thoughts.strip():
+            thoughts = self._with_mark(thoughts, reasoning, where)
         return thoughts + end + self._with_mark(answer, LostKind.TEXT, where)
 
     def _parts(self, parts: list[Any], kind: LostKind, where: str) -> list[Any]:
         marked: list[Any] = []
         for part in parts:
+            name = part.get("type") if isinstance(part, Mapping) else None
+            is_result = kind == LostKind.TOOL_RESULT
             if isinstance(part, str):
                 marked.append(self._with_mark(part, kind, where))
-            elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
-                marked.append({**part, "text": self._with_mark(part["text"], kind, where)})
+                self._forbid_quotes(marked[-1], part, where, is_json_fine=is_result)
+            elif name not in _TEXT_PARTS and (not is_result or _is_media(name)):
+                marked.append(part)
+                detail = f"{where} a {name} cannot be part of a packed text"
+                self._unwanted.append(("", LostKind.CONTENT_PARTS, detail))
+            elif isinstance(part, Mapping):
+                # a tool may well answer with JSON, but not with parts of text as JSON
+                is_json_fine = is_result and (name is None or name not in _TEXT_PARTS)
+                marked.append(self._leaves(part, kind, where, is_json_fine=is_json_fine))
             else:
                 marked.append(part)
-            name = part.get("type") if isinstance(part, Mapping) else None
-            if kind == LostKind.TEXT and name not in _TEXT_PARTS:
-                self._unwanted.append(("", LostKind.CONTENT_PARTS, f"{where} a {name} cannot be part of a packed text"))
-        if parts:
-            shown = f"{where} {_short(str(parts))} is written as a Python list"
-            self._unwanted.append((str(marked), LostKind.CONTENT_PARTS, shown))
         return marked
+
+    def _leaves(self, value: Any, kind: LostKind, where: str, *, is_json_fine: bool) -> Any:
+        """Return a part's value with a mark behind each text in it, and one more field in each object in it.
+
+        The render has that field if it writes the object as such, in whatever form.
+        """
+        if isinstance(value, str):
+            return self._with_mark(value, kind, where)
+        if isinstance(value, list):
+            return [self._leaves(item, kind, where, is_json_fine=is_json_fine) for item in value]
+        if not isinstance(value, Mapping):
+            return value
+        name, shown = f"{self._stem}p{len(self._unwanted)}q", f"{where} {_short(str(value))} is written as"
+        self._unwanted.append((f"'{name}'", LostKind.CONTENT_PARTS, f"{shown} a Python dict"))
+        if not is_json_fine:
+            self._unwanted.append((name, LostKind.CONTENT_PARTS, f"{shown} an object"))
+        marked = {
+            key: item
+            if key in _NOT_TEXT or str(key).endswith("_id")
+            else self._leaves(item, kind, where, is_json_fine=is_json_fine)
+            for key, item in value.items()
+        }
+        return {**marked, name: ""}
+
+    def _forbid_quotes(self, marked: str, part: str, where: str, *, is_json_fine: bool) -> None:
+        """Note that the render must not have a text of a list as Python's lists or JSON's show it."""
+        forms = {repr(marked), json.dumps(marked), json.dumps(marked, ensure_ascii=False)}
+        for form in sorted(forms) if marked != part else ():
+            if form[0] == "'" or not is_json_fine:
+                detail = f"{where} {_short(part)} is written in quotes, as in a list"
+                self._unwanted.append((form, LostKind.CONTENT_PARTS, detail))
 
     def _call(self, call: Any, where: str) -> Any:
         function = function_of(call)
@@ -155,6 +218,23 @@ def function_of(call: Any) -> Mapping[str, Any]:
     """Return the function of a tool call or schema, which may be the object itself."""
     function = call.get("function", call) if isinstance(call, Mapping) else None
     return function if isinstance(function, Mapping) else {}
+
+
+def split_thoughts(content: str) -> tuple[str, str, str]:
+    """Return (thoughts with the marker that opens them, the marker that closes them, the rest); empty if none.
+
+    `<think>Hm.</think>Yes.` -> (`<think>Hm.`, `</think>`, `Yes.`). Thoughts without words are part of the marker.
+    """
+    for opening, closing, is_own in THOUGHT_MARKERS:
+        thoughts, end, answer = content.rpartition(closing)
+        if end and (is_own or opening in thoughts):
+            has_words = thoughts.replace(opening, "").strip()
+            return (thoughts, end, answer) if has_words else ("", thoughts + end, answer)
+    return "", "", content
+
+
+def _is_media(name: Any) -> bool:
+    return isinstance(name, str) and any(word in name for word in _MEDIA)
 
 
 def thoughts_are_due(messages: Sequence[Mapping[str, Any]], index: int) -> bool:

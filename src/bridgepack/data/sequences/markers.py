@@ -1,4 +1,9 @@
-"""Texts and token ids that open and close a turn in the chat templates Megatron-Bridge knows, and a scan for them."""
+"""Texts and token ids that open and close a turn in the chat templates Megatron-Bridge knows, and a scan for them.
+
+A scan stops at every token that opens a turn, whoever's it is. It differs from Megatron-Bridge's where that trains
+another role's text, or leaves an answer untrained: there a scan stops only at the roles it knows, and skips an answer
+without an end.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -10,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.config.recipe.preprocessing import AssistantMarkers
+from bridgepack.data.sequences.openers import opening_tokens
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
@@ -63,6 +69,9 @@ _FAMILIES = (
         ),
     ),
 )
+#: End of a family's turns -> another token that ends some of them, where the tokenizer has it; Megatron-Bridge does not
+#: know it. Llama 3.1 ends a call that it wants an answer to with `<|eom_id|>`.
+_MORE_ENDS = {"<|eot_id|>": "<|eom_id|>"}
 BoolArray = npt.NDArray[np.bool_]
 
 
@@ -75,11 +84,20 @@ class TurnMarkers:
     ends: tuple[tuple[int, ...], ...]  #: token sequences that can end an assistant turn, preferred first; trained
     joins_starts: bool = False  #: assistant starts without another start between them belong to one turn
     more_starts: tuple[tuple[int, ...], ...] = ()  #: alternative tokens before the assistant's content
+    openers: frozenset[int] = frozenset()  #: control tokens that open a turn, of a role that has a start or of another
+    start_texts: tuple[str, ...] = ()  #: texts of the assistant's starts, without white space around them
+    end_texts: tuple[str, ...] = ()  #: texts of `ends`, likewise
+
+    @cached_property
+    def assistant_starts(self) -> tuple[tuple[int, ...], ...]:
+        """Every start of the assistant's turns."""
+        return (self.starts[ASSISTANT], *self.more_starts)
 
     @cached_property
     def all_starts(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Role and tokens of every start."""
-        return (*self.starts.items(), *((ASSISTANT, ids) for ids in self.more_starts))
+        """Role and tokens of every start; the role of an opener is empty."""
+        openers = (("", (token,)) for token in sorted(self.openers))
+        return (*self.starts.items(), *((ASSISTANT, ids) for ids in self.more_starts), *openers)
 
     @cached_property
     def all_sequences(self) -> tuple[tuple[int, ...], ...]:
@@ -98,9 +116,12 @@ def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
     template = tokenizer.chat_template or ""
     for required, texts in _FAMILIES:
         if all(text in template for text in required):
+            more = _MORE_ENDS.get(texts.assistant_end)
+            if more in tokenizer.added_tokens:
+                texts = texts.model_copy(update={"assistant_end_fallbacks": (*texts.assistant_end_fallbacks, more)})
             markers = _encoded(tokenizer, texts)
             if markers is not None:
-                return markers
+                return _with_openers(tokenizer, markers)
     return None
 
 
@@ -113,7 +134,7 @@ def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) ->
             f"preprocessing.assistant_markers is {settings.model_dump()!r}; each text must give at least one token. "
             "Correct the texts."
         )
-    return markers
+    return _with_openers(tokenizer, markers)
 
 
 def _encoded(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | None:
@@ -128,7 +149,17 @@ def _encoded(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers |
         ends=(end, *(ids for ids in fallbacks if ids)),
         joins_starts=texts.joins_starts,
         more_starts=tuple(ids for ids in more if ids),
+        start_texts=tuple(text.strip() or text for text in texts.starts),
+        end_texts=tuple(
+            dict.fromkeys(text.strip() or text for text in (texts.assistant_end, *texts.assistant_end_fallbacks))
+        ),
     )
+
+
+def _with_openers(tokenizer: ChatTokenizer, markers: TurnMarkers) -> TurnMarkers:
+    """Return markers with the tokens that open a turn: the first of each start, and those that the template writes."""
+    first = {ids[0] for ids in (*markers.starts.values(), *markers.more_starts)} & tokenizer.isolated_token_ids
+    return replace(markers, openers=frozenset(first) | opening_tokens(tokenizer, markers.end_texts))
 
 
 class ScannedTurns(NamedTuple):
@@ -138,6 +169,7 @@ class ScannedTurns(NamedTuple):
     is_found: BoolArray  #: shape [num_texts], the markers match the roles
     #: shape [num_texts], there is exactly one assistant marker, and no turn begins after it
     ends_with_only_answer: BoolArray
+    is_open: BoolArray  #: shape [num_texts], the last turn is the assistant's and has no end but the text's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,10 +189,11 @@ class _Starts:
 def scan_turns(
     flat: FlatIds, markers: TurnMarkers, num_assistant_turns: IntArray, *, includes_content: bool = True
 ) -> ScannedTurns:
-    """Return the assistant's turns, as Megatron-Bridge's scan finds them; the turns' own texts must have no marker.
+    """Return the assistant's turns; the turns' own texts must have no marker.
 
     `num_assistant_turns` are assistant messages per conversation, shape [num_texts]. Without `includes_content`, only
-    end markers are 1, for templates that mark the content themselves.
+    end markers are 1, for templates that mark the content themselves. A turn without an end is found only if the text
+    ends with it, because another turn's text could stand before the next start that is known.
     """
     ids, offsets = flat
     num_texts = len(offsets) - 1
@@ -174,51 +207,65 @@ def scan_turns(
     turn = np.flatnonzero(starts.is_assistant)
     text = starts.text[turn]
     count = np.bincount(text, minlength=num_texts)
-    first, after, num_ends = _ends(ids, markers, starts.content[turn], _limits(starts, offsets)[turn])
-    is_ambiguous = np.bincount(text[num_ends > 1], minlength=num_texts) > 0
-    has_turn = np.bincount(text[num_ends == 1], minlength=num_texts) > 0
-    is_found = (count == num_assistant_turns) & (count > 0) & ~is_ambiguous & has_turn
-    kept = (num_ends == 1) & is_found[text]
+    content, limit, stop = starts.content[turn], _limits(starts, offsets)[turn], offsets[text + 1]
+    first, after, num_ends = _ends(ids, markers, content, limit)
+    _end_at_next_start(ids, markers, (limit, stop), (first, after, num_ends))
+    is_open = (num_ends == 0) & (limit == stop)
+    is_unclear = np.bincount(text[(num_ends != 1) & ~is_open], minlength=num_texts) > 0
+    is_found = (count == num_assistant_turns) & (count > 0) & ~is_unclear
     last_of_text = np.full(num_texts, -1, dtype=np.int64)
     last_of_text[starts.text] = np.arange(len(starts.text))
     is_last = np.zeros(num_texts, dtype=np.bool_)
     is_last[text] = last_of_text[text] == turn
-    begin, steps = starts.content[turn] if includes_content else first, np.zeros(len(ids) + 1, dtype=np.int8)
+    begin, after = content if includes_content else first, np.where(is_open, stop, after)
+    kept = is_found[text] & (includes_content | ~is_open)
+    steps = np.zeros(len(ids) + 1, dtype=np.int8)
     np.add.at(steps, begin[kept], 1)
     np.add.at(steps, after[kept], -1)
-    return ScannedTurns(np.cumsum(steps[:-1], dtype=np.int8), is_found, is_last & (count == 1))
+    has_open = np.bincount(text[is_open], minlength=num_texts) > 0
+    return ScannedTurns(np.cumsum(steps[:-1], dtype=np.int8), is_found, is_last & (count == 1), has_open)
 
 
-def find_all(ids: TokenArray, pattern: Sequence[int]) -> IntArray:
-    """Return every position of a pattern, ascending: [1, 2, 1, 2], pattern [1, 2] -> [0, 2]."""
+def find_all(ids: TokenArray, pattern: Sequence[int], begins: IntArray | None = None) -> IntArray:
+    """Return every position of a pattern, ascending: [1, 2, 1, 2], pattern [1, 2] -> [0, 2].
+
+    `begins` are the positions of its first token, if they are known.
+    """
     if not 0 < len(pattern) <= len(ids):
         return np.empty(0, dtype=np.int64)
-    found = np.flatnonzero(ids[: len(ids) - len(pattern) + 1] == pattern[0])
+    found = np.flatnonzero(ids == pattern[0]) if begins is None else begins
+    found = found[found <= len(ids) - len(pattern)]
     for index, token in enumerate(pattern[1:], 1):
         found = found[ids[found + index] == token]
     return found
 
 
 def _find_starts(ids: TokenArray, offsets: IntArray, markers: TurnMarkers) -> _Starts:
-    positions, lengths, ranks, assistant = [], [], [], []
-    for rank, (role, marker) in enumerate(markers.all_starts):
-        found = find_all(ids, marker)
-        is_within = found + len(marker) <= offsets[np.searchsorted(offsets, found, side="right")]
-        found = _not_overlapping(found[is_within], marker)
-        positions.append(found)
-        lengths.append(np.full(len(found), len(marker)))
-        ranks.append(np.full(len(found), rank))
-        assistant.append(np.full(len(found), role == ASSISTANT))
-    position, length = np.concatenate(positions), np.concatenate(lengths)
-    order = np.lexsort((np.concatenate(ranks), -length, position))
-    is_first = np.ones(len(order), dtype=np.bool_)
-    is_first[1:] = position[order][1:] != position[order][:-1]
-    order = order[is_first]
+    """Return every start; of those at one position the longest, of equally long ones the first."""
+    positions, lengths, assistant = [], [], []
+    for first in dict.fromkeys(marker[0] for _, marker in markers.all_starts):
+        begins = find_all(ids, (first,))
+        length, is_assistant = np.zeros(len(begins), dtype=np.int64), np.zeros(len(begins), dtype=np.bool_)
+        for role, marker in markers.all_starts:
+            if marker[0] != first:
+                continue
+            found = find_all(ids, marker, begins)
+            if len(marker) > 1:
+                is_within = found + len(marker) <= offsets[np.searchsorted(offsets, found, side="right")]
+                found = _not_overlapping(found[is_within], marker)
+            place = np.searchsorted(begins, found)
+            place = place[length[place] < len(marker)]
+            length[place], is_assistant[place] = len(marker), role == ASSISTANT
+        positions.append(begins[length > 0])
+        lengths.append(length[length > 0])
+        assistant.append(is_assistant[length > 0])
+    position = np.concatenate(positions)
+    order = np.argsort(position)
     return _Starts(
         position=position[order],
-        content=(position + length)[order],
+        content=(position + np.concatenate(lengths))[order],
         text=np.searchsorted(offsets, position[order], side="right") - 1,
-        is_assistant=np.concatenate(assistant)[order].astype(np.bool_),
+        is_assistant=np.concatenate(assistant)[order],
     )
 
 
@@ -246,7 +293,7 @@ def _ends(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Return for each turn its end marker's start, its stop, and the number of end markers (2 means two or more).
 
-    If starts are joined, the last end marker counts, as 1; 2 if there is none.
+    If starts are joined, the last end marker counts, as 1.
     """
     end = np.full(len(content), -1, dtype=np.int64)
     after = np.full(len(content), -1, dtype=np.int64)
@@ -258,4 +305,24 @@ def _ends(
         num_ends += np.where((num == 1) & (place == end), 0, np.maximum(num, 0))
         is_new = (num > 0) & (place > end if markers.joins_starts else end < 0)
         end[is_new], after[is_new] = place[is_new], place[is_new] + len(marker)
-    return end, after, np.where(end >= 0, 1, 2) if markers.joins_starts else np.minimum(num_ends, 2)
+    return end, after, np.where(end >= 0, 1, 0) if markers.joins_starts else np.minimum(num_ends, 2)
+
+
+def _end_at_next_start(
+    ids: TokenArray,
+    markers: TurnMarkers,
+    bounds: tuple[IntArray, IntArray],
+    ends: tuple[IntArray, IntArray, IntArray],
+) -> None:
+    """Give turns without an end, in place, that of an end marker which also starts the next turn, like GLM's user turn.
+
+    `bounds` are each turn's limit and its text's end; `ends` are what `_ends` returns.
+    """
+    (limit, stop), (end, after, num_ends) = bounds, ends
+    turns = np.flatnonzero(num_ends == 0)
+    for marker in markers.ends if len(turns) else ():
+        turns = turns[num_ends[turns] == 0]
+        found = turns[limit[turns] + len(marker) <= stop[turns]]
+        for index, token in enumerate(marker):
+            found = found[ids[limit[found] + index] == token]
+        end[found], after[found], num_ends[found] = limit[found], limit[found] + len(marker), 1

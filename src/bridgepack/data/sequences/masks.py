@@ -8,22 +8,34 @@ kinds of conversations need no such renders, provided that no turn's text has a 
   end marker once: the result is either the span that the scan finds, or none, and then the scan counts.
 - The render of the turns up to the first answer differs from the whole from where that answer begins. The answer then
   does not lie between the renders, and the scan counts. This is so if a template shows only the last answer's thoughts.
+
+Where Megatron-Bridge leaves an answer untrained because nothing ends it, it is trained here to where the next turn or
+the text's end is. The chat's text must then show the same (`RenderedChat.lacks_end`), or the row is dropped.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.markers import ASSISTANT, BoolArray, TurnMarkers, scan_turns
-from bridgepack.data.sequences.prefixes import CuttingTokens, Prefixes, find_span
+from bridgepack.data.sequences.markers import (
+    ASSISTANT,
+    BoolArray,
+    ScannedTurns,
+    TurnMarkers,
+    find_all,
+    scan_turns,
+)
+from bridgepack.data.sequences.prefixes import CuttingTokens, FoundTurns, Message, Prefixes, find_span
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, is_unicode
 from bridgepack.errors import RowError
-from bridgepack.records import DropReason, MaskArray
+from bridgepack.records import DropReason
 
 
 class RenderedChat(NamedTuple):
@@ -33,6 +45,7 @@ class RenderedChat(NamedTuple):
     text: str  #: output of the chat template
     #: (start, stop) in characters of the template's generation blocks; None if it has none
     spans: list[tuple[int, int]] | None
+    lacks_end: bool = False  #: the text has no end marker behind an answer that is to be trained
 
 
 class ChatMasks:
@@ -40,25 +53,35 @@ class ChatMasks:
 
     def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, markers: TurnMarkers | None) -> None:
         self._tokenizer, self._settings, self._markers = tokenizer, settings, markers
-        self._marker_texts = _texts_in_markers(tokenizer, markers)
+        #: Tokens in a turn's text at which a scan would stop.
+        self._stops: tuple[tuple[int, ...], ...] = ()
+        if markers is not None:
+            self._stops = (*markers.all_sequences, *((token,) for token in markers.openers))
+        self._marker_texts = _texts_in(tokenizer, self._stops)
         self._cutting = CuttingTokens(tokenizer)
 
-    def scanned(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[MaskArray, BoolArray, BoolArray]:
-        """Return (mask over all tokens; per conversation: a scan found all turns; the result is certain)."""
+    def scanned(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[ScannedTurns, BoolArray]:
+        """Return what a scan finds, and per conversation whether the result is certain."""
         assert self._markers is not None
         roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
         counts = np.fromiter((self._markers.num_turns(turns) for turns in roles), dtype=np.int64, count=len(roles))
         scanned = scan_turns(flat, self._markers, counts)
         is_decided = np.zeros(len(roles), dtype=np.bool_)
+        for index in np.flatnonzero(scanned.is_found & scanned.is_open).tolist():
+            if roles[index][-1] != ASSISTANT:  # another turn's text may stand behind the answer
+                scanned.mask[flat.offsets[index] : flat.offsets[index + 1]] = 0
+                scanned.is_found[index] = False
+        is_open, has_only_answer = scanned.is_open.tolist(), scanned.ends_with_only_answer.tolist()
         for index in np.flatnonzero(scanned.is_found).tolist():
-            is_only = counts[index] == 1 and roles[index][-1] == ASSISTANT
-            is_settled = self._markers.joins_starts or (is_only and scanned.ends_with_only_answer[index])
+            chat, turns = chats[index], roles[index]
+            is_settled = self._markers.joins_starts or (has_only_answer[index] and turns[-1] == ASSISTANT)
             is_decided[index] = (
-                not chats[index].conversation.untrained
-                and (is_settled or self._loses_first_answer(chats[index], roles[index]))
-                and not self.has_markers_in_text(chats[index].conversation)
+                not chat.conversation.untrained
+                and is_open[index] == chat.lacks_end
+                and (is_settled or self._loses_first_answer(chat, turns))
+                and not self._has_any(chat.conversation, self._stops)
             )
-        return scanned.mask, scanned.is_found, is_decided
+        return scanned, is_decided
 
     @cached_property
     def _start_text(self) -> str | None:
@@ -89,67 +112,102 @@ class ChatMasks:
         chat: RenderedChat,
         input_ids: list[int],
         own: list[int] | None = None,
-        scanned: list[int] | None = None,
+        scanned: FoundTurns | None = None,
         *,
         is_certain: bool = False,
     ) -> list[int]:
         """Return the token-aligned mask of a conversation, control tokens included.
 
         `input_ids` are without special tokens added by the tokenizer. `own` is the mask from the template's generation
-        blocks, if it has any; `scanned` that of all assistant turns that a scan found, if any, which the result is
-        known to be if it `is_certain`.
+        blocks, if it has any; `scanned` are all assistant turns that a scan found, if any, which the result is known
+        to be if it `is_certain`.
 
         Raises:
-            RowError: the assistant's tokens or the untrained turns cannot be found, or the template rejects the
-                conversation without its last turn, which the recipe needs.
+            RowError: the assistant's tokens, the untrained turns or the last turn cannot be found, or the template
+                rejects the conversation without its last turn, which the recipe needs.
         """
-        prefixes = Prefixes(self._tokenizer, self._cutting, chat.conversation, chat.text, input_ids)
+        conversation = chat.conversation
+        prefixes = Prefixes(self._tokenizer, self._cutting, conversation, chat.text, input_ids)
+        has_own = own is not None and any(own)
         found = scanned if is_certain else None
-        mask = self._assistant_mask(chat.conversation, input_ids, own, scanned, prefixes) if found is None else found
-        kept = self._without_untrained(mask, chat.conversation, prefixes) if chat.conversation.untrained else mask
-        if self._settings.loss_mode != "last_turn":
-            return kept
-        is_last_span = self._markers is not None and self._markers.joins_starts
-        start = _last_span_start(mask) if is_last_span else _last_turn_start(mask, chat.conversation, prefixes)
-        return [bit if index >= start else 0 for index, bit in enumerate(kept)]
+        turns = self._assistant_turns(conversation, input_ids, own, scanned, prefixes) if found is None else found
+        kept = self._without_untrained(turns.mask, conversation, prefixes) if conversation.untrained else turns.mask
+        if self._settings.loss_mode == "last_turn":
+            start = self._last_turn_start(turns, conversation, prefixes, has_own=has_own)
+            kept = [bit if index >= start else 0 for index, bit in enumerate(kept)]
+        if not has_own:
+            self._check_ends(chat, turns, kept)
+        return kept
+
+    def _check_ends(self, chat: RenderedChat, turns: FoundTurns, mask: list[int]) -> None:
+        """Check that the mask trains answers without an end only where the text has some, and no beginning of one."""
+        conversation, is_open = chat.conversation, False
+        is_answer = (message["role"] == ASSISTANT for message in conversation.messages)
+        last = max((index for index, is_own in enumerate(is_answer) if is_own), default=-1)
+        for turn, (start, stop) in turns.open_turns.items():
+            if turn in conversation.untrained or (turn != last and self._settings.loss_mode == "last_turn"):
+                continue
+            if start == stop:
+                detail = f"turn {turn + 1} (assistant) is empty and has no end marker"
+                raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
+            is_open = is_open or any(mask[start:stop])
+        if is_open != chat.lacks_end:
+            if self.has_markers_in_text(conversation):
+                raise _marked_text_error()
+            detail = "an answer has no end marker of its own, so it is unknown where it ends"
+            raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
 
     def has_markers_in_text(self, conversation: Conversation) -> bool:
         """Return whether a turn's text contains a marker, which a scan could mistake for the template's."""
         assert self._markers is not None
-        texts = texts_of(conversation)
+        return self._has_any(conversation, self._markers.all_sequences)
+
+    def _has_any(self, conversation: Conversation, patterns: Sequence[Sequence[int]]) -> bool:
+        return self._num_in(texts_of(conversation), patterns) > 0
+
+    def _num_in(self, texts: Sequence[str], patterns: Sequence[Sequence[int]]) -> int:
+        """Return at how many places texts, each tokenised alone, have some of the markers' or openers' tokens."""
         if self._marker_texts is not None:
             whole = "\0".join(texts)
             if not [part for part in self._marker_texts if part in whole]:
-                return False
-        for text in filter(is_unicode, texts):  # only rendered text reaches the model, and it is checked to be Unicode
-            ids = self._tokenizer.encode(text)
-            if any(find_span(ids, marker) >= 0 for marker in self._markers.all_sequences):
-                return True
-        return False
+                return 0
+        # only rendered text reaches the model, and it is checked to be Unicode
+        encoded = [np.array(self._tokenizer.encode(text)) for text in filter(is_unicode, texts)]
+        return sum(len({*chain(*(find_all(ids, pattern).tolist() for pattern in patterns))}) for ids in encoded)
 
-    def _assistant_mask(
+    def _assistant_turns(
         self,
         conversation: Conversation,
         ids: list[int],
         own: list[int] | None,
-        scanned: list[int] | None,
+        scanned: FoundTurns | None,
         prefixes: Prefixes,
-    ) -> list[int]:
+    ) -> FoundTurns:
         if self._markers is None:
             if own is None:
                 raise RowError(DropReason.NO_ASSISTANT_MASK, "the template's generation blocks gave no mask")
-            return own
+            return FoundTurns(own, {})
         has_own = own is not None and any(own)
         scan_is_first = self._markers.joins_starts
-        found = None if scan_is_first else prefixes.assistant_mask(self._markers, includes_content=not has_own)
+        by_prefixes = partial(prefixes.assistant_turns, self._markers, self._num_quoted, includes_content=not has_own)
+        found = None if scan_is_first else by_prefixes()
         if found is None and not self.has_markers_in_text(conversation):
-            found = scanned if own is None else self._scanned(conversation, ids, includes_content=not has_own)
+            found = scanned
+            if own is not None or self._has_any(conversation, self._stops):
+                found = self._scanned(conversation, ids, includes_content=not has_own)
         if found is None and scan_is_first:
-            found = prefixes.assistant_mask(self._markers, includes_content=not has_own)
-        masks = [mask for mask in (own, found) if mask is not None]
-        if not masks:
-            raise self._no_mask(conversation)
-        return masks[0] if len(masks) == 1 else [max(bits) for bits in zip(*masks, strict=True)]
+            found = by_prefixes()
+        if found is not None and own is not None:
+            return found._replace(mask=[max(bits) for bits in zip(own, found.mask, strict=True)])
+        if found is not None:
+            return found
+        if own is not None:
+            return FoundTurns(own, {})
+        raise self._no_mask(conversation, ids)
+
+    def _num_quoted(self, messages: Sequence[Message], patterns: Sequence[Sequence[int]]) -> int:
+        """Return at how many places the texts of messages have some of the markers' or openers' tokens."""
+        return self._num_in(list(_texts_of([said_in(message) for message in messages])), patterns)
 
     def _without_untrained(self, mask: list[int], conversation: Conversation, prefixes: Prefixes) -> list[int]:
         """Return a mask without the turns that the row excludes from training; one span of ones is one turn.
@@ -172,62 +230,118 @@ class ChatMasks:
                 kept[start:stop] = [0] * (stop - start)
         return kept
 
-    def _scanned(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> list[int] | None:
-        assert self._markers is not None
-        num_turns = self._markers.num_turns([message["role"] for message in conversation.messages])
-        turns = scan_turns(joined([ids]), self._markers, np.array([num_turns]), includes_content=includes_content)
-        return turns.mask.tolist() if turns.is_found[0] else None
+    def _scanned(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> FoundTurns | None:
+        """Return what a scan finds of one conversation whose texts have no marker, but perhaps openers.
 
-    def _no_mask(self, conversation: Conversation) -> RowError:
+        Openers in the assistant's texts do not open turns. A scan for markers alone then counts, if it runs over as
+        many openers as these texts have.
+        """
+        assert self._markers is not None
+        roles = [message["role"] for message in conversation.messages]
+        answers = [message for message in conversation.messages if message["role"] == ASSISTANT]
+        openers = [(token,) for token in self._markers.openers]
+        num_quoted = self._num_quoted(answers, openers)
+        markers = replace(self._markers, openers=frozenset()) if num_quoted else self._markers
+        num_turns = np.array([markers.num_turns(roles)])
+        turns = scan_turns(joined([ids]), markers, num_turns, includes_content=includes_content)
+        if not turns.is_found[0] or (turns.is_open[0] and roles[-1] != ASSISTANT):
+            return None
+        if num_quoted and np.isin(np.array(ids)[turns.mask > 0], list(self._markers.openers)).sum() != num_quoted:
+            return None
+        return found_turns(turns.mask.tolist(), conversation, is_open=bool(turns.is_open[0]))
+
+    def _last_turn_start(
+        self, turns: FoundTurns, conversation: Conversation, prefixes: Prefixes, *, has_own: bool
+    ) -> int:
+        """Return where the last answer begins; never before the end of the answer before it.
+
+        Raises:
+            RowError: that is unknown.
+        """
+        answers = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
+        if not answers or (self._markers is not None and self._markers.joins_starts):
+            return _last_span_start(turns.mask)
+        if answers[-1] in turns.open_turns:
+            return turns.open_turns[answers[-1]][0]
+        last, num_spans = _last_span_start(turns.mask), len(_span_starts(turns.mask))
+        if num_spans == len(answers) and not has_own:
+            return last
+        start = prefixes.required_length(answers[-1])
+        if num_spans == len(answers) and last >= start:
+            return last
+        if not any(turns.mask[start:]):
+            detail = f"{len(answers)} assistant turns but {num_spans} trained spans, and none is in the last turn"
+            raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
+        return start
+
+    def _no_mask(self, conversation: Conversation, ids: list[int]) -> RowError:
+        assert self._markers is not None
         if not any(message["role"] == ASSISTANT for message in conversation.messages):
             return RowError(DropReason.NO_ASSISTANT_MASK, "there is no assistant turn")
         if self.has_markers_in_text(conversation):
-            detail = "a turn's text contains the chat template's own control tokens, so its turns cannot be told apart"
-            return RowError(DropReason.CONTROL_TOKENS_IN_TEXT, detail)
+            return _marked_text_error()
+        if all(find_span(ids, start) < 0 for start in self._markers.assistant_starts):
+            shown = " or ".join(map(repr, self._markers.start_texts))
+            spelled = [self._tokenizer.decode([token]) for token in self._markers.starts[ASSISTANT]]
+            detail = f"the text has no {shown} as the tokens of this text alone, {spelled}"
+            return RowError(DropReason.NO_ASSISTANT_MASK, detail)
         return RowError(DropReason.NO_ASSISTANT_MASK, "the rendered turns do not match the conversation's")
+
+
+def found_turns(mask: list[int], conversation: Conversation, *, is_open: bool) -> FoundTurns:
+    """Return the turns that a scan found, the last without an end if it `is_open`."""
+    if not is_open:
+        return FoundTurns(mask, {})
+    start = _last_span_start(mask) if mask[-1] else len(mask)
+    return FoundTurns(mask, {len(conversation.messages) - 1: (start, len(mask))})
 
 
 def texts_of(conversation: Conversation) -> list[str]:
     """Return every text inside a conversation's turns, tools and variables; keys and roles do not count."""
     if conversation.is_plain:
         return [message["content"] for message in conversation.messages]
-    found: list[str] = []
-    said = (value for message in conversation.messages for key, value in message.items() if key != "role")
-    stack: list[Any] = [conversation.tools, conversation.template_kwargs, *said]
+    said = (value for message in conversation.messages for value in said_in(message))
+    return list(_texts_of([conversation.tools, conversation.template_kwargs, *said]))
+
+
+def said_in(message: Message) -> list[Any]:
+    """Return the values of a message's fields but its role."""
+    return [value for key, value in message.items() if key != "role"]
+
+
+def _texts_of(values: list[Any]) -> Iterator[str]:
+    stack = list(values)
     while stack:
         value = stack.pop()
         if isinstance(value, str):
-            found.append(value)
+            yield value
         elif isinstance(value, Mapping):
             stack.extend(value.values())
         elif isinstance(value, (list, tuple)):
             stack.extend(value)
         elif value is not None and not isinstance(value, (bool, int, float)):
-            found.append(str(value))
-    return found
+            yield str(value)
 
 
-def _last_turn_start(mask: list[int], conversation: Conversation, prefixes: Prefixes) -> int:
-    turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
-    if turns:
-        start = prefixes.required_length(turns[-1])
-        if any(mask[start:]):
-            return start
-    return _last_span_start(mask)
+def _marked_text_error() -> RowError:
+    detail = "a turn's text contains the chat template's own turn markers, so its turns cannot be told apart"
+    return RowError(DropReason.CONTROL_TOKENS_IN_TEXT, detail)
 
 
 def _last_span_start(mask: list[int]) -> int:
-    begins = [index for index, bit in enumerate(mask) if bit and (index == 0 or not mask[index - 1])]
-    return begins[-1] if begins else 0
+    return max(_span_starts(mask), default=0)
 
 
-def _texts_in_markers(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> tuple[str, ...] | None:
-    """Return texts of which every text with a marker contains at least one; None if there is no such list."""
-    if markers is None:
-        return ()
+def _span_starts(mask: list[int]) -> list[int]:
+    return [index for index, bit in enumerate(mask) if bit and (index == 0 or not mask[index - 1])]
+
+
+def _texts_in(tokenizer: ChatTokenizer, sequences: Sequence[Sequence[int]]) -> tuple[str, ...] | None:
+    """Return texts of which every text with such tokens contains at least one; None if there is no such list."""
     text_of = {index: text for text, index in tokenizer.added_tokens.items()}
-    isolated = tokenizer.isolated_token_ids
-    first = [next((token for token in marker if token in isolated), None) for marker in markers.all_sequences]
-    if any(token is None for token in first):
-        return None
-    return tuple(sorted({text_of[token] for token in first if token is not None}))
+    isolated, found = tokenizer.isolated_token_ids, set()
+    for sequence in sequences:
+        token = next((token for token in sequence if token in isolated), None)
+        plain = tokenizer.decode(sequence).strip() if tokenizer.keeps_bytes else ""
+        found.add(plain if token is None else text_of[token])
+    return None if "" in found else tuple(sorted(found))

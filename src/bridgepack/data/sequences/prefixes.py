@@ -1,12 +1,13 @@
 """Finds the assistant's turns by comparing renders of a conversation's prefixes.
 
 The results equal those of megatron-bridge 0.6.2 (data/conversation_processing.py); the contract tests compare them row
-by row.
+by row. They differ on purpose where a turn has no end, or where its own text quotes the marker that begins it.
 """
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
+
+#: Tokens of white space between a start marker and the turn's text.
+_MOST_BLANKS = 3
 
 
 class CuttingTokens:
@@ -38,6 +42,17 @@ class CuttingTokens:
         return None
 
 
+Message = Mapping[str, Any]
+
+
+class FoundTurns(NamedTuple):
+    """The assistant's turns of one conversation."""
+
+    mask: list[int]  #: shape [num_tokens], 1 at the assistant's tokens
+    #: assistant message without an end -> (start, stop) of its tokens, which is where the next turn or the text begins
+    open_turns: Mapping[int, tuple[int, int]]
+
+
 class Prefixes:
     """Renders of the first turns of one conversation, each made once."""
 
@@ -47,34 +62,97 @@ class Prefixes:
         self._tokenizer, self._cutting, self._conversation = tokenizer, cutting, conversation
         self._text, self._input_ids = text, ids
         self._known: dict[int, int | None] = {0: 0}
+        self._exact: set[int] = set()
         self._places: dict[str, tuple[list[int], list[int]]] = {}
 
-    def assistant_mask(self, markers: TurnMarkers, *, includes_content: bool = True) -> list[int] | None:
-        """Return the mask, finding each assistant turn between two renders; None if a turn is not found.
+    def assistant_turns(
+        self,
+        markers: TurnMarkers,
+        num_quoted: Callable[[Sequence[Message], Sequence[Sequence[int]]], int],
+        *,
+        includes_content: bool = True,
+    ) -> FoundTurns | None:
+        """Return the assistant's turns, finding each between two renders; None if a turn is not found.
 
-        A turn ends at the last end marker before the next turn, so that markers inside its text do no harm. Without
-        `includes_content`, only end markers are 1, for templates that mark the content themselves.
+        A turn ends at the last end marker before the next turn, so that markers inside its text do no harm.
+        `num_quoted` counts the places of markers in the texts of messages. Without `includes_content`, only end markers
+        are 1, for templates that mark the content themselves.
         """
         messages, ids = self._conversation.messages, self._input_ids
         turns = [index for index, message in enumerate(messages) if message["role"] == ASSISTANT]
-        mask = [0] * len(ids)
+        mask, open_turns = [0] * len(ids), {}
         for turn in turns:
             search_from = self.shared_length(turn)
             limit = len(ids) if turn + 1 == len(messages) else self.shared_length(turn + 1)
             if search_from is None or limit is None or search_from >= limit:
                 return None
-            starts = (markers.starts[ASSISTANT], *markers.more_starts)
-            found = ((find_span(ids, start, search_from), len(start)) for start in starts)
-            content = min((place + size for place, size in found if place >= 0), default=limit + 1)
-            if content > limit:
+            starts, own = markers.assistant_starts, messages[turn : turn + 1]
+            if not self._is_exact(turn) and num_quoted(messages[:turn], starts):
+                return None  # the window may begin in a turn before it
+            content = self._content_start(starts, (search_from, limit), num_quoted(own, starts))
+            if content is None:
                 return None
-            ends = _ends_between(ids, markers, content, limit)
-            if not ends:
-                return None
-            end, _, after = max(ends, key=lambda found: (found[0], -found[1]))
+            num_ends = num_quoted(own, markers.ends)
+            span = self._last_end(markers, (content, limit), num_ends)
+            if span is None:
+                span = limit, _end_at(ids, markers, limit)
+                is_open = span[1] == limit
+                has_all = 0 < num_ends <= len({place for place, _, _ in _ends_between(ids, markers, content, limit)})
+                if not self._is_exact(turn + 1) and (is_open or not has_all):
+                    return None  # what follows may still be the turn's text
+                if is_open and _has_start(ids, markers, content, limit):
+                    return None
+                if is_open:
+                    open_turns[turn] = content, limit
+            end, after = span
             first = content if includes_content else end
             mask[first:after] = [1] * (after - first)
-        return mask if turns else None
+        return FoundTurns(mask, open_turns) if turns else None
+
+    def _last_end(self, markers: TurnMarkers, window: tuple[int, int], num_quoted: int) -> tuple[int, int] | None:
+        """Return (start, stop) of the last end marker in a turn's window; None if that is the text's own.
+
+        It is the template's if there are more than the text quotes, or if the window ends with it and another does not
+        follow there.
+        """
+        ends, limit = _ends_between(self._input_ids, markers, *window), window[1]
+        if not ends:
+            return None
+        end, _, after = max(ends, key=lambda found: (found[0], -found[1]))
+        if len({place for place, _, _ in ends}) <= num_quoted:
+            rest = self._tokenizer.decode(self._input_ids[after:limit])
+            if rest.strip() or _end_at(self._input_ids, markers, limit) > limit:
+                return None
+        return end, after
+
+    def _content_start(self, starts: Sequence[Sequence[int]], window: tuple[int, int], num_quoted: int) -> int | None:
+        """Return where the assistant's text begins in a turn's window, or None.
+
+        That is after the first start marker. If the turn's text quotes as many as there are, the first may be a quoted
+        one: it is the template's only if the window begins with it. Templates that write the marker behind the user's
+        turn have it right before the window.
+        """
+        ids, (search_from, limit) = self._input_ids, window
+        are_quoted = sum(_count(ids, start, search_from, limit) for start in starts) <= num_quoted
+        begun = self._begun_before(starts, search_from) if are_quoted else None
+        if begun is not None:
+            return begun
+        found = ((find_span(ids, start, search_from), len(start)) for start in starts)
+        place, size = min(((place, size) for place, size in found if place >= 0), default=(limit, 0))
+        if not size or (are_quoted and place != search_from):
+            return None
+        return place + size if place + size <= limit else None
+
+    def _begun_before(self, starts: Sequence[Sequence[int]], place: int) -> int | None:
+        """Return the end of a start marker right before a place, or with only white space between; None if none."""
+        for stop in range(place, max(place - _MOST_BLANKS, 0), -1):
+            if any(self._input_ids[max(0, stop - len(start)) : stop] == list(start) for start in starts):
+                return None if self._tokenizer.decode(self._input_ids[stop:place]).strip() else stop
+        return None
+
+    def _is_exact(self, num_turns: int) -> bool:
+        """Return whether the whole begins with the text of its first turns, after `shared_length` found that."""
+        return num_turns in (0, len(self._conversation.messages)) or num_turns in self._exact
 
     def shared_length(self, num_turns: int) -> int | None:
         """Return how many leading tokens the first turns share with the whole; None if the template rejects them."""
@@ -96,7 +174,10 @@ class Prefixes:
             return known
         chat = self._conversation
         prefix = self._tokenizer.render_text(chat.messages[:num_turns], chat.tools, chat.template_kwargs)
-        boundary = self._token_at(len(prefix)) if self._text.startswith(prefix) else None
+        boundary = None
+        if self._text.startswith(prefix):
+            self._exact.add(num_turns)
+            boundary = self._token_at(len(prefix))
         if boundary is not None:
             return boundary
         (ids, _) = self._tokenizer.engine.encode_flat([prefix])
@@ -137,6 +218,22 @@ def find_span(ids: list[int], pattern: Sequence[int], start: int = 0, stop: int 
             return position
         position += 1
     return -1
+
+
+def _count(ids: list[int], pattern: Sequence[int], start: int, stop: int) -> int:
+    num, place = 0, find_span(ids, pattern, start, stop)
+    while place >= 0:
+        num, place = num + 1, find_span(ids, pattern, place + 1, stop)
+    return num
+
+
+def _end_at(ids: list[int], markers: TurnMarkers, place: int) -> int:
+    """Return the stop of the end marker at a place; the place itself if there is none."""
+    return next((place + len(end) for end in markers.ends if ids[place : place + len(end)] == list(end)), place)
+
+
+def _has_start(ids: list[int], markers: TurnMarkers, start: int, stop: int) -> bool:
+    return any(find_span(ids, marker, start, stop) >= 0 for _, marker in markers.all_starts)
 
 
 def _ends_between(ids: list[int], markers: TurnMarkers, content: int, limit: int) -> list[tuple[int, int, int]]:

@@ -144,7 +144,7 @@ def content_lost_in_render(facts: ArtifactFacts) -> Found:
 def thoughts_lost_in_render(facts: ArtifactFacts) -> Found:
     """The chat template leaves out the reasoning in answers to the last user turn.
 
-    Why: Silent: the reasoning is never trained. Reasoning of earlier answers, left out on purpose, does not count.
+    Why: Silent: the reasoning is never trained. For reasoning of earlier answers see BP551.
     Bad: lost_content has 3 for reasoning. Good: lost_content is empty.
     Fix: Set tokenizer.chat_template to a template that reads the column, or put the reasoning into the content.
     """
@@ -153,7 +153,7 @@ def thoughts_lost_in_render(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP542", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
 def assistant_text_holds_turns(facts: ArtifactFacts) -> Found:
-    """The text of assistant turns contains control tokens of the chat template that begin or end a turn.
+    """The text of assistant turns contains control tokens or markers that begin or end a turn in the chat template.
 
     Why: Silent: the model learns to end its turn and to write the user's turn.
     Bad: lost_content has 3 for injected_turn. Good: lost_content is empty.
@@ -227,6 +227,29 @@ def nothing_of_thoughts_masked(facts: ArtifactFacts) -> Found:
     for split in facts.require_manifest().splits:
         if 0 < _num_made(split) <= split.lost_content.get(LostKind.NO_REASONING, 0):
             yield from _lost(facts, [LostKind.NO_REASONING], [split])
+
+
+@artifact_rule("BP550", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
+def answers_without_end(facts: ArtifactFacts) -> Found:
+    """The chat template writes no end marker after trained answers, often after the last of every conversation.
+
+    Why: Silent: the model does not learn to stop there. Megatron-Bridge does not even train such an answer.
+    Bad: lost_content has 3 for no_end. Good: lost_content is empty.
+    Fix: Set tokenizer.chat_template to a template that ends every answer with a token at which serving stops, and name
+        that token in preprocessing.assistant_markers.
+    """
+    return _lost(facts, [LostKind.NO_END])
+
+
+@artifact_rule("BP551", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
+def earlier_answers_without_thoughts(facts: ArtifactFacts) -> Found:
+    """The chat template leaves out the reasoning of answers before the last user turn, and they are trained.
+
+    Why: Silent: the model is trained to answer there without thinking, although the rows have its thoughts.
+    Bad: lost_content has 3 for earlier_reasoning. Good: lost_content is empty.
+    Fix: Set preprocessing.loss_mode to last_turn, or tokenizer.chat_template to a template that keeps the reasoning.
+    """
+    return _lost(facts, [LostKind.EARLIER_REASONING])
 
 
 @artifact_rule("BP552", WARNING, "bridge/data/sft_processing.py", noticed="never", evidence=_PER_ROW)

@@ -1,0 +1,68 @@
+"""Control tokens that open a turn of any role, read off renders of short conversations.
+
+A family's markers name few roles. Templates write others, such as Llama 3.1's `ipython` or GLM's `<|observation|>`, and
+a scan for the end of an answer must not run into them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import Any
+
+from bridgepack.data.tokenizers.probe import rendered
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+
+#: Words that no template has.
+_QUESTION, _ANSWER, _NEXT = "Qoneq", "Qtwoq", "Qthreeq"
+_ID = "call00001"
+_ROLES = ("user", "system", "developer")
+Turn = dict[str, Any]
+
+
+def opening_tokens(tokenizer: ChatTokenizer, ends: Sequence[str]) -> frozenset[int]:
+    """Return the added tokens that the chat template writes first in a turn that follows an answer.
+
+    `ends` are texts that end an answer. One that the template writes in place of an opener is an opener, too.
+    Example: Llama 3.1 -> the id of `<|start_header_id|>`; GLM -> those of `<|user|>` and `<|observation|>`.
+    """
+    isolated = tokenizer.isolated_token_ids
+    added = {text: index for text, index in tokenizer.added_tokens.items() if text.strip() and index in isolated}
+    openers = (_opener(shorter, whole, ends, added) for shorter, whole in _renders(tokenizer))
+    return frozenset(added[text] for text in openers if text in added)
+
+
+def _renders(tokenizer: ChatTokenizer) -> Iterator[tuple[str, str]]:
+    """Yield renders of a question with its answer, or with a call, and of the same with a turn that follows it."""
+    for before, following in _conversations():
+        shorter, whole = (rendered(tokenizer, turns) for turns in (before, [*before, following]))
+        if shorter is not None and whole is not None:
+            yield shorter, whole
+
+
+def _conversations() -> Iterator[tuple[list[Turn], Turn]]:
+    asked = {"role": "user", "content": _QUESTION}
+    for role in _ROLES:
+        yield [asked, {"role": "assistant", "content": _ANSWER}], {"role": role, "content": _NEXT}
+    for content, arguments in product(("", None), ({"key": _ANSWER}, f'{{"key": "{_ANSWER}"}}')):
+        call = {"id": _ID, "type": "function", "function": {"name": "qcallq", "arguments": arguments}}
+        calling = {"role": "assistant", "content": content, "tool_calls": [call]}
+        yield [asked, calling], {"role": "tool", "name": "qcallq", "tool_call_id": _ID, "content": _NEXT}
+
+
+def _opener(shorter: str, whole: str, ends: Sequence[str], added: Iterable[str]) -> str:
+    """Return the token that begins a render's last turn, or the end of an answer in its place; empty if neither."""
+    words, stop = whole.find(_ANSWER), whole.find(_NEXT)
+    if not 0 <= words < stop:
+        return ""
+    tokens = sorted((text for text in added if text in whole), key=len, reverse=True)
+    shared = next((at for at, pair in enumerate(zip(shorter, whole, strict=False)) if pair[0] != pair[1]), len(shorter))
+    place = max(shared, words + len(_ANSWER))
+    for token in re.finditer("|".join(map(re.escape, tokens)) or "(?!)", whole):
+        if token.start() < place < token.end():  # renders that share the beginning of a token
+            place = token.start()
+    gap, ended = whole[place:stop].lstrip(), ""
+    while end := max((end for end in ends if gap.startswith(end)), key=len, default=""):
+        ended, gap = end, gap[len(end) :].lstrip()
+    if not ended and not whole.startswith(shorter):  # what the answer itself still says may be in the gap
+        return ""
+    return next((text for text in tokens if gap.startswith(text)), ended)
