@@ -18,6 +18,7 @@ from bridgepack.records import (
     ShardRecord,
     SplitRecord,
     SplitStatistics,
+    UnreadField,
 )
 from bridgepack.rules.engine.context import CheckContext, context_from_manifest
 from bridgepack.rules.engine.facts import ArtifactFacts
@@ -239,7 +240,8 @@ def _manifest(values: Mapping[str, Any]) -> Manifest:
 
 def _split(values: Mapping[str, Any]) -> SplitRecord:
     shards = tuple(ShardRecord(**shard) for shard in values["shards"])
-    own = {"shards": shards, "statistics": SplitStatistics(**values["statistics"])}
+    unread = tuple(UnreadField(**field) for field in values.get("unread", ()))
+    own = {"shards": shards, "statistics": SplitStatistics(**values["statistics"]), "unread": unread}
     return SplitRecord(**{**values, **own})
 
 

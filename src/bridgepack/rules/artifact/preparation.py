@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, Drop, DropReason, LostContent, LostKind, SplitRecord
+from bridgepack.records import DropReason, SplitRecord
+from bridgepack.rules.artifact.contents import example_of
 from bridgepack.rules.engine.context import CannotJudgeError, known, section
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
@@ -128,40 +129,6 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Found:
         yield wrong(MANIFEST_FILE, "tokenizer.drops_tool_names is true", "false")
 
 
-@artifact_rule("BP540", ERROR, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
-def content_lost_in_render(facts: ArtifactFacts) -> Found:
-    """The chat template leaves out content of the rows, or writes it in an unintended form.
-
-    Why: Silent: tool calls, results, schemas or whole turns are missing, or the model learns to write `None`, Python
-        list syntax, or arguments as JSON inside JSON strings. Megatron-Bridge would produce the same tokens.
-    Bad: lost_content has 3 for tool_call. Good: lost_content is empty.
-    Fix: Do what the finding says, or set preprocessing.on_lost_content to drop; then build again.
-    """
-    return _lost(facts, [kind for kind in LostKind if kind not in TOLERATED_LOSSES and kind != LostKind.UNREAD])
-
-
-@artifact_rule("BP541", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
-def thoughts_lost_in_render(facts: ArtifactFacts) -> Found:
-    """The chat template leaves out the reasoning in answers to the last user turn.
-
-    Why: Silent: the reasoning is never trained. For reasoning of earlier answers see BP551.
-    Bad: lost_content has 3 for reasoning. Good: lost_content is empty.
-    Fix: Set tokenizer.chat_template to a template that reads the column, or put the reasoning into the content.
-    """
-    return _lost(facts, [LostKind.REASONING])
-
-
-@artifact_rule("BP542", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
-def assistant_text_holds_turns(facts: ArtifactFacts) -> Found:
-    """The text of assistant turns contains control tokens or markers that begin or end a turn in the chat template.
-
-    Why: Silent: the model learns to end its turn and to write the user's turn.
-    Bad: lost_content has 3 for injected_turn. Good: lost_content is empty.
-    Fix: Remove the control tokens from the texts, or set preprocessing.control_tokens to drop; then build again.
-    """
-    return _lost(facts, [LostKind.INJECTED_TURN])
-
-
 @artifact_rule("BP545", WARNING, "bridgepack manifest", noticed="never", evidence=READ)
 def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
     """The chat template writes today's date, and the recipe does not set a date.
@@ -175,133 +142,6 @@ def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
     variables = given.get("chat_template_kwargs") or {}
     if day and given.get("template_date") is None and not any("date" in name for name in variables):
         yield wrong(MANIFEST_FILE, f"the template writes the day of the build, {day}", "tokenizer.template_date set")
-
-
-@artifact_rule("BP546", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
-def row_settings_not_read(facts: ArtifactFacts) -> Found:
-    """Rows have variables of the chat template that the recipe does not read.
-
-    Why: Silent: the template's variables are not set, e.g. whether to think.
-    Bad: lost_content has 3 for template_kwargs. Good: lost_content is empty.
-    Fix: Name the column in chat_template_kwargs of data.layout, and build again.
-    """
-    return _lost(facts, [LostKind.TEMPLATE_KWARGS])
-
-
-@artifact_rule("BP548", ERROR, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
-def text_not_read(facts: ArtifactFacts) -> Found:
-    """A column, or a field of turns, holds text that nobody reads.
-
-    Why: Silent: a part of what the rows say is neither trained nor context, such as the input of an instruction.
-    Bad: unread has 3 of 4 rows with text for the column context. Good: unread is empty.
-    Fix: Read it by data.layout, or name it in the layout's ignore; `bridgepack recipes new` writes a layout.
-    """
-    for split in facts.require_manifest().splits:
-        for field in split.unread:
-            if field.holds == "text":
-                where = f"{MANIFEST_FILE} {split.name} unread.{field.name}"
-                first = _place(split, field.file_index, field.row)
-                found = f"text in {field.num_rows} of {field.num_rows_read} rows, e.g.{first} {field.example}"
-                yield wrong(where, found, f"none; {LOSS_CURES[LostKind.UNREAD]}", group=where)
-
-
-@artifact_rule("BP549", ERROR, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
-def loss_flags_not_obeyed(facts: ArtifactFacts) -> Found:
-    """Rows or turns say that they are not trained, and are trained.
-
-    Why: Silent: the model learns answers that the data excludes, e.g. by `weight: 0`, `loss: false`, `train: false`.
-    Bad: lost_content has 3 for weight. Good: lost_content is empty.
-    Fix: Set preprocessing.message_weights to mask, or name the field in the layout's ignore, and build again.
-    """
-    return _lost(facts, [LostKind.WEIGHT])
-
-
-@artifact_rule("BP547", WARNING, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
-def nothing_of_thoughts_masked(facts: ArtifactFacts) -> Found:
-    """The recipe masks reasoning, but no row's text has a reasoning marker.
-
-    Why: Silent: the rows have no reasoning, or the template writes it between unknown markers and it is trained.
-    Bad: lost_content has 2 for no_reasoning, 2 sequences. Good: lost_content has 1 for no_reasoning, 2 sequences.
-    Fix: Set tokenizer.chat_template to one with known reasoning markers, or preprocessing.reasoning_loss to keep.
-    """
-    for split in facts.require_manifest().splits:
-        if 0 < _num_made(split) <= split.lost_content.get(LostKind.NO_REASONING, 0):
-            yield from _lost(facts, [LostKind.NO_REASONING], [split])
-
-
-@artifact_rule("BP550", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
-def answers_without_end(facts: ArtifactFacts) -> Found:
-    """The chat template writes no end marker after trained answers, often after the last of every conversation.
-
-    Why: Silent: the model does not learn to stop there. Megatron-Bridge does not even train such an answer.
-    Bad: lost_content has 3 for no_end. Good: lost_content is empty.
-    Fix: Set tokenizer.chat_template to a template that ends every answer with a token at which serving stops, and name
-        that token in preprocessing.assistant_markers.
-    """
-    return _lost(facts, [LostKind.NO_END])
-
-
-@artifact_rule("BP551", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
-def earlier_answers_without_thoughts(facts: ArtifactFacts) -> Found:
-    """The chat template leaves out the reasoning of answers before the last user turn, and they are trained.
-
-    Why: Silent: the model is trained to answer there without thinking, although the rows have its thoughts.
-    Bad: lost_content has 3 for earlier_reasoning. Good: lost_content is empty.
-    Fix: Set preprocessing.loss_mode to last_turn, or tokenizer.chat_template to a template that keeps the reasoning.
-    """
-    return _lost(facts, [LostKind.EARLIER_REASONING])
-
-
-@artifact_rule("BP552", WARNING, "bridge/data/sft_processing.py", noticed="never", evidence=_PER_ROW)
-def special_tokens_doubled(facts: ArtifactFacts) -> Found:
-    """The rows hold the text of BOS, EOS or an end of turn where the recipe or the chat template writes it too.
-
-    Why: Silent: sequences begin with two BOS, which the model never sees when it is served, or a turn ends twice, and
-        the second end is trained after the first.
-    Bad: lost_content has 3 for doubled_token. Good: lost_content is empty.
-    Fix: Set preprocessing.add_eos (or add_bos) to false, or remove the text from the rows; then build again.
-    """
-    return _lost(facts, [LostKind.DOUBLED_TOKEN])
-
-
-@artifact_rule("BP553", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
-def calls_without_schemas(facts: ArtifactFacts) -> Found:
-    """The rows call tools whose schemas are neither in the row nor in the recipe.
-
-    Why: Silent: the model learns to call tools that nobody offers, and to guess their arguments.
-    Bad: lost_content has 3 for no_schemas. Good: lost_content is empty.
-    Fix: Name the column of the schemas in tools of data.layout, or set preprocessing.tool_schemas. Schemas that
-        stand in the text of a system turn count.
-    """
-    return _lost(facts, [LostKind.NO_SCHEMAS])
-
-
-@artifact_rule("BP554", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
-def tool_schemas_of_another_form(facts: ArtifactFacts) -> Found:
-    """The parameters of tools are no JSON Schema.
-
-    Why: Silent: servers send tools as JSON Schema, so the model is trained on prompts that it never gets; templates
-        that read types or properties leave the parameters out.
-    Bad: lost_content has 3 for tool_schema. Good: lost_content is empty.
-    Fix: Write the parameters as an object schema, e.g. `{type: object, properties: {city: {type: string}}}`.
-    """
-    return _lost(facts, [LostKind.TOOL_SCHEMA])
-
-
-def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequence[SplitRecord] | None = None) -> Found:
-    for split in facts.require_manifest().splits if splits is None else splits:
-        for kind in kinds:
-            count = split.lost_content.get(kind, 0)
-            if count:
-                first = next((lost for lost in split.lost_examples if lost.kind == kind), None)
-                where = f"{MANIFEST_FILE} {split.name} lost_content.{kind}"
-                found = f"{count} of {_num_made(split)} sequences{_example(split, first)}"
-                yield wrong(where, found, f"none; {LOSS_CURES[kind]}", group=where)
-
-
-def _num_made(split: SplitRecord) -> int:
-    """Return the number of rows that became sequences, including those that the mixture did not sample."""
-    return split.statistics.num_rows_packed + split.drops.get(DropReason.NOT_SAMPLED, 0)
 
 
 def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:
@@ -342,15 +182,5 @@ def _dropped(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, 
             continue
         reason = max(reasons, key=lambda reason: split.drops.get(reason, 0))
         first = next((drop for drop in split.drop_examples if drop.reason == reason), None)
-        found = f"{num_rows} of {num_all} rows {what}; {split.drops[reason]} as {reason}{_example(split, first)}"
+        found = f"{num_rows} of {num_all} rows {what}; {split.drops[reason]} as {reason}{example_of(split, first)}"
         yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}; {_CURES.get(reason, _CURE)}")
-
-
-def _example(split: SplitRecord, example: Drop | LostContent | None) -> str:
-    if example is None or not (place := _place(split, example.file_index, example.row)):
-        return ""
-    return f", e.g.{place} {example.detail}"
-
-
-def _place(split: SplitRecord, file_index: int, row: int) -> str:
-    return f" {split.inputs[file_index].path} row {row}:" if file_index < len(split.inputs) else ""
