@@ -1,0 +1,289 @@
+"""Rows are read by a recipe's layouts, and what nobody reads is named."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe.preprocessing import (
+    ChatPreprocessing,
+    PromptCompletionPreprocessing,
+    TokenizedPreprocessing,
+)
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.layouts.reader import ReadRow
+from bridgepack.errors import ConfigError, RowError
+from bridgepack.records import DropReason
+from tests.support.read_rows import read_row, reader_for
+from tests.support.small_builds import build, small_recipe, write_json_lines
+
+ASKED = {"role": "user", "content": "{question}"}
+ANSWERED = {"role": "assistant", "content": "{answer}"}
+TURNS = [
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "content": "4"},
+    {"role": "user", "content": "Sure?"},
+]
+WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+
+
+def _read(row: dict[str, Any], *messages: Any, **layout: Any) -> ReadRow:
+    return reader_for(layout={"kind": "chat", "messages": list(messages), **layout}).seen(row)
+
+
+def _said(row: dict[str, Any], *messages: Any, **layout: Any) -> str:
+    with pytest.raises(RowError) as caught:
+        _read(row, *messages, **layout)
+    return f"{caught.value.reason}: {caught.value.detail}"
+
+
+def _turn(role: str, content: str | None, **others: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **others}
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt"),
+    [
+        ({"instruction": "Correct.", "input": "recieve"}, "Correct.\n\nText:\nrecieve"),
+        ({"instruction": "Say hi.", "input": ""}, "Say hi."),
+        ({"instruction": "Say hi.", "input": " \n"}, "Say hi."),
+        ({"instruction": "Say hi.", "input": None}, "Say hi."),
+        ({"instruction": "Say hi."}, "Say hi."),
+        ({"instruction": "", "input": "recieve"}, "Text:\nrecieve"),
+    ],
+)
+def test_a_piece_whose_columns_are_empty_is_left_out(row: dict[str, Any], prompt: str) -> None:
+    asked = {"role": "user", "content": ["{instruction}", "Text:\n{input}"]}
+
+    found = _read({**row, "output": "ok"}, asked, {"role": "assistant", "content": "{output}"})
+
+    assert found == {"messages": [_turn("user", prompt), _turn("assistant", "ok")]}
+
+
+@pytest.mark.parametrize("row", [{"question": None}, {}, {"question": "q", "answer": None}, {"question": "q"}])
+def test_a_text_without_its_column_drops_the_row(row: dict[str, Any]) -> None:
+    assert _said({"other": 1, **row}, ASKED, ANSWERED).startswith("missing_field: ")
+
+
+@pytest.mark.parametrize("value", [4, ["4"], {"text": "4"}, True])
+def test_a_value_that_is_no_text_drops_the_row(value: Any) -> None:
+    said = _said({"question": "2+2?", "answer": value}, ASKED, ANSWERED)
+
+    assert said == f"invalid_field: answer is a {type(value).__name__}; it must be text"
+
+
+def test_turns_of_a_column_and_turns_made_from_columns_are_joined() -> None:
+    parts = {"from_column": "input"}, {"role": "assistant", "content": "{output}"}
+
+    found = _read({"input": TURNS, "output": "Yes, 4."}, *parts)
+
+    assert found["messages"] == [*TURNS, _turn("assistant", "Yes, 4.")]
+    assert _read({"input": json.dumps(TURNS), "output": "Yes, 4."}, *parts) == found
+    assert (
+        _said({"input": "2+2?", "output": "4"}, *parts) == "invalid_field: input is a str; it must be a list of turns"
+    )
+
+
+def test_reasoning_and_calls_are_part_of_the_answer() -> None:
+    answer = {"role": "assistant", "content": "{answer}", "reasoning_content": "{thinking}", "tool_calls": "calls"}
+    calls = [{"name": "weather", "arguments": {"city": "Bern"}}]
+    row = {"question": "q", "answer": "a", "thinking": "t", "calls": json.dumps(calls), "tools": json.dumps([WEATHER])}
+
+    found = _read(row, ASKED, answer, tools=["functions", "tools"])
+
+    called = [{"type": "function", "function": calls[0]}]
+    assert found["messages"][1] == _turn("assistant", "a", reasoning_content="t", tool_calls=called)
+    assert found["tools"] == [{"type": "function", "function": WEATHER}]
+    bare = _read({"question": "q", "answer": "", "thinking": "", "calls": calls, "tools": "[]"}, ASKED, answer)
+    assert bare == {"messages": [_turn("user", "q"), _turn("assistant", "", tool_calls=called)]}
+
+
+def test_variables_of_the_template_have_a_value_for_each_in_the_column() -> None:
+    variable = {"enable_thinking": {"column": "reasoning", "values": {"on": True, "off": False}}}
+    row = {"question": "q", "answer": "a"}
+
+    read = [
+        _read({**row, "reasoning": value}, ASKED, ANSWERED, chat_template_kwargs=variable) for value in ("on", "off")
+    ]
+
+    assert [found["chat_template_kwargs"] for found in read] == [{"enable_thinking": True}, {"enable_thinking": False}]
+    assert "chat_template_kwargs" not in _read(row, ASKED, ANSWERED, chat_template_kwargs=variable)
+    said = _said({**row, "reasoning": "low"}, ASKED, ANSWERED, chat_template_kwargs=variable)
+    assert said == "invalid_field: reasoning is 'low'; the layout has values for: on, off"
+
+
+def test_a_path_names_a_value_inside_a_column_unless_a_column_has_that_name() -> None:
+    answer = {"role": "assistant", "content": "{answers.text.0}"}
+
+    inner = _read({"question": "q", "answers": {"text": ["200 m"], "answer_start": [3]}}, ASKED, answer)
+    whole = _read({"question": "q", "answers.text.0": "300 m"}, ASKED, answer)
+
+    assert [found["messages"][1]["content"] for found in (inner, whole)] == ["200 m", "300 m"]
+    assert _said({"question": "q", "answers": {"text": []}}, ASKED, answer).startswith("missing_field: answers.text.0")
+
+
+@pytest.mark.parametrize("tools", [[], "[]", "", " ", None, {}, "{}", "null"])
+@pytest.mark.parametrize("layout", [{"tools": "tools"}, None])
+def test_empty_tools_are_absent(tools: Any, layout: dict[str, Any] | None) -> None:
+    row = {"messages": TURNS, "tools": tools}
+
+    found = _read(row, {"from_column": "messages"}, **layout) if layout else read_row(row)
+
+    assert found == {"messages": TURNS}
+
+
+@pytest.mark.parametrize("name", ["functions", "tool_defs"])
+def test_schemas_under_other_names_are_read(name: str) -> None:
+    assert read_row({"messages": TURNS, name: [WEATHER]})["tools"] == [WEATHER]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion"),
+    [
+        (TURNS[:1], [_turn("assistant", "4")]),
+        (TURNS[:1], "4"),
+        ("2+2?", [_turn("assistant", "4")]),
+        ("2+2?", "4"),
+    ],
+)
+def test_prompt_and_completion_are_texts_or_turns(prompt: Any, completion: Any) -> None:
+    assert read_row({"prompt": prompt, "completion": completion})["messages"] == [TURNS[0], _turn("assistant", "4")]
+
+
+def test_unread_columns_are_kept_apart_and_ignored_ones_are_not() -> None:
+    row = {"question": "q", "answer": "a", "thinking": "Long thoughts.", "id": 7, "note": "", "extra": None}
+
+    found = _read(row, ASKED, ANSWERED, ignore=["id"])
+
+    assert dict(found.unread) == {"thinking": "Long thoughts."}
+    assert found == {"messages": [_turn("user", "q"), _turn("assistant", "a")]}
+
+
+def test_older_fields_are_layouts() -> None:
+    named = ChatPreprocessing(prompt_column="q", completion_column="a", tools_column="t")
+    pair = PromptCompletionPreprocessing(
+        kind="prompt_completion", prompt_column="q", completion_column="a", prompt_template="Q: {prompt} {{x}}"
+    )
+
+    assert read_row({"q": "2+2?", "a": "4", "t": [WEATHER], "prompt": "other"}, named) == {
+        "messages": [_turn("user", "2+2?"), _turn("assistant", "4")],
+        "tools": [WEATHER],
+    }
+    assert read_row({"q": " 2+2? ", "a": " 4"}, pair) == {"prompt": "Q: 2+2? {x}", "completion": "4"}
+    tokens = TokenizedPreprocessing(kind="tokenized", input_ids_column="ids", labels_column="l")
+    assert read_row({"ids": [1, 2], "l": [-100, 2]}, tokens) == {"input_ids": [1, 2], "labels": [-100, 2]}
+
+
+LAYOUT = {"kind": "chat", "messages": [ASKED, ANSWERED]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"data.layout": LAYOUT, "preprocessing.prompt_column": "q"},
+            "prompt_column is 'q' beside a layout",
+        ),
+        ({"data.layout": LAYOUT, "preprocessing.kind": "prompt_completion"}, "kind of the layout is chat, and"),
+        (
+            {"data.layout": LAYOUT, "data.train": {"path": "a.jsonl", "columns": {"prompt": "q"}}},
+            "columns of a.jsonl",
+        ),
+        (
+            {"data.train": {"path": "a", "layout": LAYOUT, "kind": "prompt_completion"}},
+            "kind of a is set",
+        ),
+        ({"data.layout": {**LAYOUT, "ignore": ["a", "a"]}}, "data.layout.ignore names 'a' twice"),
+        ({"data.layout": {"kind": "text"}}, "data.layout.kind is 'text'; allowed: chat, prompt_completion, tokenized"),
+        (
+            {"data.layout": {"kind": "chat", "messages": [_turn("user", "hi")]}},
+            "must name a column of the data",
+        ),
+    ],
+)
+def test_a_layout_is_the_only_way_to_say_how_rows_are_read(changes: dict[str, Any], said: str) -> None:
+    recipe = small_recipe("a.jsonl", "tokenizer", preprocessing={"kind": "chat"})
+
+    with pytest.raises(ConfigError) as caught:
+        recipe.override(changes)
+
+    assert said in str(caught.value)
+
+
+def _recipe(tmp_path: Path, tokenizer: Path, rows: list[dict[str, Any]], **changes: Any) -> SFTRecipe:
+    data = write_json_lines(tmp_path / "rows.jsonl", rows)
+    recipe = small_recipe(data, tokenizer, preprocessing={"kind": "chat"}, packing={"packed_sequence_size": 256})
+    return recipe.override({name.replace("__", "."): value for name, value in changes.items()})
+
+
+def test_a_build_counts_what_nobody_reads(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = [
+        {
+            "question": f"How much is {number} and two?",
+            "answer": str(number + 2),
+            "thinking": "One adds the two numbers, one by one." if number % 2 else "",
+            "copy": f"How much is {number} and two?",
+            "id": f"row-{number}",
+        }
+        for number in range(4)
+    ]
+
+    recipe = _recipe(tmp_path, chatml_tokenizer, rows, data__layout=LAYOUT)
+    split = build(recipe, tmp_path / "out").manifest.splits[0]
+
+    found = {field.name: (field.holds, field.num_rows, field.num_rows_read, field.row) for field in split.unread}
+    assert found == {
+        "copy": ("identifier", 4, 4, 1),
+        "id": ("identifier", 4, 4, 1),
+        "thinking": ("text", 2, 4, 2),
+    }
+    assert split.lost_content == {"unread": 2}
+    assert split.lost_examples[0].detail == "thinking is not read: 'One adds the two numbers, one by one.'"
+
+
+def test_text_that_is_not_read_drops_rows_where_lost_content_does(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = [{"question": "q", "answer": "a", "context": text} for text in ("The lake is deep and cold.", "")]
+    changes = {"data__layout": LAYOUT, "preprocessing__on_lost_content": "drop"}
+
+    split = build(_recipe(tmp_path, chatml_tokenizer, rows, **changes), tmp_path / "out").manifest.splits[0]
+
+    assert split.drops == {DropReason.LOST_CONTENT: 1}
+    assert split.drop_examples[0].detail.startswith("unread: context is not read: 'The lake is deep and cold.'")
+
+
+def test_fields_of_turns_that_the_template_does_not_name_are_unread(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    answer = {**_turn("assistant", "4"), "confidence": 0.5, "critique": "This answer could explain more of its way."}
+
+    recipe = _recipe(tmp_path, chatml_tokenizer, [{"messages": [TURNS[0], answer]}])
+    split = build(recipe, tmp_path / "out").manifest.splits[0]
+
+    found = {field.name: field.holds for field in split.unread}
+    assert found == {"messages.confidence": "identifier", "messages.critique": "text"}
+
+
+FLAGS = [
+    *({name: 0} for name in ("weight", "loss", "loss_weight", "loss_mask", "loss_scale", "mask")),
+    *({name: False} for name in ("train", "training", "trainable", "loss")),
+    {"loss_weight": 0.0},
+]
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize("is_of_row", [True, False])
+def test_flags_about_the_loss_are_read_or_named(
+    tmp_path: Path, chatml_tokenizer: Path, flag: dict[str, Any], is_of_row: bool
+) -> None:
+    draft = {**_turn("assistant", "Bad draft."), **({} if is_of_row else flag)}
+    rows = [
+        {"messages": [TURNS[0], draft], **(flag if is_of_row else {})},
+        {"messages": [TURNS[0], _turn("assistant", "Good answer.")]},
+    ]
+    recipe = _recipe(tmp_path, chatml_tokenizer, rows)
+
+    unread = build(recipe, tmp_path / "unread").manifest.splits[0]
+    read = build(recipe.override({"preprocessing.message_weights": "mask"}), tmp_path / "read").manifest.splits[0]
+
+    assert (unread.lost_content, unread.statistics.num_sequences) == ({"weight": 1}, 2)
+    assert (read.lost_content, read.drops) == ({}, {DropReason.NO_TRAINED_TOKEN: 1})
+    assert not [field for field in read.unread if field.holds == "flag"]
