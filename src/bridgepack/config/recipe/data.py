@@ -43,11 +43,9 @@ class DataSource(Section):
     layout: Annotated[Layout | None, Before(None)] = None
     """How the rows of this source are read, as `data.layout`, which is the default."""
     columns: dict[ColumnName, str] = Field(default_factory=dict)
-    """Column name that the preprocessing reads -> column of this source, e.g. `{prompt: question, completion: answer}`;
-    other columns keep their names."""
+    """Older than `layout`: name -> column of this source, e.g. `{prompt: question, completion: answer}`."""
     kind: Literal["chat", "prompt_completion"] | None = None
-    """How a chat recipe reads the rows of this source: `prompt_completion` makes a user turn and an assistant turn from
-    the two columns, whatever other columns a row has. By default detected per row."""
+    """Older than `layout`: `prompt_completion` makes turns of a prompt and a completion, whatever else a row has."""
     max_rows: Annotated[int, Field(ge=1, strict=True)] | None = None
     """Maximum rows to use, chosen by the seed among those that become sequences."""
     weight: Annotated[float, Field(gt=0, strict=True)] | None = None

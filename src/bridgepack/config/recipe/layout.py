@@ -187,12 +187,11 @@ class PromptCompletionLayout(Section):
     kind: Literal["prompt_completion"]
     """Selects prompts with completions."""
     prompt: Texts
-    """The prompt, with columns in braces, or a list of pieces: one whose columns are empty is left out, the others are
-    joined by a blank line."""
+    """The prompt, with columns in braces, or a list of pieces, as in a turn."""
     completion: Text
     """The completion, with columns in braces."""
     ignore: Ignored = ()
-    """Columns that are deliberately not read. What is neither read nor named here is reported."""
+    """Columns that are deliberately not read."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -210,9 +209,10 @@ class TokenizedLayout(Section):
     loss_mask: str | None = None
     """Column with a token-aligned mask of 0 and 1; by default `loss_mask` if a row has it."""
     labels: str | None = None
-    """Column with unshifted labels as in Hugging Face; by default `labels` if a row has it and no mask."""
+    """Column with unshifted labels, as in Hugging Face: the token id if trained, else -100; by default `labels` if a row
+    has it and no mask."""
     ignore: Ignored = ()
-    """Columns that are deliberately not read. What is neither read nor named here is reported."""
+    """Columns that are deliberately not read."""
 
     @model_validator(mode="after")
     def _check_one_mask(self) -> Self:
