@@ -12,7 +12,7 @@ from bridgepack.config.recipe.preprocessing import (
     TokenizedPreprocessing,
 )
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.layouts.reader import ReadRow
+from bridgepack.data.layouts.makers import ReadRow
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.records import DropReason
 from tests.support.read_rows import read_row, reader_for
