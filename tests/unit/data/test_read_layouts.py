@@ -85,6 +85,13 @@ def test_turns_of_a_column_and_turns_made_from_columns_are_joined() -> None:
     )
 
 
+@pytest.mark.parametrize("others", [{}, {"id": 7}])
+def test_a_constant_system_text_stands_before_turns_of_a_column(others: dict[str, Any]) -> None:
+    found = _read({"messages": TURNS, **others}, {"role": "system", "content": "Be kind."}, {"from_column": "messages"})
+
+    assert found == {"messages": TURNS, "system": "Be kind."}
+
+
 def test_reasoning_and_calls_are_part_of_the_answer() -> None:
     answer = {"role": "assistant", "content": "{answer}", "reasoning_content": "{thinking}", "tool_calls": "calls"}
     calls = [{"name": "weather", "arguments": {"city": "Bern"}}]

@@ -92,8 +92,10 @@ class ChatMaker:
         self._tools = (layout.tools,) if isinstance(layout.tools, str) else layout.tools or ()
         self._variables = layout.chat_template_kwargs
         only = self._parts[0]
-        #: the only column with turns, for the fast path
+        #: the only column with turns
         self.only = only.from_column if len(self._parts) == 1 and isinstance(only, TurnsFromColumn) else None
+        #: that column, if a row without other columns is its turns and nothing else
+        self.plain = self.only if self._system is None or self._system.columns else None
         turns = [Column(part.from_column).name for part in self._parts if isinstance(part, TurnsFromColumn)]
         texts = [column.name for part in self._parts if isinstance(part, _TurnMaker) for column in part.required]
         self.columns = frozenset((*turns, *texts))

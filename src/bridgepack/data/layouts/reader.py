@@ -67,7 +67,7 @@ class RowReader:
         if len(self._plain) > _MAX_KEPT:
             self._plain.clear()
         is_read = (
-            any(isinstance(maker, ChatMaker) and maker.only == keys[0] for maker in self._makers) if keys else False
+            any(isinstance(maker, ChatMaker) and maker.plain == keys[0] for maker in self._makers) if keys else False
         )
         has_rules = self._reading.needed or self._reading.refused or self._known
         self._plain[keys] = keys[0] if is_read and len(keys) == 1 and not has_rules else ""
@@ -98,9 +98,6 @@ class RowReader:
         lists, pairs = [one for one in names if " with " not in one], [one for one in names if " with " in one]
         wanted = ", ".join(lists) + (", nor " if lists and pairs else "") + ", nor ".join(pairs)
         return RowError(DropReason.MISSING_FIELD, f"none of {wanted}; it has: {names_of(row)}{hint}")
-
-    def _hint(self, row: Mapping[str, Any]) -> str:
-        return layout_hint(row, self._reading.layouts[0].kind)
 
     def _names_unread(self, row: Mapping[str, Any], maker: Maker) -> tuple[str, ...]:
         read = {name for column in maker.read for name in (column.path, column.name)}
