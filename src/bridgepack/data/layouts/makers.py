@@ -241,8 +241,8 @@ class _TokensMaker:
     def is_there(self, row: Mapping[str, Any]) -> bool:
         return row.get(self._layout.input_ids) is not None
 
-    def fits(self, _: Mapping[str, Any], /) -> bool:
-        return True
+    def fits(self, row: Mapping[str, Any], /) -> bool:
+        return any(row.get(name) is not None for name in self._masks)
 
     def made(self, row: Mapping[str, Any]) -> ReadRow:
         made = ReadRow({name: row[name] for name in self._others if row.get(name) is not None})
