@@ -40,7 +40,7 @@ def parts_of(text: str) -> tuple[str | Column, ...]:
         parts.append(text[place : found.start()])
         place = found.end()
         if found["column"] is not None:
-            parts.append(Column(found["column"].strip()))
+            parts.append(Column(found["column"]))
         elif len(found[0]) == 2:
             parts.append(found[0][0])
         else:
