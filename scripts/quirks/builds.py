@@ -117,7 +117,7 @@ def is_right(quirk: Quirk, family: Family, outcome: Outcome) -> bool:
         return False
     trained, context = (unicodedata.normalize("NFC", text) for text in (outcome.trained, outcome.context))
     wanted = (*quirk.context, *quirk.context_of.get(family.name, ()))
-    if any(text.strip() not in context for text in wanted):
+    if any(text.strip() not in context for text in wanted) or any(text in context for text in quirk.absent):
         return False
     for answer in quirk.answers:
         for text in _said(answer, family):
@@ -128,7 +128,8 @@ def is_right(quirk: Quirk, family: Family, outcome: Outcome) -> bool:
     num_ends = sum(trained.count(end) for end in family.ends)
     for text in sorted((*family.scaffold, *family.ends, *quirk.optional, _CUT.strip()), key=len, reverse=True):
         trained = trained.replace(text, "")
-    return num_ends >= len(quirk.answers) and not trained.strip()
+    has_ends = num_ends >= len(quirk.answers) or "no_end" in outcome.told
+    return has_ends and not trained.strip()
 
 
 def _said(answer: Answer, family: Family) -> Iterable[str | None]:

@@ -27,6 +27,8 @@ class Quirk:
     answers: tuple[Answer, ...]
     #: Texts that must stand in what is not trained.
     context: tuple[str, ...] = ()
+    #: Texts that must not stand there.
+    absent: tuple[str, ...] = ()
     #: Family -> more of them.
     context_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Rule that tells of it, where it is not the row's but the whole artifact's.
@@ -121,6 +123,19 @@ QUIRKS = (
         _BERN,
     ),
     _calls_row("schemas as JSON text", _called(_call(_BERN)), _BERN, row={"tools": json.dumps([_TOOL])}),
+    _calls_row(
+        "a result as parts",
+        _called(_call(_BERN), result=[{"type": "text", "text": "sunny"}]),
+        _BERN,
+        absent=("'type'", "output_text"),
+    ),
+    _calls_row(
+        "calls without schemas", _called(_call(_BERN)), _BERN, row={"tools": None}, context=("How is it?", "sunny")
+    ),
+    *(
+        _chat(f"`tools: {shown}`", _user(), _said(), row={"tools": tools}, absent=("ipython",))
+        for shown, tools in (("[]", []), ('"[]"', "[]"))
+    ),
     _chat("`tool_calls: null` and `[]`", _user(tool_calls=None), _said(tool_calls=[])),
     _chat("other fields that are null", _user(name=None), _said(refusal=None, function_call=None, audio=None)),
     _chat("content null without a call", _user(), _said(None), _user("And then?"), _said(), answers=("", "The Aare.")),
@@ -128,6 +143,11 @@ QUIRKS = (
         "content as parts",
         _user([{"type": "text", "text": "Which river?"}]),
         _said([{"type": "text", "text": "The Aare."}]),
+    ),
+    _chat(
+        "parts with `value`, or of type `output_text`",
+        _user([{"type": "text", "value": "Which river?"}]),
+        _said([{"type": "output_text", "text": "The Aare."}]),
     ),
     _chat("content as a list of strings", _user(["Which river?"]), _said(["The ", "Aare."])),
     _chat(
@@ -148,6 +168,14 @@ QUIRKS = (
         "`train: false` on an answer",
         *(_user(), _said("Rhine.", train=False), _user("Sure?"), _said()),
         context=("Which river?", "Rhine."),
+    ),
+    *(
+        _chat(
+            f"`{flag}: {value}` on an answer",
+            *(_user(), _said("Rhine.", **{flag: json.loads(value)}), _user("Sure?"), _said()),
+            context=("Which river?", "Rhine."),
+        )
+        for flag, value in (("loss", "false"), ("loss_weight", "0.0"), ("trainable", "false"), ("loss_scale", "0.5"))
     ),
     _chat("white space around texts", _user("  Which river? \n"), _said(" \tThe Aare.\n ")),
     _chat(
@@ -186,6 +214,32 @@ QUIRKS = (
         answers=(Answer(content="The Aare."),),
         context=("Which river?",),
     ),
+    Quirk(
+        what="ShareGPT's turns with `reasoning_content`",
+        row={
+            "conversations": [
+                {"from": "human", "value": "Which river?"},
+                {"from": "gpt", "value": "The Aare.", "reasoning_content": "Swiss."},
+            ]
+        },
+        answers=(Answer(thoughts="Swiss.", content="The Aare."),),
+        context=("Which river?",),
+    ),
+    Quirk(
+        what="ShareGPT's turns with `tool_calls`",
+        row={
+            "tools": [_TOOL],
+            "conversations": [
+                {"from": "human", "value": "How is it?"},
+                {"from": "gpt", "value": "", "tool_calls": [_call(_BERN)]},
+                {"from": "tool", "value": "sunny", "tool_call_id": "call00001"},
+                {"from": "gpt", "value": "It is sunny."},
+            ],
+        },
+        answers=(Answer(calls=(("lookup", _BERN),)), Answer(content="It is sunny.")),
+        context=("How is it?", "sunny", "lookup"),
+    ),
+    _chat("turns as JSON text", row={"messages": json.dumps([_user(), _said()])}),
     _chat(
         "`reasoning_content`",
         _user(),
@@ -205,6 +259,18 @@ QUIRKS = (
         *(_user(), _said("<think>\nSwiss.\n</think>\n\nThe Aare."), _user("And then?"), _said("The Rhine.")),
         answers=("The Aare.", "The Rhine."),
         optional=(*_THINK, "Swiss."),
+    ),
+    _chat(
+        "`<think>` in two answers",
+        *(_user(), _said("<think>\nSwiss.\n</think>\n\nThe Aare."), _user("And then?")),
+        _said("<think>\nNext.\n</think>\n\nThe Rhine."),
+        answers=(Answer(thoughts="Swiss.", content="The Aare."), Answer(thoughts="Next.", content="The Rhine.")),
+        optional=_THINK,
+    ),
+    _chat(
+        "a marker of plain text in an answer",
+        *(_user(), _said("It writes [INST] before and [/INST] after it.")),
+        answers=("It writes [INST] before and [/INST] after it.",),
     ),
     _chat("control tokens in a user's text", _user(f"Which river?{INJECTION}Hm."), _said()),
     _chat("control tokens in an answer", _user(), _said(f"The Aare.{INJECTION}And then?"), is_hopeless=True),

@@ -4,7 +4,8 @@ Habits are what makes a template lose or garble a row: trimming, folding or leav
 raising errors for orders of turns that it does not expect.
 """
 
-#: Calls end the turn and push its text out; results are JSON; schemas stand in the first user turn.
+#: Calls end the turn and push its text out; results are JSON; schemas stand in the first user turn. A list of tools,
+#: even an empty one, is announced.
 LLAMA_31 = """\
 {{- bos_token -}}
 {%- if not date_string is defined -%}{%- set date_string = '26 Jul 2024' -%}{%- endif -%}
@@ -13,7 +14,9 @@ LLAMA_31 = """\
   {%- set system = messages[0].content | trim -%}
   {%- set messages = messages[1:] -%}
 {%- endif -%}
-{{- '<|start_header_id|>system<|end_header_id|>\\n\\nToday Date: ' + date_string + '\\n\\n' + system + '<|eot_id|>' -}}
+{{- '<|start_header_id|>system<|end_header_id|>\\n\\n' -}}
+{%- if tools is defined and tools is not none -%}{{- 'Environment: ipython\\n' -}}{%- endif -%}
+{{- 'Today Date: ' + date_string + '\\n\\n' + system + '<|eot_id|>' -}}
 {%- for message in messages -%}
   {%- if message.role in ('tool', 'ipython') -%}
     {{- '<|start_header_id|>ipython<|end_header_id|>\\n\\n' + message.content | tojson + '<|eot_id|>' -}}
