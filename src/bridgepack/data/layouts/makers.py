@@ -130,7 +130,7 @@ class ChatMaker:
         if not turns:
             name = self.only or self.needs
             raise RowError(DropReason.EMPTY_CONVERSATION, f"{name} has no turns")
-        if self._system is not None and self._system.has_columns(row) and not self._system.is_empty(row):
+        if self._system is not None and self._system.has_columns(row) and self._system.says_something(row):
             made["system"] = self._system.parts(row) or self._system.text(row)
         for name in self._tools:
             if not is_empty(row.get(name)) and (schemas := objects_in(row[name], name)):
