@@ -302,12 +302,12 @@ def _num_words(path: Path) -> int:
 
 def test_pages_stay_short_enough_to_read() -> None:
     words = {path.name: _num_words(path) for path in pages() if path.parent.name != "tutorials"}
-    generated = {"recipe-reference.md", "cluster-reference.md", "cli.md"}
+    generated = {"recipe-reference.md", "cluster-reference.md", "cli.md", "quirks.md", "formats.md"}
 
     assert {"README.md", "CONTRIBUTING.md", "data.md"} <= set(words)
     assert [name for name, number in words.items() if number > 2_000 and name not in generated] == []
     by_hand = sum(number for name, number in words.items() if name not in generated)
-    assert by_hand <= 17_500, "say it in fewer words, or leave out what another page says"
+    assert by_hand <= 16_850, "say it in fewer words, or leave out what another page says"
     assert len((PROJECT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
 
 
