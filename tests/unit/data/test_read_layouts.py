@@ -258,6 +258,16 @@ def test_columns_of_a_source_mean_what_they_meant_before_layouts(
         assert reader.seen(row) == expected
 
 
+def test_tokens_of_the_same_rows_are_stored_for_each_way_to_read_them(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = write_json_lines(tmp_path / "rows.jsonl", [{"messages": TURNS, "prompt": "2+2?", "completion": "4"}])
+    sources = [str(rows), {"path": str(rows), "kind": "prompt_completion"}]
+    recipe = small_recipe(sources, chatml_tokenizer, preprocessing={"kind": "prompt_completion"})
+
+    split = build(recipe, tmp_path / "artifact").manifest.splits[0]
+
+    assert (split.statistics.num_sequences, split.drops) == (1, {DropReason.INVALID_FIELD: 1})
+
+
 LAYOUT = {"kind": "chat", "messages": [ASKED, ANSWERED]}
 
 

@@ -60,9 +60,10 @@ class DataSource(Section):
             found = f"{' and '.join(places)} are set" if places else "none of path, dataset and sources is set"
             raise ValueError(f" has a section in which {found}; exactly one of them is allowed. Name one.")
         for name in {"dataset": (), "path": ("revision",), "sources": _OF_ROWS}[places[0]]:
-            if getattr(self, name):
+            if value := getattr(self, name):
+                found = "set" if isinstance(value, Section) else repr(value)
                 raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; a section with {places[0]} cannot have it. Remove it"
+                    f"{name} is {found}; a section with {places[0]} cannot have it. Remove it"
                     f"{', or set it in its sources' if self.sources else ''}."
                 )
         if self.weight is not None and self.epochs is not None:

@@ -33,8 +33,10 @@ class RowReader:
 
     @property
     def key(self) -> list[Any]:
-        """What the tokens of a row depend on, beside its bytes: the layouts."""
-        return [*(layout.model_dump(mode="json") for layout in self._reading.layouts), list(self._reading.needed)]
+        """What a row's tokens, drops and unread columns depend on, beside its bytes: how its source is read."""
+        one = self._reading
+        layouts = [layout.model_dump(mode="json") for layout in one.layouts]
+        return [layouts, one.needed, one.refused, one.ignored, one.is_written, one.strips_spaces]
 
     def seen(self, row: Mapping[str, Any]) -> ReadRow:
         """Return a row's columns as encoders read them.
