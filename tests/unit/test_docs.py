@@ -301,12 +301,15 @@ def _num_words(path: Path) -> int:
 
 
 def test_pages_stay_short_enough_to_read() -> None:
-    words = {path.name: _num_words(path) for path in pages() if path.parent.name != "tutorials"}
+    tables = {"formats.md", "quirks.md"}  # made by builds
+    words = {
+        path.name: _num_words(path) for path in pages() if path.parent.name != "tutorials" and path.name not in tables
+    }
     generated = {"recipe-reference.md", "cluster-reference.md", "cli.md"}
 
     assert {"README.md", "CONTRIBUTING.md", "data.md"} <= set(words)
     assert [name for name, number in words.items() if number > 2_000 and name not in generated] == []
-    assert sum(words.values()) <= 25_000, "say it in fewer words, or leave out what another page says"
+    assert sum(words.values()) <= 24_300, "say it in fewer words, or leave out what another page says"
     assert len((PROJECT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
 
 
