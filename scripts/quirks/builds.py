@@ -54,42 +54,75 @@ class Builder:
         folder = self._folder / str(self._num_builds)
         folder.mkdir()
         rows = [*(quirk.row for quirk in quirks), _PLAIN]
-        if BLOCKS in settings:
-            template = self.family.template
-            for plain, marked in self.family.blocks.items():
-                template = template.replace(plain, marked)
-            settings = {"preprocessing.assistant_markers": None, BLOCKS: str(folder / "blocks.jinja")}
-            (folder / "blocks.jinja").write_text(template)
         text = "".join(json.dumps(row) + "\n" for row in rows).replace(
             INJECTION, json.dumps(self.family.injection)[1:-1]
         )
         (folder / "rows.jsonl").write_text(text)
-        recipe = self._recipe(folder / "rows.jsonl").override(settings)
-        artifact = opened_artifact(
-            build_artifact(recipe, output=folder / "made", options=BuildOptions(num_workers=0)).output
-        )
-        found = dict(self._outcomes(artifact, recipe))
-        return {quirk.what: found[row] for row, quirk in enumerate(quirks, 1)}
+        found = self._built(self.values(str(folder / "rows.jsonl")), settings, folder)
+        return {quirk.what: found["rows.jsonl", row] for row, quirk in enumerate(quirks, 1)}
 
-    def _recipe(self, rows: Path) -> SFTRecipe:
-        return SFTRecipe.from_mapping(
-            {
-                "name": "quirks",
-                "data": {"train": str(rows)},
-                "tokenizer": {"name_or_path": str(self._tokenizer)},
-                "preprocessing": {"kind": "chat", **self.family.preprocessing},
-                "packing": {"packed_sequence_size": 4096},
-            }
-        )
+    def build_sources(
+        self,
+        sources: Sequence[tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]],
+        preprocessing: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        role_aliases: Mapping[str, str],
+    ) -> list[list[Outcome]]:
+        """Return what becomes of each row of each source; sources are rows with their layout."""
+        self._num_builds += 1
+        folder = self._folder / str(self._num_builds)
+        folder.mkdir()
+        train = []
+        for index, (rows, layout) in enumerate(sources):
+            path = folder / f"{index}.jsonl"
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            train.append({"path": str(path), "layout": layout})
+        values = self.values(train)
+        markers = self.family.preprocessing if preprocessing["kind"] == "chat" else {}
+        values["preprocessing"] = {**markers, **preprocessing}
+        values["data"]["role_aliases"] = dict(role_aliases)
+        found = self._built(values, settings, folder)
+        return [
+            [found[f"{index}.jsonl", row + 1] for row in range(len(rows))] for index, (rows, _) in enumerate(sources)
+        ]
 
-    def _outcomes(self, artifact: Artifact, recipe: SFTRecipe) -> Iterable[tuple[int, Outcome]]:
-        """Yield the number of each row, from 1, with what became of it."""
-        told: dict[int, tuple[str, ...]] = {}
+    def values(self, train: Any) -> dict[str, Any]:
+        """Return a recipe for some training data."""
+        return {
+            "name": "quirks",
+            "data": {"train": train},
+            "tokenizer": {"name_or_path": str(self._tokenizer)},
+            "preprocessing": {"kind": "chat", **self.family.preprocessing},
+            "packing": {"packed_sequence_size": 4096},
+        }
+
+    def _built(
+        self, values: Mapping[str, Any], settings: Mapping[str, Any], folder: Path
+    ) -> dict[tuple[str, int], Outcome]:
+        """Return what becomes of each row, by its file and number from 1."""
+        recipe = SFTRecipe.from_mapping(values).override(self._with_blocks(settings, folder))
+        options = BuildOptions(num_workers=0)
+        artifact = opened_artifact(build_artifact(recipe, output=folder / "made", options=options).output)
+        return dict(self._outcomes(artifact, recipe))
+
+    def _with_blocks(self, settings: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+        if BLOCKS not in settings:
+            return settings
+        template = self.family.template
+        for plain, marked in self.family.blocks.items():
+            template = template.replace(plain, marked)
+        (folder / "blocks.jinja").write_text(template)
+        return {"preprocessing.assistant_markers": None, BLOCKS: str(folder / "blocks.jinja")}
+
+    def _outcomes(self, artifact: Artifact, recipe: SFTRecipe) -> Iterable[tuple[tuple[str, int], Outcome]]:
+        """Yield the file and number of each row with what became of it."""
+        told: dict[tuple[str, int], tuple[str, ...]] = {}
         ledger = (artifact.folder / PLAN_FOLDER / LOST_CONTENT_FILE).read_text().splitlines()
-        for row, lines in groupby(map(json.loads, ledger), key=lambda line: line["row"]):
+        for row, lines in groupby(map(json.loads, ledger), key=lambda line: (Path(line["file"]).name, line["row"])):
             told[row] = tuple(line["kind"] for line in lines)
         for drop in iter_dropped_rows(artifact):
-            yield drop.row, Outcome(dropped=drop.reason)
+            yield (Path(drop.file).name, drop.row), Outcome(dropped=drop.reason)
+        files = [Path(item.path).name for item in artifact.manifest.splits[0].inputs]
         decode = load_tokenizer(recipe.tokenizer).decode
         num_packs = artifact.manifest.splits[0].statistics.num_packs
         codes = frozenset(item.code for item in check(artifact.folder).findings)
@@ -99,7 +132,8 @@ class Builder:
                 texts = ["", ""]
                 for is_trained, ids in _runs(packs[pack], entry):
                     texts[is_trained] += decode(ids) + _CUT
-                yield entry.row, Outcome(told=told.get(entry.row, ()), context=texts[0], trained=texts[1], codes=codes)
+                place = files[entry.file_index], entry.row
+                yield place, Outcome(told=told.get(place, ()), context=texts[0], trained=texts[1], codes=codes)
 
 
 def _runs(pack: Any, entry: PlanEntry) -> Iterable[tuple[int, list[int]]]:
