@@ -94,6 +94,20 @@ def test_a_constant_system_text_stands_before_turns_of_a_column(others: dict[str
     assert found == {"messages": TURNS, "system": "Be kind."}
 
 
+@pytest.mark.parametrize("others", [[], [{"role": "assistant", "content": "{reply}"}]])
+def test_every_column_can_be_a_path(others: list[Any]) -> None:
+    row = {"data": {"turns": TURNS, "tools": [WEATHER], "settings": {"x": 1}}, "reply": "4"}
+    layout = {"tools": "data.tools", "chat_template_kwargs": "data.settings"}
+
+    found = _read(row, {"from_column": "data.turns"}, *others, **layout)
+
+    assert found == {
+        "messages": [*TURNS, *(_turn("assistant", "4") for _ in others)],
+        "tools": [{"type": "function", "function": WEATHER}],
+        "chat_template_kwargs": {"x": 1},
+    }
+
+
 def test_reasoning_and_calls_are_part_of_the_answer() -> None:
     answer = {"role": "assistant", "content": "{answer}", "reasoning_content": "{thinking}", "tool_calls": "calls"}
     calls = [{"name": "weather", "arguments": {"city": "Bern"}}]

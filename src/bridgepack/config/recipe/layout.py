@@ -1,7 +1,7 @@
 """How a row is read: which columns become turns, prompt and completion, or token ids."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
@@ -26,6 +26,10 @@ class Column(NamedTuple):
     def name(self) -> str:
         """The column, if no column has the whole path as its name."""
         return self.path.partition(".")[0]
+
+    def is_in(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row has the column, whatever stands at the path inside it."""
+        return self.path in row or self.name in row
 
 
 def parts_of(text: str) -> tuple[str | Column, ...]:
@@ -243,8 +247,8 @@ class TokenizedLayout(Section):
     loss_mask: Name | None = None
     """Column with a token-aligned mask of 0 and 1; by default `loss_mask` if a row has it."""
     labels: Name | None = None
-    """Column with unshifted labels, as in Hugging Face: the token id if trained, else -100; by default `labels` if a row
-    has it and no mask."""
+    """Column with unshifted labels, as in Hugging Face: the token id if trained, else -100; by default `labels` if a
+    row has it and no mask."""
     ignore: Ignored = ()
     """Columns that are deliberately not read."""
 

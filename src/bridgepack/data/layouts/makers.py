@@ -18,6 +18,7 @@ from bridgepack.config.recipe.layout import (
     TurnFromColumns,
     TurnsFromColumn,
     columns_of,
+    pieces_of,
 )
 from bridgepack.config.recipe.readings import Reading
 from bridgepack.data.layouts.values import (
@@ -89,11 +90,12 @@ class ChatMaker:
         if has_column and isinstance(first, TurnFromColumns) and first.role == "system" and first.content is not None:
             self._system, parts = TextMaker(first.content), parts[1:]
         self._parts = [part if isinstance(part, TurnsFromColumn) else _TurnMaker(part) for part in parts]
-        self._tools = (layout.tools,) if isinstance(layout.tools, str) else layout.tools or ()
+        self._tools = tuple(map(Column, pieces_of(layout.tools or ())))
         self._variables = layout.chat_template_kwargs
         only = self._parts[0]
         #: the only column with turns
         self.only = only.from_column if len(self._parts) == 1 and isinstance(only, TurnsFromColumn) else None
+        self._only = None if self.only is None else Column(self.only)
         #: that column, if a row without other columns is its turns and nothing else
         self.plain = self.only if self._system is None or self._system.columns else None
         turns = [Column(part.from_column).name for part in self._parts if isinstance(part, TurnsFromColumn)]
@@ -103,16 +105,19 @@ class ChatMaker:
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row has the columns that must be there."""
-        if self.only is not None:
-            return row.get(self.only) is not None
+        if self._only is not None:
+            return value_of(row, self._only) is not None
         return all(
-            part.from_column in row if isinstance(part, TurnsFromColumn) else part.is_there(row) for part in self._parts
+            Column(part.from_column).is_in(row) if isinstance(part, TurnsFromColumn) else part.is_there(row)
+            for part in self._parts
         )
 
     def fits(self, row: Mapping[str, Any]) -> bool:
         """Return whether these columns hold what the layout says."""
         return all(
-            holds_turns(row.get(part.from_column)) if isinstance(part, TurnsFromColumn) else part.fits(row)
+            holds_turns(value_of(row, Column(part.from_column)))
+            if isinstance(part, TurnsFromColumn)
+            else part.fits(row)
             for part in self._parts
         )
 
@@ -123,8 +128,8 @@ class ChatMaker:
             RowError: a column holds something else than the layout says.
         """
         made = ReadRow()
-        if self.only is not None:
-            made["messages"] = turns = turns_at(row, Column(self.only))
+        if self._only is not None:
+            made["messages"] = turns = turns_at(row, self._only)
         else:
             made["messages"] = turns = self._turns(row)
         if not turns:
@@ -132,8 +137,9 @@ class ChatMaker:
             raise RowError(DropReason.EMPTY_CONVERSATION, f"{name} has no turns")
         if self._system is not None and self._system.has_columns(row) and self._system.says_something(row):
             made["system"] = self._system.parts(row) or self._system.text(row)
-        for name in self._tools:
-            if not is_empty(row.get(name)) and (schemas := objects_in(row[name], name)):
+        for column in self._tools:
+            value = value_of(row, column)
+            if not is_empty(value) and (schemas := objects_in(value, column.path)):
                 made["tools"] = [dict(as_function(schema) if self._wraps_tools else schema) for schema in schemas]
                 break
         if self._variables is not None:
@@ -152,7 +158,7 @@ class ChatMaker:
     @staticmethod
     def _add_variables(row: Mapping[str, Any], variables: Any, made: ReadRow) -> None:
         if isinstance(variables, str):
-            found = variables_in(row.get(variables), variables)
+            found = variables_in(value_of(row, Column(variables)), variables)
         else:
             found = {name: variable_at(row, one) for name, one in variables.items()}
         given = {name: value for name, value in found.items() if value is not None}

@@ -67,7 +67,7 @@ class TextMaker:
     def has_columns(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row has the columns: all of a text, one of pieces."""
         chosen = all if self._whole is not None else any
-        return not self.columns or chosen(part.path in row or part.name in row for part in self.columns)
+        return not self.columns or chosen(part.is_in(row) for part in self.columns)
 
     def is_empty(self, row: Mapping[str, Any]) -> bool:
         """Return whether the columns hold nothing in a row."""
