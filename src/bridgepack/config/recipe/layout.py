@@ -243,8 +243,8 @@ class TokenizedLayout(Section):
     loss_mask: Name | None = None
     """Column with a token-aligned mask of 0 and 1; by default `loss_mask` if a row has it."""
     labels: Name | None = None
-    """Column with unshifted labels, as in Hugging Face: the token id if trained, else -100; by default `labels` if a row
-    has it and no mask."""
+    """Column with unshifted labels, as in Hugging Face: the token id if trained, else -100; by default `labels` if a
+    row has it and no mask."""
     ignore: Ignored = ()
     """Columns that are deliberately not read."""
 
