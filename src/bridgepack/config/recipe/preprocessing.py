@@ -120,17 +120,10 @@ class ChatPreprocessing(_Common):
         return tuple(name for name in FORM_FIELDS if getattr(self, name) == "auto")
 
     @property
-    def columns_read(self) -> dict[str, str]:
-        """Column name for a source's `columns` -> the column that is read."""
-        kwargs = self.chat_template_kwargs_column
-        return {
-            "messages": self.conversation_column or "messages",
-            "tools": self.tools_column,
-            "system": "system",
-            "prompt": self.prompt_column,
-            "completion": self.completion_column,
-            **({"chat_template_kwargs": kwargs} if kwargs else {}),
-        }
+    def named_columns(self) -> tuple[str, ...]:
+        """Names that a source's `columns` may have."""
+        kwargs = ("chat_template_kwargs",) if self.chat_template_kwargs_column else ()
+        return ("messages", "tools", "system", "prompt", "completion", *kwargs)
 
     @model_validator(mode="after")
     def _check_full_loss(self) -> Self:
@@ -183,9 +176,9 @@ class PromptCompletionPreprocessing(_Common):
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`."""
 
     @property
-    def columns_read(self) -> dict[str, str]:
-        """Column name for a source's `columns` -> the column that is read."""
-        return {"prompt": self.prompt_column, "completion": self.completion_column}
+    def named_columns(self) -> tuple[str, ...]:
+        """Names that a source's `columns` may have."""
+        return ("prompt", "completion")
 
     @model_validator(mode="after")
     def _check_columns_and_template(self) -> Self:
@@ -219,10 +212,9 @@ class TokenizedPreprocessing(_Common):
     """Older than `data.layout`: column with labels."""
 
     @property
-    def columns_read(self) -> dict[str, str]:
-        """Column name for a source's `columns` -> the column that is read."""
-        mask, labels = self.loss_mask_column or "loss_mask", self.labels_column or "labels"
-        return {"input_ids": self.input_ids_column, "loss_mask": mask, "labels": labels}
+    def named_columns(self) -> tuple[str, ...]:
+        """Names that a source's `columns` may have."""
+        return ("input_ids", "loss_mask", "labels")
 
     @model_validator(mode="after")
     def _check_one_mask(self) -> Self:

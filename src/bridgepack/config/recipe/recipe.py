@@ -126,7 +126,7 @@ class SFTRecipe(Document):
 
     @model_validator(mode="after")
     def _check_sources_fit_preprocessing(self) -> Self:
-        kind, known = self.preprocessing.kind, self.preprocessing.columns_read
+        kind, known = self.preprocessing.kind, self.preprocessing.named_columns
         if self.preprocessing.over_long == "split" and self.mixes_sources:
             raise ValueError(
                 "preprocessing.over_long is split, and a source of data sets max_rows, epochs or weight; allowed with "
