@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bridgepack.config.layouts.forms import function_of
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.marked_text import (
@@ -16,7 +17,6 @@ from bridgepack.data.sequences.marked_text import (
     REFUSAL,
     TOOL,
     MarkedChat,
-    function_of,
     split_thoughts,
     thoughts_are_due,
 )

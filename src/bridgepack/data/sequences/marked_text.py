@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from bridgepack.config.layouts.forms import function_of
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.markers import ASSISTANT
@@ -212,12 +213,6 @@ class MarkedChat:
         marked = {**function, "name": name + self._want(LostKind.TOOLS, shown)}
         self._unwanted.append((f"'name': {marked['name']!r}", LostKind.TOOLS, f"{shown} is written as a Python dict"))
         return marked if function is tool else {**tool, "function": marked}
-
-
-def function_of(call: Any) -> Mapping[str, Any]:
-    """Return the function of a tool call or schema, which may be the object itself."""
-    function = call.get("function", call) if isinstance(call, Mapping) else None
-    return function if isinstance(function, Mapping) else {}
 
 
 def split_thoughts(content: str) -> tuple[str, str, str]:

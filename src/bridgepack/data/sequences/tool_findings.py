@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from bridgepack.config.layouts.forms import function_of
 from bridgepack.data.sequences.conversation import FUNCTION_CALL, Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.json_schemas import why_no_schema
-from bridgepack.data.sequences.marked_text import TOOL, function_of
+from bridgepack.data.sequences.marked_text import TOOL
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.records import LostKind
 

@@ -12,7 +12,6 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.preprocessing import (
     ChatPreprocessing,
     PromptCompletionPreprocessing,
-    TokenizedPreprocessing,
 )
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import InputFile
@@ -100,8 +99,8 @@ class TokenizedJudge:
 
     names: tuple[str, ...] = (COLUMNS,)
 
-    def __init__(self, settings: TokenizedPreprocessing, tokenizer: ChatTokenizer) -> None:
-        self._settings, self._tokenizer = settings, tokenizer
+    def __init__(self, tokenizer: ChatTokenizer) -> None:
+        self._tokenizer = tokenizer
 
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
         """Return the columns' verdict on a row's tokens and mask."""
@@ -116,9 +115,8 @@ class TokenizedJudge:
 
     def _kept(self, columns: Mapping[str, Any]) -> Any:
         """Return which tokens a row's attention mask keeps; shape [num_tokens]."""
-        name, settings = "attention_mask", self._settings
-        read = (settings.input_ids_column, settings.loss_mask_column, settings.labels_column)
-        return slice(None) if columns.get(name) is None or name in read else np.asarray(columns[name]) != 0
+        kept = columns.get("attention_mask")
+        return slice(None) if kept is None else np.asarray(kept) != 0
 
     def _is_trained(self, columns: Mapping[str, Any]) -> Any:
         """Return whether each token is trained according to its column; shape [num_tokens]."""
@@ -138,7 +136,7 @@ def judge_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Judge:
         return ChatJudge(recipe, settings, tokenizer)
     if isinstance(settings, PromptCompletionPreprocessing):
         return PairJudge(settings, tokenizer)
-    return TokenizedJudge(settings, tokenizer)
+    return TokenizedJudge(tokenizer)
 
 
 def _trained_from(num_tokens: int, first: int) -> VoteArray:
