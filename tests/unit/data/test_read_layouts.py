@@ -27,6 +27,7 @@ TURNS = [
     {"role": "assistant", "content": "4"},
     {"role": "user", "content": "Sure?"},
 ]
+TOKENS = TokenizedPreprocessing(kind="tokenized")
 WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
 
@@ -181,6 +182,24 @@ def test_unread_columns_are_kept_apart_and_ignored_ones_are_not() -> None:
 
     assert dict(found.unread) == {"thinking": "Long thoughts."}
     assert found == {"messages": [_turn("user", "q"), _turn("assistant", "a")]}
+
+
+@pytest.mark.parametrize(
+    ("ignored", "read"), [("labels", {"loss_mask": [0, 1]}), ("loss_mask", {"labels": [-100, 2]}), ("id", None)]
+)
+def test_an_ignored_mask_trains_nothing(ignored: str, read: dict[str, Any] | None) -> None:
+    reader = reader_for(TOKENS, layout={"kind": "tokenized", "ignore": [ignored]})
+    row = {"input_ids": [1, 2], "labels": [-100, 2], "loss_mask": [0, 1], "id": 7}
+
+    assert reader.seen(row) == {"input_ids": [1, 2], **(read or {"loss_mask": [0, 1]})}
+    assert reader.seen({"input_ids": [1, 2], ignored: [1, 1]}) == {"input_ids": [1, 2]}
+
+
+def test_a_column_beside_one_with_the_name_of_a_path_is_unread() -> None:
+    found = _read({"question": "q", "a.b": "read", "a": {"b": "Not read."}}, ASKED, _turn("assistant", "{a.b}"))
+
+    assert found["messages"][1] == _turn("assistant", "read")
+    assert dict(found.unread) == {"a": {"b": "Not read."}}
 
 
 def test_older_fields_are_layouts() -> None:

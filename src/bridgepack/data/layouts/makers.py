@@ -239,8 +239,8 @@ class _TokensMaker:
         self._layout = layout
         self.columns = frozenset({layout.input_ids})
         self.needs = layout.input_ids
-        masks = [name for name in (layout.loss_mask, layout.labels) if name] or ["loss_mask", "labels"]
-        self._masks = masks
+        named = [name for name in (layout.loss_mask, layout.labels) if name]
+        self._masks = masks = named or [name for name in ("loss_mask", "labels") if name not in layout.ignore]
         self._others = tuple(sorted(LAYOUT_COLUMNS - {layout.input_ids, *masks}))
         self.read = tuple(map(Column, (layout.input_ids, *masks, *self._others)))
 
@@ -262,4 +262,4 @@ class _TokensMaker:
             return [("labels", self._layout.labels)]
         if self._layout.loss_mask is not None:
             return [("loss_mask", self._layout.loss_mask)]
-        return [("labels", "labels") if row.get("loss_mask") is None else ("loss_mask", "loss_mask")]
+        return [(name, name) for name in self._masks if row.get(name) is not None][:1]

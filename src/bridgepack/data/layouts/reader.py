@@ -102,7 +102,7 @@ class RowReader:
         return RowError(DropReason.MISSING_FIELD, f"none of {wanted}; it has: {names_of(row)}{hint}")
 
     def _names_unread(self, row: Mapping[str, Any], maker: Maker) -> tuple[str, ...]:
-        read = {name for column in maker.read for name in (column.path, column.name)}
+        read = {column.path if column.path in row else column.name for column in maker.read}
         return tuple(name for name in row if name not in read and name not in self._known)
 
 
