@@ -202,6 +202,18 @@ def test_a_column_beside_one_with_the_name_of_a_path_is_unread() -> None:
     assert dict(found.unread) == {"a": {"b": "Not read."}}
 
 
+@pytest.mark.parametrize(
+    ("ignored", "unread"), [([], {"answer.why": "2 and 2 make 4."}), (["answer.why"], {}), (["answer"], {})]
+)
+def test_what_a_path_leaves_of_its_column_is_unread(ignored: list[str], unread: dict[str, Any]) -> None:
+    row = {"question": "2+2?", "answer": {"text": ["4"], "why": "2 and 2 make 4.", "source": None}}
+
+    found = _read(row, ASKED, _turn("assistant", "{answer.text.0}"), ignore=ignored)
+
+    assert found["messages"][1] == _turn("assistant", "4")
+    assert dict(found.unread) == unread
+
+
 def test_older_fields_are_layouts() -> None:
     named = ChatPreprocessing(prompt_column="q", completion_column="a", tools_column="t")
     pair = PromptCompletionPreprocessing(

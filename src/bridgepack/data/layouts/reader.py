@@ -1,10 +1,11 @@
 """Rows as the data has them -> rows with the columns that encoders read, and what nobody reads."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bridgepack.config.layouts.hints import layout_hint
 from bridgepack.config.recipe.data import Source
+from bridgepack.config.recipe.layout import Column
 from bridgepack.config.recipe.readings import Reading, reading_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.layouts.makers import ChatMaker, Maker, ReadRow, maker_of
@@ -25,6 +26,7 @@ class RowReader:
         self._reading = reading
         self._makers = [maker_of(layout, reading) for layout in reading.layouts]
         self._alike = [[one for one in self._makers if one.columns == maker.columns] for maker in self._makers]
+        self._inside = [_inside_of(maker.read) for maker in self._makers]
         self._known = frozenset(name for layout in reading.layouts for name in layout.ignore).union(reading.ignored)
         #: (names of columns, position of the maker) -> columns that nobody reads
         self._unread: dict[tuple[tuple[str, ...], int], tuple[str, ...]] = {}
@@ -63,6 +65,8 @@ class RowReader:
             made.ignored = self._known
         if names:
             made.unread = {name: row[name] for name in names if not is_empty(row[name])}
+        if self._inside[index]:
+            made.unread = {**made.unread, **dict(self._unread_inside(row, self._inside[index]))}
         return made
 
     def _plain_column(self, keys: tuple[str, ...]) -> str:
@@ -104,6 +108,27 @@ class RowReader:
     def _names_unread(self, row: Mapping[str, Any], maker: Maker) -> tuple[str, ...]:
         read = {column.path if column.path in row else column.name for column in maker.read}
         return tuple(name for name in row if name not in read and name not in self._known)
+
+    def _unread_inside(self, row: Mapping[str, Any], inside: Mapping[str, frozenset[str]]) -> Iterator[tuple[str, Any]]:
+        """Yield `column.field` and its value for objects of which a layout reads other fields."""
+        for column, fields in inside.items():
+            value = row.get(column)
+            if column in self._known or not isinstance(value, Mapping):
+                continue
+            for name, item in value.items():
+                path = f"{column}.{name}"
+                if name not in fields and path not in self._known and not is_empty(item):
+                    yield path, item
+
+
+def _inside_of(columns: Sequence[Column]) -> dict[str, frozenset[str]]:
+    """Return column -> its fields that are read, for columns that are not read whole: `answer.text.0` -> text."""
+    whole = {column.path for column in columns}
+    paths = [column for column in columns if column.path != column.name and column.name not in whole]
+    return {
+        name: frozenset(column.path.split(".")[1] for column in paths if column.name == name)
+        for name in dict.fromkeys(column.name for column in paths)
+    }
 
 
 def readers_of(recipe: SFTRecipe) -> Callable[[Source], RowReader]:
