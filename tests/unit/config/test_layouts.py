@@ -178,7 +178,7 @@ def test_fields_of_turns() -> None:
     assert [(one.name, one.holds) for one in found.unread] == [("messages.comment", "text")]
     assert not found.has_loss_flags
     plain = openai_turns(*FOUR)
-    for name, value in {"weight": 0, "loss": False, "trainable": True, "train": 1}.items():
+    for name, value in {"weight": 0, "loss": False, "trainable": "True", "Train": 1, "loss_mask": "0"}.items():
         flagged = detect([{"messages": [plain[0], {**plain[1], name: value}]}])
         assert flagged.has_loss_flags, name
         assert flagged.unread == ()

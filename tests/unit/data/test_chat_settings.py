@@ -202,9 +202,15 @@ def test_weights_count_from_the_turn_also_behind_a_system_column() -> None:
     assert read({"from": "human", "value": "a", "weight": 0.5}, message_weights="mask").untrained == frozenset()
 
 
+def test_masks_that_are_true_or_false_drop_the_row() -> None:
+    for value in (True, "false"):
+        told = refusal(QUESTION, {"role": "assistant", "content": "b", "mask": value}, message_weights="mask")
+        assert told.startswith(f"turn 2: mask is {str(value).lower()}, which may mean trained or masked")
+
+
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
-    [("weight", 0.5, "0 or 1"), ("weight", "0", "0 or 1"), ("train", "false", "true or false"), ("training", 2, "tr")],
+    [("weight", 0.5, "0 or 1"), ("Weight", "half", "0 or 1"), ("train", "no", "true or false"), ("training", 2, "tr")],
 )
 def test_other_weights_drop_the_row(key: str, value: Any, allowed: str) -> None:
     turns = [QUESTION, {"role": "assistant", "content": "b", key: value}]

@@ -404,6 +404,7 @@ FLAGS = [
     *({name: 0} for name in ("weight", "loss", "loss_weight", "loss_mask", "loss_scale", "mask")),
     *({name: False} for name in ("train", "training", "trainable", "loss")),
     {"loss_weight": 0.0},
+    *({name: value} for name, value in (("Loss", 0), ("lossWeight", False), ("train", "False"), ("weight", "0"))),
 ]
 
 

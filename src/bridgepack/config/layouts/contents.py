@@ -56,6 +56,27 @@ _LETTER = re.compile(r"[^\W\d_]")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 
 
+#: Flags as texts, which CSV files have, -> their values.
+_FLAG_TEXTS = {**dict.fromkeys(("0", "0.0", "false"), 0), **dict.fromkeys(("1", "1.0", "true"), 1)}
+
+
+def flag_of(value: Any) -> Any:
+    """Return a flag about the loss, as a number if it is the text of 0 or 1, true or false; an empty text as None.
+
+    `"False"` -> 0; others unchanged.
+    """
+    if isinstance(value, str):
+        return _FLAG_TEXTS.get(value.strip().lower(), value) if value.strip() else None
+    return value
+
+
+def is_mask_claim(name: str, value: Any) -> bool:
+    """Return whether a flag is a mask that is true or false, which may mean trained or masked."""
+    return plain_name(name) == "mask" and (
+        isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in {"true", "false"})
+    )
+
+
 @lru_cache(maxsize=4096)
 def plain_name(name: str) -> str:
     """Return a column's name in lower case with underscores: `User-Agent`, `userAgent` -> `user_agent`."""

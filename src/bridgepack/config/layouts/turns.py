@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridgepack.config.layouts.candidates import Candidate
-from bridgepack.config.layouts.contents import FLAGS, Contents, holds, plain_name
+from bridgepack.config.layouts.contents import FLAGS, Contents, flag_of, holds, is_mask_claim, plain_name
 from bridgepack.config.layouts.forms import Form, forms_of, list_in
 
 #: Fields that are read, or that chat templates read.
@@ -64,7 +64,7 @@ def _turns_of(candidate: Candidate, row: Mapping[str, Any]) -> list[Mapping[str,
 
 def is_obeyed(name: str, values: Sequence[Any]) -> bool:
     """Return whether `preprocessing.message_weights: mask` takes the values of a flag: 0 and 1, true and false."""
-    is_mask = plain_name(name) == "mask"  # where true may mean trained or masked
-    return all(isinstance(value, int | float) and value in (0, 1) for value in values) and not (
-        is_mask and any(isinstance(value, bool) for value in values)
+    flags = [flag_of(value) for value in values]
+    return all(flag is None or (isinstance(flag, int | float) and flag in (0, 1)) for flag in flags) and not any(
+        is_mask_claim(name, value) for value in values
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Any
 
-from bridgepack.config.layouts.contents import FLAGS, holds
+from bridgepack.config.layouts.contents import FLAGS, flag_of, holds, plain_name
 from bridgepack.config.recipe.layout import TURN_FIELD
 from bridgepack.data.layouts.values import is_empty
 from bridgepack.data.sequences.encoding import Loss
@@ -26,7 +26,7 @@ def unread_of(columns: Mapping[str, Any]) -> Mapping[str, Any]:
 def flags_of(columns: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the flags about the loss that are columns of a row, e.g. `{"loss": 0}`."""
     unread = unread_of(columns)
-    return {name: unread[name] for name in unread if name in FLAGS} if unread else unread
+    return {name: unread[name] for name in unread if plain_name(name) in FLAGS} if unread else unread
 
 
 def unread_fields(unread: Mapping[str, Any], texts: Iterable[str] = ()) -> Iterator[UnreadCount]:
@@ -63,7 +63,7 @@ def losses_of(fields: Iterable[UnreadCount]) -> Iterator[Loss]:
 
 def _is_one(value: Any) -> bool:
     """Return whether a flag says what happens anyway: the row is trained."""
-    return value in (1, "1", "true", "True")
+    return bool(flag_of(value) == 1)
 
 
 def _is_copy(value: str, texts: Iterable[str]) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from bridgepack.config.layouts.contents import flag_of, is_mask_claim, plain_name
 from bridgepack.config.recipe.layout import TURN_FIELD
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.layouts.unread import FLAGS, flags_of
@@ -63,8 +64,7 @@ class ConversationReader:
         flags = flags_of(columns)
         if not is_plain or flags:  # fast path: most are plain
             ignored = {name.removeprefix(TURN_FIELD) for name in getattr(columns, "ignored", ())}
-            fields = FLAGS - ignored if ignored else FLAGS
-            untrained = _untrained(turns, messages, flags, fields, refuses_others=reads_weights)
+            untrained = _untrained(turns, messages, flags, ignored, refuses_others=reads_weights)
             messages = [self._mended(message, f"turn {index}") for index, message in enumerate(messages, 1)]
         if system and not any(message["role"] == "system" for message in messages):
             messages.insert(0, self._mended({"role": "system", "content": system}, "system"))
@@ -144,7 +144,7 @@ def _untrained(
     turns: Sequence[Any],
     messages: Sequence[Mapping[str, Any]],
     row_flags: Mapping[str, Any],
-    fields: Set[str],
+    ignored: Set[str],
     *,
     refuses_others: bool,
 ) -> frozenset[int]:
@@ -153,21 +153,24 @@ def _untrained(
     for index, (turn, message) in enumerate(zip(turns, messages, strict=True)):
         if message["role"] != ASSISTANT or (len(turn) == _PLAIN_FIELDS and not row_flags):
             continue
-        given = {**row_flags, **{key: turn[key] for key in fields if turn.get(key) is not None}}
-        for key, value in given.items():
-            if refuses_others and (value not in (0, 1) or (key == "mask" and isinstance(value, bool))):
+        own = {key: value for key, value in turn.items() if key not in ignored and plain_name(key) in FLAGS}
+        flags = {key: flag for key, value in {**row_flags, **own}.items() if (flag := flag_of(value)) is not None}
+        for key, flag in flags.items():
+            value = own.get(key, row_flags.get(key))
+            if refuses_others and (flag not in (0, 1) or is_mask_claim(key, value)):
                 raise RowError(DropReason.INVALID_FIELD, f"turn {index + 1}: {_refusal(key, value)}")
-        if any(value == 0 for value in given.values()) or (
-            not refuses_others and any(value != 1 for value in given.values())
+        if any(flag == 0 for flag in flags.values()) or (
+            not refuses_others and any(flag != 1 for flag in flags.values())
         ):
             found.add(index)
     return frozenset(found)
 
 
 def _refusal(key: str, value: Any) -> str:
-    if key == "mask" and isinstance(value, bool):
-        return f"mask is {str(value).lower()}, which may mean trained or masked; write 0 or 1 (1 is trained), or loss"
-    allowed = "true or false" if key in _CLAIMS else "0 or 1"
+    if is_mask_claim(key, value):
+        shown = str(value).lower()
+        return f"{key} is {shown}, which may mean trained or masked; write 0 or 1 (1 is trained), or loss"
+    allowed = "true or false" if plain_name(key) in _CLAIMS else "0 or 1"
     return f"{key} is {value!r}; it must be {allowed}"
 
 
