@@ -52,9 +52,8 @@ def _thinking(index: int) -> str:
 
 def _turn(role: str, text: str, *, trained: bool = False) -> str:
     """Return a turn as the template writes it; what is trained is in brackets of private-use characters."""
-    return (
-        f"<|im_start|>{role}\n\ue000{text}<|im_end|>\n\ue001" if trained else f"<|im_start|>{role}\n{text}<|im_end|>\n"
-    )
+    said = f"{text}<|im_end|>\n"
+    return f"<|im_start|>{role}\n" + (f"\ue000{said}\ue001" if trained else said)
 
 
 def _chat(index: int, *, question: str = "", thoughts: str = "") -> str:
