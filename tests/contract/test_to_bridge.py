@@ -288,6 +288,7 @@ def test_user_wins_over_what_is_inherited(host: None) -> None:
     assert "BP804" in errors_and_warnings(found, 16)
 
 
+LAYOUT = {"kind": "chat", "messages": [{"from_column": "messages"}]}
 #: Fields of preprocessing that the host does not get where it reads the data itself.
 NOT_OF_HOST = (
     ("null_content", "auto", "null_content is 'auto'; with packing.mode .* as with 'keep'. Remove it, or set packing"),
@@ -313,6 +314,8 @@ NOT_OF_HOST = (
         ),
         *((DENSE, {**UNPACKED, "data__train": train}, message) for train, message in NO_SOURCES),
         (DENSE, {**UNPACKED, "data__validation_fraction": 0.1}, "validation_fraction is 0.1"),
+        (DENSE, {**UNPACKED, "data__layout": LAYOUT}, "data.layout is set; with packing.mode .* set packing.mode to"),
+        (DENSE, {**UNPACKED, "data__train": {"path": "a.jsonl", "layout": LAYOUT}}, "data.train sets layout; with"),
         (DENSE, {**UNPACKED, "preprocessing": {"kind": "tokenized"}}, "preprocessing.kind is tokenized"),
         *((DENSE, {**UNPACKED, f"preprocessing__{name}": value}, message) for name, value, message in NOT_OF_HOST),
     ],

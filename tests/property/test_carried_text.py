@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripts.quirks.families import FAMILIES, Family, write_tokenizer
 
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.encoding import Encoded
 from tests.support.carried_text import carried, faults
 from tests.support.endless_families import ENDLESS_FAMILIES
@@ -103,7 +105,9 @@ def test_who_wrote_what_is_trained_by_real_templates(reference_data: Path, name:
 def found_faults(judged: Judged, messages: list[dict[str, Any]], mode: str) -> list[str] | None:
     """Return what is wrong with a row's mask; None if it has none, or if its text cannot be carried."""
     made = judged.encode({"messages": messages})
-    chat = carried(judged.tokenizer, messages) if isinstance(made, Encoded) else None
+    reader = ConversationReader(ChatPreprocessing(), {}, judged.tokenizer.forms)
+    rendered = reader.read({"messages": messages}).messages if isinstance(made, Encoded) else []
+    chat = carried(judged.tokenizer, rendered) if isinstance(made, Encoded) else None
     if chat is None:
         return None
     answers = [index for index, message in enumerate(messages) if message["role"] == "assistant"]

@@ -7,7 +7,8 @@ from typing import Any
 from bridgepack.config.recipe.data import DataConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
 from bridgepack.config.recipe.readings import reading_of
-from bridgepack.data.layouts.reader import ReadRow, RowReader
+from bridgepack.data.layouts.makers import ReadRow
+from bridgepack.data.layouts.reader import RowReader
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared
 
 

@@ -113,7 +113,7 @@ def test_recipe_page_has_every_field() -> None:
             assert " ".join(meanings_of(model)[name].split()) in page
             pending += [found for found in _sections_in(field.annotation) if found not in seen]
 
-    assert len(seen) == 23
+    assert len(seen) == 29
 
 
 def _sections_in(annotation: Any) -> list[type[Section]]:
@@ -301,15 +301,13 @@ def _num_words(path: Path) -> int:
 
 
 def test_pages_stay_short_enough_to_read() -> None:
-    tables = {"formats.md", "quirks.md"}  # made by builds
-    words = {
-        path.name: _num_words(path) for path in pages() if path.parent.name != "tutorials" and path.name not in tables
-    }
-    generated = {"recipe-reference.md", "cluster-reference.md", "cli.md"}
+    words = {path.name: _num_words(path) for path in pages() if path.parent.name != "tutorials"}
+    generated = {"recipe-reference.md", "cluster-reference.md", "cli.md", "quirks.md", "formats.md"}
 
     assert {"README.md", "CONTRIBUTING.md", "data.md"} <= set(words)
     assert [name for name, number in words.items() if number > 2_000 and name not in generated] == []
-    assert sum(words.values()) <= 24_300, "say it in fewer words, or leave out what another page says"
+    by_hand = sum(number for name, number in words.items() if name not in generated)
+    assert by_hand <= 16_850, "say it in fewer words, or leave out what another page says"
     assert len((PROJECT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
 
 

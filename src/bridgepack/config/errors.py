@@ -67,7 +67,7 @@ def walk(model: type[BaseModel], location: tuple[int | str, ...]) -> Place:
 def _is_no_field(part: int | str, here: tuple[Any, ...]) -> bool:
     """Return whether a location part names a union branch or marks a mapping key."""
     if isinstance(part, int) or any(get_origin(one) is dict for one in here):
-        return part == "[key]"
+        return part == "[key]" or (isinstance(part, str) and part.startswith(SHAPE_PREFIX))
     return part.startswith(SHAPE_PREFIX) or not any(_is_model(one) for one in here)
 
 
@@ -103,6 +103,13 @@ def _kinds_of(model: type[BaseModel]) -> tuple[Any, ...]:
 
 _TAG_ERRORS = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _SECTION_ERRORS = frozenset({"model_type", "model_attributes_type", "dict_type"})
+#: Branches of unions beside those of sources -> what is allowed there.
+_SHAPES: Mapping[str, str] = MappingProxyType(
+    {
+        "as text": 'text with columns in braces, e.g. "{question}", or a list of such texts. Put it in quotes.',
+        "as name": "a column's name. Put it in quotes.",
+    }
+)
 #: Index of a list entry; an unknown field in several entries is reported once.
 _INDEX = re.compile(r"\.\d+\.")
 _SOURCE = "a path, a section {path: PATH} or {dataset: ID}, or a list of these"
@@ -263,6 +270,8 @@ def _wrong_literal(value: Any, expected: str) -> str:
 
 def _allowed(detail: ErrorDetails) -> str:
     kind, context, location = detail["type"], detail.get("ctx", {}), detail["loc"]
+    if kind == "string_type" and str(location[-1]) in _SHAPES:
+        return _SHAPES[str(location[-1])]
     if kind == "union_tag_invalid" or (kind == "string_type" and str(location[-1]).startswith(SHAPE_PREFIX)):
         is_plain = isinstance(detail["input"], int | float | list | set | NoneType)
         return f"{_SOURCE}.{'' if is_plain else _ROWS_CURE}"

@@ -70,7 +70,8 @@ def test_trained_turns(
 
         assert isinstance(made, Encoded), made
         assert _spans(tokenizer, made) == (trained if mode == "assistant" else trained[-1:])
-        assert [str(loss.kind) for loss in made.losses] == (["no_end"] if is_open else [])
+        kinds = [loss.kind for loss in made.losses if loss.kind != LostKind.NO_SCHEMAS]
+        assert kinds == (["no_end"] if is_open else [])
 
 
 def test_a_call_and_its_answer_in_one_turn_are_dropped(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_an_end_that_the_markers_do_not_name(tmp_path: Path) -> None:
 
     assert isinstance(made, Encoded)
     assert _spans(tokenizer, made) == [GLM_CALL, f"{GLM_ANSWER}<|user|>"]
-    assert [loss.detail[:38] for loss in made.losses] == ["turn 2 (assistant) has no end marker, "]
+    assert made.losses[0].detail.startswith("turn 2 (assistant) has no end marker, ")
 
 
 @pytest.mark.parametrize("others", [{"user": "<|user|>", "tool": "<|observation|>"}, {}])

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
+from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.preprocessing import (
     ChatPreprocessing,
     PromptCompletionPreprocessing,
     TokenizedPreprocessing,
 )
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.layouts.reader import ReadRow
+from bridgepack.data.layouts.makers import ReadRow
+from bridgepack.data.layouts.reader import readers_of
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.records import DropReason
 from tests.support.read_rows import read_row, reader_for
@@ -83,6 +85,13 @@ def test_turns_of_a_column_and_turns_made_from_columns_are_joined() -> None:
     assert (
         _said({"input": "2+2?", "output": "4"}, *parts) == "invalid_field: input is a str; it must be a list of turns"
     )
+
+
+@pytest.mark.parametrize("others", [{}, {"id": 7}])
+def test_a_constant_system_text_stands_before_turns_of_a_column(others: dict[str, Any]) -> None:
+    found = _read({"messages": TURNS, **others}, {"role": "system", "content": "Be kind."}, {"from_column": "messages"})
+
+    assert found == {"messages": TURNS, "system": "Be kind."}
 
 
 def test_reasoning_and_calls_are_part_of_the_answer() -> None:
@@ -173,6 +182,90 @@ def test_older_fields_are_layouts() -> None:
     assert read_row({"q": " 2+2? ", "a": " 4"}, pair) == {"prompt": "Q: 2+2? {x}", "completion": "4"}
     tokens = TokenizedPreprocessing(kind="tokenized", input_ids_column="ids", labels_column="l")
     assert read_row({"ids": [1, 2], "l": [-100, 2]}, tokens) == {"input_ids": [1, 2], "labels": [-100, 2]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns", "row", "expected"),
+    [
+        (
+            {"kind": "chat"},
+            {"prompt": "conversation", "completion": "answer"},
+            {"conversation": "2+2?", "answer": "4"},
+            {"messages": [_turn("user", "2+2?"), _turn("assistant", "4")]},
+        ),
+        (
+            {"kind": "chat"},
+            {"prompt": "messages", "completion": "answer"},
+            {"messages": TURNS, "answer": "4"},
+            {"messages": [*TURNS, _turn("assistant", "4")]},
+        ),
+        (
+            {"kind": "prompt_completion"},
+            {"prompt": "conversation", "completion": "answer"},
+            {"conversation": "2+2?", "answer": "4"},
+            {"prompt": "2+2?", "completion": "4"},
+        ),
+        (
+            {"kind": "prompt_completion"},
+            {"prompt": "q", "completion": "a"},
+            {"q": "2+2?", "prompt": "other", "completion": "other"},
+            "a is missing; it has",
+        ),
+        (
+            {"kind": "prompt_completion", "prompt_template": "{{prompt}}: {prompt:}"},
+            {"prompt": "q"},
+            {"q": "2+2?", "completion": "4"},
+            {"prompt": "{prompt}: 2+2?", "completion": "4"},
+        ),
+        (
+            {"kind": "prompt_completion", "prompt_column": " q"},
+            {},
+            {" q": "2+2?", "completion": "4"},
+            {"prompt": "2+2?", "completion": "4"},
+        ),
+        (
+            {"kind": "tokenized"},
+            {"loss_mask": "m", "labels": "l"},
+            {"input_ids": [5], "l": [5]},
+            {"input_ids": [5], "labels": [5]},
+        ),
+        (
+            {"kind": "tokenized"},
+            {"loss_mask": "m", "labels": "l"},
+            {"input_ids": [5], "m": [1], "l": [5]},
+            {"input_ids": [5], "loss_mask": [1]},
+        ),
+        (
+            {"kind": "tokenized", "labels_column": "l"},
+            {"loss_mask": "m"},
+            {"input_ids": [5], "m": [0], "l": [5]},
+            {"input_ids": [5], "labels": [5]},
+        ),
+    ],
+)
+def test_columns_of_a_source_mean_what_they_meant_before_layouts(
+    settings: dict[str, Any], columns: dict[str, str], row: dict[str, Any], expected: Any
+) -> None:
+    recipe = small_recipe("a.jsonl", "tokenizer", preprocessing=settings).override(
+        {"data.train": {"path": "a.jsonl", "columns": columns}}
+    )
+    reader = readers_of(recipe)(as_sources(recipe.data.train)[0])
+
+    if isinstance(expected, str):
+        with pytest.raises(RowError, match=expected):
+            reader.seen(row)
+    else:
+        assert reader.seen(row) == expected
+
+
+def test_tokens_of_the_same_rows_are_stored_for_each_way_to_read_them(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = write_json_lines(tmp_path / "rows.jsonl", [{"messages": TURNS, "prompt": "2+2?", "completion": "4"}])
+    sources = [str(rows), {"path": str(rows), "kind": "prompt_completion"}]
+    recipe = small_recipe(sources, chatml_tokenizer, preprocessing={"kind": "prompt_completion"})
+
+    split = build(recipe, tmp_path / "artifact").manifest.splits[0]
+
+    assert (split.statistics.num_sequences, split.drops) == (1, {DropReason.INVALID_FIELD: 1})
 
 
 LAYOUT = {"kind": "chat", "messages": [ASKED, ANSWERED]}

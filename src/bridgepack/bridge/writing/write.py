@@ -179,6 +179,11 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
             f"data.validation_fraction is {recipe.data.validation_fraction}; with packing.mode {mode} the host reads "
             "the data itself and splits nothing. Name the validation data in data.validation."
         )
+    if recipe.data.layout is not None:
+        raise ConfigError(
+            f"data.layout is set; with packing.mode {mode} the host reads the data itself, as it is. Remove it, or set "
+            "packing.mode to offline."
+        )
     sources = {"source": _source(recipe, "train"), "validation_source": None, "test_source": None}
     if recipe.data.validation is not None:
         sources["validation_source"] = _source(recipe, "validation")
@@ -218,7 +223,7 @@ def _source(recipe: SFTRecipe, split: str) -> Any:
             f"data.{split} is a list of {len(found)} sources; with packing.mode {recipe.packing.mode} the host reads "
             "one. Name one, or set packing.mode to offline."
         )
-    said = [name for name in ("columns", "kind") if getattr(found[0], name, None)]
+    said = [name for name in ("layout", "columns", "kind") if getattr(found[0], name, None)]
     said += ["split"] if isinstance(found[0], DataSource) and found[0].path and found[0].split else []
     said += ["weight, epochs or max_rows"] if any(map(sets_amount, listed(getattr(recipe.data, split)))) else []
     if said:

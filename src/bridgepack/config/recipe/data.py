@@ -43,11 +43,9 @@ class DataSource(Section):
     layout: Annotated[Layout | None, Before(None)] = None
     """How the rows of this source are read, as `data.layout`, which is the default."""
     columns: dict[ColumnName, str] = Field(default_factory=dict)
-    """Column name that the preprocessing reads -> column of this source, e.g. `{prompt: question, completion: answer}`;
-    other columns keep their names."""
+    """Older than `layout`: name -> column of this source, e.g. `{prompt: question, completion: answer}`."""
     kind: Literal["chat", "prompt_completion"] | None = None
-    """How a chat recipe reads the rows of this source: `prompt_completion` makes a user turn and an assistant turn from
-    the two columns, whatever other columns a row has. By default detected per row."""
+    """Older than `layout`: `prompt_completion` makes turns of a prompt and a completion, whatever else a row has."""
     max_rows: Annotated[int, Field(ge=1, strict=True)] | None = None
     """Maximum rows to use, chosen by the seed among those that become sequences."""
     weight: Annotated[float, Field(gt=0, strict=True)] | None = None
@@ -62,9 +60,10 @@ class DataSource(Section):
             found = f"{' and '.join(places)} are set" if places else "none of path, dataset and sources is set"
             raise ValueError(f" has a section in which {found}; exactly one of them is allowed. Name one.")
         for name in {"dataset": (), "path": ("revision",), "sources": _OF_ROWS}[places[0]]:
-            if getattr(self, name):
+            if value := getattr(self, name):
+                found = "set" if isinstance(value, Section) else repr(value)
                 raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; a section with {places[0]} cannot have it. Remove it"
+                    f"{name} is {found}; a section with {places[0]} cannot have it. Remove it"
                     f"{', or set it in its sources' if self.sources else ''}."
                 )
         if self.weight is not None and self.epochs is not None:

@@ -39,9 +39,9 @@ def parts_of(text: str) -> tuple[str | Column, ...]:
     for found in _BRACES.finditer(text):
         parts.append(text[place : found.start()])
         place = found.end()
-        if found["column"] is not None:
-            parts.append(Column(found["column"].strip()))
-        elif len(found[0]) == 2:
+        if found["column"] is not None and not found["column"].isspace():
+            parts.append(Column(found["column"]))
+        elif found[0] in {"{{", "}}"}:
             parts.append(found[0][0])
         else:
             raise ValueError(f" is {text!r}; a column is written {{name}}, any other brace doubled: {{{{ and }}}}.")
@@ -93,11 +93,36 @@ def _refuse_constant(texts: str | tuple[str, ...] | None, field: str, *, is_cons
         raise ValueError(f"{field} is {found!r}; it must name a column of the data in braces, e.g. {{question}}.")
 
 
+def _checked_name(name: str) -> str:
+    if name[0] == "{" and name[-1] == "}":
+        raise ValueError(f" is {name!r}; a column's name stands here without braces. Write {name[1:-1]}.")
+    return name
+
+
+#: Name of a column, or a path to a value inside it.
+Name = Annotated[str, AfterValidator(_checked_name)]
+Names = Annotated[
+    Annotated[Name, Tag("as name")] | Annotated[tuple[Name, ...], Field(min_length=1), Tag("as names")],
+    Discriminator(lambda value: "as names" if isinstance(value, (list, tuple)) else "as name"),
+]
+
+
 class TurnsFromColumn(Section):
     """The turns in a column, in their order."""
 
-    from_column: str
+    from_column: Name
     """Column with a list of turns, OpenAI's (`role`, `content`) or ShareGPT's (`from`, `value`), or its JSON text."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_a_turn(cls, value: Any) -> Any:
+        others = [name for name in TurnFromColumns.model_fields if isinstance(value, dict) and name in value]
+        if others:
+            raise ValueError(
+                f" has from_column and {', '.join(others)}; allowed: from_column alone, whose turns have their own, or "
+                "a turn made from columns. Make two entries of it."
+            )
+        return value
 
 
 class TurnFromColumns(Section):
@@ -110,7 +135,7 @@ class TurnFromColumns(Section):
     is left out, the others are joined by a blank line. A path names a value inside a column: `{answers.text.0}`."""
     reasoning_content: Text | None = None
     """Reasoning of an assistant turn, e.g. `"{thinking}"`; left out if its columns are empty."""
-    tool_calls: str | None = None
+    tool_calls: Name | None = None
     """Column with the turn's tool calls: a list of calls, or its JSON text. Calls that are only a name and arguments
     become OpenAI's form."""
 
@@ -128,11 +153,18 @@ class TurnFromColumns(Section):
 class VariableColumn(Section):
     """A variable of the chat template, read from a column."""
 
-    column: str
+    column: Name
     """Column with the variable's value; null leaves the variable unset."""
-    values: dict[str, Any] | None = None
+    values: Annotated[dict[str, Any], Field(min_length=1)] | None = None
     """Value in the column, as text -> value of the variable, e.g. `{"on": true, "off": false}`; rows with others are
     dropped. By default the column's value itself."""
+
+
+#: A column with all variables, or each variable's column.
+Variables = Annotated[
+    Annotated[Name, Tag("as name")] | Annotated[dict[str, VariableColumn], Tag("as variables")],
+    Discriminator(lambda value: "as variables" if isinstance(value, dict) else "as name"),
+]
 
 
 def _turn_shape(value: Any) -> str:
@@ -165,9 +197,9 @@ class ChatLayout(Section):
     messages: Annotated[tuple[Turns, ...], Field(min_length=1)]
     """The conversation's turns, in order: turns made from columns, and columns that hold turns. A system turn before
     turns that begin with their own is left out."""
-    tools: str | tuple[str, ...] | None = None
+    tools: Names | None = None
     """Column with the tool schemas, a list or its JSON text; of several columns the first that is not empty."""
-    chat_template_kwargs: str | dict[str, VariableColumn] | None = None
+    chat_template_kwargs: Variables | None = None
     """Column with an object of variables for the chat template, or variable -> its column."""
     ignore: Ignored = ()
     """Columns that are deliberately not read, such as identifiers; a field of turns is written `messages.NAME`. What is
@@ -175,6 +207,7 @@ class ChatLayout(Section):
 
     @model_validator(mode="after")
     def _check_variables(self) -> Self:
+        _refuse_ignored(self)
         given = self.chat_template_kwargs
         if isinstance(given, dict) and (own := sorted(OWN_TEMPLATE_VARIABLES.intersection(given))):
             raise ValueError(f"chat_template_kwargs sets {', '.join(own)}, which bridgepack sets itself. Remove it.")
@@ -187,15 +220,15 @@ class PromptCompletionLayout(Section):
     kind: Literal["prompt_completion"]
     """Selects prompts with completions."""
     prompt: Texts
-    """The prompt, with columns in braces, or a list of pieces: one whose columns are empty is left out, the others are
-    joined by a blank line."""
+    """The prompt, with columns in braces, or a list of pieces, as in a turn."""
     completion: Text
     """The completion, with columns in braces."""
     ignore: Ignored = ()
-    """Columns that are deliberately not read. What is neither read nor named here is reported."""
+    """Columns that are deliberately not read."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        _refuse_ignored(self)
         _refuse_constant(self.prompt, "prompt")
         return self
 
@@ -205,17 +238,19 @@ class TokenizedLayout(Section):
 
     kind: Literal["tokenized"]
     """Selects token ids."""
-    input_ids: str = "input_ids"
+    input_ids: Name = "input_ids"
     """Column with the token ids."""
-    loss_mask: str | None = None
+    loss_mask: Name | None = None
     """Column with a token-aligned mask of 0 and 1; by default `loss_mask` if a row has it."""
-    labels: str | None = None
-    """Column with unshifted labels as in Hugging Face; by default `labels` if a row has it and no mask."""
+    labels: Name | None = None
+    """Column with unshifted labels, as in Hugging Face: the token id if trained, else -100; by default `labels` if a
+    row has it and no mask."""
     ignore: Ignored = ()
-    """Columns that are deliberately not read. What is neither read nor named here is reported."""
+    """Columns that are deliberately not read."""
 
     @model_validator(mode="after")
     def _check_one_mask(self) -> Self:
+        _refuse_ignored(self)
         if self.loss_mask is not None and self.labels is not None:
             raise ValueError(
                 f"loss_mask is {self.loss_mask!r} and labels is {self.labels!r}; only one of them can be set. Remove "
@@ -231,6 +266,12 @@ Layout = Annotated[AnyLayout, Field(discriminator="kind")]
 def columns_of(layout: AnyLayout) -> tuple[Column, ...]:
     """Return the columns that a layout reads, in order, each once."""
     return tuple(dict.fromkeys(_columns_of(layout)))
+
+
+def _refuse_ignored(layout: AnyLayout) -> None:
+    name = next((column.path for column in columns_of(layout) if column.path in layout.ignore), None)
+    if name is not None:
+        raise ValueError(f"ignore names {name!r}, which the layout reads; only one can be. Remove it here or there.")
 
 
 def _columns_of(layout: AnyLayout) -> Iterator[Column]:

@@ -69,19 +69,17 @@ class ChatPreprocessing(_Common):
     loss_mode: Literal["assistant", "last_turn", "full"] = "assistant"
     """Trained tokens: all assistant turns, the last assistant turn, or everything."""
     conversation_column: str | None = None
-    """Column with the list of turns; by default the first of `messages`, `conversation`, `conversations` that
-    exists."""
+    """Older than `data.layout`: column with the turns; by default `messages`, `conversation` or `conversations`."""
     prompt_column: str = "prompt"
-    """For rows without a conversation: column with the user's text; it becomes a user turn."""
+    """Older than `data.layout`: column of the user's turn."""
     completion_column: str = "completion"
-    """For rows without a conversation: column with the assistant's text; it becomes an assistant turn."""
+    """Older than `data.layout`: column of the assistant's turn."""
     tools_column: str = "tools"
-    """Column with the row's tool schemas: a list, or its JSON text."""
+    """Older than `data.layout`: column with tool schemas."""
     tool_schemas: tuple[dict[str, Any], ...] | None = None
     """Tool schemas for rows without their own."""
     chat_template_kwargs_column: str | None = None
-    """Column with variables for the chat template, an object or its JSON text; they override
-    `tokenizer.chat_template_kwargs`."""
+    """Older than `data.layout`: column with variables for the chat template."""
     control_tokens: Literal["keep", "drop"] = "keep"
     """For rows whose text contains a control token such as `<|im_start|>`: `keep` those with an unambiguous mask, as
     Megatron-Bridge does, or `drop` all."""
@@ -158,11 +156,11 @@ class PromptCompletionPreprocessing(_Common):
     kind: Literal["prompt_completion"]
     """Selects this kind of preprocessing."""
     prompt_column: str = "prompt"
-    """Column with the prompt."""
+    """Older than `data.layout`: column with the prompt."""
     completion_column: str = "completion"
-    """Column with the completion."""
+    """Older than `data.layout`: column with the completion."""
     prompt_template: str = "{prompt}"
-    """Template of the prompt text; its only placeholder is `{prompt}`."""
+    """Older than `data.layout`: text with the placeholder `{prompt}`."""
     separator: Annotated[str, Field(min_length=0)] = ""
     """Text between prompt and completion; it is tokenised with the completion."""
     loss_mode: Literal["completion", "full"] = "completion"
@@ -214,12 +212,11 @@ class TokenizedPreprocessing(_Common):
     kind: Literal["tokenized"]
     """Selects this kind of preprocessing."""
     input_ids_column: str = "input_ids"
-    """Column with the token ids."""
+    """Older than `data.layout`: column with the token ids."""
     loss_mask_column: str | None = None
-    """Column with a token-aligned mask of 0 and 1; by default `loss_mask` if a row has it."""
+    """Older than `data.layout`: column with a mask."""
     labels_column: str | None = None
-    """Column with unshifted labels as in Hugging Face: the token id if trained, else -100; by default `labels` if a row
-    has it and no mask."""
+    """Older than `data.layout`: column with labels."""
 
     @property
     def columns_read(self) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """How the rows of each source are read: its layouts, those of older fields of the recipe included."""
 
+import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -68,9 +69,9 @@ def reading_of(preprocessing: Preprocessing, data: DataConfig, source: Source) -
     if isinstance(preprocessing, PromptCompletionPreprocessing):
         pairs = tuple(_pairs(preprocessing, columns))
         hidden: tuple[str, ...] = CONVERSATION_COLUMNS if section.kind == "prompt_completion" else ()
-        refused = () if hidden else CONVERSATION_COLUMNS
+        refused = () if hidden else tuple(name for name in CONVERSATION_COLUMNS if name not in _taken(columns))
         return Reading(layouts=pairs, needed=needed, refused=refused, ignored=hidden, strips_spaces=strips)
-    return Reading(layouts=(_tokenized(preprocessing, columns),), needed=needed)
+    return Reading(layouts=tuple(_tokenized(preprocessing, columns)), needed=needed)
 
 
 def check_layouts(preprocessing: Preprocessing, data: DataConfig) -> None:
@@ -122,9 +123,8 @@ def _chats(
     }
     system = TurnFromColumns(role="system", content=_quoted(columns.get("system", "system")))
     names: tuple[str, ...] = (settings.conversation_column,) if settings.conversation_column else CONVERSATION_COLUMNS
-    if "messages" in columns:
-        taken = {name for pair in columns.items() for name in pair}
-        names = (columns["messages"], *(name for name in names[1:] if name not in taken))
+    own = (columns["messages"],) if "messages" in columns else ()
+    names = (*own, *(name for name in names[len(own) :] if name not in _taken(columns)))
     for name in () if is_pair else names:
         yield ChatLayout(kind="chat", messages=(system, TurnsFromColumn(from_column=name)), **shared)
     prompt, completion = (
@@ -143,18 +143,38 @@ def _chats(
 def _pairs(settings: PromptCompletionPreprocessing, columns: Mapping[str, str]) -> Iterator[PromptCompletionLayout]:
     """Yield the layouts of a prompt-completion recipe: its columns, else the standard ones."""
     own = columns.get("prompt", settings.prompt_column), columns.get("completion", settings.completion_column)
-    for prompt, completion in dict.fromkeys((own, _STANDARD_PAIR)):
-        template = settings.prompt_template.replace("{prompt}", _quoted(prompt))
+    others = () if _taken(columns).intersection(_STANDARD_PAIR) else (_STANDARD_PAIR,)
+    for prompt, completion in dict.fromkeys((own, *others)):
+        template = _filled(settings.prompt_template, prompt)
         yield PromptCompletionLayout(kind="prompt_completion", prompt=template, completion=_quoted(completion))
 
 
-def _tokenized(settings: TokenizedPreprocessing, columns: Mapping[str, str]) -> TokenizedLayout:
-    return TokenizedLayout(
-        kind="tokenized",
-        input_ids=columns.get("input_ids", settings.input_ids_column),
-        loss_mask=columns.get("loss_mask", settings.loss_mask_column),
-        labels=columns.get("labels", settings.labels_column),
+def _filled(prompt_template: str, column: str) -> str:
+    """Return a layout's text for a template whose only placeholder is `{prompt}`."""
+    parts = string.Formatter().parse(prompt_template)
+    return "".join(
+        text.replace("{", "{{").replace("}", "}}") + (_quoted(column) if name is not None else "")
+        for text, name, _, _ in parts
     )
+
+
+def _tokenized(settings: TokenizedPreprocessing, columns: Mapping[str, str]) -> Iterator[TokenizedLayout]:
+    """Yield the layouts of tokens: with the only column that is named, else with a mask, else with labels."""
+    ids = columns.get("input_ids", settings.input_ids_column)
+    mask, labels = settings.loss_mask_column, settings.labels_column
+    if mask is None and labels is None and not columns.keys() & {"loss_mask", "labels"}:
+        yield TokenizedLayout(kind="tokenized", input_ids=ids)
+        return
+    if labels is None:
+        column = columns.get("loss_mask", mask or "loss_mask")
+        yield TokenizedLayout(kind="tokenized", input_ids=ids, loss_mask=column)
+    if mask is None:
+        yield TokenizedLayout(kind="tokenized", input_ids=ids, labels=columns.get("labels", labels or "labels"))
+
+
+def _taken(columns: Mapping[str, str]) -> frozenset[str]:
+    """Return the names that a source's `columns` gives a meaning: those read, and those of its data."""
+    return frozenset((*columns, *columns.values()))
 
 
 def _quoted(column: str) -> str:

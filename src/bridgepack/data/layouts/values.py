@@ -73,6 +73,10 @@ class TextMaker:
         """Return whether the columns hold nothing in a row."""
         return bool(self.columns) and all(is_empty(value_of(row, column)) for column in self.columns)
 
+    def says_something(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the text is constant, or a column is neither null nor empty; white space says something."""
+        return not self.columns or any(value_of(row, column) for column in self.columns)
+
     def parts(self, row: Mapping[str, Any]) -> list[Any] | None:
         """Return a list of content parts that the only column of the text holds, or None."""
         value = value_of(row, self._whole[0]) if self._whole and isinstance(self._whole[0], Column) else None

@@ -1,0 +1,259 @@
+"""Makers: the row of one layout, with the columns that encoders read.
+
+chat               messages, system, tools, chat_template_kwargs
+prompt_completion  prompt, completion
+tokenized          input_ids, loss_mask or labels, and columns about padding and packed samples
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from bridgepack.config.recipe.layout import (
+    AnyLayout,
+    ChatLayout,
+    Column,
+    PromptCompletionLayout,
+    TokenizedLayout,
+    TurnFromColumns,
+    TurnsFromColumn,
+    columns_of,
+)
+from bridgepack.config.recipe.readings import Reading
+from bridgepack.data.layouts.values import (
+    TextMaker,
+    as_function,
+    holds_turns,
+    is_empty,
+    objects_in,
+    turns_at,
+    value_of,
+    variable_at,
+    variables_in,
+)
+from bridgepack.data.reading.inputs import names_of
+from bridgepack.data.sequences.one_sample import LAYOUT_COLUMNS
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason
+
+
+class ReadRow(dict[str, Any]):
+    """A row with the columns that encoders read."""
+
+    #: column that nobody reads -> its value; without empty ones
+    unread: Mapping[str, Any] = MappingProxyType({})
+    #: columns and fields of turns, `messages.NAME`, that the layout ignores
+    ignored: frozenset[str] = frozenset()
+
+
+class Maker(Protocol):
+    """Makes the row of one layout."""
+
+    columns: frozenset[str]  #: columns that must be there
+    read: tuple[Column, ...]  #: columns that are read
+    needs: str  #: the columns that must be there, in words
+
+    def is_there(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row has the columns that must be there."""
+        ...
+
+    def fits(self, row: Mapping[str, Any], /) -> bool:
+        """Return whether these columns hold what the layout says."""
+        ...
+
+    def made(self, row: Mapping[str, Any]) -> ReadRow:
+        """Return the row; raises RowError if a column holds something else."""
+        ...
+
+
+def maker_of(layout: AnyLayout, reading: Reading) -> Maker:
+    """Return the maker of a layout."""
+    if isinstance(layout, ChatLayout):
+        return ChatMaker(layout, wraps_tools=reading.is_written)
+    if isinstance(layout, PromptCompletionLayout):
+        return _PairMaker(layout, strips_spaces=reading.strips_spaces)
+    return _TokensMaker(layout)
+
+
+class ChatMaker:
+    """Makes conversations."""
+
+    def __init__(self, layout: ChatLayout, *, wraps_tools: bool) -> None:
+        """Take the layout; `wraps_tools`: bare tool schemas become OpenAI's form."""
+        self.read, self._wraps_tools = columns_of(layout), wraps_tools
+        parts = layout.messages
+        has_column = any(isinstance(part, TurnsFromColumn) for part in parts)
+        first = parts[0]
+        #: text of a system turn that turns of a column may replace
+        self._system = None
+        if has_column and isinstance(first, TurnFromColumns) and first.role == "system" and first.content is not None:
+            self._system, parts = TextMaker(first.content), parts[1:]
+        self._parts = [part if isinstance(part, TurnsFromColumn) else _TurnMaker(part) for part in parts]
+        self._tools = (layout.tools,) if isinstance(layout.tools, str) else layout.tools or ()
+        self._variables = layout.chat_template_kwargs
+        only = self._parts[0]
+        #: the only column with turns
+        self.only = only.from_column if len(self._parts) == 1 and isinstance(only, TurnsFromColumn) else None
+        #: that column, if a row without other columns is its turns and nothing else
+        self.plain = self.only if self._system is None or self._system.columns else None
+        turns = [Column(part.from_column).name for part in self._parts if isinstance(part, TurnsFromColumn)]
+        texts = [column.name for part in self._parts if isinstance(part, _TurnMaker) for column in part.required]
+        self.columns = frozenset((*turns, *texts))
+        self.needs = " with ".join(dict.fromkeys(name for part in self._parts for name in _names_of(part)))
+
+    def is_there(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row has the columns that must be there."""
+        if self.only is not None:
+            return row.get(self.only) is not None
+        return all(
+            part.from_column in row if isinstance(part, TurnsFromColumn) else part.is_there(row) for part in self._parts
+        )
+
+    def fits(self, row: Mapping[str, Any]) -> bool:
+        """Return whether these columns hold what the layout says."""
+        return all(
+            holds_turns(row.get(part.from_column)) if isinstance(part, TurnsFromColumn) else part.fits(row)
+            for part in self._parts
+        )
+
+    def made(self, row: Mapping[str, Any]) -> ReadRow:
+        """Return the conversation and what belongs to it.
+
+        Raises:
+            RowError: a column holds something else than the layout says.
+        """
+        made = ReadRow()
+        if self.only is not None:
+            made["messages"] = turns = turns_at(row, Column(self.only))
+        else:
+            made["messages"] = turns = self._turns(row)
+        if not turns:
+            name = self.only or self.needs
+            raise RowError(DropReason.EMPTY_CONVERSATION, f"{name} has no turns")
+        if self._system is not None and self._system.has_columns(row) and self._system.says_something(row):
+            made["system"] = self._system.parts(row) or self._system.text(row)
+        for name in self._tools:
+            if not is_empty(row.get(name)) and (schemas := objects_in(row[name], name)):
+                made["tools"] = [dict(as_function(schema) if self._wraps_tools else schema) for schema in schemas]
+                break
+        if self._variables is not None:
+            self._add_variables(row, self._variables, made)
+        return made
+
+    def _turns(self, row: Mapping[str, Any]) -> list[Any]:
+        turns: list[Any] = []
+        for part in self._parts:
+            if isinstance(part, TurnsFromColumn):
+                turns += turns_at(row, Column(part.from_column))
+            elif (turn := part.turn(row)) is not None:
+                turns.append(turn)
+        return turns
+
+    @staticmethod
+    def _add_variables(row: Mapping[str, Any], variables: Any, made: ReadRow) -> None:
+        if isinstance(variables, str):
+            found = variables_in(row.get(variables), variables)
+        else:
+            found = {name: variable_at(row, one) for name, one in variables.items()}
+        given = {name: value for name, value in found.items() if value is not None}
+        if given:
+            made["chat_template_kwargs"] = given
+
+
+class _TurnMaker:
+    def __init__(self, turn: TurnFromColumns) -> None:
+        self._role = turn.role
+        self._content = None if turn.content is None else TextMaker(turn.content)
+        self._reasoning = None if turn.reasoning_content is None else TextMaker(turn.reasoning_content)
+        self._calls = None if turn.tool_calls is None else Column(turn.tool_calls)
+        self._is_optional = turn.role in {"system", "developer"}
+        self.required = self._content.columns if self._content and not self._is_optional else ()
+
+    def is_there(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row has the columns of the turn's text, or of its calls."""
+        if self._is_optional or self._content is None:
+            return self._is_optional or (self._calls is not None and self._calls.name in row)
+        return self._content.has_columns(row) or (self._calls is not None and self._calls.name in row)
+
+    def fits(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the columns of the turn's text hold texts."""
+        values = [value_of(row, column) for column in self._content.columns] if self._content else []
+        return all(value is None or isinstance(value, str) for value in values)
+
+    def turn(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the turn, or None for a system turn without text.
+
+        Raises:
+            RowError: a column is missing or holds something else.
+        """
+        calls = [] if self._calls is None else objects_in(value_of(row, self._calls), self._calls.path)
+        if self._content is None:
+            content = None
+        elif self._content.is_empty(row) and (self._is_optional or calls):
+            content = "" if calls else None
+        else:
+            content = self._content.text(row)
+        if content is None and not calls:
+            if self._is_optional:
+                return None
+            assert self._calls is not None
+            raise RowError(DropReason.MISSING_FIELD, f"{self._calls.path} is empty or missing; it has: {names_of(row)}")
+        turn: dict[str, Any] = {"role": self._role, "content": content}
+        if self._reasoning is not None and not self._reasoning.is_empty(row):
+            turn["reasoning_content"] = self._reasoning.text(row)
+        if calls:
+            turn["tool_calls"] = [as_function(call) for call in calls]
+        return turn
+
+
+def _names_of(part: "TurnsFromColumn | _TurnMaker") -> Sequence[str]:
+    return [part.from_column] if isinstance(part, TurnsFromColumn) else [column.path for column in part.required]
+
+
+class _PairMaker:
+    def __init__(self, layout: PromptCompletionLayout, *, strips_spaces: bool) -> None:
+        self.read = columns_of(layout)
+        self._prompt = TextMaker(layout.prompt, strips_spaces=strips_spaces)
+        self._completion = TextMaker(layout.completion, strips_spaces=strips_spaces)
+        self.columns = frozenset(column.name for column in self.read)
+        self.needs = " with ".join(column.path for column in self.read)
+
+    def is_there(self, row: Mapping[str, Any]) -> bool:
+        return self._prompt.has_columns(row) and self._completion.has_columns(row)
+
+    def fits(self, _: Mapping[str, Any], /) -> bool:
+        return True
+
+    def made(self, row: Mapping[str, Any]) -> ReadRow:
+        return ReadRow(prompt=self._prompt.text(row), completion=self._completion.text(row))
+
+
+class _TokensMaker:
+    def __init__(self, layout: TokenizedLayout) -> None:
+        self._layout = layout
+        self.columns = frozenset({layout.input_ids})
+        self.needs = layout.input_ids
+        masks = [name for name in (layout.loss_mask, layout.labels) if name] or ["loss_mask", "labels"]
+        self._masks = masks
+        self._others = tuple(sorted(LAYOUT_COLUMNS - {layout.input_ids, *masks}))
+        self.read = tuple(map(Column, (layout.input_ids, *masks, *self._others)))
+
+    def is_there(self, row: Mapping[str, Any]) -> bool:
+        return row.get(self._layout.input_ids) is not None
+
+    def fits(self, row: Mapping[str, Any], /) -> bool:
+        return any(row.get(name) is not None for name in self._masks)
+
+    def made(self, row: Mapping[str, Any]) -> ReadRow:
+        made = ReadRow({name: row[name] for name in self._others if row.get(name) is not None})
+        for name, column in (("input_ids", self._layout.input_ids), *self._mask(row)):
+            if row.get(column) is not None:
+                made[name] = row[column]
+        return made
+
+    def _mask(self, row: Mapping[str, Any]) -> list[tuple[str, str]]:
+        if self._layout.labels is not None:
+            return [("labels", self._layout.labels)]
+        if self._layout.loss_mask is not None:
+            return [("loss_mask", self._layout.loss_mask)]
+        return [("labels", "labels") if row.get("loss_mask") is None else ("loss_mask", "loss_mask")]
