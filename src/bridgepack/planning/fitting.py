@@ -78,9 +78,10 @@ def _is_there(path: str) -> bool:
 
 def _unfitted(recipe: SFTRecipe, reason: str) -> Fit:
     words = "".join(one if one.isprintable() else " " for one in reason).replace(_OFFLINE, "")
-    words = shorten(words.partition(". ")[0].rstrip("."), _MOST_CHARACTERS, placeholder=" ...")
+    why, _, what_to_do = words.partition(". ")
+    words, cure = (shorten(one, _MOST_CHARACTERS, placeholder=" ...") for one in (why.rstrip("."), what_to_do))
     packs = max(round((recipe.batch.tokens_per_step or 0) / recipe.packing.packed_sequence_size), 1)
-    line = f"the batch is not fitted to the data: {words}"
+    line = f"the batch is not fitted to the data: {words}{f'. {cure}' if cure else ''}"
     return Fit(line=line, comments={_TOKENS: f"about {packs:,} packs; not fitted to the data: {words}"})
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from scripts.quirks.endless import GLM
+from scripts.quirks.families import write_tokenizer
 
 import bridgepack
 from bridgepack.bridge.wiring import Packs, run_length
@@ -127,6 +129,16 @@ def test_what_cannot_be_fitted_keeps_its_batch_and_says_why(
     (comment,) = fit.comments.values()
     assert comment.startswith(f"about 13,107 packs; not fitted to the data: {reason}")
     assert "\n" not in fit.line + comment
+
+
+def test_a_template_of_no_known_family_is_told_with_its_cure(tmp_path: Path) -> None:
+    tokenizer = write_tokenizer(tmp_path / "tokenizer", GLM)
+    fit = fitted_batch(_recipe(tmp_path, tokenizer, [chat_row("How deep?", "200 m")], preprocessing={"kind": "chat"}))
+
+    assert fit.line.startswith("the batch is not fitted to the data: tokenizer.name_or_path is '")
+    assert ". Set preprocessing.assistant_markers, " in fit.line
+    (comment,) = fit.comments.values()
+    assert "Set preprocessing" not in comment
 
 
 def test_an_error_of_a_library_is_a_reason(

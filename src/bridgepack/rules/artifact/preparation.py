@@ -28,7 +28,7 @@ _REFUSED = tuple(reason for reason in _FAULTS if reason not in (*_OVER_LONG, *_N
 #: Drop reason -> what to do about it.
 _CURE = "correct the data or the recipe; the drop ledger lists every dropped row"
 _CURES: Mapping[str, str] = {
-    DropReason.MISSING_FIELD: "set the columns in preprocessing to columns of the data",
+    DropReason.MISSING_FIELD: "name the columns in data.layout; give each shape of rows a source with its layout",
     DropReason.UNKNOWN_ROLE: "name the role in data.role_aliases",
     DropReason.TEMPLATE_ERROR: "leave preprocessing.null_content at auto if content is null, or use another template",
     DropReason.CONTROL_TOKENS_IN_TEXT: "remove the control tokens from the texts",
@@ -98,7 +98,7 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
     Why: Silent here: part of the data is missing. The host's own data preparation fails at the first such row, e.g. a
         row with a missing column, with two schemas, or with fewer than two tokens.
     Bad: 110 rows read, 10 dropped as missing_field. Good: 100 rows read, none dropped.
-    Fix: Read the drop ledger; correct the recipe's columns or the data, and build again. Evidence: read in the source.
+    Fix: Read the drop ledger; correct data.layout or the data, and build again. Evidence: read in the source.
     """
     return _dropped(facts, _REFUSED, DROPPED_FRACTION, "that could not be used")
 
