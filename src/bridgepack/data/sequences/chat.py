@@ -158,7 +158,8 @@ class ChatEncoder:
 
     def _is_read(self, name: str) -> bool:
         """Return whether the chat template names a field of turns."""
-        is_named = re.search(rf"\b{re.escape(name)}\b", self._tokenizer.chat_template or "") is not None
+        # `.name` or `'name'`: a bare `tools` is the template's variable, not a field of turns
+        is_named = re.search(rf"[.'\"]{re.escape(name)}\b", self._tokenizer.chat_template or "") is not None
         if is_named:
             self._read_fields.add(name)
         return is_named
