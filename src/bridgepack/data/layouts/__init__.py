@@ -1,4 +1,4 @@
 """Applies the recipe's layouts to rows: columns as the data has them in, those that encoders read out.
 
-Read `reader` first. `values` reads what one column holds, `unread` names what nobody reads.
+Read `reader` first. `turns` makes one turn, `values` reads what one column holds, `unread` names what nobody reads.
 """

@@ -5,7 +5,7 @@ prompt_completion  prompt, completion
 tokenized          input_ids, loss_mask or labels, and columns about padding and packed samples
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from bridgepack.config.recipe.layout import (
 )
 from bridgepack.config.recipe.readings import Reading, reading_of
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.layouts.turns import TurnMaker, is_there, names_of_part
 from bridgepack.data.layouts.values import (
     TextMaker,
     as_function,
@@ -30,7 +31,6 @@ from bridgepack.data.layouts.values import (
     is_empty,
     objects_in,
     turns_at,
-    value_of,
     variable_at,
     variables_in,
 )
@@ -128,7 +128,7 @@ class RowReader:
         names = list(dict.fromkeys(maker.needs for maker in self._makers))
         hint = layout_hint(row, self._reading.layouts[0].kind)
         if not names[1:]:
-            missing = next((name for name in names[0].split(" with ") if row.get(name) is None), names[0])
+            missing = self._makers[0].missing(row)
             return RowError(DropReason.MISSING_FIELD, f"{missing} is missing; it has: {names_of(row)}{hint}")
         lists, pairs = [one for one in names if " with " not in one], [one for one in names if " with " in one]
         wanted = ", ".join(lists) + (", nor " if lists and pairs else "") + ", nor ".join(pairs)
@@ -162,6 +162,10 @@ class _Maker(Protocol):
         """Return whether these columns hold what the layout says."""
         ...
 
+    def missing(self, row: Mapping[str, Any]) -> str:
+        """Return the first columns that must be there, and that a row lacks."""
+        ...
+
     def made(self, row: Mapping[str, Any]) -> ReadRow:
         """Return the row; raises RowError if a column holds something else."""
         ...
@@ -185,29 +189,33 @@ class _ChatMaker:
         self._system = None
         if has_column and isinstance(first, TurnFromColumns) and first.role == "system" and first.content is not None:
             self._system, parts = TextMaker(first.content), parts[1:]
-        self._parts = [part if isinstance(part, TurnsFromColumn) else _TurnMaker(part) for part in parts]
+        self._parts = [
+            part if isinstance(part, TurnsFromColumn) else TurnMaker(part, is_written=wraps_tools) for part in parts
+        ]
         self._tools = (layout.tools,) if isinstance(layout.tools, str) else layout.tools or ()
         self._variables = layout.chat_template_kwargs
         only = self._parts[0]
         #: the only column with turns, for the fast path
         self.only = only.from_column if len(self._parts) == 1 and isinstance(only, TurnsFromColumn) else None
         turns = [Column(part.from_column).name for part in self._parts if isinstance(part, TurnsFromColumn)]
-        texts = [column.name for part in self._parts if isinstance(part, _TurnMaker) for column in part.required]
+        texts = [column.name for part in self._parts if isinstance(part, TurnMaker) for column in part.required]
         self.columns = frozenset((*turns, *texts))
-        self.needs = " with ".join(dict.fromkeys(name for part in self._parts for name in _names_of(part)))
+        self.needs = " with ".join(dict.fromkeys(name for part in self._parts for name in names_of_part(part)))
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         if self.only is not None:
             return row.get(self.only) is not None
-        return all(
-            part.from_column in row if isinstance(part, TurnsFromColumn) else part.is_there(row) for part in self._parts
-        )
+        return all(is_there(part, row) for part in self._parts)
 
     def fits(self, row: Mapping[str, Any]) -> bool:
         return all(
             holds_turns(row.get(part.from_column)) if isinstance(part, TurnsFromColumn) else part.fits(row)
             for part in self._parts
         )
+
+    def missing(self, row: Mapping[str, Any]) -> str:
+        lacking = (part for part in self._parts if not is_there(part, row))
+        return next((", ".join(names_of_part(part)) for part in lacking), self.needs)
 
     def made(self, row: Mapping[str, Any]) -> ReadRow:
         made = ReadRow()
@@ -248,54 +256,8 @@ class _ChatMaker:
             made["chat_template_kwargs"] = given
 
 
-class _TurnMaker:
-    def __init__(self, turn: TurnFromColumns) -> None:
-        self._role = turn.role
-        self._content = None if turn.content is None else TextMaker(turn.content)
-        self._reasoning = None if turn.reasoning_content is None else TextMaker(turn.reasoning_content)
-        self._calls = None if turn.tool_calls is None else Column(turn.tool_calls)
-        self._is_optional = turn.role in {"system", "developer"}
-        self.required = self._content.columns if self._content and not self._is_optional else ()
-
-    def is_there(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row has the columns of the turn's text, or of its calls."""
-        if self._is_optional or self._content is None:
-            return self._is_optional or (self._calls is not None and self._calls.name in row)
-        return self._content.has_columns(row) or (self._calls is not None and self._calls.name in row)
-
-    def fits(self, row: Mapping[str, Any]) -> bool:
-        """Return whether the columns of the turn's text hold texts."""
-        values = [value_of(row, column) for column in self._content.columns] if self._content else []
-        return all(value is None or isinstance(value, str) for value in values)
-
-    def turn(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the turn, or None for a system turn without text.
-
-        Raises:
-            RowError: a column is missing or holds something else.
-        """
-        calls = [] if self._calls is None else objects_in(value_of(row, self._calls), self._calls.path)
-        if self._content is None:
-            content = None
-        elif self._content.is_empty(row) and (self._is_optional or calls):
-            content = "" if calls else None
-        else:
-            content = self._content.text(row)
-        if content is None and not calls:
-            if self._is_optional:
-                return None
-            assert self._calls is not None
-            raise RowError(DropReason.MISSING_FIELD, f"{self._calls.path} is empty or missing; it has: {names_of(row)}")
-        turn: dict[str, Any] = {"role": self._role, "content": content}
-        if self._reasoning is not None and not self._reasoning.is_empty(row):
-            turn["reasoning_content"] = self._reasoning.text(row)
-        if calls:
-            turn["tool_calls"] = [as_function(call) for call in calls]
-        return turn
-
-
-def _names_of(part: "TurnsFromColumn | _TurnMaker") -> Sequence[str]:
-    return [part.from_column] if isinstance(part, TurnsFromColumn) else [column.path for column in part.required]
+def _first_missing(needs: str, row: Mapping[str, Any]) -> str:
+    return next((name for name in needs.split(" with ") if row.get(name) is None), needs)
 
 
 class _PairMaker:
@@ -308,6 +270,9 @@ class _PairMaker:
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         return self._prompt.has_columns(row) and self._completion.has_columns(row)
+
+    def missing(self, row: Mapping[str, Any]) -> str:
+        return _first_missing(self.needs, row)
 
     def fits(self, _: Mapping[str, Any], /) -> bool:
         return True
@@ -328,6 +293,9 @@ class _TokensMaker:
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         return row.get(self._layout.input_ids) is not None
+
+    def missing(self, _: Mapping[str, Any], /) -> str:
+        return self.needs
 
     def fits(self, _: Mapping[str, Any], /) -> bool:
         return True
