@@ -309,3 +309,14 @@ def test_a_field_of_turns_with_the_name_of_a_variable_of_the_template_is_unread(
     split = build(recipe, tmp_path / "out").manifest.splits[0]
 
     assert [(field.name, field.holds) for field in split.unread] == [("messages.tools", "text")]
+
+
+def test_a_system_text_beside_one_of_the_turns_is_unread_by_the_name_of_its_column(
+    tmp_path: Path, chatml_tokenizer: Path
+) -> None:
+    rows = [{"persona": "Be long.", "messages": [_turn("system", "Be brief."), *TURNS]}]
+    layout = {"kind": "chat", "messages": [{"role": "system", "content": "{persona}"}, {"from_column": "messages"}]}
+    recipe = _recipe(tmp_path, chatml_tokenizer, rows).override({"data.layout": layout})
+    split = build(recipe, tmp_path / "out").manifest.splits[0]
+
+    assert [(field.name, field.holds) for field in split.unread] == [("persona", "text")]

@@ -50,6 +50,8 @@ class ReadRow(dict[str, Any]):
     unread: Mapping[str, Any] = MappingProxyType({})
     #: columns and fields of turns, `messages.NAME`, that the layout ignores
     ignored: frozenset[str] = frozenset()
+    #: column with the row's system text
+    system_name: str = "system"
 
 
 class RowReader:
@@ -228,6 +230,7 @@ class _ChatMaker:
             raise RowError(DropReason.EMPTY_CONVERSATION, f"{name} has no turns")
         if self._system is not None and self._system.has_columns(row) and not self._system.is_empty(row):
             made["system"] = self._system.parts(row) or self._system.text(row)
+            made.system_name = ", ".join(column.path for column in self._system.columns) or "system"
         for name in self._tools:
             if not is_empty(row.get(name)) and (schemas := objects_in(row[name], name)):
                 made["tools"] = [dict(as_function(schema) if self._wraps_tools else schema) for schema in schemas]

@@ -143,7 +143,7 @@ class ChatEncoder:
             unread |= unread_turn_fields(conversation.messages, self._read_fields, self._is_read)
             system = columns.get("system")
             if system and all(message["content"] != system for message in conversation.messages[:1]):
-                unread["system"] = system
+                unread[getattr(columns, "system_name", "system")] = system
         if not unread:
             return ()
         ignored: frozenset[str] = getattr(columns, "ignored", frozenset())
