@@ -161,6 +161,19 @@ def test_reasoning_that_the_answer_holds_is_not_read_twice() -> None:
         assert _layout(detect([row]))["messages"][1]["reasoning_content"] == "{reasoning}"
 
 
+def test_a_prompt_that_holds_the_answer_is_a_copy_of_the_row() -> None:
+    row = {"instruction": "Write a function f.", "input": "", "output": "def f(): pass"}
+    whole = {**row, "prompt": f"Below is a task.\n\n### Task:\n{row['instruction']}\n\n### Output:\n{row['output']}"}
+    found = detect([whole])
+
+    assert _layout(found)["messages"][1] == assistant_turn("{output}")
+    assert _layout(found)["messages"][0]["content"] in ("{instruction}", ["{instruction}", "{input}"])
+    assert [(one.name, one.holds) for one in found.unread] == [("prompt", "text")]
+    asked = detect([{**row, "prompt": f"Below is a task.\n\n### Task:\n{row['instruction']}"}])
+    assert _layout(asked)["messages"] == [user_turn("{prompt}"), assistant_turn("{output}")]
+    assert _layout(detect([{"prompt": "Say it again: yes", "output": "yes"}]))["kind"] == "chat"
+
+
 def test_prose_is_never_ignored_and_loss_flags_are_told() -> None:
     row = {"question": "2 + 2?", "answer": "4", "note": "It is a sum.", "hint": "add", "weight": 0.5, "level": 3}
     found = detect([row, {"question": "1 + 1?", "answer": "2"}])
@@ -364,6 +377,12 @@ def test_there_is_no_hint_where_it_is_unclear() -> None:
         ("x", "数学", "identifier"),
         ("options", ["a", "b"], "text"),
         ("tags", ["a", "b"], "identifier"),
+        *((name, "lake", "text") for name in ("A", "d", "option_a", "Option B", "choice1", "choice_2", "opa")),
+        *((name, "lake", "text") for name in ("distractor3", "answer_a")),
+        *((name, "lake", "identifier") for name in ("x", "g", "grade_a", "source_1")),
+        *((name, "[ ]", None) for name in ("tools", "tool_definitions", "tool_calls")),
+        *((name, "Oxford University Press of England", "identifier") for name in ("publisher", "journal", "licence")),
+        *((name, "very easy for a child", "identifier") for name in ("difficulty", "kind", "genre", "attribution")),
         ("x", [{"role": "user", "content": "Hi"}], "text"),
         ("metadata", '{"expected_answer": "4"}', "text"),
         ("metadata", '{"model": "m", "n": 4, "lang": "en", "kind": "a"}', "identifier"),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.quirks.families import FAMILIES, write_tokenizer
 
 from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.preprocessing import (
@@ -426,3 +427,34 @@ def test_flags_about_the_loss_are_read_or_named(
     assert (unread.lost_content, unread.statistics.num_sequences) == ({"weight": 1}, 2)
     assert (read.lost_content, read.drops) == ({}, {DropReason.NO_TRAINED_TOKEN: 1})
     assert not [field for field in read.unread if field.holds == "flag"]
+
+
+@pytest.mark.parametrize("answer", [{"answer": ""}, {"answer": " \n"}, {"answer": None}, {}])
+def test_rows_without_an_answer_are_dropped_by_the_name_of_its_column(answer: dict[str, Any]) -> None:
+    asked = {"role": "user", "content": ["{question}", "{context}"]}
+
+    assert _said({"question": "2+2?", "context": None, **answer}, asked, ANSWERED).startswith(
+        "missing_field: answer is "
+    )
+    assert _read({"question": "", "answer": "4"}, ASKED, ANSWERED)["messages"][1]["content"] == "4"
+
+
+def test_a_field_of_turns_with_the_name_of_a_variable_of_the_template_is_unread(tmp_path: Path) -> None:
+    family = next(one for one in FAMILIES if one.name == "Qwen3")
+    schema = {"type": "function", "function": {"name": "depth", "description": "The depth of a lake."}}
+    system = {**_turn("system", "Be brief."), "tools": json.dumps([schema])}
+    recipe = _recipe(tmp_path, write_tokenizer(tmp_path / "qwen3", family), [{"messages": [system, *TURNS]}])
+    split = build(recipe, tmp_path / "out").manifest.splits[0]
+
+    assert [(field.name, field.holds) for field in split.unread] == [("messages.tools", "text")]
+
+
+def test_a_system_text_beside_one_of_the_turns_is_unread_by_the_name_of_its_column(
+    tmp_path: Path, chatml_tokenizer: Path
+) -> None:
+    rows = [{"persona": "Be long.", "messages": [_turn("system", "Be brief."), *TURNS]}]
+    layout = {"kind": "chat", "messages": [{"role": "system", "content": "{persona}"}, {"from_column": "messages"}]}
+    recipe = _recipe(tmp_path, chatml_tokenizer, rows).override({"data.layout": layout})
+    split = build(recipe, tmp_path / "out").manifest.splits[0]
+
+    assert [(field.name, field.holds) for field in split.unread] == [("persona", "text")]

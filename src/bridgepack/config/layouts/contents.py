@@ -21,27 +21,38 @@ _CONTENT_WORDS = """
 """
 #: Whole names of content; their words are in names of labels, too.
 _CONTENT_NAMES = """
-    abstract article bot choice choices claim code critique description feedback hint hints human hypothesis note notes
-    paragraph persona premise reply schema sql story summary think
+    abstract article bot choice choices claim code critique description distractor feedback hint hints human hypothesis
+    note notes paragraph persona premise reply schema sql story summary think
 """
 #: Names of content that can be a number.
 _NUMBERS = frozenset({"answer", "completion", "output", "response", "solution", "target"})
 #: Names of content that can be true or false, for the chat template.
 _SWITCHES = frozenset({"enable_thinking", "reasoning", "think", "thinking"})
-#: Names of what is often JSON text: schemas and calls, where `[]` is none.
-_LISTS = frozenset(
-    {"tools", "functions", "tool_defs", "tool_schemas", "tool_calls", "available_tools", "calls", "answers"}
+#: Names of the column with tool schemas.
+TOOL_COLUMNS = (
+    *("tools", "functions", "tool_defs", "available_tools", "tool_schemas", "function_schemas", "tool_definitions"),
+    *("function_definitions", "available_functions", "tool_list", "tools_list", "function_list", "functions_list"),
+    *("tools_json", "functions_json", "tool_schema", "function_schema", "tool_specs", "tools_schema", "apis"),
 )
+#: Names of what is often JSON text: schemas and calls, where `[]` is none.
+_LISTS = frozenset({*TOOL_COLUMNS, "tool_calls", "calls", "answers"})
 #: Names of what is seen or heard, which no tokenizer here reads.
 _MEDIA = frozenset({"image", "images", "audio", "audios", "video", "videos"})
 #: Last words of names of labels, which can have several words: `license: Creative Commons Attribution 4.0`.
 _LABEL_NAMES = """
-    agent author category created dataset date domain generator header hash id ids key label labels lang language
-    license model name origin path source sources split style subject subset tag tags task time timestamp title topic
-    type url urls uuid version
+    affiliation agent attribution author benchmark category citation city company copyright corpus country created
+    creator dataset date difficulty doi domain editor email field filename filepath folder format generator genre hash
+    header id ids institution journal key keyword keywords kind label labels lang language level licence license link
+    links location model name organization origin owner page path provenance publication publisher repo repository
+    section site source sources split status style subject subset tag tags task time timestamp title topic type url
+    urls username uuid venue version website
 """
 _CONTENT, _WHOLE_CONTENT = frozenset(_CONTENT_WORDS.split()), frozenset(_CONTENT_NAMES.split())
 _LABELS = frozenset(_LABEL_NAMES.split())
+#: Names of a question's choices, which are content however short; others are numbered, as `option_a`.
+_CHOICES = frozenset({"a", "b", "c", "d", "e", "f", "opa", "opb", "opc", "opd", "ope"})
+#: The end of a name with a number or a letter: `option_a`, `choice2`.
+_NUMBERED = re.compile(r"(?:_[a-z]|[0-9_]+)$")
 #: Words that make a text, words of the longest label, and characters of a text in a script without spaces.
 _WORDS, _LABEL_WORDS, _UNSPACED = 4, 16, 6
 #: Characters, list items and levels that are looked at: what follows is like them.
@@ -125,15 +136,16 @@ def _kind_of(name: str) -> str:
     found = next((kind for kind, names in known.items() if plain in names), None)
     if found is not None:
         return found
-    last = plain.rstrip("0123456789_").rpartition("_")[2]
-    if last in _CONTENT or plain in _WHOLE_CONTENT:
+    base = _NUMBERED.sub("", plain)
+    last = base.rpartition("_")[2]
+    if last in _CONTENT or plain in _WHOLE_CONTENT or base in _WHOLE_CONTENT or plain in _CHOICES:
         return "content"
     return "label" if last in _LABELS else ""
 
 
 def _of_text(kind: str, text: str, depth: int) -> Contents | None:
     if kind in _KINDS_OF_CONTENT:
-        return None if text.isspace() or (kind == "list" and text.strip() in _NO_LIST) else "text"
+        return None if text.isspace() or (kind == "list" and "".join(text[:_HEAD].split()) in _NO_LIST) else "text"
     least = _LABEL_WORDS if kind == "label" else _WORDS
     words = text[:_HEAD].split(None, least)
     if not words:

@@ -28,6 +28,20 @@ def is_repeated(name: str, candidate: Candidate, rows: Sequence[Mapping[str, Any
     return has_text
 
 
+def ends_with_answer(candidate: Candidate, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether every question of a candidate ends with the row's answer, as a text rendered from both does."""
+    questions, answers = candidate.columns.get("question"), candidate.columns.get("answer")
+    if not questions or not answers:
+        return False
+    pairs = [(row.get(questions[0]), row.get(answers[0])) for row in rows]
+    texts = [
+        (question, answer.strip())
+        for question, answer in pairs
+        if isinstance(question, str) and isinstance(answer, str)
+    ]
+    return any(answer for _, answer in texts) and all(question.rstrip().endswith(answer) for question, answer in texts)
+
+
 def without_second_thought(candidate: Candidate, columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Candidate:
     """Return a candidate that does not read reasoning which every answer holds, too, before something else."""
     thoughts, answers = candidate.columns.get("thoughts"), candidate.columns.get("answer")

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridgepack.config.layouts import sayings
-from bridgepack.config.layouts.candidates import Candidate, Columns, candidates_of
+from bridgepack.config.layouts.candidates import Candidate, Columns, Fit, candidates_of
 from bridgepack.config.layouts.contents import FLAGS, Contents, holds, plain_name
-from bridgepack.config.layouts.copies import is_repeated, without_second_thought
+from bridgepack.config.layouts.copies import ends_with_answer, is_repeated, without_second_thought
 from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.forms import Form, Profile, profile_of
 from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
@@ -142,7 +142,10 @@ def _tried(candidate: Candidate, seen: _Rows) -> _Tried:
         for name in {name for profile in seen.counts for name in profile.content_columns} - candidate.known
         if is_repeated(name, candidate, seen.rows)
     )
-    fits = {profile: candidate.fit(profile, repeated) for profile in seen.counts}
+    if repeated and ends_with_answer(candidate, seen.rows):
+        fits: dict[Profile, Fit] = dict.fromkeys(seen.counts, "other")  # the question is a copy of the whole row
+    else:
+        fits = {profile: candidate.fit(profile, repeated) for profile in seen.counts}
     reads = [profile for profile, fit in fits.items() if fit != "other"]
     return _Tried(
         candidate=candidate,

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from bridgepack.config.layouts.contents import TOOL_COLUMNS
 from bridgepack.config.layouts.forms import SYSTEM_COLUMNS, Form
 
-#: Names of the column with tool schemas.
-TOOLS = ("tools", "functions", "tool_defs", "available_tools", "tool_schemas", "function_schemas")
+TOOLS = TOOL_COLUMNS
 #: In a slot's names: any column whose values have the slot's form.
 ANY_COLUMN = "*"
 

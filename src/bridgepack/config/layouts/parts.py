@@ -27,7 +27,9 @@ OF_COLUMNS = (
 )
 THOUGHTS = slot(
     *("reasoning_content", "thinking", "reasoning", "cot", "complex_cot", "rationale", "chain_of_thought", "thought"),
-    *("thoughts", "think", "reasoning_trace", "thinking_trajectory"),
+    *("thoughts", "think", "reasoning_trace", "thinking_trajectory", "thought_process", "reasoning_process"),
+    *("thinking_process", "thinking_content", "reasoning_text", "reasoning_steps", "model_reasoning", "scratchpad"),
+    *("deepseek_reasoning", "deepseek_thinking_trajectory", "gemini_thinking_trajectory", "cot_reasoning"),
     form=Form.WORDS,
     needs="optional",
 )

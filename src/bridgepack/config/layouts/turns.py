@@ -12,7 +12,7 @@ from bridgepack.config.layouts.forms import Form, forms_of, list_in
 _READ = frozenset(
     {
         *("role", "content", "from", "value", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning"),
-        *("thinking", "function_call", "tools", "tool_plan", "channel", "recipient", "refusal", "audio"),
+        *("thinking", "function_call", "tool_plan", "channel", "recipient", "refusal", "audio"),
     }
 )
 _TURNS = frozenset({Form.OPENAI, Form.SHAREGPT, Form.OPEN_TURNS, Form.ANSWER_TURNS})

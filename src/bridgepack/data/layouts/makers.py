@@ -5,7 +5,7 @@ prompt_completion  prompt, completion
 tokenized          input_ids, loss_mask or labels, and columns about padding and packed samples
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from bridgepack.config.recipe.layout import (
     pieces_of,
 )
 from bridgepack.config.recipe.readings import Reading
+from bridgepack.data.layouts.turns import TurnMaker, is_there, names_of_part
 from bridgepack.data.layouts.values import (
     TextMaker,
     as_function,
@@ -32,7 +33,6 @@ from bridgepack.data.layouts.values import (
     variable_at,
     variables_in,
 )
-from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.sequences.one_sample import LAYOUT_COLUMNS
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -45,6 +45,8 @@ class ReadRow(dict[str, Any]):
     unread: Mapping[str, Any] = MappingProxyType({})
     #: columns and fields of turns, `messages.NAME`, that the layout ignores
     ignored: frozenset[str] = frozenset()
+    #: column with the row's system text
+    system_name: str = "system"
 
 
 class Maker(Protocol):
@@ -60,6 +62,10 @@ class Maker(Protocol):
 
     def fits(self, row: Mapping[str, Any], /) -> bool:
         """Return whether these columns hold what the layout says."""
+        ...
+
+    def missing(self, row: Mapping[str, Any], /) -> str:
+        """Return the first columns that must be there, and that a row lacks."""
         ...
 
     def made(self, row: Mapping[str, Any]) -> ReadRow:
@@ -89,7 +95,9 @@ class ChatMaker:
         self._system = None
         if has_column and isinstance(first, TurnFromColumns) and first.role == "system" and first.content is not None:
             self._system, parts = TextMaker(first.content), parts[1:]
-        self._parts = [part if isinstance(part, TurnsFromColumn) else _TurnMaker(part) for part in parts]
+        self._parts = [
+            part if isinstance(part, TurnsFromColumn) else TurnMaker(part, is_written=wraps_tools) for part in parts
+        ]
         self._tools = tuple(map(Column, pieces_of(layout.tools or ())))
         self._variables = layout.chat_template_kwargs
         only = self._parts[0]
@@ -99,18 +107,15 @@ class ChatMaker:
         #: that column, if a row without other columns is its turns and nothing else
         self.plain = self.only if self._system is None or self._system.columns else None
         turns = [Column(part.from_column).name for part in self._parts if isinstance(part, TurnsFromColumn)]
-        texts = [column.name for part in self._parts if isinstance(part, _TurnMaker) for column in part.required]
+        texts = [column.name for part in self._parts if isinstance(part, TurnMaker) for column in part.required]
         self.columns = frozenset((*turns, *texts))
-        self.needs = " with ".join(dict.fromkeys(name for part in self._parts for name in _names_of(part)))
+        self.needs = " with ".join(dict.fromkeys(name for part in self._parts for name in names_of_part(part)))
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row has the columns that must be there."""
         if self._only is not None:
             return value_of(row, self._only) is not None
-        return all(
-            Column(part.from_column).is_in(row) if isinstance(part, TurnsFromColumn) else part.is_there(row)
-            for part in self._parts
-        )
+        return all(is_there(part, row) for part in self._parts)
 
     def fits(self, row: Mapping[str, Any]) -> bool:
         """Return whether these columns hold what the layout says."""
@@ -120,6 +125,11 @@ class ChatMaker:
             else part.fits(row)
             for part in self._parts
         )
+
+    def missing(self, row: Mapping[str, Any], /) -> str:
+        """Return the columns of the first part that a row lacks."""
+        lacking = (part for part in self._parts if not is_there(part, row))
+        return next((", ".join(names_of_part(part)) for part in lacking), self.needs)
 
     def made(self, row: Mapping[str, Any]) -> ReadRow:
         """Return the conversation and what belongs to it.
@@ -137,6 +147,7 @@ class ChatMaker:
             raise RowError(DropReason.EMPTY_CONVERSATION, f"{name} has no turns")
         if self._system is not None and self._system.has_columns(row) and self._system.says_something(row):
             made["system"] = self._system.parts(row) or self._system.text(row)
+            made.system_name = ", ".join(column.path for column in self._system.columns) or "system"
         for column in self._tools:
             value = value_of(row, column)
             if not is_empty(value) and (schemas := objects_in(value, column.path)):
@@ -166,54 +177,8 @@ class ChatMaker:
             made["chat_template_kwargs"] = given
 
 
-class _TurnMaker:
-    def __init__(self, turn: TurnFromColumns) -> None:
-        self._role = turn.role
-        self._content = None if turn.content is None else TextMaker(turn.content)
-        self._reasoning = None if turn.reasoning_content is None else TextMaker(turn.reasoning_content)
-        self._calls = None if turn.tool_calls is None else Column(turn.tool_calls)
-        self._is_optional = turn.role in {"system", "developer"}
-        self.required = self._content.columns if self._content and not self._is_optional else ()
-
-    def is_there(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row has the columns of the turn's text, or of its calls."""
-        if self._is_optional or self._content is None:
-            return self._is_optional or (self._calls is not None and self._calls.name in row)
-        return self._content.has_columns(row) or (self._calls is not None and self._calls.name in row)
-
-    def fits(self, row: Mapping[str, Any]) -> bool:
-        """Return whether the columns of the turn's text hold texts."""
-        values = [value_of(row, column) for column in self._content.columns] if self._content else []
-        return all(value is None or isinstance(value, str) for value in values)
-
-    def turn(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the turn, or None for a system turn without text.
-
-        Raises:
-            RowError: a column is missing or holds something else.
-        """
-        calls = [] if self._calls is None else objects_in(value_of(row, self._calls), self._calls.path)
-        if self._content is None:
-            content = None
-        elif self._content.is_empty(row) and (self._is_optional or calls):
-            content = "" if calls else None
-        else:
-            content = self._content.text(row)
-        if content is None and not calls:
-            if self._is_optional:
-                return None
-            assert self._calls is not None
-            raise RowError(DropReason.MISSING_FIELD, f"{self._calls.path} is empty or missing; it has: {names_of(row)}")
-        turn: dict[str, Any] = {"role": self._role, "content": content}
-        if self._reasoning is not None and not self._reasoning.is_empty(row):
-            turn["reasoning_content"] = self._reasoning.text(row)
-        if calls:
-            turn["tool_calls"] = [as_function(call) for call in calls]
-        return turn
-
-
-def _names_of(part: "TurnsFromColumn | _TurnMaker") -> Sequence[str]:
-    return [part.from_column] if isinstance(part, TurnsFromColumn) else [column.path for column in part.required]
+def _first_missing(needs: str, row: Mapping[str, Any]) -> str:
+    return next((name for name in needs.split(" with ") if value_of(row, Column(name)) is None), needs)
 
 
 class _PairMaker:
@@ -226,6 +191,9 @@ class _PairMaker:
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         return self._prompt.has_columns(row) and self._completion.has_columns(row)
+
+    def missing(self, row: Mapping[str, Any], /) -> str:
+        return _first_missing(self.needs, row)
 
     def fits(self, _: Mapping[str, Any], /) -> bool:
         return True
@@ -246,6 +214,9 @@ class _TokensMaker:
 
     def is_there(self, row: Mapping[str, Any]) -> bool:
         return row.get(self._layout.input_ids) is not None
+
+    def missing(self, _: Mapping[str, Any], /) -> str:
+        return self.needs
 
     def fits(self, row: Mapping[str, Any], /) -> bool:
         return any(row.get(name) is not None for name in self._masks)

@@ -99,7 +99,7 @@ class RowReader:
         names = list(dict.fromkeys(maker.needs for maker in self._makers))
         hint = layout_hint(row, self._reading.layouts[0].kind)
         if not names[1:]:
-            missing = next((name for name in names[0].split(" with ") if row.get(name) is None), names[0])
+            missing = self._makers[0].missing(row)
             return RowError(DropReason.MISSING_FIELD, f"{missing} is missing; it has: {names_of(row)}{hint}")
         lists, pairs = [one for one in names if " with " not in one], [one for one in names if " with " in one]
         wanted = ", ".join(lists) + (", nor " if lists and pairs else "") + ", nor ".join(pairs)

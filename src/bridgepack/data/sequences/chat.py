@@ -143,7 +143,7 @@ class ChatEncoder:
             unread |= unread_turn_fields(conversation.messages, self._read_fields, self._is_read)
             system = columns.get("system")
             if system and all(message["content"] != system for message in conversation.messages[:1]):
-                unread["system"] = system
+                unread[getattr(columns, "system_name", "system")] = system
         if not unread:
             return ()
         ignored: frozenset[str] = getattr(columns, "ignored", frozenset())
@@ -158,7 +158,8 @@ class ChatEncoder:
 
     def _is_read(self, name: str) -> bool:
         """Return whether the chat template names a field of turns."""
-        is_named = re.search(rf"\b{re.escape(name)}\b", self._tokenizer.chat_template or "") is not None
+        # `.name` or `'name'`: a bare `tools` is the template's variable, not a field of turns
+        is_named = re.search(rf"[.'\"]{re.escape(name)}\b", self._tokenizer.chat_template or "") is not None
         if is_named:
             self._read_fields.add(name)
         return is_named
