@@ -288,14 +288,16 @@ def test_every_row_of_small_data_counts(tmp_path: Path, num_rows: int) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", '{"question": null}\n', None])
-def test_data_without_rows_has_no_layout_yet(tmp_path: Path, content: str | None) -> None:
-    data = tmp_path / "data.jsonl"
+def test_data_without_rows_has_no_layout_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
     if content is not None:
-        data.write_text(content)
+        Path("data.jsonl").write_text(content)
 
-    assert detect_data(str(data)) is None
-    with pytest.raises(ConfigError, match=r"--layout is alpaca, and --data is '.*', where no row is found"):
-        detect_data(str(data), "alpaca")
+    assert detect_data("data.jsonl") is None
+    with pytest.raises(ConfigError, match=r"--layout is alpaca, and --data is 'data.jsonl', where no row is found"):
+        detect_data("data.jsonl", "alpaca")
     assert detect_data("s3://bucket/rows.jsonl") is None
 
 
