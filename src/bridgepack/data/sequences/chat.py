@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ class ChatEncoder:
         """
         self._tokenizer, self._settings = tokenizer, settings
         #: fields of turns that are read, or looked for by `_losses`
-        self._read_fields = {"role", "content", "tool_calls", OLD_CALL, REFUSAL, *REASONING, *FLAGS}
+        self._read_fields = frozenset({"role", "content", "tool_calls", OLD_CALL, REFUSAL, *REASONING, *FLAGS})
         markers = _markers_for(tokenizer, settings)
         forms = tokenizer.forms if decides_forms and settings.fields_on_auto else AS_GIVEN
         self._read = ConversationReader(settings, role_aliases, forms).read
@@ -158,11 +159,7 @@ class ChatEncoder:
 
     def _is_read(self, name: str) -> bool:
         """Return whether the chat template names a field of turns."""
-        # `.name` or `'name'`: a bare `tools` is the template's variable, not a field of turns
-        is_named = re.search(rf"[.'\"]{re.escape(name)}\b", self._tokenizer.chat_template or "") is not None
-        if is_named:
-            self._read_fields.add(name)
-        return is_named
+        return _names_field(self._tokenizer.chat_template or "", name)
 
     def _rendered(self, conversation: Conversation) -> RenderedChat:
         inputs = conversation.messages, conversation.tools, conversation.template_kwargs
@@ -202,6 +199,13 @@ class ChatEncoder:
             except RowError as error:
                 errors[index] = error
         return flat, mask
+
+
+@lru_cache(maxsize=1024)
+def _names_field(template: str, name: str) -> bool:
+    """Return whether a chat template names a field of turns; rows have few names, so each is looked for once."""
+    # `.name` or `'name'`: a bare `tools` is the template's variable, not a field of turns
+    return re.search(rf"[.'\"]{re.escape(name)}\b", template) is not None
 
 
 def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:
