@@ -230,7 +230,7 @@ _LAYERS = (
     (("data", ""), ("rules", ""), ("examples", "")),
     (("config", "what users write"), ("replay", "what loaders read")),
     (("records", "values between rooms"),),
-    (("releases", "what each host version calls packing"),),
+    (("host", "releases and models of Megatron-Bridge, as data"),),
     (("geometry", "formulas"),),
     (("errors", "what users see"),),
 )

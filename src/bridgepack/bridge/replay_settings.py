@@ -9,9 +9,9 @@ from packaging.version import Version
 from bridgepack.bridge.wiring import Packs, host_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.host.release import HostRelease, release_of
 from bridgepack.records import TRAIN, RunConfig
 from bridgepack.records.results import leaves
-from bridgepack.releases import HostRelease, release_of
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology, require_positive
 
 #: Defaults of the host's dataclasses, for missing settings.

@@ -16,8 +16,8 @@ from bridgepack.checking.options import CheckOptions as CheckOptions
 from bridgepack.checking.options import checked_given
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
+from bridgepack.host.release import BRIDGE, RELEASES
 from bridgepack.records import Change, Finding, RunConfig, Waiting
-from bridgepack.releases import BRIDGE, RELEASES
 from bridgepack.rules.engine.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.facts import ArtifactFacts

@@ -17,11 +17,11 @@ from bridgepack.data.packing.balance import balanced_order, pack_costs, slots_of
 from bridgepack.data.packing.order import seeded_order
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
+from bridgepack.host.release import BRIDGE, TARGET
 from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.shape import model_shape
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import TRAIN, BalanceRecord, RunConfig, StepRatios, Waiting
-from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.settings import ReplaySettings
 
 #: Cost of a token, and windows, as in `BalanceRecord`.

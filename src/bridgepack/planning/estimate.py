@@ -14,11 +14,11 @@ from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.packing.balance import balanced_order, straggler_ratios
 from bridgepack.geometry import IntArray
+from bridgepack.host.release import BRIDGE, TARGET
 from bridgepack.planning.layout import Gpu, Layout
 from bridgepack.planning.lengths import PackedLengths
 from bridgepack.planning.shape import ModelShape
 from bridgepack.records import TRAIN
-from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import ReplaySettings
 

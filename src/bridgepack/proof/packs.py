@@ -18,8 +18,8 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.shards.row_groups import read_shard_rows
 from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.host.release import BRIDGE, TARGET
 from bridgepack.records import TRAIN, PackedRow, RunConfig
-from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
 

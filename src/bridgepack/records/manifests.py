@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from bridgepack.host.release import release_of
 from bridgepack.records.sequences import Drop, DropReason, LostContent
-from bridgepack.releases import release_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

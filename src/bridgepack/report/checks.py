@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bridgepack.bridge.locations import line_of
 from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError, Problem
-from bridgepack.releases import BRIDGE, CORE, TARGET
+from bridgepack.host.release import BRIDGE, CORE, TARGET
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import Rule, Severity

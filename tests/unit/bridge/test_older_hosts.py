@@ -8,7 +8,7 @@ from bridgepack.bridge.wiring import Packs, Setting, host_settings
 from bridgepack.bridge.writing.older_hosts import older_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.releases import RELEASES, release_of
+from bridgepack.host.release import RELEASES, release_of
 from tests.support.catalogue import SMALL
 from tests.support.small_builds import with_changes
 

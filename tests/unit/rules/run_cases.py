@@ -26,8 +26,8 @@ from typing import Any
 from packaging.version import Version
 from scripts.bench.balance import RUN
 
+from bridgepack.host.release import TARGET
 from bridgepack.records import LostOverride, RunConfig, StepRatios, Waiting
-from bridgepack.releases import TARGET
 from bridgepack.rules.engine.context import NO_PACKS
 from bridgepack.rules.engine.environment import Versions
 from bridgepack.rules.engine.rule import Rule

@@ -9,8 +9,8 @@ import pytest
 
 import bridgepack.rules
 from bridgepack.errors import ConfigError
+from bridgepack.host.release import TARGET
 from bridgepack.records import Finding
-from bridgepack.releases import TARGET
 from bridgepack.rules.engine.judge import check_selectors, selected
 from bridgepack.rules.engine.rule import Rule, RunRule
 from bridgepack.rules.registry import ALL_RULES, RUN_RULES, SUPPRESSION_RULES, group_of

@@ -8,8 +8,8 @@ from typing import Any
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.wiring import SPECS, Setting, derived
 from bridgepack.errors import ConfigError
+from bridgepack.host.release import HostRelease, packed_file_name
 from bridgepack.records import TRAIN, VALIDATION
-from bridgepack.releases import HostRelease, packed_file_name
 
 _PATHS = {TRAIN: f"{SPECS}.packed_train_data_path", VALIDATION: f"{SPECS}.packed_val_data_path"}
 #: Missing setting -> the setting that it falls back to.

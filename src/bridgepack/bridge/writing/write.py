@@ -21,7 +21,7 @@ from bridgepack.config.recipe.preprocessing import FORM_FIELDS, ChatPreprocessin
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
 from bridgepack.errors import ConfigError
-from bridgepack.releases import RELEASES, HostRelease, release_of
+from bridgepack.host.release import RELEASES, HostRelease, release_of
 
 #: Errors of AutoBridge for a model that cannot be read or has an unknown family.
 _MODEL_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, ImportError, AttributeError)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.releases import BRIDGE as BRIDGE
-from bridgepack.releases import CORE as CORE
-from bridgepack.releases import ENGINE as ENGINE
-from bridgepack.releases import TARGET, note_of_newer, release_of
+from bridgepack.host.release import BRIDGE as BRIDGE
+from bridgepack.host.release import CORE as CORE
+from bridgepack.host.release import ENGINE as ENGINE
+from bridgepack.host.release import TARGET, note_of_newer, release_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
