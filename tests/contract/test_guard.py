@@ -34,6 +34,8 @@ NUM_LAYERS = 6
 NUM_STEPS = 2
 #: What a machine without a GPU breaks, with the reason that a recipe has to give.
 IGNORED = {"BP984": "trained on CPU", "BP916": "trained on CPU"}
+#: The guard stops what `check` would refuse.
+IGNORED_BY_CHECK = IGNORED
 PIPELINE, TENSOR = "parallelism.pipeline_model_parallel_size", "parallelism.tensor_model_parallel_size"
 CONTEXT, CHUNKS = "parallelism.context_parallel_size", "parallelism.virtual_pipeline_model_parallel_size"
 NO_LOOK = {
@@ -70,6 +72,16 @@ class Run:
     packs: str = "packs"
 
 
+def _recomputed(modules: list[str], *, targets: Sequence[str] = ("linear_fc1", "linear_fc2")) -> dict[str, Any]:
+    """Return changes for LoRA in modules of the feed-forward part, some of which are recomputed."""
+    model = {"recompute_granularity": "selective", "recompute_modules": modules}
+    return {
+        "method": {"kind": "lora", "target_modules": list(targets)},
+        **{f"bridge_overrides.model.{name}": value for name, value in model.items()},
+        "ignore": IGNORED_BY_CHECK,
+    }
+
+
 RUNS: dict[str, Run] = {
     # What nothing is wrong with.
     "one": Run(world_size=1, changes={**SAVED, "schedule.eval_iters": 1, "schedule.eval_interval": 1}),
@@ -78,7 +90,14 @@ RUNS: dict[str, Run] = {
     "three-stages": Run(world_size=3, changes={PIPELINE: 3, "model.recompute": "full"}),
     "two-stages-of-three-chunks": Run(world_size=2, changes={PIPELINE: 2, CHUNKS: 3}),
     "two-context-ranks": Run(world_size=2, changes={CONTEXT: 2}, packs="packs-for-context"),
+    "dora": Run(world_size=1, changes={"method": {"kind": "dora"}}),
+    "lora-over-tensor-ranks": Run(
+        world_size=2, changes={TENSOR: 2, **_recomputed(["mlp"], targets=["linear_qkv", "linear_fc1"])}
+    ),
     # What the guard has to stop.
+    "adapters-recomputed": Run(world_size=2, changes=_recomputed(["mlp"])),
+    "adapters-recomputed-in-the-first-stage": Run(world_size=2, changes={PIPELINE: 2, **_recomputed(["mlp"])}),
+    "a-module-detached": Run(world_size=2, damage="detach the last layer"),
     "cut-middle-of-three-stages": Run(world_size=3, changes={PIPELINE: 3}, damage="cut boundaries", ranks=(1,)),
     "lost-in-the-step": Run(world_size=3, changes={PIPELINE: 3}, damage="lose boundaries in the step", ranks=(1,)),
     "lost-in-chunks": Run(
@@ -102,9 +121,12 @@ RUNS: dict[str, Run] = {
     "check-fails": Run(world_size=2, changes={"ignore": {}}),
     "other-number-of-gpus": Run(world_size=2, changes={"parallelism.num_gpus": 4}),
 }
-CLEAN = ("one", "one-goes-on", "two-replicas-lora", "three-stages", "two-stages-of-three-chunks", "two-context-ranks")
+CLEAN = (
+    *("one", "one-goes-on", "two-replicas-lora", "three-stages", "two-stages-of-three-chunks", "two-context-ranks"),
+    *("dora", "lora-over-tensor-ranks"),
+)
 #: Runs of the quick tier; the tests of the others are `full`.
-QUICK = ("one", "two-context-ranks", "lost-in-layers", "joined-everywhere")
+QUICK = ("adapters-recomputed", "one", "two-context-ranks", "lost-in-layers", "joined-everywhere")
 
 Results = dict[str, dict[str, Any]]
 
@@ -194,8 +216,13 @@ def _violation(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _watched(folder: Path, name: str) -> dict[str, Any]:
-    (record,) = RunFolder(folder / "runs" / name).records("guard")
-    return dict(json.loads(record.read_text()))
+    return _told_records(folder, name)["watched"]
+
+
+def _told_records(folder: Path, name: str) -> dict[str, dict[str, Any]]:
+    """Return kind -> record, of what the guard told in a run."""
+    records = [json.loads(path.read_text()) for path in RunFolder(folder / "runs" / name).records("guard")]
+    return {record["kind"]: dict(record) for record in records}
 
 
 @pytest.mark.parametrize("name", _by_tier(CLEAN))
@@ -209,6 +236,29 @@ def test_a_run_that_nothing_is_wrong_with_ends_well(results: Results, folder: Pa
     assert watched["has_plan"]
     assert watched["trained_tokens_of_last_step"] > 0
     assert "Traceback" not in _told(results, name)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "trained", "num_modules"),
+    [
+        # 6 layers x rank 32 x (linear_qkv 64 + 128, linear_proj 64 + 64, linear_fc1 64 + 256, linear_fc2 128 + 64)
+        ("two-replicas-lora", 6 * 32 * (192 + 128 + 320 + 192), 24),
+        ("lora-over-tensor-ranks", 6 * 32 * (192 + 320), 12),
+        ("three-stages", None, 39),
+        ("one", None, 39),
+    ],
+)
+def test_trained_weights_are_counted(
+    results: Results, folder: Path, name: str, trained: int | None, num_modules: int
+) -> None:
+    record = _told_records(folder, name)["trains"]
+
+    assert results[name]["exit_codes"] == [0] * RUNS[name].world_size
+    assert record["num_modules"] == num_modules
+    assert record["trained_weights"] == (trained or record["weights"])
+    base = _told_records(folder, "one")["trains"]["weights"]
+    assert record["weights"] == base + (trained or 0)
 
 
 @pytest.mark.full
@@ -245,6 +295,21 @@ STOPPED = {
     "shifted-mask": ("BP893", "rank 1 (data-parallel rank 1 of 0-1)", "trained tokens"),
     "nan-that-the-host-sees": ("BP894", "rank 1 (pipeline stage 1 of 0-1)", "not finite"),
     "infinity-that-nobody-sees": ("BP894", "rank 1 (pipeline stage 1 of 0-1)", "micro batch 0: "),
+    "adapters-recomputed": (
+        "BP897",
+        "",
+        "no gradient in any of the 12 modules with trained weights (layer 1 mlp.linear_fc1",
+    ),
+    "adapters-recomputed-in-the-first-stage": (
+        "BP897",
+        "rank 0 (pipeline stage 0 of 0-1)",
+        "6 of 6 modules had no gradient in any step so far (layer 1 mlp.linear_fc1.adapter, ",
+    ),
+    "a-module-detached": (
+        "BP897",
+        "rank 0 (data-parallel rank 0 of 0-1)",
+        "(layer 6 input_layernorm, layer 6 self_attention.linear_proj, layer 6 self_attention.linear_qkv)",
+    ),
 }
 
 
@@ -252,11 +317,11 @@ STOPPED = {
 def test_the_guard_stops_every_process_and_names_rule_and_place(results: Results, folder: Path, name: str) -> None:
     code, place, evidence = STOPPED[name]
     result, told = results[name], _told(results, name)
-    step = 2 if code == "BP894" else 1
+    step = 1 if place == "" or code not in {"BP894", "BP897"} else 2
 
     assert result["exit_codes"] == [1] * RUNS[name].world_size, "\n".join(result["outputs"])[-8000:]
     assert told.startswith(f"guard: stopped at step {step}.\n{code} ")
-    assert f"step {step}, {place}" in told
+    assert (f"step {step}, {place}" if place else f"where:   step {step}") in told
     assert evidence in told
     assert f"bridgepack explain {code}" in told
     # A process whose neighbour stopped first may lose its connection (in many words of gloo's) before it is told.
@@ -273,8 +338,8 @@ def test_a_rule_that_the_recipe_ignores_is_told_and_does_not_stop(results: Resul
     records = [json.loads(path.read_text()) for path in RunFolder(folder / "runs" / "ignored").records("guard")]
 
     assert results["ignored"]["exit_codes"] == [0], results["ignored"]["outputs"][0][-8000:]
-    assert [record["kind"] for record in records] == ["ignored", "watched"]
-    assert "BP892 boundaries-not-those-of-the-plan is ignored" in records[0]["text"]
+    assert [record["kind"] for record in records] == ["trains", "ignored", "watched"]
+    assert "BP892 boundaries-not-those-of-the-plan is ignored" in records[1]["text"]
 
 
 @pytest.mark.full

@@ -88,12 +88,26 @@ def _run_out_of_memory() -> None:
     schedules.backward_step = failing
 
 
+def _detach_last_layer() -> None:
+    """Let attention of the last layer pass its values on without a gradient, so that two of its modules get none."""
+    from megatron.core.transformer.attention import SelfAttention
+
+    forward = SelfAttention.forward
+
+    def forward_detached(self: Any, *arguments: Any, **options: Any) -> Any:
+        output, bias = forward(self, *arguments, **options)
+        return (output.detach() if self.layer_number == self.config.num_layers else output), bias
+
+    SelfAttention.forward = forward_detached
+
+
 DAMAGES: Mapping[str, Callable[[], None]] = {
     "cut boundaries": lambda: in_every_batch(_cut_boundaries),
     "join sequences": lambda: in_every_batch(_join_sequences),
     "shift mask": lambda: in_every_batch(_shift_mask),
     "lose boundaries in the step": _lose_boundaries_in_the_step,
     "lose boundaries in layers": _lose_boundaries_in_layers,
+    "detach the last layer": _detach_last_layer,
     "loss of nan": _spoil_loss(float("nan")),
     "loss of infinity": _spoil_loss(float("inf")),
     "no memory": _run_out_of_memory,

@@ -22,6 +22,7 @@ class GroupSizes:
     pipeline: int = 1  #: pipeline stages
     tensor: int = 1  #: ranks that share each layer's weights
     context: int = 1  #: ranks that share each sequence
+    expert_copies: int = 1  #: ranks that have the same experts
 
     def described(self, place: RankPlace) -> str:
         """Return a place in words, without kinds of size 1: `rank 5 (pipeline stage 1 of 0-2)`."""
@@ -49,6 +50,8 @@ class RankEvidence:
     packs: tuple[str, ...] = ()  #: packs of each micro batch according to the plan
     planned_boundaries: tuple[str, ...] = ()  #: `boundaries` according to the plan
     planned: tuple[int, ...] = ()  #: `trained` according to the plan
+    #: position -> name of the modules without a gradient on this rank, the first few
+    still: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +69,9 @@ class RankFacts:
     planned_boundaries: int = 0  #: digest that the plan expects; 0 if this rank does not know the plan
     planned_tokens: int = -1  #: trained tokens of its replica according to the plan; -1 if unknown
     planned_labels: int = -1  #: sum of their labels according to the plan; -1 if unknown
+    num_modules: int = 0  #: modules with trained weights whose gradients this rank read; equal on all ranks of a stage
+    #: bit i: a gradient of module i was not 0, in one of the first checked steps, later in this step
+    with_gradient: int = 0
     evidence: RankEvidence | None = None  #: details; None until a problem is found
 
     @property
@@ -82,6 +88,10 @@ class StepFacts:
     is_packed: bool  #: the run's rows are packed, so that every part of the model needs boundaries
     ranks: tuple[RankFacts, ...]  #: in the order of ranks
     sizes: GroupSizes = field(default_factory=GroupSizes)  #: number of ranks of each kind
+    num_trained: int | None = None  #: trained weights of the whole model; None if not counted
+    settles_gradients: bool = (
+        False  #: it is the last of the first checked steps: every module should have had a gradient
+    )
 
     def described(self, facts: RankFacts) -> str:
         """Return step and rank in words: `step 3, rank 5 (pipeline stage 1 of 0-2)`."""
@@ -93,6 +103,17 @@ class StepFacts:
         for facts in self.ranks:
             found.setdefault(facts.place.data, []).append(facts)
         return {data: tuple(ranks) for data, ranks in sorted(found.items())}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedWeights:
+    """A rank's share of a run's weights; the shares of all ranks add up to the model."""
+
+    stage: int  #: pipeline stage
+    trained: float  #: trained weights on this rank / ranks with the same ones
+    total: float  #: the same of all weights
+    num_modules: int  #: modules of the language model with trained weights
+    kinds: tuple[tuple[str, int], ...]  #: name of a module without its layer, and how many there are; the first few
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -146,6 +146,41 @@ def loss_not_finite(step: StepFacts) -> Found:
             yield wrong(step.described(facts), found, "finite losses", group="loss")
 
 
+@step_rule("BP897", ERROR, "bridge/peft/recompute.py:40-120; core/pipeline_parallel/schedules.py:570", noticed="never")
+def trained_weights_without_gradient(step: StepFacts) -> Found:
+    """Weights that the run should train get no gradient: all of them, or those of a module in each of the first steps.
+
+    Why: Silent: the gradient norm is 0, or a part of the adapters stays as it began; the run saves them and ends well.
+    Bad: LoRA in linear_fc1 and linear_fc2 alone, with recompute_modules [mlp]: nothing before them is trained, so
+        autograd skips the recomputed modules. Good: LoRA in linear_qkv, too, or nothing recomputed.
+    Fix: Train a module before the recomputed ones (linear_qkv), do not recompute the modules that are trained, or take
+        the modules that no loss depends on out of the trained ones.
+    Evidence: executed with finetune(): gradient norm 0 in every step; Megatron-Bridge issues 1750, 5586, 5918.
+    """
+    if step.num_trained == 0:
+        yield wrong(f"step {step.step}", "0 trained weights", "at least 1: name modules of the model to train")
+    losses = [facts.trained_tokens for facts in step.ranks if facts.trained_tokens >= 0]
+    stages = _by_stage(step.ranks)
+    total = sum(ranks[0].num_modules for ranks in stages.values())
+    if not total or (losses and not any(losses)):
+        return
+    still = {stage: _without_gradient(ranks) for stage, ranks in stages.items()}
+    if sum(map(len, still.values())) == total:
+        names = [name for ranks in stages.values() for _, name in ranks[0].details.still]
+        found = f"no gradient in any of the {total} modules with trained weights{_listed(names, total)}"
+        yield wrong(f"step {step.step}", found, "a gradient that is not 0", group="all")
+    elif step.settles_gradients:
+        for stage, positions in still.items():
+            if positions:
+                facts = stages[stage][0]
+                names = [name for position, name in facts.details.still if position in positions]
+                found = f"{len(positions)} of {facts.num_modules} modules had no gradient in any step so far"
+                allowed = "a gradient in every module with trained weights"
+                yield wrong(
+                    step.described(facts), f"{found}{_listed(names, len(positions))}", allowed, group=f"stage {stage}"
+                )
+
+
 @resume_rule("BP895", ERROR, "bridge/data/samplers.py; design: resumed runs", noticed="never")
 def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
     """A run resumes from a checkpoint with an artifact that differs from the one it began with.
@@ -183,6 +218,28 @@ def resumed_in_another_order(resume: ResumeFacts) -> Found:
         old, new = getattr(before, name), getattr(now, name)
         if None not in (old, new) and old != new:
             yield wrong(resume.checkpoint, f"{name} {new}", f"{name} {old}, as before", group=name)
+
+
+def _by_stage(ranks: Sequence[RankFacts]) -> dict[int, list[RankFacts]]:
+    found = defaultdict(list)
+    for facts in ranks:
+        found[facts.place.pipeline].append(facts)
+    return found
+
+
+def _without_gradient(ranks: Sequence[RankFacts]) -> set[int]:
+    """Return the modules of a stage that have a gradient on none of its ranks, by position."""
+    seen = 0
+    for facts in ranks:
+        seen |= facts.with_gradient
+    return {position for position in range(ranks[0].num_modules) if not seen >> position & 1}
+
+
+def _listed(names: Sequence[str], total: int) -> str:
+    """Return up to four names as ` (layer 1 mlp.linear_fc1, ... and 3 more)`; empty without names."""
+    shown = names[:4]
+    more = f" and {total - len(shown)} more" if total > len(shown) else ""
+    return f" ({', '.join(shown)}{more})" if shown else ""
 
 
 def _losses_by_tensor_rank(ranks: Sequence[RankFacts]) -> dict[int, list[RankFacts]]:

@@ -34,7 +34,8 @@ def _case(rule: Rule, name: str) -> StepFacts | ResumeFacts:
         before, now = DataOrder(**values["before"]), DataOrder(**values["now"])
         return ResumeFacts(checkpoint=values["checkpoint"], before=before, now=now)
     ranks, sizes = tuple(map(_rank, values["ranks"])), GroupSizes(**values.get("sizes", {}))
-    return StepFacts(step=values["step"], is_packed=values.get("is_packed", True), sizes=sizes, ranks=ranks)
+    more = {name: values[name] for name in ("settles_gradients", "num_trained") if name in values}
+    return StepFacts(step=values["step"], is_packed=values.get("is_packed", True), sizes=sizes, ranks=ranks, **more)
 
 
 def _found(rule: StepRule | ResumeRule, facts: StepFacts | ResumeFacts) -> list[Finding]:
@@ -132,3 +133,56 @@ def test_rules_judge_many_ranks_quickly() -> None:
     places = [RankPlace(rank=rank, data=rank // 8, tensor=rank % 8) for rank in range(8192)]
     ranks = [RankFacts(place=place, num_calls=4, boundaries=5 + place.data) for place in places]
     assert _codes(_of(*ranks, data=1024, tensor=8)) == []
+
+
+def _with_gradients(*masks: int, stage: int = 0, num_modules: int = 2, **more: Any) -> list[RankFacts]:
+    """Return ranks of a stage that saw gradients of some of its modules."""
+    still = ((0, "layer 1 mlp.linear_fc1"), (1, "layer 1 mlp.linear_fc2"))
+    return [
+        RankFacts(
+            place=RankPlace(rank=rank, pipeline=stage, data=rank),
+            num_calls=1,
+            boundaries=7,
+            num_modules=num_modules,
+            with_gradient=mask,
+            evidence=RankEvidence(still=tuple(one for one in still if not mask >> one[0] & 1)),
+            **more,
+        )
+        for rank, mask in enumerate(masks)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("masks", "settles", "found"),
+    [
+        (
+            [0b00, 0b00],
+            False,
+            "no gradient in any of the 2 modules with trained weights (layer 1 mlp.linear_fc1, layer",
+        ),
+        ([0b01, 0b00], False, None),
+        ([0b01, 0b00], True, "1 of 2 modules had no gradient in any step so far (layer 1 mlp.linear_fc2)"),
+        ([0b01, 0b10], True, None),
+        ([0b11, 0b00], True, None),
+    ],
+    ids=["all-at-once", "one-module-may-wait", "one-module-at-the-end", "ranks-together", "one-rank-is-enough"],
+)
+def test_modules_without_a_gradient_are_judged_over_all_ranks(
+    masks: list[int], settles: bool, found: str | None
+) -> None:
+    facts = replace(_of(*_with_gradients(*masks), data=2), settles_gradients=settles)
+    texts = [finding.found for rule in STEP_RULES for finding in _found(rule, facts)]
+
+    assert len(texts) == (found is not None)
+    assert all((found or "") in text for text in texts)
+
+
+def test_a_step_that_trains_no_token_has_no_gradient() -> None:
+    assert _codes(replace(_of(*_with_gradients(0, 0, trained_tokens=0)), settles_gradients=True)) == []
+    assert _codes(_of(*_with_gradients(0, 0, trained_tokens=3))) == ["BP897"]
+
+
+def test_a_run_that_trains_no_weight_is_stopped() -> None:
+    facts = replace(_of(*_with_gradients(0, num_modules=0)), num_trained=0)
+
+    assert [_found(rule, facts)[0].found for rule in STEP_RULES if _found(rule, facts)] == ["0 trained weights"]

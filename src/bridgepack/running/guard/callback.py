@@ -6,7 +6,7 @@ finetune(config, guard.watching(forward_step), callbacks=[guard])
 ```
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,21 @@ from bridgepack.bridge.environment import environment_here
 from bridgepack.config.recipe.training import GuardConfig
 from bridgepack.errors import BridgepackError
 from bridgepack.records import RunConfig
-from bridgepack.records.guarded import GroupSizes, RankFacts, RankPlace, StepFacts
+from bridgepack.records.guarded import GroupSizes, RankFacts, RankPlace, StepFacts, TrainedWeights
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.report import findings_of
 from bridgepack.rules.registry import STEP_RULES
 from bridgepack.running.guard.facts import PlannedStep, facts_without_reading, rank_facts
+from bridgepack.running.guard.gradients import (
+    TrainedModule,
+    modules_with_gradient,
+    reads_gradients,
+    trained_modules,
+    trained_weights,
+)
 from bridgepack.running.guard.plan import Planner
-from bridgepack.running.guard.report import Alarm, GuardViolationError, Notice, watched_notice
+from bridgepack.running.guard.ranks import gathered, place_and_sizes
+from bridgepack.running.guard.report import Alarm, GuardViolationError, Notice, trains_notice, watched_notice
 from bridgepack.running.guard.watch import (
     Mixer,
     StepWatch,
@@ -36,6 +44,8 @@ from bridgepack.running.guard.watch import (
 __all__ = ["Alarm", "Guard", "GuardViolationError", "Notice"]
 
 _MAX_EXAMPLES = 8
+#: Modules without a gradient that a rank names.
+_MAX_MODULES = 256
 
 
 @dataclass(kw_only=True, slots=True)
@@ -48,6 +58,10 @@ class _Run:
     mixers: tuple[Mixer, ...]  #: modules that need boundaries
     first_step: int  #: first step of this job, from 1
     num_eager_steps: int | None = None  #: steps of this job before a CUDA graph hides them; None for all
+    num_first: int = 0  #: checked steps after which every module should have had a gradient
+    modules: tuple[TrainedModule, ...] = ()  #: modules whose gradients are read; empty if they cannot be
+    with_gradient: int = 0  #: bit i: module i has had a gradient in a checked step
+    weights: TrainedWeights | None = None  #: this rank's share of the weights
     planner: Planner | None = None  #: predicts steps; None if this rank does not need it or no prediction is possible
 
 
@@ -95,7 +109,11 @@ class Guard:
         return WatchedForwardStep(self, forward_step)
 
     def on_train_start(self, context: Any) -> None:
-        """Determine this rank's place and the modules that need boundaries; called by the host."""
+        """Determine this rank's place and the modules that need boundaries; called by the host.
+
+        Raises:
+            GuardViolationError: no weight is trained; raised on every rank.
+        """
         if not self._settings.enabled:
             return
         import torch.distributed as dist
@@ -105,12 +123,14 @@ class Guard:
             self._run = self._begun(context)
         except Exception as error:  # an unknown kind of model must still train
             reason = f"{type(error).__name__}: {error}"
-        blind = [(rank, text) for rank, text in enumerate(gathered(reason)) if text]
+        found = gathered((reason, self._run.weights if self._run else None))
+        blind = [rank for rank, (text, _) in enumerate(found) if text]
         if blind:
             self._run = None
-            first_rank = blind[0][0]
-            if dist.get_rank() == first_rank:
-                self._notify("unseen", f"guard: this model cannot be checked: rank {first_rank}: {reason}")
+            if dist.get_rank() == blind[0]:
+                self._notify("unseen", f"guard: this model cannot be checked: rank {blind[0]}: {reason}")
+        else:
+            self._count([weights for _, weights in found if weights is not None])
 
     def on_train_step_start(self, context: Any) -> None:
         """Start observing if this step is to be checked; called by the host."""
@@ -136,7 +156,13 @@ class Guard:
         self._close()
         own = self._own_facts(watch, run)
         ranks = gathered(replace(own, evidence=None))
-        facts = StepFacts(step=watch.step, is_packed=run.is_packed, sizes=run.sizes, ranks=ranks)
+        facts = StepFacts(
+            step=watch.step,
+            is_packed=run.is_packed,
+            sizes=run.sizes,
+            ranks=ranks,
+            settles_gradients=len(self._watched) + 1 == run.num_first,
+        )
         if any(list(rule.check(facts)) for rule in STEP_RULES):
             # Every rank has the same numbers, so every rank gets here.
             self._judge(replace(facts, ranks=gathered(own)))
@@ -180,6 +206,18 @@ class Guard:
         sizes = self._run.sizes if self._run else GroupSizes()
         self._judge(StepFacts(step=number, is_packed=True, sizes=sizes, ranks=(own,)), cause=cause)
 
+    def _count(self, shares: Sequence[TrainedWeights]) -> None:
+        """Tell how many weights are trained, and stop if none is."""
+        run = self._run
+        if run is None or not round(sum(share.total for share in shares)):
+            return
+        if not round(sum(share.trained for share in shares)):
+            own = RankFacts(place=run.place, num_calls=0)
+            self._judge(StepFacts(step=run.first_step, is_packed=False, sizes=run.sizes, ranks=(own,), num_trained=0))
+        elif run.place.rank == 0:
+            notice = trains_notice(shares)
+            self._notify(notice.kind, notice.text, notice.facts)
+
     def _begun(self, context: Any) -> _Run:
         place, sizes = place_and_sizes(context.model)
         config = config_of_container(context.state.cfg, place="the run")
@@ -192,9 +230,23 @@ class Guard:
             first_step=step_number(context.state),
             num_eager_steps=num_eager_steps(context.state.cfg.model),
         )
+        self._add_trained(run, context)
         if place.pipeline == sizes.pipeline - 1 and place.tensor == place.context == 0:
             run.planner = self._planner(run, config, context.state.train_state)
         return run
+
+    def _add_trained(self, run: _Run, context: Any) -> None:
+        """Add the trained modules and weights of this rank."""
+        state = context.state
+        modules = trained_modules(context.model)
+        run.weights = trained_weights(context.model, modules, run.sizes, stage=run.place.pipeline)
+        if not reads_gradients(state.cfg):
+            if run.place.rank == 0:
+                self._notify("unseen gradients", "guard: gradients cannot be read: other values take their place.")
+            return
+        last_step = getattr(state.cfg.train, "train_iters", None)
+        num_left = self._settings.first_steps if last_step is None else last_step - run.first_step + 1
+        run.modules, run.num_first = modules, min(self._settings.first_steps, num_left)
 
     def _planner(self, run: _Run, config: RunConfig, progress: Any) -> Planner | None:
         import torch.distributed as dist
@@ -227,11 +279,24 @@ class Guard:
             except (BridgepackError, OSError) as reason:
                 self._notify("no-plan", f"guard: step {watch.step} is not compared with the packs: {reason}")
         try:
-            return rank_facts(watch, place=run.place, num_micro_batches=get_num_microbatches(), plan=plan)
+            facts = rank_facts(watch, place=run.place, num_micro_batches=get_num_microbatches(), plan=plan)
+            return self._with_gradients(facts, run)
         except Exception as error:  # unexpected outputs of an unknown model must not end its run
             text = f"guard: rank {run.place.rank} cannot read its observations: {type(error).__name__}: {error}"
             self._notify("unseen", text)
             return RankFacts(place=run.place, num_calls=0)
+
+    def _with_gradients(self, facts: RankFacts, run: _Run) -> RankFacts:
+        now = modules_with_gradient(run.modules)
+        run.with_gradient |= now
+        seen = run.with_gradient if len(self._watched) < run.num_first else now
+        still = [(index, module.name) for index, module in enumerate(run.modules) if not seen >> index & 1]
+        return replace(
+            facts,
+            num_modules=len(run.modules),
+            with_gradient=seen,
+            evidence=replace(facts.details, still=tuple(still[:_MAX_MODULES])),
+        )
 
     def _judge(self, facts: StepFacts, *, cause: Exception | None = None) -> None:
         found = [
@@ -264,24 +329,3 @@ class Guard:
         if self.watch is not None:
             self.watch.close()
             self.watch = None
-
-
-def place_and_sizes(model: Any) -> tuple[RankPlace, GroupSizes]:
-    """Return this rank's place and the group sizes, from the model's process groups."""
-    import torch.distributed as dist
-    from megatron.bridge.training.utils.pg_utils import get_pg_collection
-
-    groups = get_pg_collection(model)
-    named = {"data": groups.dp, "pipeline": groups.pp, "tensor": groups.tp, "context": groups.cp}
-    place = RankPlace(rank=dist.get_rank(), **{name: group.rank() for name, group in named.items()})
-    return place, GroupSizes(**{name: group.size() for name, group in named.items()})
-
-
-def gathered[T](own: T) -> tuple[T, ...]:
-    """Return the values of all ranks, in rank order; a collective that every rank must call."""
-    import torch.distributed as dist
-
-    found: list[Any] = [own] * dist.get_world_size()
-    if len(found) > 1:
-        dist.all_gather_object(found, own)
-    return tuple(found)

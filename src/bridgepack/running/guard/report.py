@@ -1,5 +1,6 @@
 """The guard's messages: an alarm, which ends a run, and notices, which do not."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
@@ -7,10 +8,12 @@ from typing import Any
 
 from bridgepack.errors import BridgepackError
 from bridgepack.records import Finding
-from bridgepack.records.guarded import StepFacts
+from bridgepack.records.guarded import StepFacts, TrainedWeights
 
 #: Maximum ranks whose facts a record keeps; the findings name the faulty ones.
 _MAX_RANKS = 64
+#: Maximum kinds of modules that a notice names.
+_MAX_KINDS = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +43,7 @@ class Alarm:
 class Notice:
     """A message of the guard that does not stop the run."""
 
-    kind: str  #: `watched`, `unseen`, `no-plan` or `ignored`
+    kind: str  #: `trains`, `watched`, `unseen`, `no-plan` or `ignored`
     text: str  #: message of one line
     facts: dict[str, Any] = field(default_factory=dict)  #: plain values for a record
 
@@ -67,6 +70,7 @@ def watched_notice(steps: Sequence[int], facts: StepFacts) -> Notice:
         "equal on the ranks of a replica": facts.is_packed and any(one.boundaries for one in facts.ranks),
         f"equal to the packs due ({tokens} trained tokens)": has_plan,
         "finite losses": has_loss,
+        "a gradient in every module with trained weights": any(one.num_modules for one in facts.ranks),
     }
     named = ", ".join(text for text, holds in seen.items() if holds) or "nothing that applies to this run"
     numbers = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]}-{steps[-1]}"
@@ -81,6 +85,24 @@ def watched_notice(steps: Sequence[int], facts: StepFacts) -> Notice:
             "has_plan": has_plan,
             "trained_tokens_of_last_step": tokens if has_plan else None,
         },
+    )
+
+
+def trains_notice(shares: Sequence[TrainedWeights]) -> Notice:
+    """Return a notice of how many weights a run trains, from the shares of all ranks."""
+    trained, total = (round(sum(getattr(one, name) for one in shares)) for name in ("trained", "total"))
+    counts: Counter[str] = Counter()
+    stages = {one.stage: one for one in shares}
+    for stage in stages.values():
+        counts.update(dict(stage.kinds))
+    num_modules = sum(stage.num_modules for stage in stages.values())
+    kinds = [kind for kind, _ in counts.most_common(_MAX_KINDS)]
+    named = f", in {num_modules} modules: {', '.join(kinds)}" if kinds else ""
+    more = ", ..." if len(counts) > _MAX_KINDS else ""
+    return Notice(
+        kind="trains",
+        text=f"guard: trains {trained:,} of {total:,} weights ({trained / max(total, 1):.2%}){named}{more}.",
+        facts={"trained_weights": trained, "weights": total, "num_modules": num_modules, "modules": dict(counts)},
     )
 
 

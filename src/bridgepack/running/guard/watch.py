@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def mixers_of(chunks: Sequence[Any]) -> tuple[Mixer, ...]:
     """
     found: dict[int, Mixer] = {}
     for chunk, module in enumerate(chunks):
-        for name, layer in _language_layers(module):
+        for name, layer in chain.from_iterable(root.named_modules() for root in language_roots(module)):
             for part in _MIXERS:
                 mixer = getattr(layer, part, None)
                 if mixer is not None and _takes_boundaries(mixer):
@@ -69,12 +70,11 @@ def mixers_of(chunks: Sequence[Any]) -> tuple[Mixer, ...]:
     return tuple(found.values())
 
 
-def _language_layers(chunk: Any) -> Iterator[tuple[str, Any]]:
+def language_roots(chunk: Any) -> list[Any]:
+    """Return the language models in a chunk, or the chunk if there are none; without vision layers beside them."""
     from megatron.core.models.common.language_module.language_module import LanguageModule
 
-    roots = [module for module in chunk.modules() if isinstance(module, LanguageModule)] or [chunk]
-    for root in roots:
-        yield from root.named_modules()
+    return [module for module in chunk.modules() if isinstance(module, LanguageModule)] or [chunk]
 
 
 def _takes_boundaries(module: Any) -> bool:
