@@ -160,12 +160,72 @@ def test_experts_agree(host: HostProcess, work: Path, artifact: Path) -> None:
     assert any("experts are chosen by margins of at least" in note for note in report.notes)
 
 
+LORA = {"kind": "lora", "target_modules": ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]}
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "layouts"),
+    [
+        ("dense", LORA, [Layout(), Layout(tensor=2), Layout(pipeline=3), Layout(context=2)]),
+        ("dense", {**LORA, "kind": "dora"}, [Layout(), Layout(context=2)]),
+        ("moe", LORA, [Layout(), COMBINED]),
+    ],
+    ids=["lora", "dora", "lora-with-experts"],
+)
+def test_adapters_agree(
+    host: HostProcess, work: Path, artifact: Path, model: str, method: dict[str, Any], layouts: list[Layout]
+) -> None:
+    """Nothing but adapters has a gradient, and both matrices of each have one."""
+    folder = work / f"{model}-{method['kind']}-runs"
+    report = compare(host, folder, artifact, layouts, model__name=str(work / model), method=method)
+
+    assert report.outcome == "same", _failures(report)
+    assert any("adapters have rank 8" in note for note in report.notes)
+    for layout in report.layouts:
+        names = list(layout.measured[0].gradients)
+        assert all(".adapter." in name for name in names)
+        matrices = 3 if method["kind"] == "dora" else 2
+        if model == "dense":
+            assert len(names) == 6 * 4 * matrices
+
+
+@pytest.mark.parametrize(("modules", "differs"), [(["linear_proj"], True), (["linear_qkv", "linear_fc1"], False)])
+def test_dora_over_tensor_ranks_differs_where_they_split_the_inputs(
+    host: HostProcess, work: Path, artifact: Path, modules: list[str], differs: bool
+) -> None:
+    """Megatron-Bridge 0.6.2 takes the norm over a rank's own inputs (peft/dora_layers.py, _get_weight_norm)."""
+    method = {"kind": "dora", "target_modules": modules}
+    report = compare(host, work / f"dora-{differs}", artifact, [Layout(tensor=2)], method=method)
+
+    assert report.outcome == ("differs" if differs else "same"), _failures(report)
+
+
+@pytest.mark.parametrize(
+    ("modules", "found"),
+    [(["linear_fc1", "linear_fc2"], ["adapters-without-gradient"]), (["linear_qkv", "linear_fc1"], [])],
+    ids=["nothing-trained-before", "attention-too"],
+)
+def test_adapters_that_autograd_skips_are_found(
+    host: HostProcess, work: Path, artifact: Path, modules: list[str], found: list[str]
+) -> None:
+    recomputed = {"model": {"recompute_granularity": "selective", "recompute_modules": ["mlp"]}}
+    method = {"kind": "lora", "target_modules": modules}
+    report = compare(
+        host, work / f"skipped-{len(found)}", artifact, [Layout()], method=method, bridge_overrides=recomputed
+    )
+
+    assert [finding.name for finding in report.findings] == found, _failures(report)
+    if found:
+        assert report.findings[0].layout == "the unpacked step"
+        assert "the gradient is 0 in 12 of 12 adapters: " in report.findings[0].message
+
+
 @pytest.mark.parametrize("fault", faults.FAULTS)
 def test_planted_faults_are_found_and_named(reports: dict[str, CanaryReport], fault: str) -> None:
     report = reports[fault]
 
     assert report.outcome == "differs"
-    assert [finding.name for finding in report.findings] == [fault]
+    assert {finding.name for finding in report.findings} == {fault}
     (measured,) = report.layouts[0].measured
     if fault in (faults.WRONG_MULTIPLE, faults.MAX_SEQLEN_TOO_SMALL):
         assert "RuntimeError" in measured.reason  # the rotary embedding of megatron-core stops on the CPU

@@ -1,4 +1,4 @@
-"""Merges the ranks of a step, measures its distance from the unpacked step, and judges it.
+"""Merges the ranks of a step, and measures its distance from the unpacked step.
 
 Each rounding multiplies a result by 1 + d with |d| <= u, the unit roundoff: 2^-24 in float32, 2^-53 in float64, 2^-8 in
 bfloat16. A result at the end of a chain of n roundings is off by a factor within exp(b_n), where
@@ -26,8 +26,14 @@ from typing import Any
 import numpy as np
 
 from bridgepack.canary.inputs import PackedInput, merged
-from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN, finding, named_faults
-from bridgepack.canary.records import Bound, CanaryFinding, FloatArray, Layout, Measured, Precision, RunOutcome
+from bridgepack.canary.records import (
+    ADAPTER_SIZE,
+    Bound,
+    FloatArray,
+    Layout,
+    Precision,
+    RunOutcome,
+)
 from bridgepack.replay.collate import predict_batch
 from bridgepack.replay.slicing import slice_row
 
@@ -65,6 +71,7 @@ def chain_length(sizes: Sizes) -> int:
     heads, groups = int(model["num_attention_heads"]), int(model["num_query_groups"])
     inner = max(int(model[name]) for name in model if name.endswith("ffn_hidden_size"))
     inner *= int(model.get("moe_router_topk", 1))
+    inner += int(model.get(ADAPTER_SIZE, 0))
     forward = 4 * hidden + inner + heads * head + 2 * head + 2 * longest
     backward = 4 * hidden + 2 * inner + (heads + 2 * groups) * head + head + 3 * longest
     per_layer = forward + backward + _POINTWISE
@@ -95,9 +102,8 @@ def bound_for(precision: Precision, sizes: Sizes) -> Bound:
 
 Losses = Mapping[tuple[int, int], float]
 
-#: Number of parameters listed in a message.
-_NUM_NAMED = 3
-_TINY = float(np.finfo(np.float64).tiny)
+#: A measure that nothing is divided by less than.
+TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,18 +132,18 @@ class Distance:
     @property
     def sequence(self) -> tuple[int, int, float] | None:
         """The first sequence with the largest difference in loss: its place and distance; None if no loss is known."""
-        place = max(self.sequences, key=lambda place: _number(self.sequences[place]), default=None)
+        place = max(self.sequences, key=lambda place: number_of(self.sequences[place]), default=None)
         return None if place is None else (*place, self.sequences[place])
 
     @property
     def largest_gradient(self) -> float:
         """The largest relative distance of a gradient or of its copies; infinite if one is NaN."""
-        return max(map(_number, (*self.gradients.values(), *self.copies.values())), default=0.0)
+        return max(map(number_of, (*self.gradients.values(), *self.copies.values())), default=0.0)
 
     def is_within(self, bound: float) -> bool:
         """Return whether all distances are within a bound."""
         sequence = self.sequence[2] if self.sequence is not None else 0.0
-        return self.num_trained == 0 and max(_number(self.loss), self.largest_gradient, _number(sequence)) <= bound
+        return self.num_trained == 0 and max(number_of(self.loss), self.largest_gradient, number_of(sequence)) <= bound
 
 
 def whole_step(outcome: RunOutcome, layout: Layout, losses: Losses) -> WholeStep:
@@ -161,7 +167,7 @@ def whole_step(outcome: RunOutcome, layout: Layout, losses: Losses) -> WholeStep
 def distance(step: WholeStep, reference: WholeStep) -> Distance:
     """Return the distance of a packed step from the unpacked step."""
     num_trained = max(reference.num_trained, 1)
-    measures = {name: max(size / num_trained, _TINY) for name, size in reference.magnitudes.items()}
+    measures = {name: max(size / num_trained, TINY) for name, size in reference.magnitudes.items()}
     missing = reference.gradients.keys() ^ step.gradients.keys()
     assert not missing, f"parameters of one run only: {sorted(missing)}"
     far = {
@@ -170,12 +176,12 @@ def distance(step: WholeStep, reference: WholeStep) -> Distance:
     }
     copies = {name: size / measures[name] for name, size in step.copies.items() if size}
     return Distance(
-        loss=abs(step.loss - reference.loss) / max(abs(reference.loss), _TINY),
+        loss=abs(step.loss - reference.loss) / max(abs(reference.loss), TINY),
         num_trained=step.num_trained - reference.num_trained,
         gradients=_by_size(far),
         copies=_by_size(copies),
         sequences={
-            place: abs(step.losses[place] - expected) / max(abs(expected), _TINY)
+            place: abs(step.losses[place] - expected) / max(abs(expected), TINY)
             for place, expected in sorted(reference.losses.items())
             if place in step.losses
         },
@@ -228,68 +234,9 @@ def _merged_gradient(name: str, outcome: RunOutcome) -> tuple[FloatArray, float]
 
 
 def _by_size(values: Mapping[str, float]) -> dict[str, float]:
-    return dict(sorted(values.items(), key=lambda item: (-_number(item[1]), item[0])))
+    return dict(sorted(values.items(), key=lambda item: (-number_of(item[1]), item[0])))
 
 
-def _number(value: float) -> float:
+def number_of(value: float) -> float:
     """Return the value, or infinity if it is NaN, so that NaN never counts as small."""
     return value if value == value else float("inf")
-
-
-def judged(
-    outcome: RunOutcome, packs: PackedInput, reference: WholeStep, bound: Bound
-) -> tuple[Measured, list[CanaryFinding]]:
-    """Return the record of a step against the reference, the unpacked step, and its findings."""
-    findings = named_faults(outcome, packs)
-    if not outcome.is_complete:
-        measured = Measured(
-            precision=bound.precision,
-            bound=bound.relative,
-            outcome="differs" if findings else "could not run",
-            reason=outcome.reason if findings else f"{outcome.reason}\n{outcome.tail}",
-        )
-        return measured, findings
-    far = distance(packed_step(outcome, packs), reference)
-    is_same = far.is_within(bound.relative)
-    if not is_same and not findings:
-        leak = _leak(far, packs, bound)
-        findings.append(finding(LEAK_IN_ATTENTION, packs.layout.name, leak) if leak else _unnamed(far, packs, bound))
-    measured = Measured(
-        precision=bound.precision,
-        bound=bound.relative,
-        outcome="same" if is_same and not findings else "differs",
-        loss=far.loss,
-        gradient=far.largest_gradient,
-        parameter=next(iter(far.gradients), None),
-        sequence=far.sequence[2] if far.sequence is not None else None,
-        gradients=far.gradients,
-    )
-    return measured, findings
-
-
-def _leak(far: Distance, packs: PackedInput, bound: Bound) -> str | None:
-    """Return where attention crosses boundaries that every rank got, or None if that is not the fault.
-
-    Then the first sequence of every pack agrees, as nothing is before it, and others do not.
-    """
-    wrong = [place for place, size in far.sequences.items() if size > bound.relative]
-    if not wrong or any(sequence == 0 for _, sequence in wrong):
-        return None
-    pack, sequence = wrong[0]
-    return (
-        f"every rank got the boundaries, yet the loss of sequence {sequence} of pack {packs.numbers[pack]} differs and "
-        f"that of every pack's first sequence does not: sequence {sequence} attends to what is before it"
-    )
-
-
-def _unnamed(far: Distance, packs: PackedInput, bound: Bound) -> CanaryFinding:
-    """Return a finding for numbers that differ although every rank had the right inputs."""
-    largest = list(far.gradients.items())[:_NUM_NAMED]
-    shown = ", ".join(f"{name} by {value:.1e}" for name, value in largest)
-    text = f"gradients differ in {bound.precision}, most of all {shown}; the bound is {bound.relative:.1e}"
-    if far.num_trained:
-        text = f"{abs(far.num_trained):,} tokens {'more' if far.num_trained > 0 else 'fewer'} are trained; {text}"
-    if far.sequence is not None and far.sequence[2] > bound.relative:
-        pack, sequence, size = far.sequence
-        text = f"the loss of sequence {sequence} of pack {packs.numbers[pack]} differs by {size:.1e}; {text}"
-    return finding(UNKNOWN, packs.layout.name, text)

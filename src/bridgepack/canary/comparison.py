@@ -3,12 +3,20 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from bridgepack.canary.comparing import Sizes, WholeStep, bound_for, judged, unpacked_step
+from bridgepack.canary import faults
+from bridgepack.canary.comparing import (
+    Sizes,
+    WholeStep,
+    bound_for,
+    unpacked_step,
+)
 from bridgepack.canary.inputs import PackedInput, packed_input, write_packed, write_sequences
+from bridgepack.canary.judging import adapters_without_gradient, judged
+from bridgepack.canary.naming import ADAPTERS_WITHOUT_GRADIENT, finding
 from bridgepack.canary.packs import ChosenPacks
 from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import (
@@ -38,6 +46,11 @@ _SEEDS = (1, 2, 3, 4, 5)
 _CLEAR_MARGIN = 1e-5
 
 
+#: Seed of the weights, and the unpacked step in each precision.
+References = tuple[int, dict[Precision, WholeStep]]
+_UNPACKED = "the unpacked step"
+
+
 @dataclass
 class Comparison:
     """Some packs, and the unpacked steps that packed ones are compared with."""
@@ -51,6 +64,7 @@ class Comparison:
     kernel: Kernel
     precisions: Sequence[Precision]
     num_runs: int = 0
+    references: dict[str | None, References] = field(default_factory=dict)  #: by the host's fault that is planted
 
     @property
     def num_packs(self) -> int:
@@ -73,6 +87,7 @@ class Comparison:
             ConfigError: the unpacked step does not run.
         """
         own, results = self.target.recipe.parallelism.context_parallel_size, []
+        references = self._references_of(fault if fault in faults.OF_THE_HOST else None)
         for layout in layouts:
             packs = packed_input(
                 self.chosen,
@@ -83,8 +98,9 @@ class Comparison:
                 keeps_boundaries=keeps_boundaries or (layout.context == own and own > 1 and fault is None),
                 fault=fault,
             )
-            results.append(self._layout(packs))
-        findings = tuple(finding for _, found in results for finding in found)
+            results.append(self._layout(packs, references))
+        of_unpacked = self._findings_on(references)
+        findings = tuple(finding for found in (of_unpacked, *(found for _, found in results)) for finding in found)
         records = tuple(record for record, _ in results)
         report = CanaryReport(
             target=self.target.place,
@@ -93,12 +109,12 @@ class Comparison:
             packs=self._packs_record(),
             provider=self.facts.provider,
             model=self.facts.model,
-            seed=self._references[0],
+            seed=references[0],
             planted=fault,
             bounds=self._bounds,
             layouts=records,
             findings=findings,
-            notes=(*self.target.notes, *notes, *self.facts.notes, *self._pack_notes()),
+            notes=(*self.target.notes, *notes, *self.facts.notes, *self._pack_notes(references)),
             versions=self.facts.versions,
             fingerprint="",
         )
@@ -115,31 +131,49 @@ class Comparison:
         )
         return tuple(bound_for(precision, sizes) for precision in self.precisions)
 
-    @cached_property
-    def _references(self) -> tuple[int, dict[Precision, WholeStep]]:
-        """The seed of the weights, and the unpacked step in each precision."""
+    def _references_of(self, fault: str | None) -> References:
+        """Return the unpacked steps, with a fault of the host if one is named; each is computed once."""
+        if fault not in self.references:
+            self.references[fault] = self._computed_references(fault)
+        return self.references[fault]
+
+    def _computed_references(self, fault: str | None) -> References:
         first, *others = self.precisions
         found: dict[int, WholeStep] = {}
         for seed in _SEEDS:
-            found[seed] = self._reference(first, seed)
+            found[seed] = self._reference(first, seed, fault)
             if _margin(found[seed]) > _CLEAR_MARGIN:
                 break
         seed = max(found, key=lambda seed: _margin(found[seed]))
         if _margin(found[seed]) <= _CLEAR_MARGIN:
             others = []
-        return seed, {first: found[seed], **{precision: self._reference(precision, seed) for precision in others}}
+        more = {precision: self._reference(precision, seed, fault) for precision in others}
+        return seed, {first: found[seed], **more}
 
-    def _reference(self, precision: Precision, seed: int) -> WholeStep:
-        outcome = self._run(None, precision, seed)
+    def _reference(self, precision: Precision, seed: int, fault: str | None) -> WholeStep:
+        outcome = self._run(None, precision, seed, fault)
         if not outcome.is_complete:
             raise ConfigError(
                 f"the unpacked step in {precision} does not run here: {outcome.reason}. Its last lines:\n{outcome.tail}"
             )
-        reference = unpacked_step(outcome, [len(pack.sequences) for pack in self.chosen.packs])
-        assert reference.num_trained == self._packs_record().num_trained, "the unpacked step trains different tokens"
-        return reference
+        return unpacked_step(outcome, [len(pack.sequences) for pack in self.chosen.packs])
 
-    def _run(self, packs: PackedInput | None, precision: Precision, seed: int) -> RunOutcome:
+    def _findings_on(self, references: References) -> list[CanaryFinding]:
+        """Return what is wrong with the unpacked step itself."""
+        reference, found = references[1][self.precisions[0]], []
+        num_trained = self._packs_record().num_trained
+        if reference.num_trained != num_trained:
+            text = (
+                f"the loss is divided by {reference.num_trained:,} tokens, and the masks of these sequences train "
+                f"{num_trained:,}, so a sequence counts otherwise than its trained tokens say"
+            )
+            found.append(finding(faults.LOSS_NORMALISED, _UNPACKED, text))
+        still = adapters_without_gradient(reference)
+        if still:
+            found.append(finding(ADAPTERS_WITHOUT_GRADIENT, _UNPACKED, still))
+        return found
+
+    def _run(self, packs: PackedInput | None, precision: Precision, seed: int, fault: str | None = None) -> RunOutcome:
         """Return how a step over packs ends; over the sequences one by one where there are none."""
         self.num_runs += 1
         folder = self.folder / f"run{self.num_runs}"
@@ -163,15 +197,15 @@ class Comparison:
             eos_token_id=chosen.eos_token_id,
             vocab_size=chosen.vocab_size,
             seed=seed,
-            fault=None if packs is None else packs.fault,
+            fault=fault if packs is None else packs.fault,
             timeout_s=self.options.timeout_s,
         )
         outcome = self.host.run(request)
         self.options.progress.advance(1)
         return outcome
 
-    def _layout(self, packs: PackedInput) -> tuple[LayoutRecord, list[CanaryFinding]]:
-        seed, references = self._references
+    def _layout(self, packs: PackedInput, of_unpacked: References) -> tuple[LayoutRecord, list[CanaryFinding]]:
+        seed, references = of_unpacked
         measured: list[Measured] = []
         findings: dict[str, CanaryFinding] = {}
         for bound in self._bounds:
@@ -206,7 +240,7 @@ class Comparison:
             fingerprint=chosen.fingerprint,
         )
 
-    def _pack_notes(self) -> list[str]:
+    def _pack_notes(self, references: References) -> list[str]:
         chosen, notes = self.chosen, []
         if chosen.num_cut:
             left_out = sum(pack.num_sequences_left_out for pack in chosen.packs)
@@ -224,7 +258,7 @@ class Comparison:
                 f"{chosen.num_untrained_eos} tokens with loss follow an EOS token; the packed loader does not "
                 "train them, so the unpacked step does not either"
             )
-        margin = _margin(self._references[1][self.precisions[0]])
+        margin = _margin(references[1][self.precisions[0]])
         if margin <= _CLEAR_MARGIN:
             left = ", ".join(self.precisions[1:])
             notes.append(

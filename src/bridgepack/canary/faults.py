@@ -12,6 +12,8 @@ WRONG_MULTIPLE = "wrong-multiple"
 LOSS_PER_RANK = "loss-per-rank"
 MAX_SEQLEN_TOO_SMALL = "max-seqlen-too-small"
 SEQUENCE_LEAKS = "sequence-leaks"
+CONTIGUOUS_SLICES = "context-slices-contiguous"
+LOSS_NORMALISED = "loss-normalised-otherwise"
 
 #: Fault -> what is done, and the layout that is run for it where none is asked for.
 FAULTS: Mapping[str, tuple[str, Layout]] = {
@@ -22,7 +24,11 @@ FAULTS: Mapping[str, tuple[str, Layout]] = {
     LOSS_PER_RANK: ("calculate_per_token_loss is off", Layout(data=2)),
     MAX_SEQLEN_TOO_SMALL: ("the packs' metadata says half of the longest sequence", Layout()),
     SEQUENCE_LEAKS: ("the first boundary between two sequences is missing", Layout()),
+    CONTIGUOUS_SLICES: ("context-parallel ranks take halves of a row", Layout(context=2)),
+    LOSS_NORMALISED: ("the host's loss counts every token of a row, also of unpacked ones", Layout()),
 }
+#: Faults that the host would have in unpacked steps, too.
+OF_THE_HOST = frozenset({LOSS_NORMALISED})
 _OFFSETS = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
 _LONGEST = ("max_seqlen_q", "max_seqlen_kv")
 
@@ -31,7 +37,11 @@ def plant_in_step(fault: str | None, place: Mapping[str, int], layout: Layout) -
     """Plant a fault of batches between the loader and the forward step; other faults are in the config and packs."""
     if fault == BOUNDARIES_DROPPED and not 0 < place["pipeline"] < layout.pipeline - 1:
         return
-    if fault is not None and fault in _CHANGES:
+    if fault == CONTIGUOUS_SLICES:
+        _take_contiguous_slices()
+    elif fault == LOSS_NORMALISED:
+        _count_every_token()
+    elif fault is not None and fault in _CHANGES:
         in_every_batch(_CHANGES[fault])
 
 
@@ -72,6 +82,30 @@ def _join_sequences(micro_batch: dict[str, Any]) -> None:
             micro_batch[name] = torch.cat([offsets[:, :1], offsets[:, 2:], offsets[:, -1:]], dim=1)
     for name in _LONGEST:
         micro_batch[name] = torch.full_like(micro_batch[name], micro_batch["tokens"].shape[1] + 1)
+
+
+def _take_contiguous_slices() -> None:
+    """Source: megatron/core/utils.py of 0.19.2 (get_thd_batch_on_this_cp_rank), which asks TransformerEngine."""
+    import megatron.core.utils as core_utils
+    import torch
+
+    def contiguous(_offsets: Any, num_tokens: int, num_ranks: int, rank: int) -> Any:
+        size = num_tokens // num_ranks
+        return torch.arange(rank * size, (rank + 1) * size, dtype=torch.int32)
+
+    core_utils.tex.thd_get_partitioned_indices = contiguous
+
+
+def _count_every_token() -> None:
+    from megatron.bridge.training import gpt_step
+
+    loss_of = gpt_step.masked_next_token_loss
+
+    def counting_all(loss_mask: Any, output_tensor: Any, *arguments: Any, **options: Any) -> Any:
+        loss, num_tokens, report = loss_of(loss_mask, output_tensor, *arguments, **options)
+        return loss, num_tokens + (loss_mask == 0).sum().to(num_tokens.dtype), report
+
+    gpt_step.masked_next_token_loss = counting_all
 
 
 _CHANGES: Mapping[str, Callable[[dict[str, Any]], None]] = {

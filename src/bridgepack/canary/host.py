@@ -11,7 +11,7 @@ from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.targets import quiet
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.canary.records import HostFacts
-from bridgepack.canary.tiny_model import cut_down, left_out, require_covered
+from bridgepack.canary.tiny_model import cut_down, cut_down_adapters, left_out, require_covered
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.families import family_named
@@ -69,7 +69,7 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
     require_covered(model)
     notes += tuple(left_out(config))
     is_split = bool(model.sequence_parallel)
-    sizes = cut_down(model)
+    sizes = {**cut_down(model, has_adapters=config.peft is not None), **cut_down_adapters(config)}
     specs = config.dataset.offline_packing_specs
     installed = environment_here().versions
     facts = HostFacts(

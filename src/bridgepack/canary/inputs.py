@@ -272,7 +272,7 @@ EMBEDDING = "embedding.word_embeddings.weight"
 _OUTPUT = "output_layer.weight"
 _LAYER = re.compile(r"^(decoder\.layers\.)(\d+)(\..*)$")
 #: Parameters of a gated MLP of which each rank has two pieces.
-GATED = re.compile(r"linear_fc1\.(weight|bias)$")
+GATED = re.compile(r"linear_fc1\.((to_wrap\.)?(weight|bias)|adapter\.(linear_out\.weight|weight_magnitude))$")
 #: megatron-core's own, and those that TransformerEngine puts into the matrix that follows.
 _NORM = re.compile(r"(norm[a-z_]*\.weight|layer_norm_weight)$")
 _WRAPPERS = re.compile(r"^(module\.)+")

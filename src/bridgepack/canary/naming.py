@@ -15,6 +15,7 @@ from bridgepack.replay.slicing import RankSlices, slice_row
 TOKENS_DIFFER = "tokens-differ"
 UNKNOWN = "cause-unknown"
 LEAK_IN_ATTENTION = "attention-crosses-boundaries"
+ADAPTERS_WITHOUT_GRADIENT = "adapters-without-gradient"
 
 #: Name -> the rules that cover it, and what to do.
 ADVICE: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -34,6 +35,18 @@ ADVICE: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     faults.MAX_SEQLEN_TOO_SMALL: (("BP406", "BP407"), "Build the artifact again, so that its metadata is its own."),
     faults.SEQUENCE_LEAKS: (("BP892",), "Let nothing change cu_seqlens after the loader."),
+    faults.CONTIGUOUS_SLICES: (
+        (),
+        "Let ranks take two chunks of every sequence each, as megatron-core's get_thd_batch_on_this_cp_rank does.",
+    ),
+    faults.LOSS_NORMALISED: (
+        ("BP893",),
+        "Use megatron-bridge's own masked_next_token_loss, or return the trained tokens as its second value.",
+    ),
+    ADAPTERS_WITHOUT_GRADIENT: (
+        ("BP897",),
+        "Train a module before the recomputed ones (linear_qkv), or do not recompute modules with adapters.",
+    ),
     TOKENS_DIFFER: ((), "Let nothing change batches after the loader."),
     LEAK_IN_ATTENTION: ((), "Use an attention kernel that takes packed rows."),
     UNKNOWN: ((), "Run again with --json for every parameter, and compare layouts to see where it begins."),
@@ -77,7 +90,27 @@ def _faults(outcome: RunOutcome, packs: PackedInput, needed: int) -> Iterator[tu
             own, right = _distinct(stored.physical_offsets[index]), _distinct(expected.physical_offsets[index])
             yield from _boundary_faults(batch, own, right, packs, rank)
             if not misfit:
-                yield from _value_faults(batch, slice_row(expected, index, packs.layout.context), rank, packs)
+                slices = slice_row(expected, index, packs.layout.context)
+                if _is_contiguous(batch, expected.tokens[index], slices, rank):
+                    yield faults.CONTIGUOUS_SLICES, _contiguous_text(batch, rank, packs)
+                else:
+                    yield from _value_faults(batch, slices, rank, packs)
+
+
+def _is_contiguous(batch: SeenBatch, row: IntArray, slices: RankSlices, rank: SeenRank) -> bool:
+    """Return whether a context rank got an equal part of the row, tokens in their order, in place of its own chunks."""
+    if batch.tokens is None or np.array_equal(batch.tokens, slices.tokens[rank.context]):
+        return False
+    first = rank.context * len(batch.tokens)
+    return np.array_equal(batch.tokens, row[first : first + len(batch.tokens)])
+
+
+def _contiguous_text(batch: SeenBatch, rank: SeenRank, packs: PackedInput) -> str:
+    return (
+        f"pack {packs.numbers[batch.row]}: context rank {rank.context} has part {rank.context + 1} of "
+        f"{packs.layout.context} of the row, in place of two chunks of every sequence: attention takes its tokens for "
+        "others"
+    )
 
 
 def _misfit(packs: PackedInput, needed: int) -> str | None:

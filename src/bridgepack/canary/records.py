@@ -16,6 +16,8 @@ Kernel = Literal["reference", "transformer_engine"]
 Outcome = Literal["same", "differs", "could not run"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+#: Rank of the adapters, among the sizes of a tiny model.
+ADAPTER_SIZE = "adapter_dim"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ What is not: the optimiser, which changes nothing; and on a machine without Tran
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -101,6 +101,27 @@ def _whole_numbers(tensor: Any) -> IntArray | None:
     return numbers
 
 
+def _trained(model: Any) -> Iterator[tuple[str, Any]]:
+    return ((name, own) for name, own in model.named_parameters() if own.requires_grad)
+
+
+def _require_trained(model: Any) -> None:
+    if not any(True for _ in _trained(model)):
+        raise ValueError("the adapters' target_modules name no module of the model, so nothing is trained")
+
+
+def _split_dimension(model: Any, name: str, own: Any) -> int:
+    """Return the dimension along which tensor-parallel ranks split a weight; -1 if each has all of it.
+
+    DoRA's magnitudes are those of the rows that a rank has of the matrix (megatron/bridge/peft/dora.py of 0.6.2).
+    """
+    if name.endswith(_MAGNITUDE):
+        own = model.get_parameter(f"{name.removesuffix(_MAGNITUDE)}to_wrap.weight")
+        return 0 if getattr(own, "tensor_model_parallel", False) and own.partition_dim == 0 else -1
+    return own.partition_dim if getattr(own, "tensor_model_parallel", False) else -1
+
+
+_MAGNITUDE = "adapter.weight_magnitude"
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
 
@@ -177,6 +198,7 @@ class Step:
         self._dataset_kwargs = dict(config.dataset.dataset_kwargs or {})
         self._forward_step = forward_step_for(config)
         self._config = step_config(config, request)
+        self._adapters = config.peft
         self._watch: Watch | None = None
         self._rows: Rows | None = None
         self._place: dict[str, int] = {"rank": 0, "tensor": 0, "pipeline": 0, "context": 0, "data": 0}
@@ -199,7 +221,11 @@ class Step:
         groups = host_setup.initialize_megatron(cfg=self._config)
         kinds = {"tensor": groups.tp, "pipeline": groups.pp, "context": groups.cp, "data": groups.dp}
         self._place = {"rank": torch.distributed.get_rank(), **{kind: group.rank() for kind, group in kinds.items()}}
+        if self._adapters is not None:
+            apply, adapters = host_setup._apply_peft_transformation, self._adapters
+            self._config.model.register_pre_wrap_hook(lambda model: apply(adapters, model))
         model = host_setup._build_distributed_model(self._config, groups)
+        _require_trained(model[0])
         self._set_weights(model[0], groups)
         # It changes nothing: what it would be given is what is compared.
         optimizer = SimpleNamespace(zero_grad=lambda: None, scale_loss=lambda loss: loss, step=lambda: (True, 0.0, 0))
@@ -209,8 +235,7 @@ class Step:
         )
         self._train(state, model, optimizer, groups)
         self._gradients = {
-            self._global_name(name): own.main_grad.detach().double().cpu().numpy()
-            for name, own in model[0].named_parameters()
+            self._global_name(name): own.main_grad.detach().double().cpu().numpy() for name, own in _trained(model[0])
         }
 
     def seen(self) -> SeenRank:
@@ -258,7 +283,7 @@ class Step:
 
     def _measured(self, forward_step: Any, model: Any) -> Any:
         """Return the forward step, before which the gradient of the row before it is measured."""
-        self._sums = {name: torch.zeros_like(own.main_grad) for name, own in model.named_parameters()}
+        self._sums = {name: torch.zeros_like(own.main_grad) for name, own in _trained(model)}
 
         def measured(*arguments: Any, **options: Any) -> Any:
             self._measure(model)
@@ -268,7 +293,7 @@ class Step:
 
     def _measure(self, model: Any, divisor: int = 1) -> None:
         """Add the norms of the gradients that came since the last call, which the host has divided by `divisor`."""
-        for name, own in model.named_parameters():
+        for name, own in _trained(model):
             total, key = own.main_grad * divisor, self._global_name(name)
             change = total - self._sums[name]
             self._magnitudes[key] = self._magnitudes.get(key, 0.0) + float(change.double().norm())
@@ -281,7 +306,9 @@ class Step:
         with torch.no_grad():
             for name, own in model.named_parameters():
                 key = self._global_name(name)
-                dimension = own.partition_dim if getattr(own, "tensor_model_parallel", False) else -1
+                has_whole_experts = self._config.model.expert_tensor_parallel_size == 1
+                is_whole = has_whole_experts and not getattr(own, "allreduce", True)
+                dimension = -1 if is_whole else _split_dimension(model, name, own)
                 parts = 2 if self._config.model.gated_linear_unit and GATED.search(key) else 1
                 whole = drawn(key, whole_shape(own.shape, dimension, num_ranks), self.request.seed)
                 part = part_of(whole, dimension, parts, num_ranks, rank)

@@ -9,9 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from bridgepack.canary.records import HostFacts, Layout
+from bridgepack.canary.records import ADAPTER_SIZE, HostFacts, Layout
 from bridgepack.errors import ConfigError
 
+#: Rank of adapters: a multiple of every tensor-parallel size.
+_ADAPTER_DIM = 8
+#: Modules that are recomputed and have matrices with adapters in them.
+_HOLD_ADAPTERS = frozenset({"mlp", "moe", "shared_experts"})
 #: Layers: the fewest that two and three pipeline stages share evenly.
 NUM_LAYERS = 6
 NUM_HEADS = 8
@@ -132,15 +136,38 @@ def require_covered(model: Any) -> None:
         )
 
 
-def cut_down(model: Any) -> dict[str, Any]:
+def cut_down_adapters(config: Any) -> dict[str, Any]:
+    """Make the adapters of a recipe small, without dropout, and return their sizes; empty without adapters."""
+    if config.peft is None:
+        return {}
+    assign_known(config.peft, {"dim": _ADAPTER_DIM, "dropout": 0.0})
+    return {ADAPTER_SIZE: _ADAPTER_DIM}
+
+
+def _recomputed_around_adapters(model: Any) -> dict[str, Any]:
+    """Return the recipe's recomputation of modules that adapters are in: autograd may skip these in silence."""
+    modules = [name for name in getattr(model, "recompute_modules", None) or () if name in _HOLD_ADAPTERS]
+    granularity = model.recompute_granularity
+    if granularity == "selective" and modules:
+        return {"recompute_granularity": granularity, "recompute_modules": modules}
+    if granularity == "full":
+        return {
+            "recompute_granularity": granularity,
+            "recompute_method": model.recompute_method,
+            "recompute_num_layers": 1,
+        }
+    return {}
+
+
+def cut_down(model: Any, *, has_adapters: bool = False) -> dict[str, Any]:
     """Make a provider's model tiny, and return the sizes that it has now."""
     groups = getattr(model, "num_query_groups", None)
     has_own_keys = groups is None or groups >= model.num_attention_heads
     sizes = {**SIZES, "num_query_groups": NUM_HEADS if has_own_keys else NUM_GROUPS}
-    plain = dict(_PLAIN)
+    plain = {**_PLAIN, **(_recomputed_around_adapters(model) if has_adapters else {})}
     if getattr(model, "num_moe_experts", None):
         sizes |= _EXPERT_SIZES
-        plain |= _PLAIN_EXPERTS
+        plain |= _PLAIN_EXPERTS | ({"expert_tensor_parallel_size": 1} if has_adapters else {})
         if isinstance(model.moe_layer_freq, list):
             # A recipe's first layers without experts: one of them.
             plain["moe_layer_freq"] = [int(0 not in model.moe_layer_freq), *[1] * (NUM_LAYERS - 1)]
@@ -166,7 +193,12 @@ def left_out(config: Any) -> Iterator[str]:
     """Yield what of a recipe the tiny model leaves out."""
     model = config.model
     if config.peft is not None:
-        yield "the adapters are left out: every weight is trained"
+        yield (
+            f"adapters have rank {_ADAPTER_DIM}, no dropout, and two random matrices, so that each of them has a "
+            "gradient"
+        )
+    if getattr(model, "num_moe_experts", None) and config.peft is not None:
+        yield "tensor-parallel ranks have whole experts, with their adapters"
     if getattr(model, "num_moe_experts", None):
         yield "auxiliary losses and capacity of experts are off: they depend on how tokens are grouped into batches"
     if getattr(model, "mtp_num_layers", None):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from bridgepack.canary import comparing
-from bridgepack.canary.comparing import Sizes, WholeStep, distance, judged, whole_step
+from bridgepack.canary.comparing import Sizes, WholeStep, distance, whole_step
+from bridgepack.canary.judging import judged
 from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN
 from bridgepack.canary.records import Bound, Layout, RunOutcome, SeenRank
 from tests.support.canaries import packed_input, packed_row, seen_batch, seen_rank
@@ -97,6 +98,13 @@ def test_later_sequences_alone_that_differ_point_at_the_attention_and_others_hav
         measured, (found,) = judged(_outcome(losses, 1.2), PACKS, reference, BOUND)
         assert (measured.outcome, found.name) == ("differs", name)
         assert [text for text in messages if text not in found.message] == []
+
+
+def test_gradients_that_are_all_a_multiple_were_divided_otherwise(reference: WholeStep) -> None:
+    measured, (found,) = judged(_outcome(LOSSES, 2.5), PACKS, reference, BOUND)
+
+    assert (measured.outcome, found.name) == ("differs", "loss-normalised-otherwise")
+    assert "every gradient is 2.5 times that of the unpacked step" in found.message
 
 
 def test_a_step_that_stops_without_a_cause_could_not_run(reference: WholeStep) -> None:
