@@ -167,7 +167,9 @@ def cut_down(model: Any, *, has_adapters: bool = False) -> dict[str, Any]:
     plain = {**_PLAIN, **(_recomputed_around_adapters(model) if has_adapters else {})}
     if getattr(model, "num_moe_experts", None):
         sizes |= _EXPERT_SIZES
-        plain |= _PLAIN_EXPERTS | ({"expert_tensor_parallel_size": 1} if has_adapters else {})
+        plain |= _PLAIN_EXPERTS
+        if has_adapters:
+            plain["expert_tensor_parallel_size"] = 1
         if isinstance(model.moe_layer_freq, list):
             # A recipe's first layers without experts: one of them.
             plain["moe_layer_freq"] = [int(0 not in model.moe_layer_freq), *[1] * (NUM_LAYERS - 1)]
