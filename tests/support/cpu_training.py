@@ -31,11 +31,13 @@ def train(entry_point: Any, config: Any, forward_step: Any) -> tuple[dict[str, A
     losses: list[float] = []
     eval_losses: list[float] = []
     skipped: list[bool] = []
+    norms: list[float] = []
     modules: dict[str, Any] = {}
 
     def see_step(context: Any) -> None:
         losses.append(float(context.loss_dict["lm loss"]))
         skipped.append(bool(context.skipped_iter))
+        norms.append(float(context.grad_norm))
         modules.update(context.model[0].named_modules())
 
     callbacks = CallbackManager()
@@ -44,4 +46,5 @@ def train(entry_point: Any, config: Any, forward_step: Any) -> tuple[dict[str, A
     entry_point(config, forward_step, callbacks=callbacks)
     layers = [module for module in modules.values() if isinstance(module, ThdAttention)]
     calls = {name: sum(getattr(layer, name) for layer in layers) for name in ("num_thd_calls", "num_dense_calls")}
-    return {"losses": losses, "eval_losses": eval_losses, "num_skipped_steps": sum(skipped), **calls}, modules
+    seen = {"losses": losses, "eval_losses": eval_losses, "grad_norms": norms, "num_skipped_steps": sum(skipped)}
+    return {**seen, **calls}, modules

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,6 +76,7 @@ class TinyRequest:
     artifact: str
     #: Folder with training.jsonl, validation.jsonl, tokenizer/ and the models' folders.
     work: str
+    changes: Mapping[str, Any] = field(default_factory=dict)  #: to the recipe
 
 
 def write_model(folder: Path, model: Model) -> Path:
@@ -133,6 +134,7 @@ def _finetune(request: TinyRequest) -> dict[str, Any]:
     from megatron.bridge.training.finetune import finetune
 
     recipe = tiny_recipe(Path(request.work), request.model, request.method, request.rows)
+    recipe = recipe.override(dict(request.changes))
     loss = _write_random_weights(recipe, request.artifact)
     return {**_train(finetune, recipe, request.artifact), "loss_of_weights": loss}
 

@@ -18,6 +18,8 @@ from bridgepack.rules.registry import RUN_RULES
 
 #: Maximum rounds of judging and changing; a change can cause another rule's change, but never this often.
 _MAX_ROUNDS = 10
+#: Rules whose changes a person has to see first: a run that would train nothing was hardly meant.
+_FOR_A_PERSON = frozenset({"BP842", "BP843"})
 
 
 def correct(
@@ -100,7 +102,7 @@ def _proposed(
     """Return path -> change; of several changes, that of the first finding. A finding's changes stay together."""
     proposed: dict[str, Change] = {}
     for finding in _findings(config, world_size):
-        if all(may_change(change.path) for change in finding.changes):
+        if finding.code not in _FOR_A_PERSON and all(may_change(change.path) for change in finding.changes):
             for change in finding.changes:
                 if value_at(values, change.path) != change.value:
                     proposed.setdefault(change.path, replace(change, why=f"{finding.code}: {change.why}"))

@@ -41,8 +41,9 @@ class AdapterMethod(Section):
     kind: Literal["lora", "dora"]
     """`lora` (arXiv 2106.09685) or `dora` (arXiv 2402.09353)"""
     target_modules: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
-    """Linear layers with an adapter, in Megatron's names; `*` matches any text. By default those of the base recipe if
-    it has adapters, else linear_qkv, linear_proj, linear_fc1 and linear_fc2."""
+    """Linear layers with an adapter, in Megatron's names; `*` matches any text. By default those that the base recipe
+    chose for such adapters, else those of the model's attention, Mamba or linear attention, and MLPs: linear_qkv,
+    linear_proj, linear_fc1 and linear_fc2 in a plain transformer. DoRA cannot wrap experts."""
     dim: PositiveInt = 32
     """Rank of the adapters."""
     alpha: PositiveInt = 32

@@ -1,0 +1,323 @@
+"""Rules on adapters (LoRA, DoRA): whether their targets are layers of the model, and whether they can train."""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from bridgepack.host.module_names import is_target, renamed
+from bridgepack.host.modules import DEFAULT_TARGETS, Architecture, Linear, architecture_of, is_match, pattern_of
+from bridgepack.records import Change
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, WARNING, Found, Violation, change, rule, wrong
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.run.models.adapter_gradients import Gradients, gradients_of
+from bridgepack.rules.run.reading import graph_capture
+
+_TARGETS, _MODULES, _METHOD = "peft.target_modules", "model.recompute_modules", "model.recompute_method"
+#: Likeness of two names, from 0 to 1, from which one is the other misspelt.
+_BEYOND_DOUBT = 0.85
+_MIXERS = {
+    "mla": "multi-latent attention",
+    "mla_q": "multi-latent attention",
+    "mla_fused": "multi-latent attention",
+    "gated_delta_net": "gated delta net",
+    "mamba": "Mamba",
+}
+
+
+def has_adapters(run: Run) -> bool:
+    """Return whether low-rank adapters are trained, of a class that is known here."""
+    return run.value("peft") is not None and adapter_of(run) in DEFAULT_TARGETS
+
+
+def adapter_of(run: Run) -> str:
+    """Return the class of the adapters, e.g. `LoRA`."""
+    return run.class_name("peft") or ""
+
+
+def has_targets(run: Run) -> bool:
+    """Return whether adapters are trained and list their targets; without a list every linear layer is one."""
+    return has_adapters(run) and bool(run.items(_TARGETS))
+
+
+def architecture(run: Run) -> Architecture:
+    """Return what the model's layers are made of; raises `CannotJudgeError` for classes that are not covered."""
+    found = architecture_of(run.mapping("model"))
+    if found is None:
+        raise CannotJudgeError(f"the linear layers of {run.class_name('model')} are not known here")
+    return found
+
+
+def targets_of(run: Run) -> tuple[str, ...]:
+    """Return the targets."""
+    return tuple(map(str, run.items(_TARGETS)))
+
+
+def is_default(run: Run) -> bool:
+    """Return whether nobody has chosen the targets: they are those of the adapter's class, and no recipe names them."""
+    is_written = _TARGETS in run.config.user_paths
+    return not is_written and targets_of(run) == DEFAULT_TARGETS[adapter_of(run)]
+
+
+def trained_linears(run: Run) -> tuple[Linear, ...]:
+    """Return the linear layers that get an adapter."""
+    patterns = [pattern_of(target, adapter_of(run)) for target in targets_of(run)]
+    try:
+        return tuple(one for one in architecture(run).linears if any(is_match(pattern, one) for pattern in patterns))
+    except re.error as error:
+        raise CannotJudgeError(f"{_TARGETS} has a text that is no pattern: {error}") from error
+
+
+def _usual_targets(run: Run) -> list[str]:
+    is_split = run.tensor_model_parallel_size > 1
+    return list(architecture(run).targets(adapter_of(run), is_split=is_split))
+
+
+@rule("BP840", ERROR, when=has_targets, noticed="first log line, or never", evidence=EXECUTED)
+def adapter_target_is_no_layer(run: Run) -> Found:
+    """A target of the adapters is no linear layer of the model.
+
+    Why: Silent: the others train, and only a line of the log names it. Crash at the first log line if none matches:
+        "TypeError: unsupported format string". The host fuses layers, so Hugging Face's names match nothing.
+    Bad: target_modules [q_proj, v_proj]. Good: target_modules [linear_qkv].
+    Fix: Use the model's own names, e.g. linear_qkv for q_proj, k_proj and v_proj, linear_proj for o_proj, linear_fc1
+        for gate_proj and up_proj, linear_fc2 for down_proj.
+    Source: bridge/peft/module_matcher.py:84-131,186-209; bridge/training/utils/train_utils.py
+    """
+    model, adapter = architecture(run), adapter_of(run)
+    targets = targets_of(run)
+    unknown = [target for target in targets if not is_target(target, model, adapter)]
+    if not unknown or is_default(run):
+        return
+    named = {target: _meant(target, model, adapter) for target in unknown}
+    whole = [name for target in targets for name in named.get(target, (target,))]
+    is_certain = all(named.values()) and bool(whole)
+    to = list(dict.fromkeys(whole))
+    changes = change(_TARGETS, to, "the model's own names of these layers") if is_certain else ()
+    texts = [f"{target}: {', '.join(names) or 'no layer of its own'}" for target, names in named.items()]
+    is_all = len(unknown) == len(targets)
+    found = f"{', '.join(unknown)}, {'none of them a' if is_all else 'no'} linear layer of {run.class_name('model')}"
+    allowed = f"names of its linear layers: {', '.join(model.names)}"
+    fix = f"In this model: {'; '.join(texts)}."
+    yield wrong(_TARGETS, found, allowed, changes=changes, fix=fix)
+
+
+def _meant(target: str, model: Architecture, adapter: str) -> tuple[str, ...]:
+    """Return the targets that a name stands for; empty if that is not certain."""
+    names = renamed(target, model, adapter)
+    return names or tuple(get_close_matches(target, model.names, n=1, cutoff=_BEYOND_DOUBT))
+
+
+@rule("BP841", WARNING, when=has_targets, evidence=EXECUTED)
+def mixers_without_adapters(run: Run) -> Found:
+    """The adapters leave out all layers of one kind: Mamba, gated delta net, or the projections of latent attention.
+
+    Why: Silent: the run trains less than it seems. The default targets of the adapters' class are those of a plain
+        transformer: with latent attention they train linear_proj and the MLPs, and in Mamba layers nothing.
+    Bad: multi_latent_attention true, target_modules [linear_qkv, linear_proj].
+    Good: linear_q_proj, linear_kv_down_proj, linear_kv_up_proj and linear_proj.
+    Fix: Add the layers to target_modules, or set method.target_modules to those that are meant.
+    Source: bridge/peft/lora.py (target_modules); bridge/recipes/moonlight/h100/moonlight_16b.py:890;
+        nemotronh/h100/nemotronh.py:1235
+    """
+    model, trained = architecture(run), trained_linears(run)
+    if not trained:
+        return
+    usual = _usual_targets(run)
+    for mixer, number in model.mixers.items():
+        names = [name for name in model.inputs_of(mixer) if name in usual]
+        reached = {linear.name for linear in trained if linear.part == mixer}
+        if mixer not in _MIXERS or not names or reached & set(names):
+            continue
+        layers = f"{number} layer{'s' if number > 1 else ''} of {_MIXERS[mixer]}"
+        kept = "only linear_proj" if reached else "nothing"
+        found = f"{', '.join(targets_of(run))}, which trains {kept} of the mixer in {layers}"
+        to = change(_TARGETS, usual, f"{layers} get adapters, too") if is_default(run) else ()
+        yield wrong(_TARGETS, found, f"targets with {', '.join(names)}", changes=to)
+
+
+def recomputes_parts(run: Run) -> bool:
+    """Return whether selective recomputation is on under adapters, and nothing makes the input require a gradient."""
+    is_selective = run.stated("model.recompute_granularity") == "selective" and not run.is_set(_METHOD)
+    freezes = not (adapter_of(run) == "VLMLoRA" and run.stated("peft.freeze_language_model") is False)
+    return is_selective and freezes and not graph_capture(run).is_full_iteration
+
+
+def _gradients(run: Run) -> Gradients:
+    model = architecture(run)
+    if model.prefix and not run.is_text:
+        raise CannotJudgeError("images may make the input of the language model require a gradient")
+    modules = tuple(map(str, run.items(_MODULES))) or ("core_attn",)
+    return gradients_of(model, trained_linears(run), modules, _layers_of_first_stage(run, model))
+
+
+def _layers_of_first_stage(run: Run, model: Architecture) -> int:
+    """Return how many layers the first stage surely has; later stages get activations that require a gradient."""
+    stages = run.pipeline_model_parallel_size
+    chunks = run.stated_integer("model.virtual_pipeline_model_parallel_size") or 1
+    if stages == 1:
+        return len(model.layers)
+    pattern = run.stated("model.hybrid_layer_pattern")
+    if isinstance(pattern, str) and "|" in pattern:
+        return len(pattern.partition("|")[0])
+    if run.is_set("model.pipeline_model_parallel_layout"):
+        return 1
+    first = run.stated_integer("model.num_layers_in_first_pipeline_stage")
+    return max((first or len(model.layers) // stages) // chunks, 1)
+
+
+_UNIFORM = (
+    "Set model.recompute_method to uniform, with which the host lets the input of the layers require a gradient; or "
+    "give the first layer an adapter before it ({first}); or recompute other modules."
+)
+
+
+@rule("BP842", ERROR, when=(has_targets, recomputes_parts), evidence=EXECUTED)
+def adapters_without_gradient(run: Run) -> Found:
+    """Adapters lie in recomputed parts that no trained layer comes before, so their backward pass is skipped.
+
+    Why: Silent: they never train. With all of them there, the gradient norm is 0 in every step, checkpoints are saved,
+        and the run ends without an error.
+    Bad: target_modules [linear_fc1, linear_fc2], recompute_granularity selective, recompute_modules [mlp].
+    Good: target_modules [linear_qkv, linear_fc1, linear_fc2].
+    Fix: Add linear_qkv to target_modules, set model.recompute_method to uniform, or turn recomputation off.
+    Source: core/tensor_parallel/random.py:581-675; core/transformer/transformer_layer.py:882;
+        core/transformer/moe/moe_layer.py:510,694; core/pipeline_parallel/schedules.py:570; bridge/peft/recompute.py:47
+    """
+    without, trained = _gradients(run).without, trained_linears(run)
+    if not without:
+        return
+    regions = list(dict.fromkeys(linear.region for linear in without))
+    layers = sorted({linear.layer for linear in without if linear.layer is not None})
+    names = ", ".join(dict.fromkeys(linear.name for linear in without))
+    decoder = [linear for linear in trained if linear.layer is not None]
+    share = "all" if len(without) == len(decoder) else f"{len(without)} of {len(decoder)}"
+    spread = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
+    found = f"{', '.join(regions)}, with adapters on {names} in {spread} ({share} adapters) that get no gradient"
+    yield wrong(_MODULES, found, "modules after a trained one", changes=_uniform(), fix=_fix(run))
+
+
+def _uniform() -> tuple[Change, ...]:
+    return change(_METHOD, "uniform", "the host then lets the input of the layers require a gradient")
+
+
+def _fix(run: Run) -> str:
+    return _UNIFORM.format(first=", ".join(architecture(run).targets(adapter_of(run))[:1]))
+
+
+@rule("BP843", ERROR, when=(has_targets, recomputes_parts), noticed="first step", evidence=EXECUTED)
+def recomputed_norm_before_first_adapter(run: Run) -> Found:
+    """A norm, an activation or a projection is recomputed whose input is partly frozen, beside the first adapter.
+
+    Why: Crash in the first backward pass: "forward() missing 1 required positional argument", as the host has not kept
+        a frozen input; or "element 0 of tensors does not require grad".
+    Bad: multi-latent attention, LoRA on linear_q_proj, recompute_modules [layernorm]. Good: recompute_method uniform.
+    Fix: Set model.recompute_method to uniform, or take the entry out of recompute_modules.
+    Source: core/tensor_parallel/random.py:678-855; core/transformer/transformer_layer.py:632,765
+    """
+    for entry, layer in _gradients(run).broken[:1]:
+        found = f"{entry}, whose input in layer {layer} is frozen or partly frozen, beside an adapter"
+        fix = f"Set model.recompute_method to uniform, or take {entry} out of model.recompute_modules."
+        yield wrong(_MODULES, found, "entries whose input requires a gradient", changes=_uniform(), fix=fix)
+
+
+_INITS = ("xavier", "kaiming", "normal", "zero")
+
+
+@rule("BP844", ERROR, when=has_adapters, noticed="first step, or never", evidence=EXECUTED)
+def adapters_that_cannot_train(run: Run) -> Found:
+    """A number of the adapters is such that they do not train.
+
+    Why: Silent with alpha 0, dropout 1 or two matrices of zeros: every gradient is 0. Crash otherwise, when the model
+        is built or at the first step.
+    Bad: peft.alpha 0. Good: peft.dim 32, alpha 32. Fix: Set dim and alpha above 0, and dropout below 1.
+    Source: bridge/peft/utils.py:1005-1120; bridge/peft/dora.py (__post_init__)
+    """
+    for name in ("dim", "alpha"):
+        value = run.number_or_none(f"peft.{name}")
+        if value is not None and value <= 0:
+            yield wrong(f"peft.{name}", f"{value:g}", "above 0")
+    dropout = run.number_or_none("peft.dropout")
+    if dropout is not None and not 0 <= dropout < 1:
+        yield wrong("peft.dropout", f"{dropout:g}", "0 up to, but not, 1")
+    inits = [run.text_or_none(f"peft.lora_{matrix}_init_method") for matrix in "AB"]
+    for matrix, init in zip("AB", inits, strict=True):
+        if init is not None and init not in _INITS:
+            yield wrong(f"peft.lora_{matrix}_init_method", init, ", ".join(_INITS))
+    if inits == ["zero", "zero"]:
+        found = "zero, as lora_B_init_method"
+        yield wrong("peft.lora_A_init_method", found, "xavier", to="xavier", because="one matrix must not be zero")
+    if adapter_of(run) == "DoRA" and run.stated("peft.dropout_position") not in (None, "pre"):
+        yield wrong("peft.dropout_position", "post with DoRA", "pre", to="pre", because="DoRA has no other")
+
+
+@rule("BP845", ERROR, when=has_adapters, noticed="model build, or first step", evidence=EXECUTED)
+def targets_that_the_class_refuses(run: Run) -> Found:
+    """The lists of targets contradict each other, or have entries that the adapters' class does not take.
+
+    Why: Crash when the adapters are made, or at the first step.
+    Bad: target_modules [linear_qkv] with exclude_modules [linear_proj]. Good: exclude_modules empty.
+    Fix: Set one of target_modules and exclude_modules; name q, k and v together for CanonicalLoRA.
+    Source: bridge/peft/module_matcher.py:118,125; bridge/peft/canonical_lora.py:150-275; bridge/peft/utils.py:722
+    """
+    adapter, targets = adapter_of(run), targets_of(run)
+    if targets and run.items("peft.exclude_modules"):
+        excluded = ", ".join(map(str, run.items("peft.exclude_modules")))
+        why = "target_modules says it already"
+        yield wrong("peft.exclude_modules", f"{excluded} with target_modules", "empty", to=[], because=why)
+    for target in targets:
+        try:
+            re.compile(target.replace("*", "(.*)"))
+        except re.error as error:
+            yield wrong(_TARGETS, f"{target}, which is no pattern: {error}", "names, with * for any text")
+    if adapter == "CanonicalLoRA":
+        yield from _refused_by_canonical(targets)
+
+
+def _refused_by_canonical(targets: tuple[str, ...]) -> Iterator[Violation]:
+    for whole in ("linear_qkv", "linear_fc1"):
+        parts = [part for part in DEFAULT_TARGETS["CanonicalLoRA"] if pattern_of(part, "CanonicalLoRA") == whole]
+        places = {pattern_of(target, "CanonicalLoRA") for target in targets if target.endswith(tuple(parts))}
+        for place in sorted(places):
+            missing = [part for part in parts if place.replace(whole, part) not in targets]
+            if missing:
+                added = ", ".join(place.replace(whole, part) for part in missing)
+                yield wrong(_TARGETS, f"{', '.join(targets)} without {added}", f"all of {', '.join(parts)}, or none")
+        if any(target.endswith(whole) for target in targets):
+            yield wrong(_TARGETS, f"{whole} with CanonicalLoRA", f"{', '.join(parts)}, or {whole} with LoRA")
+
+
+def trains_dora(run: Run) -> bool:
+    """Return whether the adapters are DoRA's."""
+    return has_targets(run) and adapter_of(run) == "DoRA"
+
+
+@rule("BP846", ERROR, when=trains_dora, noticed="model build, or first step", evidence="executed, without TE's layers")
+def dora_on_layers_that_it_does_not_take(run: Run) -> Found:
+    """DoRA targets experts, the router, the output layer, or with tensor parallelism the projections down.
+
+    Why: Crash: "Sizes of tensors must match", "takes 2 positional arguments but 3 were given", or a wrong shape.
+    Bad: DoRA on linear_fc1 of a model with experts. Good: DoRA on linear_qkv and linear_proj.
+    Fix: Take these layers out of target_modules, or train LoRA.
+    Source: bridge/peft/dora.py:91; bridge/peft/dora_layers.py:118-168
+    """
+    refused = [linear for linear in trained_linears(run) if _is_refused_by_dora(run, linear)]
+    if not refused:
+        return
+    names = list(dict.fromkeys(_place(linear) for linear in refused))
+    kept = [
+        target for target in targets_of(run) if not any(is_match(target, linear) for linear in refused)
+    ] or _usual_targets(run)
+    changes = change(_TARGETS, _usual_targets(run) if is_default(run) else kept, "DoRA cannot wrap the others")
+    allowed = f"layers that DoRA can wrap: {', '.join(_usual_targets(run))}"
+    yield wrong(_TARGETS, f"{', '.join(names)} with DoRA", allowed, changes=changes)
+
+
+def _is_refused_by_dora(run: Run, linear: Linear) -> bool:
+    is_routed = linear.part == "experts" and ".shared_experts." not in linear.path and "latent" not in linear.name
+    is_split = run.tensor_model_parallel_size > 1 and linear.name.endswith("down_proj")
+    return is_routed or is_split or linear.part == "output"
+
+
+def _place(linear: Linear) -> str:
+    return f"{linear.name} of experts" if ".experts." in linear.path else linear.name
