@@ -28,6 +28,7 @@ class TextPacks:
     context: str = ""  #: how a pack ends with context parallelism
     empty: str = ""  #: how a row ends that has a sequence of no tokens
     tensor: str = ""  #: how a pack ends with sequence parallelism
+    kernels: str = ""  #: how a pack is known to end in attention kernels, read alone, on the first stage
     language_part: str = ""  #: architecture as which AutoBridge loads its language part alone
 
 
@@ -96,9 +97,13 @@ TEXT_PACKS: tuple[TextPacks, ...] = (
         model="gemma_vl.modeling_gemma4_vl.Gemma4VLModel",
         providers=("Gemma4VLModelProvider", "Gemma4DenseVLProvider"),
         named=r"^gemma4",
-        source="gemma_vl/modeling_gemma4_vl.py:315,343; training/losses.py:62-64",
+        source="gemma_vl/modeling_gemma4_vl.py:313,315,343; training/losses.py:62-64; "
+        "TE/dot_product_attention/utils.py:1731-1741",
         step="vlm_step",
         context=_CUT_TWICE,
+        kernels="RuntimeError in the layers with heads of 512: unfused attention takes the class's mask of the whole "
+        "row for one of each sequence",
+        language_part="Gemma4ForCausalLM",
     ),
     TextPacks(
         model="ministral3.modeling_ministral3.Ministral3Model",

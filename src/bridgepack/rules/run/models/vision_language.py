@@ -60,7 +60,8 @@ def text_packs_split_over_context(run: Run) -> Found:
     facts = text_packs(run)
     if facts is not None and facts.context and not facts.refused:
         found = f"{run.context_parallel_size} for {_called(run)}: {facts.context}"
-        yield wrong("model.context_parallel_size", found, _otherwise(facts, "1 with packs of text"))
+        allowed = "1 with packs of text"
+        yield wrong("model.context_parallel_size", found, allowed if facts.kernels else _otherwise(facts, allowed))
 
 
 @rule("BP945", ERROR, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step", evidence=_EVIDENCE)
@@ -136,3 +137,20 @@ def text_packs_with_another_step(run: Run) -> Found:
     facts = text_packs(run)
     if facts is not None and facts.step == "vlm_step" and not facts.refused and not run.config.builds_packs:
         yield wrong("model", f"{_called(run)} with packs of text", "finetune() with the forward step vlm_step")
+
+
+@rule("BP949", WARNING, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step")
+def text_packs_with_mask_of_class(run: Run) -> Found:
+    """Packs of text are trained with a class that gives attention a mask of the whole row.
+
+    Why: Crash at the first step, or out of memory: heads of 512 are computed without a kernel, which takes a mask for
+        each sequence.
+    Bad: Gemma 4 with vision, offline packing. Good: its language part, Gemma4ForCausalLM.
+    Fix: Train the language part alone: a folder in model.name, with the text_config of the model's config.json and the
+        named architecture, and its weights. Else train one step on one GPU before you rely on it.
+    Evidence: read in TransformerEngine 2.17.1, whose mask function was executed with the class's mask; not on a GPU.
+    Source: bridge/models/gemma_vl/modeling_gemma4_vl.py:313; TE/dot_product_attention/utils.py:1731-1741
+    """
+    facts = text_packs(run)
+    if facts is not None and facts.kernels:
+        yield wrong("model", f"{_called(run)}: {facts.kernels}", f"its language part, {facts.language_part}")
