@@ -378,3 +378,9 @@ def test_forward_step_is_that_of_the_model(host: None) -> None:
 
     assert forward_step_for(recipe_of(DENSE)).__module__ == "megatron.bridge.training.gpt_step"
     assert forward_step_for(to_bridge(vision)).__module__ == "megatron.bridge.training.vlm_step"
+
+
+def test_forward_step_of_packed_text_gives_a_class_for_images_what_it_needs(host: None) -> None:
+    text = recipe_of(VISION)
+
+    assert forward_step_for(to_bridge(text)).__module__ == "megatron.bridge.training.vlm_step"

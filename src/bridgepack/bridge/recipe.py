@@ -24,6 +24,7 @@ from bridgepack.bridge.bases import (
 from bridgepack.bridge.container import check_section
 from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put, value_at
+from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_settings
 from bridgepack.bridge.wiring.data import EXCHANGE
 from bridgepack.bridge.wiring.training import BOOKKEEPING
@@ -74,6 +75,8 @@ def config_of_recipe(
     packs = packs_in(artifact) if artifact is not None else None
     values, settings = _started(recipe, packs) if is_newest else _stated(recipe, packs)
     unknown = _NOT_SAID | ({} if "model" in values else {"model": why_model_unknown(recipe)})
+    if "model" not in values and recipe.model is not None and not is_shipped_model(recipe.model):
+        values["model"] = {"hf_model_id": recipe.model.name}  # tells the family
     user_paths, lost = _write_settings(values, settings, recipe)
     if recipe.packing.mode == "offline":
         unknown |= _put_pack_paths(values, artifact, settings)

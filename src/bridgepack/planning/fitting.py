@@ -14,6 +14,7 @@ from bridgepack.data.reading.remote import scheme_of
 from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.geometry import floor_to_multiple
 from bridgepack.planning.balance import balance_for
+from bridgepack.planning.limits import limits_of
 from bridgepack.planning.preview import Preview, preview_recipe
 from bridgepack.records import TRAIN, VALIDATION
 
@@ -92,6 +93,8 @@ def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
         return _unfitted(recipe, f"no row becomes a sequence: {drops[0].example if drops else 'there are none'}")
     per_pack = sequences / run.num_packs
     packs = _packs_per_step(run, per_pack, is_sample=preview.is_sample)
+    if limits_of(recipe).takes_one_pack:
+        packs = run.smallest_batch
     batch = {"tokens_per_step": packs * run.tokens_per_pack}
     values = {"batch": batch, **_balance_that_works(recipe, batch)}
     about = "about " if preview.is_sample else ""

@@ -69,6 +69,8 @@ _STATE, _SHARED_STATE, _FROZEN = 6.0, 12.0, 2.0
 #: Bytes of a token in a layer: 18 x hidden size and 4 x numbers inside the feed-forward part. Source: as above, after
 #: arXiv 2205.05198, table 2: sequence parallelism, the inside of attention computed again.
 _LAYER, _FEED_FORWARD = 18.0, 4.0
+#: Of those, what tensor-parallel ranks do not split without sequence parallelism: inputs of norms and of both parts.
+_UNSPLIT = 8.0
 #: A recomputed layer keeps its input in bf16.
 _KEPT = 2.0
 #: Bytes of a logit: bf16, and fp32 in the loss. The host's report has the latter alone.
@@ -81,11 +83,12 @@ class Layout:
     """A layout of a model over GPUs."""
 
     num_gpus: int
-    tensor: int = 1  #: tensor_model_parallel_size, with sequence_parallel above 1
+    tensor: int = 1  #: tensor_model_parallel_size
     pipeline: int = 1  #: pipeline_model_parallel_size
     context: int = 1  #: context_parallel_size
     expert: int = 1  #: expert_model_parallel_size, with expert_tensor_parallel_size 1
     recomputes: bool = False  #: whether whole layers are recomputed in the backward pass
+    splits_sequence: bool = True  #: sequence_parallel, where `tensor` is above 1
 
     @property
     def data(self) -> int:
@@ -98,7 +101,7 @@ class Layout:
         return geometry.pad_seq_to_mult(
             context_parallel_size=self.context,
             tensor_model_parallel_size=self.tensor,
-            sequence_parallel=self.tensor > 1,
+            sequence_parallel=self.tensor > 1 and self.splits_sequence,
         )
 
 
@@ -133,7 +136,8 @@ def memory_of(shape: ModelShape, layout: Layout, *, pack_tokens: int, num_micro:
     else:
         states = (dense + routed) * _FROZEN
     hidden, tokens = shape.hidden_size, pack_tokens / ranks
-    layers = [_LAYER * hidden + _FEED_FORWARD * layer.activation_ffn for layer in shape.layers]
+    whole_rows = 0.0 if layout.splits_sequence else _UNSPLIT * hidden * (layout.tensor - 1)
+    layers = [_LAYER * hidden + whole_rows + _FEED_FORWARD * layer.activation_ffn for layer in shape.layers]
     whole = max(layers) + len(layers) * _KEPT * hidden if layout.recomputes else sum(layers)
     in_flight = min(1.0, num_micro / stages)
     activations = tokens * (whole * in_flight + hidden * min(stages, num_micro))

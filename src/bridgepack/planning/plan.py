@@ -17,6 +17,7 @@ from bridgepack.planning.estimate import Speed
 from bridgepack.planning.fitting import Fit, fitted_batch
 from bridgepack.planning.layout import DEFAULT_GPU, Gpu, gpu_named
 from bridgepack.planning.lengths import Lengths
+from bridgepack.planning.limits import limits_of
 from bridgepack.planning.search import Candidate, Search
 from bridgepack.planning.shape import ModelShape, model_shape
 from bridgepack.records.results import Result
@@ -205,6 +206,8 @@ def _planned(wish: Wish) -> tuple[dict[str, Any], float]:
         section, _, name = path.partition(".")
         if value is not None and (section in ("parallelism", "packing") or name == "recompute"):
             values[section] = {**values.get(section, {}), name: value}
+    if limits_of(recipe).takes_one_pack:
+        values["batch"] = {"tokens_per_step": best.global_batch_size * wish.seq_length}
     return values, best.memory.total_gb
 
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from bridgepack.planning.balance import balance_for
 from bridgepack.planning.estimate import Arithmetic, Speed, Waiting, Work, cost_of, waiting_of
 from bridgepack.planning.layout import Gpu, Layout, Memory, layouts, memory_of
 from bridgepack.planning.lengths import Lengths, PackedLengths, packed
+from bridgepack.planning.limits import Limits, limits_of
 from bridgepack.planning.shape import ModelShape
 from bridgepack.records import Finding
 from bridgepack.rules.engine.environment import target_versions
@@ -174,7 +175,11 @@ class Search:
 
     def _layouts(self) -> Iterator[Layout]:
         own_stages = self.recipe.parallelism.pipeline_model_parallel_size
-        return layouts(self.shape, self.gpu, self.num_gpus, own_stages=own_stages)
+        return self._limits.of(layouts(self.shape, self.gpu, self.num_gpus, own_stages=own_stages))
+
+    @cached_property
+    def _limits(self) -> Limits:
+        return limits_of(self.recipe, self.gpu.name)
 
     def _multiple(self, layout: Layout) -> int:
         """Return the multiple of lengths: the layout's, combined with the recipe's."""
@@ -187,6 +192,8 @@ class Search:
 
     def _batch(self, layout: Layout, size: int) -> int:
         """Return the packs per step: a multiple of the model copies, nearest to the recipe's tokens per step."""
+        if self._limits.takes_one_pack:
+            return layout.data
         return max(round(self._step_tokens / size / layout.data), 1) * layout.data
 
     def _arithmetic(self, layout: Layout) -> Arithmetic:
@@ -217,7 +224,7 @@ class Search:
             "parallelism.context_parallel_size": layout.context,
             "parallelism.expert_model_parallel_size": layout.expert,
             "parallelism.expert_tensor_parallel_size": 1 if is_mixture and layout.tensor > 1 else None,
-            "parallelism.sequence_parallel": layout.tensor > 1,
+            "parallelism.sequence_parallel": layout.tensor > 1 and layout.splits_sequence,
             "parallelism.virtual_pipeline_model_parallel_size": (
                 own.virtual_pipeline_model_parallel_size
                 if layout.pipeline == own.pipeline_model_parallel_size

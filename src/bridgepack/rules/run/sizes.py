@@ -1,10 +1,12 @@
 """Rules on lengths in tokens: of the model, the dataset, a pack and one sequence."""
 
+from bridgepack.host.positions import positions_of
 from bridgepack.records import Change
+from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
-from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, fine_tunes, pads_in_collate
+from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, fine_tunes, pads_in_collate, truths
 
 _COLLATE_SIZES = (
     *("pad_to_multiple_of", "in_batch_packing_pad_to_multiple_of", "micro_batch_size"),
@@ -180,3 +182,44 @@ def text_not_packed(run: Run) -> Found:
     """
     if not run.is_packed:
         yield wrong("dataset.enable_offline_packing", "off", "true, to fill rows with text")
+
+
+def _scaling(run: Run) -> float:
+    """Return the factor by which the run scales rotary embeddings; 1 without scaling."""
+    if "yarn" in (run.stated("model.position_embedding_type"), run.stated("model.rope_type")):
+        names = ("yarn_rotary_scaling_factor", "rotary_scaling_factor")
+        factors = [run.number_or_none(f"model.{name}") for name in names if run.is_set(f"model.{name}")]
+        return next(filter(None, factors), 1.0)
+    if run.is_on("model.rope_scaling"):
+        return run.number_or_none("model.rope_scaling_factor") or 1.0
+    path = "model.seq_len_interpolation_factor"
+    return (run.number_or_none(path) if run.is_set(path) else None) or 1.0
+
+
+def _longest(run: Run) -> tuple[int, str]:
+    """Return the length of the longest sequence, or of the longest that may be packed without packs; and what it is."""
+    if run.artifact is not None:
+        return max(truth.max_runtime_length for truth in truths(run)), "the longest sequence"
+    return run.stated_integer(_CAP) or run.packed_sequence_size, "sequences of up to"
+
+
+@rule("BP640", ADVICE, when=HAS_SPECS, evidence="the models' config.json, as read by megatron-bridge 0.6.2")
+def positions_beyond_training(run: Run) -> Found:
+    """A sequence may be longer than the positions that the model was trained for, without scaling.
+
+    Why: Silent: rotary embeddings extrapolate: attention over positions that the model never saw is poor at first, and
+        the model that results is deployed with a config.json that does not say so. Packs may be longer, sequences not.
+    Bad: Qwen3-8B, of 40,960 positions, max_single_sequence_length 131072. Good: 40960, or YaRN with a factor of 4.
+    Fix: Set max_single_sequence_length to the model's positions. Or scale: model.position_embedding_type yarn with
+        yarn_rotary_scaling_factor, yarn_original_max_position_embeddings and the same in the exported config.json.
+    Noticed: never. Source: core/models/common/embeddings/rotary_pos_embedding.py
+    """
+    model = run.stated("model.hf_model_id")
+    known = positions_of(model) if isinstance(model, str) else None
+    if known is None:
+        raise CannotJudgeError("the positions of the model are not known")
+    most = int(known.most * _scaling(run) / known.factor)
+    longest, what = _longest(run)
+    if longest > most:
+        found = f"{what} {longest:,} tokens for {model}"
+        yield wrong(_CAP, found, f"at most {most:,}, its positions, or a larger scaling of them")

@@ -9,6 +9,7 @@ from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import ENGINE, version_of
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
+from bridgepack.rules.run.kernels.heads import has_large_heads
 from bridgepack.rules.run.models.families import has_gated_delta_net
 from bridgepack.rules.run.reading import replaces_attention, splits_context, uses_engine_attention
 
@@ -17,6 +18,7 @@ _SIZES = "model.hierarchical_context_parallel_sizes"
 #: Windows that let a token attend to everything before it.
 _OPEN_WINDOWS = ([-1, 0], [-1, -1])
 _CUDNN_WITH_SINKS = Version("9.18")
+_ONE_RANK = "Set context_parallel_size to 1; with heads above 256, no cp_comm_type helps."
 
 
 def _has_sliding_window(run: Run) -> bool:
@@ -118,11 +120,17 @@ def sliding_window_over_the_ring(run: Run) -> Found:
     Why: Crash at the first step: "Context parallelism does not support sliding window attention with
         cp_comm_type='p2p'!"
     Bad: window_size [127, 0], CP 2, cp_comm_type not set, which is p2p. Good: cp_comm_type a2a.
-    Fix: Set model.cp_comm_type to a2a if heads and query groups divide by CP, else context_parallel_size to 1.
+    Fix: Set model.cp_comm_type to a2a if heads and query groups divide by CP, else context_parallel_size to 1. With
+        heads above 256 only context_parallel_size 1 works, as BP730 says.
     Evidence: read in TransformerEngine 2.17.1. Source: PSB708; TE/dot_product_attention/context_parallel.py:4763-4769
     """
     if set(run.cp_comm_types) <= {"p2p", "a2a+p2p"}:
         found = f"{', '.join(run.cp_comm_types)} with window_size {run.of_model('window_size')}"
+        if has_large_heads(run):
+            yield wrong(
+                _KIND, found, "context parallelism 1: no kernel takes the model's heads with more", fix=_ONE_RANK
+            )
+            return
         yield wrong(_KIND, found, "a2a with sliding windows, or context parallelism 1")
 
 

@@ -1,0 +1,71 @@
+"""What a model's class, its heads and the kind of GPU leave of the layouts."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.planning.layout import Layout
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.loaded import in_current_names
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.run.kernels.heads import LARGEST_HEAD, largest_head
+from bridgepack.rules.run.models.vision_language import text_packs
+from bridgepack.rules.run.reading import uses_engine_attention
+
+#: Beginning of a GPU's name -> largest head whose attention is trained over padded sequences; 256 for others.
+#: Source: TransformerEngine 2.17.1, common/fused_attn/fused_attn.cpp:317-339,402: packed rows from compute capability
+#: 9.0 on, heads above 128 there alone; FlashAttention takes no padding but version 3, which is Hopper's.
+_PADDED_HEADS = {"a100": 0, "b200": 128, "gb200": 128, "b300": 128, "gb300": 128}
+#: Heads of queries and values that the fused kernel also takes on Blackwell.
+_LATENT_HEAD = 192
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Layouts that a model cannot be trained in, beside those that rules refuse."""
+
+    has_one_context: bool = False  #: no context parallelism
+    keeps_rows: bool = False  #: tensor-parallel ranks keep whole rows: no sequence parallelism
+    takes_one_pack: bool = False  #: a data-parallel rank takes one pack a step
+    is_mixture: bool = False  #: a model with experts, where tensor parallelism needs sequence parallelism
+
+    def of(self, layouts: Iterable[Layout]) -> Iterator[Layout]:
+        """Yield the layouts that are left, without sequence parallelism where that has to go."""
+        for layout in layouts:
+            if self.has_one_context and layout.context > 1:
+                continue
+            if not self.keeps_rows or layout.tensor == 1:
+                yield layout
+            elif not self.is_mixture:
+                yield replace(layout, splits_sequence=False)
+
+
+def limits_of(recipe: SFTRecipe, gpu_name: str = "") -> Limits:
+    """Return the limits of a recipe's model; the GPU's name as `plan --gpu` takes it, or empty if it is not known."""
+    versions = target_versions()
+    config = in_current_names(config_of_recipe(recipe.override({"artifact": None})), versions)
+    run = Run(config=config, versions=versions)
+    try:
+        facts = text_packs(run)
+    except CannotJudgeError:
+        facts = None
+    is_unpadded = _has_no_kernel_for_padding(run, gpu_name)
+    return Limits(
+        has_one_context=is_unpadded or bool(facts and facts.context),
+        keeps_rows=is_unpadded or bool(facts and (facts.empty or facts.tensor)),
+        takes_one_pack=bool(facts and facts.empty),
+        is_mixture=bool(run.stated("model.num_moe_experts")),
+    )
+
+
+def _has_no_kernel_for_padding(run: Run, gpu_name: str) -> bool:
+    most = _PADDED_HEADS.get(gpu_name.partition("-")[0], LARGEST_HEAD)
+    try:
+        if not uses_engine_attention(run):
+            return False
+        is_latent, (_, head) = run.stated("model.multi_latent_attention"), largest_head(run)
+    except CannotJudgeError:
+        return False
+    return head > (max(most, _LATENT_HEAD) if is_latent and most else most)

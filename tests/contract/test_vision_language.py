@@ -1,0 +1,93 @@
+"""What the table of `host/vision_language.py` says is what the host's own forward steps, models and loss do."""
+
+import pkgutil
+from importlib import import_module
+from inspect import signature
+
+import pytest
+
+from bridgepack.bridge.shipped import import_host
+from bridgepack.host.vision_language import TEXT_PACKS, TextPacks, text_packs_of
+from tests.support.text_packs import Case, outcome
+
+pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
+#: Not a module of torch that can be made without its parts; its signature is read.
+CLASSES = [facts for facts in TEXT_PACKS if not facts.model.endswith("MegatronMIMOProvider")]
+#: The wrapper hands packs on, and no kernel takes what it adds to them: read in TransformerEngine.
+REFUSED_BY_KERNELS = {"Gemma3VLModel"}
+#: Parts of the names of providers of models with vision or sound.
+MARKS = ("VL", "Omni", "Audio", "ASR", "45V", "MIMO", "Ministral3", "Step37", "Exaone45")
+EVERY_CLASS = pytest.mark.parametrize("facts", CLASSES, ids=lambda facts: facts.providers[0])
+
+FULL, RAGGED = Case(), Case(rows=((12, 20), (8, 8, 16)))
+TAIL = Case(rows=((10, 7),), multiple=4)
+TWO_RANKS = [Case(rows=((10, 18),), multiple=4, context=2, context_rank=rank) for rank in (0, 1)]
+SPLIT_ROWS, LAST_STAGE = Case(tensor=2), Case(stages=2, stage=1)
+
+
+def _begins(text: str) -> str:
+    """Return the part of a table's text that an error's text begins with, or has after its type."""
+    return text.partition(", ")[0].partition("; ")[0].removeprefix("with gpt_step ")
+
+
+@EVERY_CLASS
+def test_packs_on_one_rank_and_on_the_last_stage(facts: TextPacks) -> None:
+    for case in (FULL, LAST_STAGE):
+        found = outcome(facts.model, facts.step, case)
+        if facts.refused and facts.model.rpartition(".")[2] not in REFUSED_BY_KERNELS:
+            assert found
+            assert case is LAST_STAGE or _begins(facts.refused) in found
+        else:
+            assert not found
+
+
+@EVERY_CLASS
+def test_sequences_without_tokens(facts: TextPacks) -> None:
+    for case in (RAGGED, TAIL):
+        found = outcome(facts.model, facts.step, case)
+        assert bool(found) == bool(facts.empty or (facts.refused and "Gemma3" not in facts.model))
+        if facts.empty:
+            assert facts.empty.partition(": ")[2] in found
+
+
+@EVERY_CLASS
+def test_rows_that_gpt_step_cut_for_context_ranks(facts: TextPacks) -> None:
+    wrong = [found for case in TWO_RANKS if (found := outcome(facts.model, "gpt_step", case))]
+    assert len(wrong) == (2 if facts.context or facts.refused else 0)
+    if "Error: " in _begins(facts.context):
+        assert all(_begins(facts.context) in found for found in wrong)
+
+
+@EVERY_CLASS
+def test_rows_that_are_split_over_tensor_ranks(facts: TextPacks) -> None:
+    if not facts.refused:
+        assert outcome(facts.model, facts.step, SPLIT_ROWS) == ("tokens differ" if facts.tensor else "")
+
+
+@EVERY_CLASS
+def test_step_is_the_one_that_works(facts: TextPacks) -> None:
+    other = [outcome(facts.model, "gpt_step", case) for case in (FULL, LAST_STAGE)]
+    assert facts.step == ("vlm_step" if any(other) and not any(_with_vlm_step(facts)) else "gpt_step")
+
+
+def _with_vlm_step(facts: TextPacks) -> list[str]:
+    return [outcome(facts.model, "vlm_step", case) for case in (FULL, LAST_STAGE)]
+
+
+def test_wrapper_of_parts_takes_no_boundaries() -> None:
+    base = import_host("megatron.core.models.mimo.model.base")
+    assert "packed_seq_params" not in signature(base.MimoModel.forward).parameters
+
+
+def test_every_provider_with_vision_or_sound_is_in_the_table() -> None:
+    models, num_found = import_host("megatron.bridge.models"), 0
+    for info in pkgutil.walk_packages(models.__path__, "megatron.bridge.models."):
+        if "provider" not in info.name and "minimax_m3_bridge" not in info.name:
+            continue
+        for name, value in vars(import_module(info.name)).items():
+            if not isinstance(value, type) or value.__module__ != info.name or not name.endswith("Provider"):
+                continue
+            if any(mark in name for mark in MARKS) and "Data" not in name:
+                assert text_packs_of(name) is not None, name
+                num_found += 1
+    assert num_found > len(TEXT_PACKS)
