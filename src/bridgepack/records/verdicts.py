@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+#: Most characters of a refusal in one line.
+_MAX_WORDS = 200
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostVerdict:
@@ -45,4 +48,5 @@ class HostVerdict:
         asked = ", ".join(filter(None, (gpus, f"{self.seconds or 0:.0f} s")))
         if self.state == "accepted":
             return f"{host} itself accepts the run ({asked})"
-        return f"{host} itself refuses the run ({asked}): {self.reason}"
+        words = self.reason if len(self.reason) <= _MAX_WORDS else f"{self.reason[:_MAX_WORDS].rpartition(' ')[0]} ..."
+        return f"{host} itself refuses the run ({asked}): {words}"

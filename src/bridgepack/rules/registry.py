@@ -40,6 +40,8 @@ SUPPRESSION_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, Suppres
 #: (beginning of the code, title), the longer beginnings first.
 GROUPS: tuple[tuple[str, str], ...] = (
     ("BP993", "What Megatron-Bridge itself says"),
+    ("BP87", "What validate() asks of other settings"),
+    ("BP88", "What validate() asks of other settings"),
     ("BP89", "While training"),
     ("BP92", "CUDA graphs and FP8"),
     ("BP93", "Packing inside the batch"),

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
@@ -34,7 +35,7 @@ def pretend_gpu_host(gpu: str = "h100") -> Iterator[None]:
     """
     before = set(sys.modules)
     with ExitStack() as undone:
-        for name, module in _transformer_engine().items():
+        for name, module in {**_transformer_engine(), **_loggers()}.items():
             _put_module(undone, name, module)
         for target, name, value in _answers(gpu):
             undone.callback(setattr, target, name, getattr(target, name))
@@ -86,6 +87,11 @@ def _transformer_engine() -> dict[str, ModuleType]:
     pytorch.__dict__.update(optimizers=optimizers)
     optimizers.__dict__.update(FusedAdam=_FusedAdam)
     return modules
+
+
+def _loggers() -> dict[str, ModuleType]:
+    """Return stand-ins for the loggers that B/training/config.py:700 imports, which may be installed where a run is."""
+    return {name: ModuleType(name) for name in ("mlflow", "comet_ml") if find_spec(name) is None}
 
 
 class _FusedAdam:

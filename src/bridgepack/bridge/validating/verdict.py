@@ -21,6 +21,7 @@ from bridgepack.bridge.writing.assign import assign
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError
+from bridgepack.host.validated import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES, RUN_VARIABLES
 from bridgepack.records import HostVerdict
 
 _CONFIG = "megatron.bridge.training.config"
@@ -28,6 +29,9 @@ TO_BRIDGE, VALIDATE = "to_bridge", "validate()"
 #: Variables that say which process of a run this is; the host reads them before its settings.
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_NTASKS", "SLURM_PROCID")
 _MAX_WORDS = 600
+#: What the host says where the config of a model is not in the cache. Source: megatron/bridge/models/hf_pretrained/
+#: safe_config_loader.py.
+_NOT_AT_HAND = "Failed to load configuration"
 #: Most settings that are said to be where the host refuses.
 _MAX_NAMED = 3
 
@@ -75,7 +79,7 @@ def verdict_of(
             return HostVerdict(state="refused", reason=str(error), version=version, stage=TO_BRIDGE, where=where)
         world_size = question.world_size or _smallest_world(config)
         try:
-            _validated(config, world_size)
+            validated(config, world_size)
         except PermissionError as error:
             raise CannotAskError(f"its validation {error}") from error
         # Whatever type the host raises (ValueError, AssertionError, TypeError, ...) is its verdict.
@@ -84,17 +88,23 @@ def verdict_of(
     return HostVerdict(state="accepted", version=version, world_size=world_size)
 
 
-def _validated(config: Any, world_size: int) -> None:
+def validated(config: Any, world_size: int) -> None:
     """Do what a run does first; a checkpoint counts as being there."""
-    for name in _OF_A_RANK:
-        os.environ.pop(name, None)
-    os.environ["WORLD_SIZE"] = str(world_size)
+    for name in [name for name in os.environ if name in _OF_A_RANK or name.startswith(RUN_VARIABLES)]:
+        del os.environ[name]
+    os.environ.update({"WORLD_SIZE": str(world_size), **_left_to_the_job(config)})
     if config.checkpoint.pretrained_checkpoint is not None:
         config.checkpoint.pretrained_checkpoint = str(Path(__file__).parent)
     name = "runtime_config_update"
     if "MegatronMIMO" in type(config.model).__name__:
         name = f"megatron_mimo_{name}"
     getattr(import_module(_CONFIG), name)(config)
+
+
+def _left_to_the_job(config: Any) -> dict[str, str]:
+    """Return what the job must export, as if it did: a rule of ours tells, and this machine is not the run's."""
+    needed = {**DETERMINISTIC_VARIABLES, **OFFLOADING_VARIABLES}
+    return {name: value for name, value in needed.items() if name not in config.env_vars}
 
 
 @contextmanager
@@ -126,7 +136,7 @@ def _of_recipe(recipe: SFTRecipe, artifact: str | None) -> Any:
     try:
         return to_bridge(recipe, artifact=artifact)
     except BridgepackError as error:
-        if isinstance(error.__cause__, (OSError, ImportError)):
+        if isinstance(error.__cause__, (OSError, ImportError)) or _NOT_AT_HAND in str(error):
             raise CannotAskError(str(error)) from error
         raise
 
