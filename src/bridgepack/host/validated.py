@@ -35,3 +35,12 @@ ENGINE_ACTIVATIONS = ("gelu", "silu", "relu")
 HYBRID_PROVIDERS = frozenset(
     {"HybridModelProvider", "MambaModelProvider", "NemotronVLModelProvider", "NemotronOmniModelProvider"}
 )
+#: Module that may be recomputed alone -> what the model needs for it; empty if nothing.
+#: Source: megatron/core/transformer/transformer_config.py:1765-1822.
+RECOMPUTED_MODULES: Mapping[str, str] = {
+    **dict.fromkeys(("core_attn", "layernorm", "mlp", "moe"), ""),
+    "moe_act": "moe_grouped_gemm true",
+    "mla_up_proj": "multi_latent_attention true",
+    "gdn_norm_out": "experimental_attention_variant gated_delta_net",
+    "shared_experts": "moe_shared_expert_overlap false",
+}

@@ -68,7 +68,7 @@ def verdict_of(
     """
     import_host(_CONFIG)
     version = str(import_host("megatron.bridge").__version__)
-    with quiet(), _process_as_before(), pretend_gpu_host(question.gpu), guard or nullcontext():
+    with quiet(), process_as_before(), pretend_gpu_host(question.gpu), guard or nullcontext():
         try:
             config = _config(question) if config is None else config
         except CannotAskError:
@@ -108,7 +108,7 @@ def _left_to_the_job(config: Any) -> dict[str, str]:
 
 
 @contextmanager
-def _process_as_before() -> Iterator[None]:
+def process_as_before() -> Iterator[None]:
     """Restore the environment and torch's switches, which the host sets from the settings."""
     torch, before = import_module("torch"), dict(os.environ)
     is_deterministic = torch.are_deterministic_algorithms_enabled()
