@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,16 @@ def main() -> int:
 def _verdict(text: bytes, scratch: Path) -> HostVerdict:
     question: Question = pickle.loads(text)  # noqa: S301  # the process that started this one wrote it
     import_host("megatron.bridge.recipes")
+    if os.environ.get("HF_HUB_OFFLINE") == "1":
+        _ask_once_for_models()
     config = with_overrides(_live(question.pickled), question.overrides) if question.pickled else None
     return verdict_of(question, config, guard=_nothing_reaches_the_machine(scratch))
+
+
+def _ask_once_for_models() -> None:
+    """Keep the host from trying again, with longer and longer pauses, for the config of a model that is not here."""
+    auto_bridge = import_host("megatron.bridge.models.conversion.auto_bridge")
+    auto_bridge.safe_load_config_with_retry = partial(auto_bridge.safe_load_config_with_retry, max_retries=0)
 
 
 def _live(pickled: bytes) -> Any:

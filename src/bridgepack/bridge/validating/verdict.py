@@ -67,7 +67,6 @@ def verdict_of(
         CannotAskError: the settings cannot be brought to it.
     """
     import_host(_CONFIG)
-    version = str(import_host("megatron.bridge").__version__)
     with quiet(), process_as_before(), pretend_gpu_host(question.gpu), guard or nullcontext():
         try:
             config = _config(question) if config is None else config
@@ -76,7 +75,7 @@ def verdict_of(
         except BridgepackError as error:
             field = _FIELD.match(str(error))
             where = (field[0],) if field else ()
-            return HostVerdict(state="refused", reason=str(error), version=version, stage=TO_BRIDGE, where=where)
+            return HostVerdict(state="refused", reason=str(error), stage=TO_BRIDGE, where=where)
         world_size = question.world_size or _smallest_world(config)
         try:
             validated(config, world_size)
@@ -84,8 +83,8 @@ def verdict_of(
             raise CannotAskError(f"its validation {error}") from error
         # Whatever type the host raises (ValueError, AssertionError, TypeError, ...) is its verdict.
         except Exception as error:
-            return _refusal(error, config, version=version, world_size=world_size)
-    return HostVerdict(state="accepted", version=version, world_size=world_size)
+            return _refusal(error, config, world_size)
+    return HostVerdict(state="accepted", world_size=world_size)
 
 
 def validated(config: Any, world_size: int) -> None:
@@ -174,14 +173,13 @@ def _smallest_world(config: Any) -> int:
     return lcm(dense, sizes["expert_model"] * sizes["expert_tensor"] * sizes["pipeline_model"])
 
 
-def _refusal(error: Exception, config: Any, *, version: str, world_size: int) -> HostVerdict:
+def _refusal(error: Exception, config: Any, world_size: int) -> HostVerdict:
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [(frame, line) for frame, line in frames if "/megatron/" in frame.f_code.co_filename] or frames
     frame, line = own[-1]
     return HostVerdict(
         state="refused",
         reason=_words(error),
-        version=version,
         stage=VALIDATE,
         where=_named(str(error), config, _sections_in(frame, config)),
         place=f"megatron/{frame.f_code.co_filename.rpartition('/megatron/')[2]}:{line}",
