@@ -18,6 +18,7 @@ BASES = (
     *("llama32_1b_sft_1gpu_h100_bf16_config", "llama32_1b_peft_1gpu_h100_bf16_config"),
     *("qwen3_8b_sft_4gpu_h100_bf16_config", "qwen3_30b_a3b_sft_8gpu_h100_bf16_config"),
     *("gpt_oss_20b_sft_8gpu_h100_bf16_config", "qwen25_vl_3b_sft_1gpu_h100_bf16_config"),
+    *("nemotron_3_nano_sft_8gpu_h100_bf16_config", "moonlight_16b_sft_8gpu_h100_bf16_8k_config"),
 )
 #: Code -> numbers of the catalogue that it follows from.
 EVIDENCE = {rule.code: rule.catalogue_ids for rule in RUN_RULES}

@@ -61,14 +61,27 @@ def test_action_annotates_and_writes_sarif(runner: dict[str, str], tmp_path: Pat
     code, output, told = _run_action(tmp_path, runner, target="mine.yaml", arguments="--no-files --select BP101")
     assert (code, told) == (1, {"exit-code": "1"})
     assert "::error file=mine.yaml,line=4,title=BP101 " in output
-    results = json.loads((tmp_path / "bridgepack.sarif").read_text())["runs"][0]["results"]
-    assert [result["ruleId"] for result in results] == ["BP101"]
+    run = json.loads((tmp_path / "bridgepack.sarif").read_text())["runs"][0]
+    assert [result["ruleId"] for result in run["results"]] == ["BP101"]
+    assert "invocations" not in run  # --select leaves the host out
 
     (tmp_path / "mine.yaml").write_text(MENDABLE.replace("packing", "pakcing"))
     code, output, told = _run_action(tmp_path, runner, target="mine.yaml")
     assert (code, told) == (2, {"exit-code": "2"})
     assert "::error file=mine.yaml,line=4,title=cannot-be-read::pakcing is not a field" in output
     assert "pakcing" in (tmp_path / "bridgepack.sarif").read_text()
+
+
+def test_action_says_whether_the_host_itself_has_judged(runner: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(MENDABLE)
+    _, output, _ = _run_action(tmp_path, runner, target="mine.yaml")
+    not_judged = "not validated by Megatron-Bridge itself: model is missing"
+    assert f"::notice title=real-validate::{not_judged}" in output
+    [invocation] = json.loads((tmp_path / "bridgepack.sarif").read_text())["runs"][0]["invocations"]
+    [notification] = invocation["toolExecutionNotifications"]
+    assert notification["message"]["text"].startswith(not_judged)
+    _, output, _ = _run_action(tmp_path, runner, target="mine.yaml", **{"real-validate": "false"})
+    assert "real-validate" not in output
 
 
 def test_action_names_inputs_and_steps_that_are_there() -> None:

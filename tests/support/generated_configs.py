@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.named_faults import NAMED_FAULTS
+
 #: Fields that are true or false.
 _SWITCHES = (
     *("model.sequence_parallel", "model.calculate_per_token_loss", "ddp.average_in_collective"),
@@ -56,7 +58,7 @@ _TOPOLOGY_SWITCHES = (
     "checkpoint.async_save",
 )
 _LAYOUTS = (None, "Et*8|t*8L", "Et*8|(t*8|)*2t*8L", "Et*24|t*24L", [["embedding"] + ["decoder"] * 16 + ["loss"]], "t|L")
-#: The same on how layers, heads and experts are shared out; every other configuration has only faults of this kind.
+#: The same on how layers, heads and experts are shared out; each configuration has faults of one kind.
 TOPOLOGY_FAULTS: Mapping[str, Sequence[Any]] = {
     **dict.fromkeys(_TOPOLOGY_SWITCHES, (True, False)),
     "model.tensor_model_parallel_size": (1, 2, 4, 8),
@@ -114,7 +116,7 @@ def generated(bases: Mapping[str, Any], seed: int) -> GeneratedConfig:
     config = copy.deepcopy(bases[base])
     faults: dict[str, Any] = {}
     world_size = _set_topology(config, choose)
-    known = FAULTS if seed % 2 else TOPOLOGY_FAULTS
+    known = (FAULTS, TOPOLOGY_FAULTS, NAMED_FAULTS)[seed % 3]
     for path in choose.sample(sorted(known), choose.randint(0, _MAX_FAULTS)):
         _set(config, path, choose.choice(known[path]), faults)
     if choose.random() < 0.05:
@@ -124,6 +126,7 @@ def generated(bases: Mapping[str, Any], seed: int) -> GeneratedConfig:
 
 def _set_topology(config: Any, choose: random.Random) -> int:
     from megatron.bridge.training.comm_overlap import CommOverlapConfig
+    from megatron.bridge.training.config import ProfilingConfig
 
     tensor, pipeline, context = choose.choice(_TOPOLOGIES)
     size, data = choose.choice(_SEQ_LENGTHS), choose.choice((1, 2, 4))
@@ -149,6 +152,8 @@ def _set_topology(config: Any, choose: random.Random) -> int:
         _set(config, path, value, {})
     if choose.random() < 0.2:
         config.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)
+    if choose.random() < 0.2:
+        config.profiling = ProfilingConfig()
     return tensor * pipeline * context * data
 
 

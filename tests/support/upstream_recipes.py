@@ -7,7 +7,6 @@ import importlib
 import io
 import logging
 import math
-import os
 import pkgutil
 import re
 import warnings
@@ -16,11 +15,11 @@ from contextlib import contextmanager
 from inspect import isfunction
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from bridgepack.bridge.container import changed, config_of_container
+from bridgepack.bridge.validating.verdict import process_as_before, validated
 from bridgepack.records.checks import Finding
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.judge import judge_run
@@ -103,14 +102,12 @@ def validate(config: Any, world_size: int) -> str | None:
 
     Works on a copy. The verdict is that of the machine at hand: put `pretend_gpu_host()` around it.
     """
-    from megatron.bridge.training.config import runtime_config_update
-
-    with mock.patch.dict(os.environ, WORLD_SIZE=str(world_size)), silence():
+    with process_as_before(), silence():
         try:
             candidate = copy.deepcopy(config)
             if candidate.peft is not None:
-                candidate.checkpoint.pretrained_checkpoint = str(Path(__file__).parent)
-            runtime_config_update(candidate)
+                candidate.checkpoint.pretrained_checkpoint = "/checkpoints/any"
+            validated(candidate, world_size)
         # Whatever type upstream raises (ValueError, AssertionError, TypeError, ...) is its verdict.
         except Exception as error:
             return f"{type(error).__name__}: {str(error).strip().partition('\n')[0]}"

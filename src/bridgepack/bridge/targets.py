@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +40,9 @@ class Target:
     artifact: Path | None = None  #: the artifact; None for the other kinds
     file: Path | None = None  #: the file that the settings come from, or None
     function: str | None = None  #: the function in a Python file, or None
+    container: Any = None  #: the live ConfigContainer as it was loaded; None for the other kinds
+    #: dotted path -> value, changed since in a live or saved ConfigContainer; those of a recipe are in `recipe`
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, artifact: Path | None = None) -> Target:
@@ -123,7 +126,7 @@ def _of_file(path: Path, overrides: Mapping[str, Any], artifact: Path | None) ->
     values = read_sections(path)
     if is_saved_container(values):
         config = changed(config_of_saved(values, place=str(path)), overrides)
-        return Target(kind="saved", place=str(path), config=config, file=path)
+        return Target(kind="saved", place=str(path), config=config, file=path, overrides=overrides)
     with written_in(path):
         recipe = SFTRecipe.from_mapping(values)
     found = _of_recipe(recipe, str(path), overrides, artifact)
@@ -142,7 +145,8 @@ def _of_object(value: Any, place: str, overrides: Mapping[str, Any], artifact: P
     if isinstance(value, SFTRecipe):
         return _of_recipe(value, place, overrides, artifact)
     if is_container(value):
-        return Target(kind="container", place=place, config=changed(config_of_container(value, place=place), overrides))
+        config = changed(config_of_container(value, place=place), overrides)
+        return Target(kind="container", place=place, config=config, container=value, overrides=overrides)
     kind = type(value).__name__
     found, others = f"target {place!r} gives a {kind}", ""
     advice = "Return one of these."

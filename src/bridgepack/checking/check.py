@@ -14,6 +14,7 @@ from bridgepack.bridge.recipe import config_of_recipe, recipe_field
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.options import CheckOptions as CheckOptions
 from bridgepack.checking.options import checked_given
+from bridgepack.checking.real import with_each_fault_once, with_verdict
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
 from bridgepack.host.release import BRIDGE, RELEASES
@@ -67,13 +68,14 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
     else:
         on_packs = packs.report
     if loaded.config is None:
-        on_run = CheckReport(rules_skipped=skipped(options.selected(RUN_RULES), _NO_SETTINGS))
+        on_run, version = CheckReport(rules_skipped=skipped(options.selected(RUN_RULES), _NO_SETTINGS)), None
     else:
         run = _run_of(loaded, packs, options)
         loaded = replace(loaded, config=run.config)
         on_run = judge_run(run, options.selected(RUN_RULES), max_examples=options.max_examples)
-        on_run = replace(on_run, versions=run.versions.described())
-    report = _suppressed(_joined(on_packs, on_run, options), loaded.config, options)
+        on_run, version = replace(on_run, versions=run.versions.described()), run.versions[BRIDGE]
+    report = with_verdict(_joined(on_packs, on_run, options), loaded, options, version)
+    report = with_each_fault_once(_suppressed(report, loaded.config, options))
     skipped_rules = (replace(rule, reason=_in_users_paths(rule.reason, loaded.config)) for rule in report.rules_skipped)
     return replace(
         report,

@@ -51,23 +51,23 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
             f"--fix and --diff change settings, and {loaded.place!r} is an artifact, which has none. Remove them, or "
             f"check the recipe with --artifact {loaded.place}."
         )
-    packs = checked_artifact(loaded, options)
+    packs, quick = checked_artifact(loaded, options), replace(options, real_validate=False)
 
-    def report_with(changes: Mapping[str, Change]) -> CheckReport:
+    def report_with(changes: Mapping[str, Change], asked: CheckOptions = quick) -> CheckReport:
         values = {path: change.value for path, change in changes.items()}
         again = load_target(target, {**options.overrides, **values}, artifact=options.artifact)
         fitting = packs if packs is not None and is_judged_for(packs, again) else None
-        return check_target(replace(again, file=loaded.file), options, packs=fitting)
+        return check_target(replace(again, file=loaded.file), asked, packs=fitting)
 
-    reports = [check_target(loaded, options, packs=packs)]
+    reports = [check_target(loaded, quick, packs=packs)]
     changes: dict[str, Change] = {}
     for proposed in rounds_of_changes(lambda: _proposed(reports[-1], options.overrides)):
         changes |= proposed
         reports.append(report_with(changes))
     edit, by_hand = _edit(loaded, changes)
     written = {path: change for path, change in changes.items() if path not in by_hand}
-    if by_hand:
-        reports.append(report_with(written))
+    if by_hand or options.real_validate:
+        reports.append(report_with(written, options))
     output = [] if options.artifact is None else ["--output", str(options.artifact)]
     command = shlex.join(["bridgepack", "build", loaded.place, *output])
     return Fixed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -54,6 +55,7 @@ class CheckOptions:
         ignore: codes, beginnings of codes or names of rules not to run.
         given: facts about an artifact without a manifest, e.g. `{"eos_token_id": 2}`.
         looks_at_files: whether to check the paths in the settings on this machine.
+        real_validate: whether the installed megatron-bridge is asked, too: its own validation runs in another process.
         num_workers: maximum worker processes for an artifact.
         max_examples: maximum places listed per finding.
         progress: receives the progress on the artifact.
@@ -71,6 +73,7 @@ class CheckOptions:
     ignore: Annotated[Sequence[str], _SELECTORS] = ()
     given: Annotated[Mapping[str, Any], _says("a mapping, name -> value")] = Field(default_factory=dict)
     looks_at_files: Annotated[bool, _says("True or False")] = True
+    real_validate: Annotated[bool, _says("True or False")] = False
     num_workers: Annotated[_Size, _says(_A_SIZE)] = 1
     max_examples: Annotated[_Size, _says(_A_SIZE)] = 5
     progress: Annotated[InstanceOf[Progress] | None, _says("an object with start(), advance() and finish()")] = None
@@ -112,6 +115,15 @@ _GIVEN: Mapping[str, tuple[Any, str]] = {
     "never_trained": (Mapping[str, _TokenId], "a mapping of texts to token ids, e.g. {<think>: 151667}"),
     "expects_bos": (bool, "true or false"),
 }
+
+
+#: Environment variable that keeps `launch` from asking the installed megatron-bridge: 0.
+_ASKED_VARIABLE = "BRIDGEPACK_REAL_VALIDATE"
+
+
+def is_asked_by_default() -> bool:
+    """Return whether commands that start a run let the installed megatron-bridge validate it, too."""
+    return os.environ.get(_ASKED_VARIABLE) != "0"
 
 
 def parse_given(items: Sequence[str]) -> dict[str, Any]:

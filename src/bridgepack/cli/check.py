@@ -10,7 +10,7 @@ from bridgepack.checking.check import check_target, unjudged
 from bridgepack.checking.fix import fixed, write_edit
 from bridgepack.checking.options import CheckOptions, named_environment, parse_given
 from bridgepack.cli.completion import complete_recipe, complete_rule
-from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option
+from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option, real_validate_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, tell_if_newer
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.reading.remote import artifact_place
@@ -59,6 +59,7 @@ from bridgepack.rules.registry import ALL_RULES
 @click.option("--strict", is_flag=True, help="Exit 1 on warnings, too.")
 @click.option("--advice", is_flag=True, help="Show advice, too.")
 @click.option("--skipped", is_flag=True, help="List every skipped rule.")
+@real_validate_option("default: not")
 @click.option("--no-files", is_flag=True, help="Do not check that the run's paths exist on this machine.")
 @click.option("--workers", type=Count(), help="Maximum worker processes (default: CPU count).")
 @click.option(
@@ -156,6 +157,7 @@ def _check_options(arguments: dict[str, Any], progress: Progress) -> CheckOption
         select=_selectors(arguments["select"]),
         ignore=_selectors(arguments["ignore"]),
         looks_at_files=not arguments["no_files"],
+        real_validate=bool(arguments["real_validate"]),
         num_workers=arguments["workers"] or num_cores(),
         progress=progress,
     )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from bridgepack.cli.completion import complete_recipe
-from bridgepack.cli.options import set_option
+from bridgepack.cli.options import real_validate_option, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
 from bridgepack.config.cluster.listing import list_executors
 from bridgepack.config.load import parse_overrides
@@ -42,6 +42,7 @@ from bridgepack.rules.engine.text import report_to_dict
 @click.option("--artifact", metavar="ARTIFACT", help="Use these existing packs; nothing is built.")
 @click.option("--skip", multiple=True, metavar="TASK", help="Skip a task: build, check or train; repeatable.")
 @click.option("--environment", metavar="here|FILE", help="Packages on the nodes, as pip freeze lists them.")
+@real_validate_option("default: yes, unless $BRIDGEPACK_REAL_VALIDATE is 0")
 @click.option("--detach", is_flag=True, help="Return once everything is submitted.")
 @click.option("--follow", is_flag=True, help="Stream the logs of the tasks.")
 @click.option("--dry-run", is_flag=True, help="Print the tasks, the scripts and the check; submit nothing.")
@@ -95,6 +96,7 @@ def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
                 environment=arguments["environment"],
                 artifact=arguments["artifact"],
                 skip=arguments["skip"],
+                real_validate=arguments["real_validate"],
                 progress=progress,
             )
     except LaunchRefusedError as refused:

@@ -75,6 +75,15 @@ class Age(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return float(found[1]) * _SECONDS[found[2].lower()]
 
 
+def real_validate_option(default: str) -> Any:
+    """Return the option that lets the installed megatron-bridge judge a run, too; `default` is said in its help."""
+    return click.option(
+        "--real-validate/--no-real-validate",
+        default=None,
+        help=f"Let the installed megatron-bridge validate the run, too: 20 s, in a process of its own ({default}).",
+    )
+
+
 def num_cores() -> int:
     """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))

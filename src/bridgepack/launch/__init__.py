@@ -31,6 +31,7 @@ def launch(
     artifact: str | Path | None = None,
     skip: Collection[str] = (),
     environment: str | Path | None = None,
+    real_validate: bool | None = None,
     detach: bool = False,
     follow: bool = False,
     listener: Listener | None = None,
@@ -48,6 +49,8 @@ def launch(
         artifact: existing packs to use; nothing is built.
         skip: tasks to skip: build, check, train.
         environment: `here`, or a file that lists the packages on the nodes.
+        real_validate: whether the installed megatron-bridge validates the run, too, in a process of its own (default:
+            yes, unless the environment variable BRIDGEPACK_REAL_VALIDATE is 0).
         detach: return once everything is submitted.
         follow: stream the logs of the tasks to standard error.
         listener: called with a task's name and state at every state change.
@@ -70,6 +73,7 @@ def launch(
         artifact=artifact,
         skip=skip,
         environment=environment,
+        real_validate=real_validate,
     )
     return submit(plan, detach=detach, follow=follow, listener=listener)
 

@@ -14,7 +14,7 @@ from typing import Any
 from bridgepack import __version__
 from bridgepack.bridge.targets import recipe_target
 from bridgepack.checking.check import check_target
-from bridgepack.checking.options import CheckOptions, named_environment
+from bridgepack.checking.options import CheckOptions, is_asked_by_default, named_environment
 from bridgepack.config.arguments import checked
 from bridgepack.config.cluster.base import Task
 from bridgepack.config.cluster.cluster import ClusterConfig, load_cluster
@@ -89,6 +89,7 @@ def plan_launch(
     environment: str | Path | None = None,
     artifact: str | Path | None = None,
     skip: Collection[str] = (),
+    real_validate: bool | None = None,
     run_name: str | None = None,
     progress: Progress | None = None,
 ) -> LaunchPlan:
@@ -114,6 +115,7 @@ def plan_launch(
         artifact=Path(known_packs) if known_packs is not None and _exists(known_packs) else None,
         environment=named_environment("here" if environment is None and trains_here else environment),
         looks_at_files=not where.is_remote,
+        real_validate="train" in tasks and (is_asked_by_default() if real_validate is None else real_validate),
         num_workers=num_cores(),
         world_size=world_size,
         overrides=overrides or {},

@@ -24,7 +24,7 @@ from bridgepack.bridge.shipped import PREFIX
 from bridgepack.bridge.targets import Target, load_target, quiet
 from bridgepack.bridge.wiring import OVERRIDES
 from bridgepack.checking.check import check_target
-from bridgepack.checking.options import CheckOptions, named_environment
+from bridgepack.checking.options import CheckOptions, is_asked_by_default, named_environment
 from bridgepack.config.errors import shown
 from bridgepack.config.load import parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -45,6 +45,7 @@ _PATH = (
 _FIELDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("target", "artifact", "environment"), ((str, type(None)), _PATH)),
     "strict": ((bool,), "True or False"),
+    "real_validate": ((bool, type(None)), "True or False"),
     "looks_at_files": ((bool, type(None)), "True or False"),
 }
 #: Megatron-Bridge's script that trains a recipe by name; it changes its working folder.
@@ -89,6 +90,8 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
     bridge_version: OptionalText = None  #: megatron-bridge version to check for
     world_size: OptionalNumber = None  #: number of GPUs; by default the executor's
     strict: bool = False  #: refuse on warnings too
+    #: let the installed megatron-bridge validate the run, too; by default unless BRIDGEPACK_REAL_VALIDATE is 0
+    real_validate: OptionalFlag = None
     looks_at_files: OptionalFlag = None  #: check that paths exist on this machine; by default if the run is here
 
     def __post_init__(self) -> None:
@@ -119,6 +122,7 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
             overrides=self.overrides,
             select=self.select,
             ignore=self.ignore,
+            real_validate=is_asked_by_default() if self.real_validate is None else self.real_validate,
         )
         command = (task.inline or task.entrypoint) if isinstance(task, Script) else "python"
         world_size = self.world_size or world_size_of(executor, command=command)
@@ -171,7 +175,8 @@ def trained_target(task: Any, executor: Executor, *, target: str | None, options
         found = load_target(found.recipe, {**paths, **options.overrides}, artifact=options.artifact)
         return replace(found, place=place)
     assert found.config is not None
-    return replace(found, place=place, config=changed(found.config, {**seen, **options.overrides}))
+    overrides = {**seen, **options.overrides}
+    return replace(found, place=place, config=changed(found.config, overrides), overrides=overrides)
 
 
 def _name(task: Any) -> str:

@@ -45,3 +45,4 @@ from bridgepack.records.sequences import PackPlan as PackPlan
 from bridgepack.records.sequences import RowBatch as RowBatch
 from bridgepack.records.sequences import Sequence as Sequence
 from bridgepack.records.sequences import TokenArray as TokenArray
+from bridgepack.records.verdicts import HostVerdict as HostVerdict

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from importlib import import_module
 
 from bridgepack.rules.engine.rule import ArtifactRule, RowRule, Rule, RunRule, StructureRule
+from bridgepack.rules.host_itself import HostRule
 from bridgepack.rules.suppression import SuppressionRule
 from bridgepack.rules.training import ResumeRule, StepRule
 
@@ -30,12 +31,17 @@ STEP_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, StepRule))
 #: Every rule on a run that resumes from a checkpoint; the guard runs them, not `check`.
 RESUME_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, ResumeRule))
 GUARD_RULES = (*STEP_RULES, *RESUME_RULES)
+#: Every rule on what the installed host itself says of a run.
+HOST_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, HostRule))
 #: Every rule on the user's suppressions.
 SUPPRESSION_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, SuppressionRule))
 
 
 #: (beginning of the code, title), the longer beginnings first.
 GROUPS: tuple[tuple[str, str], ...] = (
+    ("BP993", "What Megatron-Bridge itself says"),
+    ("BP87", "What validate() asks of other settings"),
+    ("BP88", "What validate() asks of other settings"),
     ("BP89", "While training"),
     ("BP92", "CUDA graphs and FP8"),
     ("BP93", "Packing inside the batch"),

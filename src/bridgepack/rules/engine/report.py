@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from bridgepack.errors import BridgepackError
-from bridgepack.records import Finding
+from bridgepack.records import Finding, HostVerdict
 from bridgepack.records.results import Result
 from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.rule import Rule, Severity, Violation
@@ -48,6 +48,7 @@ class CheckReport(Result):
         versions: the versions that it was judged for, as text; empty if no rule depends on them.
         rules_not_applicable: codes of the rules that do not apply to these versions, sorted.
         suppressed: findings that the user ignores with a reason.
+        host: what the installed Megatron-Bridge itself says of the run; None if it was not asked.
     """
 
     TABLE: ClassVar = "findings"
@@ -65,6 +66,7 @@ class CheckReport(Result):
     versions: str = ""
     rules_not_applicable: tuple[str, ...] = ()
     suppressed: tuple[Suppressed, ...] = ()
+    host: HostVerdict | None = None
 
     @property
     def num_errors(self) -> int:

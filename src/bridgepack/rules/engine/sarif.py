@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from bridgepack import __version__
 from bridgepack.errors import Problem
-from bridgepack.records import Finding
+from bridgepack.records import Finding, HostVerdict
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import Rule
 from bridgepack.rules.engine.text import rule_page
@@ -29,7 +29,8 @@ def render_sarif(report: CheckReport, rules: Sequence[Rule]) -> str:
         suppression = {"kind": "inSource", "justification": item.reason}
         results.append({**_result(item.finding, report.target_path), "suppressions": [suppression]})
     codes = {result["ruleId"] for result in results}
-    return _log(results, [_rule(rule) for rule in rules if rule.code in codes])
+    told = {} if report.host is None else {"invocations": [_invocation(report.host)]}
+    return _log(results, [_rule(rule) for rule in rules if rule.code in codes], **told)
 
 
 def render_sarif_failure(code: str, problems: Sequence[Problem]) -> str:
@@ -45,6 +46,13 @@ def render_sarif_failure(code: str, problems: Sequence[Problem]) -> str:
     ]
     rule = {"id": code, "name": code, "shortDescription": {"text": "The check's input cannot be read."}}
     return _log(results, [rule], invocations=[{"executionSuccessful": False, "exitCode": 2}])
+
+
+def _invocation(verdict: HostVerdict) -> dict[str, Any]:
+    """Return what the host itself says, as a notification of the tool."""
+    level = "note" if verdict.is_judged else "warning"
+    notification = {"level": level, "message": {"text": verdict.text}, "properties": {"state": verdict.state}}
+    return {"executionSuccessful": True, "toolExecutionNotifications": [notification]}
 
 
 def _log(results: list[dict[str, Any]], rules: list[dict[str, Any]], **run: Any) -> str:
@@ -97,6 +105,10 @@ def render_github(report: CheckReport) -> str:
         github_command(_LEVELS[one.severity][1], f"{one.code} {one.name}", _message(one), one.file, one.line)
         for one in report.findings
     ]
+    if report.host is not None and not report.host.is_judged:
+        lines.append(github_command("notice", "real-validate", report.host.text, "", None))
+    elif report.host is not None:
+        lines.append(report.host.text)
     lines.append(f"bridgepack: {report.num_errors} errors, {report.num_warnings} warnings in {report.target}")
     return "\n".join(lines) + "\n"
 

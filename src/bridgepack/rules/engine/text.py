@@ -70,6 +70,7 @@ def report_to_dict(report: CheckReport) -> dict[str, Any]:
         "rules_run": list(report.rules_run),
         "rules_skipped": [asdict(skipped) for skipped in report.rules_skipped],
         "rules_not_applicable": list(report.rules_not_applicable),
+        "real_validate": None if report.host is None else {**asdict(report.host), "where": list(report.host.where)},
     }
 
 
@@ -160,7 +161,8 @@ def _summary(report: CheckReport, *, hides_advice: bool, shows_skipped: bool) ->
     if report.num_shards:
         shards = f"{report.num_shards_read} of {_counted(report.num_shards, 'shard')}"
         text += f"; {_counted(report.num_rows, 'row')} ({_counted(report.num_tokens, 'token')}) read from {shards}"
-    return f"{text}\nchecked for {report.versions}" if report.versions else text
+    lines = [text, f"checked for {report.versions}" if report.versions else "", report.host.text if report.host else ""]
+    return "\n".join(filter(None, lines))
 
 
 def _counted(count: int, noun: str) -> str:

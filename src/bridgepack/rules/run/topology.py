@@ -1,9 +1,10 @@
 """Rules on splitting layers and heads over ranks, on recomputation, sharded parameters and checkpoints."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bridgepack.host.validated import RECOMPUTED_MODULES
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
@@ -203,12 +204,13 @@ _RECOMPUTED = "model.recompute_granularity"
 _METHODS = ("block", "uniform")
 
 
-@rule("BP834", ERROR, "core/transformer/transformer_config.py:1721-1763", noticed=VALIDATE, evidence=EXECUTED)
+@rule("BP834", ERROR, "core/transformer/transformer_config.py:1721-1838", noticed=VALIDATE, evidence=EXECUTED)
 def recomputation_half_described(run: Run) -> Found:
     """The recompute settings are incomplete or contradict recompute_granularity.
 
     Bad: recompute_granularity full, recompute_method not set. Good: full, uniform, recompute_num_layers 1.
-    Fix: With full, set recompute_method to uniform or block, and recompute_num_layers. With selective, set neither.
+    Fix: With full, set recompute_method to uniform or block, and recompute_num_layers. With selective, set neither, and
+        name modules in recompute_modules that the model has.
     """
     granularity, method = run.stated(_RECOMPUTED), run.stated("model.recompute_method")
     if granularity is None:
@@ -223,6 +225,29 @@ def recomputation_half_described(run: Run) -> Found:
         yield wrong("model.recompute_num_layers", f"{layers} with {granularity}", allowed)
     if run.is_on("model.distribute_saved_activations") and run.splits_sequence:
         yield wrong("model.distribute_saved_activations", "true with sequence_parallel true", "false", to=False)
+    if granularity == "selective":
+        for name, allowed in _wrongly_recomputed(run):
+            yield wrong("model.recompute_modules", repr(name), allowed)
+
+
+def _wrongly_recomputed(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield (module, what is allowed) of those that cannot be recomputed in this model.
+
+    Source: megatron/core/transformer/transformer_config.py:1765-1838.
+    """
+    fits = {
+        "moe_act": run.is_on("model.moe_grouped_gemm"),
+        "mla_up_proj": run.is_on("model.multi_latent_attention"),
+        "gdn_norm_out": run.stated("model.experimental_attention_variant") == "gated_delta_net",
+        "shared_experts": not (
+            run.is_set("model.moe_shared_expert_intermediate_size") and run.is_on("model.moe_shared_expert_overlap")
+        ),
+    }
+    for name in map(str, run.items("model.recompute_modules")):
+        if name not in RECOMPUTED_MODULES:
+            yield name, ", ".join(RECOMPUTED_MODULES)
+        elif not fits.get(name, True):
+            yield name, f"with {RECOMPUTED_MODULES[name]}"
 
 
 @rule("BP835", ERROR, "core/model_parallel_config.py:545-558", noticed=VALIDATE, evidence=EXECUTED)

@@ -1,0 +1,105 @@
+"""Asks the host's own validation about a target, in a process of its own."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from bridgepack.bridge.environment import environment_here
+from bridgepack.bridge.targets import Target
+from bridgepack.bridge.validating.verdict import Question
+from bridgepack.host.release import BRIDGE
+from bridgepack.records import HostVerdict
+
+#: Most seconds of a question; imports take 18 s of processor time, more on a busy machine or a network disk.
+LIMIT_S = 300.0
+#: What the process may not see or use, so that nothing of this machine is changed by it.
+_HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1", "TOKENIZERS_PARALLELISM": "false"}
+#: Folders that the host or its libraries would write to.
+_FOLDERS = ("MEGATRON_CONFIG_LOCK_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "HF_MODULES_CACHE")
+_GPUS_BY_NAME = ("gb200", "h100")
+
+
+def host_verdict(target: Target, *, version: Version, world_size: int | None, artifact: Path | None) -> HostVerdict:
+    """Return what the installed host says of a target, or why it is not asked; `version` is the one judged for.
+
+    The process ends with this call, also when it is interrupted.
+    """
+    installed = environment_here().versions.get(BRIDGE)
+    if installed is None:
+        return HostVerdict(state="absent", reason="megatron-bridge is not installed here")
+    if Version(installed).base_version != version.base_version:
+        reason = f"the check is for megatron-bridge {version}, and {installed} is installed here"
+        return HostVerdict(state="other version", reason=reason, version=installed)
+    if target.recipe is not None and target.recipe.model is None:
+        return HostVerdict(
+            state="not judged", reason="model is missing, so there is nothing to train", version=installed
+        )
+    try:
+        question = _question(target, world_size, artifact)
+    # Every object in a live config may refuse to be pickled in its own way.
+    except Exception as error:
+        reason = f"the ConfigContainer cannot be handed to another process: {type(error).__name__}: {error}"
+        return HostVerdict(state="not judged", reason=reason, version=installed)
+    started_s = time.monotonic()
+    verdict = _answer(question)
+    if verdict.state == "not importable":
+        reason = f"megatron-bridge {installed} is installed, but {verdict.reason}"
+        verdict = replace(verdict, reason=reason)
+    return replace(verdict, version=installed, seconds=time.monotonic() - started_s)
+
+
+def _question(target: Target, world_size: int | None, artifact: Path | None) -> Question:
+    facts: dict[str, Any] = {"world_size": world_size, "gpu": _gpu_of(target)}
+    if target.recipe is not None:
+        known = artifact or target.artifact
+        return Question(
+            recipe=target.recipe.model_dump(mode="json", exclude_unset=True),
+            artifact=None if known is None else str(known),
+            **facts,
+        )
+    if target.kind == "saved":
+        return Question(saved=str(target.file), overrides=target.overrides, **facts)
+    return Question(pickled=pickle.dumps(target.container), overrides=target.overrides, **facts)
+
+
+def _gpu_of(target: Target) -> str:
+    """Return the GPU that the name of the target or of its base recipe says."""
+    model = target.recipe.model if target.recipe is not None else None
+    name = f"{target.place} {model.name if model else ''}".lower()
+    return next((gpu for gpu in _GPUS_BY_NAME if gpu in name), "h100")
+
+
+def _answer(question: Question) -> HostVerdict:
+    with tempfile.TemporaryDirectory(prefix="bridgepack-validate-") as scratch:
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **dict.fromkeys(_FOLDERS, scratch)}
+        offline = os.environ.get("HF_HUB_OFFLINE") or "1"
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "bridgepack.bridge.validating.child", scratch],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **_HIDDEN, **own, "HF_HUB_OFFLINE": offline},
+        )
+        try:
+            answer, errors = process.communicate(pickle.dumps(question), timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            reason = f"it did not answer within {LIMIT_S:.0f} s; check again on a machine with less to do"
+            return HostVerdict(state="not judged", reason=reason)
+        finally:
+            process.kill()
+            process.wait()
+    if process.returncode or not answer:
+        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        ended = f"signal {-process.returncode}" if process.returncode < 0 else f"code {process.returncode}"
+        return HostVerdict(state="not judged", reason=f"its process ended with {ended}: {last or 'no message'}")
+    values = json.loads(answer)
+    return HostVerdict(**{**values, "where": tuple(values["where"])})

@@ -1,0 +1,231 @@
+"""The verdict of the host's own validation, in the process that has the host imported."""
+
+import os
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from importlib import import_module
+from math import lcm
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bridgepack.bridge.plain import field_names, value_at
+from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.targets import quiet
+from bridgepack.bridge.validating.gpu_host import pretend_gpu_host
+from bridgepack.bridge.wiring import Setting
+from bridgepack.bridge.writing.assign import assign
+from bridgepack.bridge.writing.write import to_bridge
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import BridgepackError
+from bridgepack.host.validated import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES, RUN_VARIABLES
+from bridgepack.records import HostVerdict
+
+_CONFIG = "megatron.bridge.training.config"
+TO_BRIDGE, VALIDATE = "to_bridge", "validate()"
+#: Variables that say which process of a run this is; the host reads them before its settings.
+_OF_A_RANK = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_NTASKS", "SLURM_PROCID")
+_MAX_WORDS = 600
+#: What the host says where the config of a model is not in the cache. Source: megatron/bridge/models/hf_pretrained/
+#: safe_config_loader.py.
+_NOT_AT_HAND = "Failed to load configuration"
+#: Most settings that are said to be where the host refuses.
+_MAX_NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """A run to judge: a recipe, a file that the host saved, or the bytes of a live ConfigContainer."""
+
+    recipe: Mapping[str, Any] = field(default_factory=dict)  #: a recipe in plain values
+    artifact: str | None = None  #: folder of the packs that its run reads
+    saved: str = ""  #: file of a saved ConfigContainer
+    pickled: bytes = b""  #: a live ConfigContainer
+    overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> value, of a saved or live one
+    world_size: int | None = None  #: number of GPUs; None if unknown: then as many as one copy of the model needs
+    gpu: str = "h100"  #: GPU that the run is for
+
+
+class CannotAskError(BridgepackError):
+    """The settings cannot be brought to the host's validation; that says nothing about the run."""
+
+
+def verdict_of(
+    question: Question, config: Any = None, *, guard: AbstractContextManager[Any] | None = None
+) -> HostVerdict:
+    """Return what the host says of a run; nothing of the process is changed, `config` alone, which it may complete.
+
+    Args:
+        question: the run.
+        config: its live ConfigContainer, if it is here already.
+        guard: surrounds what may have side effects.
+
+    Raises:
+        CannotAskError: the settings cannot be brought to it.
+    """
+    import_host(_CONFIG)
+    with quiet(), process_as_before(), pretend_gpu_host(question.gpu), guard or nullcontext():
+        try:
+            config = _config(question) if config is None else config
+        except CannotAskError:
+            raise
+        except BridgepackError as error:
+            field = _FIELD.match(str(error))
+            where = (field[0],) if field else ()
+            return HostVerdict(state="refused", reason=str(error), stage=TO_BRIDGE, where=where)
+        world_size = question.world_size or _smallest_world(config)
+        try:
+            validated(config, world_size)
+        except PermissionError as error:
+            raise CannotAskError(f"its validation {error}") from error
+        # Whatever type the host raises (ValueError, AssertionError, TypeError, ...) is its verdict.
+        except Exception as error:
+            return _refusal(error, config, world_size)
+    return HostVerdict(state="accepted", world_size=world_size)
+
+
+def validated(config: Any, world_size: int) -> None:
+    """Do what a run does first; a checkpoint counts as being there."""
+    for name in [name for name in os.environ if name in _OF_A_RANK or name.startswith(RUN_VARIABLES)]:
+        del os.environ[name]
+    os.environ.update({"WORLD_SIZE": str(world_size), **_left_to_the_job(config)})
+    if config.checkpoint.pretrained_checkpoint is not None:
+        config.checkpoint.pretrained_checkpoint = str(Path(__file__).parent)
+    name = "runtime_config_update"
+    if "MegatronMIMO" in type(config.model).__name__:
+        name = f"megatron_mimo_{name}"
+    getattr(import_module(_CONFIG), name)(config)
+
+
+def _left_to_the_job(config: Any) -> dict[str, str]:
+    """Return what the job must export, as if it did: a rule of ours tells, and this machine is not the run's."""
+    needed = {**DETERMINISTIC_VARIABLES, **OFFLOADING_VARIABLES}
+    return {name: value for name, value in needed.items() if name not in config.env_vars}
+
+
+@contextmanager
+def process_as_before() -> Iterator[None]:
+    """Restore the environment and torch's switches, which the host sets from the settings."""
+    torch, before = import_module("torch"), dict(os.environ)
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    products = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        torch.use_deterministic_algorithms(is_deterministic)
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = products
+
+
+def _config(question: Question) -> Any:
+    if question.recipe:
+        return _of_recipe(SFTRecipe.from_mapping(question.recipe), question.artifact)
+    if question.saved:
+        config = _of_file(question.saved)
+    else:
+        raise CannotAskError("no settings were given")
+    return with_overrides(config, question.overrides)
+
+
+def _of_recipe(recipe: SFTRecipe, artifact: str | None) -> Any:
+    try:
+        return to_bridge(recipe, artifact=artifact)
+    except BridgepackError as error:
+        if isinstance(error.__cause__, (OSError, ImportError)) or _NOT_AT_HAND in str(error):
+            raise CannotAskError(str(error)) from error
+        raise
+
+
+def _of_file(path: str) -> Any:
+    try:
+        return import_module(_CONFIG).ConfigContainer.from_yaml(path)
+    # Its loader raises its own errors, those of omegaconf, and those of every class that it makes.
+    except Exception as error:
+        raise CannotAskError(f"{path} cannot be loaded as a ConfigContainer: {_words(error)}") from error
+
+
+def with_overrides(config: Any, overrides: Mapping[str, Any]) -> Any:
+    """Return a config with values, dotted path -> value.
+
+    Raises:
+        CannotAskError: the host's classes do not take one.
+    """
+    try:
+        assign(
+            config, (Setting(path=path, value=value, origin="recipe", field=path) for path, value in overrides.items())
+        )
+    except BridgepackError as error:
+        raise CannotAskError(f"--set {error}") from error
+    return config
+
+
+def _smallest_world(config: Any) -> int:
+    """Return the GPUs of one copy of the model."""
+    sizes = {
+        name: getattr(config.model, f"{name}_parallel_size", None) or 1
+        for name in ("tensor_model", "pipeline_model", "context", "expert_model", "expert_tensor")
+    }
+    dense = sizes["tensor_model"] * sizes["context"] * sizes["pipeline_model"]
+    return lcm(dense, sizes["expert_model"] * sizes["expert_tensor"] * sizes["pipeline_model"])
+
+
+def _refusal(error: Exception, config: Any, world_size: int) -> HostVerdict:
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [(frame, line) for frame, line in frames if "/megatron/" in frame.f_code.co_filename] or frames
+    frame, line = own[-1]
+    return HostVerdict(
+        state="refused",
+        reason=_words(error),
+        stage=VALIDATE,
+        where=_named(str(error), config, _sections_in(frame, config)),
+        place=f"megatron/{frame.f_code.co_filename.rpartition('/megatron/')[2]}:{line}",
+        world_size=world_size,
+    )
+
+
+def _words(error: BaseException) -> str:
+    """Return an error's type and its text on one line."""
+    text = " ".join(str(error).split()) or "no message"
+    return f"{type(error).__name__}: {text if len(text) <= _MAX_WORDS else text[:_MAX_WORDS] + '...'}"
+
+
+def _sections_in(frame: FrameType, config: Any) -> list[str]:
+    """Return the sections of a config: those that the frame works on first, then the model, then the others."""
+    held = [value for value in (frame.f_locals.get("self"), frame.f_locals.get("cfg")) if value is not None]
+    names = sorted(field_names(config), key=lambda name: (name != "model", name != "dataset", name))
+    return sorted(names, key=lambda name: not any(getattr(config, name, None) is value for value in held))
+
+
+#: The field that a message of our own begins with.
+_FIELD = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+(?= |:)")
+_WORD = re.compile(r"(?:--)?[A-Za-z_][\w.-]*\w")
+
+
+def _named(text: str, config: Any, sections: list[str]) -> tuple[str, ...]:
+    """Return the settings that a text names: `scheduler.max_steps`, `--moe-router-topk`, `self.num_layers`."""
+    found: dict[str, None] = {}
+    for word in _WORD.findall(text):
+        name = word.removeprefix("--").replace("-", "_")
+        kind, _, rest = name.partition(".")
+        own = [section for section in sections if type(getattr(config, section, None)).__name__ == kind]
+        name = rest if kind in ("self", "cfg", "config") else f"{own[0]}.{rest}" if own and rest else name
+        if "_" not in name and "." not in name and not word.startswith("--"):
+            continue
+        places = (name, *(f"{section}.{name}" for section in sections))
+        path = next((place for place in places if "." in place and _is_field(config, place)), None)
+        if path is not None:
+            found[path] = None
+    return tuple(found)[:_MAX_NAMED]
+
+
+def _is_field(config: Any, path: str) -> bool:
+    holder, _, name = path.rpartition(".")
+    node = value_at(config, holder)
+    if node is None or isinstance(node, (bool, int, float, str, list, tuple)):
+        return False
+    inner = getattr(node, "transformer", None)
+    return name in (node if isinstance(node, Mapping) else field_names(node) | (field_names(inner) if inner else set()))

@@ -1,0 +1,91 @@
+"""Rules on the profiler, the loggers, what is loaded and saved, and batch sizes that are not set."""
+
+from bridgepack.host.validated import LOGGER_PACKAGES
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.engine.subject import Run
+
+_START, _END = "profiling.profile_step_start", "profiling.profile_step_end"
+
+
+@rule("BP882", ERROR, "bridge/training/config.py:755-764", noticed=VALIDATE, evidence=EXECUTED)
+def profiled_steps_in_disorder(run: Run) -> Found:
+    """The first profiled step comes after the last, a step is negative, or two profilers are on.
+
+    Bad: profile_step_start 20, profile_step_end 12. Good: profile_step_end 22.
+    Fix: Set profiling.profile_step_end to at least profile_step_start, both from 0 on, and turn one profiler on.
+    """
+    start, end = run.stated_integer(_START), run.stated_integer(_END)
+    for path, step in ((_START, start), (_END, end)):
+        if step is not None and step < 0:
+            yield wrong(path, str(step), "0 or more")
+    if start is not None and end is not None and 0 <= end < start:
+        yield wrong(_END, f"{end} with profile_step_start {start}", f"{start} or more")
+    if run.is_on("profiling.use_nsys_profiler") and run.is_on("profiling.use_pytorch_profiler"):
+        yield wrong("profiling.use_pytorch_profiler", "true with use_nsys_profiler true", "one of the two", to=False)
+
+
+@rule("BP883", ERROR, "bridge/training/config.py:684-711; bridge/training/state.py:198")
+def logger_without_a_run_name(run: Run) -> Found:
+    """A logger has an experiment or a project, but the run has no name in it.
+
+    Why: Crash at start: validate() refuses it for MLflow and Comet, the first log line for Weights & Biases.
+    Bad: logger.mlflow_experiment sft, mlflow_run_name not set. Good: mlflow_run_name first.
+    Fix: Name the run, or unset the experiment or project.
+    Noticed: validate(), or the first log line. Evidence: executed with the real 0.6.2 for MLflow and Comet.
+    """
+    for project, name in (("mlflow_experiment", "mlflow_run_name"), ("comet_project", "comet_experiment_name")):
+        if run.stated(f"logger.{project}") and not run.stated(f"logger.{name}"):
+            yield wrong(f"logger.{name}", f"not set, with {project}", "a name", group=name)
+    if run.stated("logger.wandb_project") and run.stated("logger.wandb_exp_name") == "":
+        yield wrong("logger.wandb_exp_name", "empty, with wandb_project", "a name, or None", group="wandb_exp_name")
+
+
+@rule("BP884", ERROR, "bridge/training/config.py:689-733", noticed=VALIDATE, evidence=EXECUTED)
+def package_of_a_logger_missing(run: Run) -> Found:
+    """A logger is set up whose package is not installed.
+
+    Bad: logger.mlflow_experiment sft, no mlflow. Good: with mlflow.
+    Fix: Install the package where the run will be, or unset the logger's fields.
+    """
+    for package, fields in LOGGER_PACKAGES.items():
+        path = next((f"logger.{name}" for name in fields if run.stated(f"logger.{name}")), None)
+        if path is not None and package not in run.require_environment().versions:
+            yield wrong(path, f"set, and {package} is not installed", f"with {package} installed", group=package)
+
+
+@rule("BP885", ERROR, "bridge/training/config.py:589-627", noticed=VALIDATE, evidence=EXECUTED)
+def checkpoint_options_contradicted(run: Run) -> Found:
+    """Options of loading and saving checkpoints exclude each other, or lack what they need.
+
+    Bad: load_main_params_from_ckpt true, load_optim true. Good: load_optim false.
+    Fix: Set load_optim to false with load_main_params_from_ckpt; checkpoint.load with ckpt_step; ckpt_format torch_dist
+        and non-persistent checkpoints of type global with also_save_hf_checkpoint.
+    """
+    section = "checkpoint"
+    if run.is_on(f"{section}.load_main_params_from_ckpt") and run.is_on(f"{section}.load_optim"):
+        found = "true with load_main_params_from_ckpt true"
+        yield wrong(f"{section}.load_optim", found, "false", to=False, because="only the weights are loaded")
+    if run.is_set(f"{section}.ckpt_step") and not run.is_set(f"{section}.load"):
+        found = f"{run.value(f'{section}.ckpt_step')} without checkpoint.load"
+        yield wrong(f"{section}.ckpt_step", found, "None, or with checkpoint.load")
+    if run.is_on(f"{section}.async_save") and run.stated(f"{section}.use_persistent_ckpt_worker") is False:
+        yield wrong(f"{section}.use_persistent_ckpt_worker", "false with async_save true", "true", to=True)
+    exported = f"{section}.also_save_hf_checkpoint"
+    for name, value in (("ckpt_format", "fsdp_dtensor"), ("non_persistent_ckpt_type", "local")):
+        if run.is_on(exported) and run.stated(f"{section}.{name}") == value:
+            yield wrong(exported, f"true with {name} {value}", "false", to=False)
+    resharded = "distrib_optim_fully_reshardable_mem_efficient"
+    if run.is_on(f"{section}.dist_ckpt_optim_fully_reshardable") and run.is_on(f"{section}.{resharded}"):
+        yield wrong(f"{section}.{resharded}", "true with dist_ckpt_optim_fully_reshardable true", "false", to=False)
+
+
+@rule("BP886", ERROR, "bridge/training/config.py:1291-1303", noticed=VALIDATE, evidence=EXECUTED)
+def batch_size_not_set(run: Run) -> Found:
+    """train.global_batch_size or train.micro_batch_size is not set.
+
+    Bad: train.global_batch_size null. Good: train.global_batch_size 128.
+    Fix: Set both; a global batch is a multiple of micro_batch_size x data-parallel ranks.
+    """
+    for name in ("global_batch_size", "micro_batch_size"):
+        if run.is_stated(f"train.{name}") and run.value(f"train.{name}") is None:
+            yield wrong(f"train.{name}", "not set", "a number of rows", group=name)
