@@ -7,7 +7,7 @@ A case is a mapping with, all optional:
 - `recipe`: true for settings that are not complete: only what `set` says is stated.
 - `place`: what the user named; `world_size`: number of GPUs, 8 by default, null for not known.
 - `no_recipe`: a model's name that is no recipe, and the hint that goes with it.
-- `lost_override`: what is said of an override that leads nowhere.
+- `refusal`: what is said of a setting that the host does not take.
 - `versions`: distribution -> version that the run is judged for.
 - `environment`: `{"versions": {...}, "python": "3.12.4"}`.
 - `files`: path -> number of lines, or `"folder"`; `modified`: path -> seconds; `read_only`: folders.
@@ -27,7 +27,7 @@ from packaging.version import Version
 from scripts.bench.balance import RUN
 
 from bridgepack.host.release import TARGET
-from bridgepack.records import LostOverride, RunConfig, StepRatios, Waiting
+from bridgepack.records import Refusal, RunConfig, StepRatios, Waiting
 from bridgepack.rules.engine.context import NO_PACKS
 from bridgepack.rules.engine.environment import Versions
 from bridgepack.rules.engine.rule import Rule
@@ -78,7 +78,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
             builds_packs=case.get("builds_packs", False),
             place=case.get("place", "my_run.yaml"),
             no_recipe=tuple(case["no_recipe"]) if "no_recipe" in case else None,
-            lost_overrides=(LostOverride(**case["lost_override"]),) if "lost_override" in case else (),
+            refusals=(Refusal(**case["refusal"]),) if "refusal" in case else (),
             inputs=tuple((field, path) for field, path in case.get("inputs", {}).items()),
         ),
         versions=Versions(
