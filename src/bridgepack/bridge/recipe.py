@@ -175,7 +175,7 @@ def _write(values: dict[str, Any], path: str, value: Any) -> None:
 
     An empty section does not change an existing one.
     """
-    if value == {} and (path == "mixed_precision" or isinstance(value_at(values, path), Mapping)):
+    if value == {} and (path == "mixed_precision" or value_at(values, path) is not None):
         return
     section, _, rest = path.partition(".")
     if rest and section in values and values[section] is None:

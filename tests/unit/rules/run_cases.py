@@ -10,7 +10,8 @@ A case is a mapping with, all optional:
 - `refusal`: what is said of a setting that the host does not take.
 - `versions`: distribution -> version that the run is judged for.
 - `environment`: `{"versions": {...}, "python": "3.12.4"}`.
-- `files`: path -> number of lines, or `"folder"`; `modified`: path -> seconds; `read_only`: folders.
+- `files`: path -> number of lines, or `"folder"`; the checkpoint of the healthy run exists beside them; `modified`:
+  path -> seconds; `read_only`: folders.
 - `waiting`: ratios by name, and what differs in `built` (null for not balanced) and `run` from one balance.
 - `artifact`: an artifact's case, as in `in_memory_artifact`.
 """
@@ -44,6 +45,8 @@ RECIPE: dict[str, Any] = {
     "preprocessing": {"kind": "chat"},
     "data": {"train": ["train.jsonl"]},
 }
+#: The checkpoint that the healthy run starts from.
+CHECKPOINT = {"/checkpoints/llama-3.2-1b/latest_checkpointed_iteration.txt": 1}
 BASE, CASES = (Path(__file__).parents[2] / "rules" / name for name in ("base_run.json", "cases"))
 
 
@@ -89,7 +92,9 @@ def subject_of(case: Mapping[str, Any]) -> Run:
         artifact=artifact_facts(case["artifact"]) if "artifact" in case else None,
         environment=Environment(**{"origin": "a case", **case["environment"]}) if "environment" in case else None,
         files=InMemoryFiles(
-            files=case["files"], modified=case.get("modified", {}), read_only=tuple(case.get("read_only", []))
+            files={**CHECKPOINT, **case["files"]},
+            modified=case.get("modified", {}),
+            read_only=tuple(case.get("read_only", [])),
         )
         if "files" in case
         else None,

@@ -214,7 +214,7 @@ def not_kept(values: Mapping[str, Any], setting: Setting, user_paths: Mapping[st
         user_paths: path -> field of the recipe, for what to set instead.
     """
     path, declared = setting.path, _declared(values, setting.path)
-    value = as_plain(setting.value, declared)
+    value = as_plain(value_at(values, path), declared)
 
     def advised(*paths: str) -> str:
         names = " and ".join(user_paths.get(one, f"{OVERRIDES}.{one}") for one in paths)
