@@ -29,8 +29,8 @@ UNPACKED = {"packing__mode": "none"}
 NO_SOURCES: list[tuple[Any, str]] = [
     ("folder", "allowed: a file"),
     (["a.jsonl", "b.jsonl"], "list of 2 sources"),
-    ({"path": "a.jsonl", "columns": {"prompt": "q"}, "split": "x"}, "sets columns, split; with"),
-    ({"epochs": 2, "sources": ["a.jsonl"]}, "sets weight, epochs or max_rows; with"),
+    ({"path": "a.jsonl", "columns": {"prompt": "q"}, "split": "x"}, "a source with columns, split; allowed: none with"),
+    ({"epochs": 2, "sources": ["a.jsonl"]}, "a source with weight, epochs or max_rows; allowed: none with"),
 ]
 #: Makes images or video.
 NO_LANGUAGE_MODEL = {
@@ -291,11 +291,11 @@ def test_user_wins_over_what_is_inherited(host: None) -> None:
 LAYOUT = {"kind": "chat", "messages": [{"from_column": "messages"}]}
 #: Fields of preprocessing that the host does not get where it reads the data itself.
 NOT_OF_HOST = (
-    ("null_content", "auto", "null_content is 'auto'; with packing.mode .* as with 'keep'. Remove it, or set packing"),
-    ("tool_arguments", "object", "tool_arguments is 'object'; with packing.mode"),
-    ("content_parts", "join_text", "content_parts is 'join_text'; with packing.mode"),
-    ("message_weights", "mask", "message_weights is 'mask'; with packing.mode"),
-    ("tools_column", "functions", "tools_column is 'functions'; with packing.mode"),
+    ("null_content", "auto", "null_content is 'auto'; allowed: 'keep' with packing.mode .* Remove it, or set packing"),
+    ("tool_arguments", "object", "tool_arguments is 'object'; allowed: 'keep' with packing.mode"),
+    ("content_parts", "join_text", "content_parts is 'join_text'; allowed: 'keep' with packing.mode"),
+    ("message_weights", "mask", "message_weights is 'mask'; allowed: .* with packing.mode"),
+    ("tools_column", "functions", "tools_column is 'functions'; allowed: 'tools' with packing.mode"),
 )
 
 
@@ -314,8 +314,16 @@ NOT_OF_HOST = (
         ),
         *((DENSE, {**UNPACKED, "data__train": train}, message) for train, message in NO_SOURCES),
         (DENSE, {**UNPACKED, "data__validation_fraction": 0.1}, "validation_fraction is 0.1"),
-        (DENSE, {**UNPACKED, "data__layout": LAYOUT}, "data.layout is set; with packing.mode .* set packing.mode to"),
-        (DENSE, {**UNPACKED, "data__train": {"path": "a.jsonl", "layout": LAYOUT}}, "data.train sets layout; with"),
+        (
+            DENSE,
+            {**UNPACKED, "data__layout": LAYOUT},
+            "data.layout is set; allowed: none with packing.mode .* set packing.mode to",
+        ),
+        (
+            DENSE,
+            {**UNPACKED, "data__train": {"path": "a.jsonl", "layout": LAYOUT}},
+            "data.train is a source with layout; allowed: none with",
+        ),
         (DENSE, {**UNPACKED, "preprocessing": {"kind": "tokenized"}}, "preprocessing.kind is tokenized"),
         *((DENSE, {**UNPACKED, f"preprocessing__{name}": value}, message) for name, value, message in NOT_OF_HOST),
     ],

@@ -68,7 +68,7 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
         "sections": names,
         "recipes": {name: places(base) for name, base in bases.items()},
         "aliases": {name: own for name, own in own_names.items() if name != own},
-        "not_made": sorted(set(own_names.values()) - set(bases)),
+        "not_made": {name: _why_not_made(name) for name in sorted(set(own_names.values()) - set(bases))},
         "models": {name: _place(model, usual["model"], others["model"]) for name, model in models.items()},
         "common": {kind: places(base) for kind, base in plain.items()},
         "left_out": sorted({name for model in every_model for name in model.keys() - _without_nested(model).keys()}),
@@ -80,6 +80,14 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
     }
     without_folder = json.dumps(content, default=str).replace(f"{here}/", "")
     return dict(json.loads(without_folder))
+
+
+def _why_not_made(name: str) -> str:
+    try:
+        shipped_recipes()[name]()
+    except NotImplementedError as error:
+        return str(error)
+    raise AssertionError(f"{name} can be made")
 
 
 def text_of(content: Any) -> str:

@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.shipped import LISTED, PREFIX, is_shipped_model, shipped_name
+from bridgepack.bridge.shipped import LISTED, is_shipped_model, shipped_name
 from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.training import AdapterMethod
+from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
 
 #: Loader settings, which are kept from the base.
 LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
@@ -78,15 +78,24 @@ def why_model_unknown(recipe: SFTRecipe) -> str:
 def hint_for_no_recipe(recipe: SFTRecipe) -> str | None:
     """Return a hint for a name that is not a recipe of the host, or None if the name may be valid.
 
-    Valid are recipes of the host, ids of the hub, folders, and the user's own functions, `module.name`.
+    Valid are recipes of the host, ids of the hub and folders.
     """
     model, file = recipe.model, _file()
-    if model is None or not is_shipped_model(model) or set(".:") & set(model.name.removeprefix(PREFIX)):
+    if model is None or not is_shipped_model(model):
         return None
     known = {*file["recipes"], *file["aliases"], *file["not_made"]}
     if shipped_name(model.name) in known:
         return None
     return did_you_mean(shipped_name(model.name), sorted(known), LISTED)
+
+
+def why_not_made(model: ModelConfig) -> str | None:
+    """Return why the host refuses by design to make a recipe that it ships, or None."""
+    if not is_shipped_model(model):
+        return None
+    name, file = shipped_name(model.name), _file()
+    reasons: dict[str, str] = file["not_made"]
+    return reasons.get(file["aliases"].get(name, name))
 
 
 def made(name: str, **values: Any) -> dict[str, Any]:

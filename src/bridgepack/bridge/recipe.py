@@ -1,7 +1,6 @@
 """Settings of a recipe's run under the host's paths, for the rules: those of `to_bridge`, without the host."""
 
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -10,29 +9,25 @@ from bridgepack.bridge.adopting.corrections import corrected
 from bridgepack.bridge.artifact_paths import packs_in, paths_of_artifact
 from bridgepack.bridge.bases import (
     LOADER_FIELDS,
-    REQUIRED_FIELD,
-    all_sections,
     as_held,
     base_of,
     hint_for_no_recipe,
-    is_left_out,
     made,
     new_section,
     precision_named,
     why_model_unknown,
 )
-from bridgepack.bridge.container import check_section
 from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put, value_at
+from bridgepack.bridge.refusing.overrides import not_kept, refused_path
+from bridgepack.bridge.refusing.recipes import models, readings
 from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_settings
 from bridgepack.bridge.wiring.data import EXCHANGE
 from bridgepack.bridge.wiring.training import BOOKKEEPING
-from bridgepack.config.errors import did_you_mean, nearest_name, shown
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.errors import ConfigError
-from bridgepack.records import Change, LostOverride, RunConfig
+from bridgepack.records import Refusal, RunConfig
 from bridgepack.rules.engine.context import NO_PACKS
 
 _PACK_PATHS = frozenset(
@@ -47,8 +42,6 @@ _TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfi
 _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
 #: Settings that depend on the number of packs.
 _LENGTH = ("train.num_epochs", "train.train_iters")
-#: Likeness of two names, from 0 to 1, from which one is the other misspelt.
-_BEYOND_DOUBT = 0.9
 _FROM_FILES = "Megatron-Bridge computes it from the data; check the ConfigContainer"
 _NOT_SAID = dict.fromkeys(("dataset.source", "dataset.validation_source", "dataset.test_source"), _FROM_FILES)
 
@@ -68,17 +61,19 @@ def config_of_recipe(
         is_newest: whether the newest host will run it; the bases of older hosts are unknown.
 
     Raises:
-        ConfigError: an override is not in a section of a ConfigContainer.
+        ConfigError: overrides nest too deep, or changes of rules contradict each other.
     """
     if artifact is None and recipe.artifact is not None and Path(recipe.artifact).exists():
         artifact = Path(recipe.artifact)
-    packs = packs_in(artifact) if artifact is not None else None
+    reads_packs = recipe.packing.mode == "offline"
+    packs = packs_in(artifact) if artifact is not None and reads_packs else None
     values, settings = _started(recipe, packs) if is_newest else _stated(recipe, packs)
     unknown = _NOT_SAID | ({} if "model" in values else {"model": why_model_unknown(recipe)})
+    base = dict(values)
     if "model" not in values and recipe.model is not None and not is_shipped_model(recipe.model):
         values["model"] = {"hf_model_id": recipe.model.name}  # tells the family
-    user_paths, lost = _write_settings(values, settings, recipe)
-    if recipe.packing.mode == "offline":
+    user_paths, refused = _write_settings(values, settings, recipe, is_newest=is_newest)
+    if reads_packs:
         unknown |= _put_pack_paths(values, artifact, settings)
         for path in _LENGTH if packs is None and recipe.schedule.train_iters is None else ():
             if not _is_override(settings.get(path)):
@@ -86,9 +81,9 @@ def config_of_recipe(
                 unknown[path] = NO_PACKS
     config = RunConfig(
         values=values,
-        builds_packs=recipe.packing.mode == "offline",
+        builds_packs=reads_packs,
         no_recipe=(recipe.model.name, hint) if recipe.model and (hint := hint_for_no_recipe(recipe)) else None,
-        lost_overrides=lost if is_newest else (),
+        refusals=(*models(recipe, base), *readings(recipe), *refused) if is_newest else (),
         is_complete=is_newest,
         unknown=unknown if is_newest else {},
         place=place or recipe.name,
@@ -145,68 +140,33 @@ def _stated(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dic
 
 
 def _write_settings(
-    values: dict[str, Any], settings: Mapping[str, Setting], recipe: SFTRecipe
-) -> tuple[dict[str, str], tuple[LostOverride, ...]]:
-    """Write settings, except the paths of packs, into plain values.
+    values: dict[str, Any], settings: Mapping[str, Setting], recipe: SFTRecipe, *, is_newest: bool
+) -> tuple[dict[str, str], tuple[Refusal, ...]]:
+    """Write settings, except the paths of packs and refused overrides, into plain values.
 
     Returns:
-        path -> field of the recipe, and the overrides of fields that the host does not have.
+        path -> field of the recipe, and the refused overrides.
     """
     user_paths = {**BOOKKEEPING, **EXCHANGE}
-    lost: list[LostOverride] = []
+    refused: list[Refusal] = []
+    kept: list[Setting] = []
     for setting in settings.values():
         if setting.path in _PACK_PATHS and not _is_override(setting):
             continue
-        if _is_override(setting):
-            _check_override(setting.path, setting.value)
-            lost += _lost(values, setting.path, settings, recipe)
-            *above, _ = accumulate(setting.path.split("."), "{}.{}".format)
-            user_paths |= {path: f"{OVERRIDES}.{path}" for path in above}
         if setting.field:
             user_paths[setting.path] = setting.field
+        if _is_override(setting):
+            *above, _ = accumulate(setting.path.split("."), "{}.{}".format)
+            user_paths |= {path: f"{OVERRIDES}.{path}" for path in above}
+            lost = refused_path(values, setting, settings, recipe.bridge_overrides) if is_newest else None
+            if lost is not None:
+                user_paths[lost.path] = f"{OVERRIDES}.{lost.path}"
+                refused.append(lost)
+                continue
+            kept.append(setting)
         _write(values, setting.path, setting.value)
-    return user_paths, tuple(lost)
-
-
-def _lost(
-    values: Mapping[str, Any], path: str, settings: Mapping[str, Setting], recipe: SFTRecipe
-) -> Iterator[LostOverride]:
-    """Yield the override of a path that leads nowhere; what is no object of the host may hold any name."""
-    *sections, leaf = path.split(".")
-    node: Any = {**dict.fromkeys(all_sections()), **values, "_target_": "ConfigContainer"}
-    for depth, name in enumerate((*sections, leaf)):
-        above = ".".join(sections[:depth])
-        if above == "mixed_precision" and isinstance(node, str):
-            node = precision_named(recipe.precision.recipe)
-        if node is None and above == "peft":
-            yield LostOverride(path=path, found="below peft, which is null", allowed="with method.kind lora or dora")
-        if node is None and above in values:
-            node, required = new_section(above), REQUIRED_FIELD.get(above)
-            if required and f"{above}.{required}" not in settings:
-                yield LostOverride(path=path, found=f"below {above}, which is null", allowed=f"with {above}.{required}")
-        if isinstance(node, (bool, int, float, str)):
-            found, allowed = f"below {above}, a plain value, {shown(node)}", f"{above} as a whole"
-            yield LostOverride(path=f"{above}.{name}", found=found, allowed=allowed)
-        if not isinstance(node, Mapping) or is_left_out(f"{above}.{name}"):
-            return
-        if "_target_" in node and (name not in node or name.startswith("_")):
-            yield _lost_name(node, above, name, settings, value_at(recipe.bridge_overrides, above))
-            return
-        node = node.get(name)
-
-
-def _lost_name(
-    node: Mapping[str, Any], above: str, name: str, settings: Mapping[str, Setting], written: Any
-) -> LostOverride:
-    known = sorted(field for field in node if not field.startswith("_"))
-    allowed = f"one of its fields. {did_you_mean(name, known, f'It has: {", ".join(known[:20])}.')}"
-    meant = get_close_matches(name, known, n=2, cutoff=_BEYOND_DOUBT)
-    change = None
-    if len(meant) == 1 and isinstance(written, Mapping) and not is_decided(f"{above}.{meant[0]}", settings):
-        section = {meant[0] if key == name else key: value for key, value in written.items()}
-        change = Change(path=above, value=section, why=f"{name} is a misspelt {meant[0]}")
-    found, path = f"no field of {str(node['_target_']).rpartition('.')[2]}", f"{above}.{name}".removeprefix(".")
-    return LostOverride(path=path, found=found, allowed=allowed, change=change)
+    lost_later = (not_kept(values, setting, user_paths) for setting in kept) if is_newest else ()
+    return user_paths, (*refused, *filter(None, lost_later))
 
 
 def _is_override(setting: Setting | None) -> bool:
@@ -218,7 +178,7 @@ def _write(values: dict[str, Any], path: str, value: Any) -> None:
 
     An empty section does not change an existing one.
     """
-    if value == {} and isinstance(value_at(values, path), Mapping):
+    if value == {} and (path == "mixed_precision" or value_at(values, path) is not None):
         return
     section, _, rest = path.partition(".")
     if rest and section in values and values[section] is None:
@@ -263,12 +223,3 @@ def inputs_of(recipe: SFTRecipe) -> tuple[tuple[str, str], ...]:
 def recipe_field(config: RunConfig, path: str) -> str:
     """Return the recipe's field for a path of the host, or an override if there is no field."""
     return config.user_paths.get(path, f"{OVERRIDES}.{path}")
-
-
-def _check_override(path: str, value: Any) -> None:
-    section, _, rest = path.partition(".")
-    if not rest and section in all_sections():
-        check_section(f"{OVERRIDES}.{section}", section, value)
-    nearest = nearest_name(section, all_sections())
-    if section not in all_sections() and nearest:
-        raise ConfigError(f"{OVERRIDES}.{section} is no section of a ConfigContainer. Did you mean {nearest}?")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 from bridgepack.bridge.locations import line_of
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import config_of_recipe, recipe_field
+from bridgepack.bridge.refusing.asked import in_users_paths
+from bridgepack.bridge.refusing.recipes import refuse_packs_unread
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.options import CheckOptions as CheckOptions
 from bridgepack.checking.options import checked_given
@@ -40,8 +41,6 @@ from bridgepack.rules.suppression import Suppressions, apply_suppressions
 
 _SUPPRESSION_CODES = {rule.code for rule in SUPPRESSION_RULES}
 _WHILE_TRAINING = "it judges a run while it trains, see docs/guard.md"
-#: A dotted path of a setting in a text.
-_PATH = re.compile(r"\b[a-z_]+(?:\.[a-z_0-9]+)+\b")
 _NO_SETTINGS = "no settings were given; check a recipe or a config with --artifact"
 
 
@@ -76,7 +75,7 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
         on_run, version = replace(on_run, versions=run.versions.described()), run.versions[BRIDGE]
     report = with_verdict(_joined(on_packs, on_run, options), loaded, options, version)
     report = with_each_fault_once(_suppressed(report, loaded.config, options))
-    skipped_rules = (replace(rule, reason=_in_users_paths(rule.reason, loaded.config)) for rule in report.rules_skipped)
+    skipped_rules = (replace(rule, reason=in_users_paths(rule.reason, loaded.config)) for rule in report.rules_skipped)
     return replace(
         report,
         rules_skipped=tuple(skipped_rules),
@@ -108,6 +107,7 @@ def _check_agreement(loaded: Target, options: CheckOptions) -> None:
             f"--artifact is {str(options.artifact)!r}, and the target {loaded.place!r} is an artifact itself. "
             "Remove --artifact, or give a recipe or a config as target."
         )
+    refuse_packs_unread(loaded.recipe, options.artifact)
     for name in ("world_size", "bridge_version", "environment"):
         if loaded.config is None and getattr(options, name) is not None:
             raise ConfigError(
@@ -270,7 +270,7 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
     if loaded.recipe is not None:
         changes = tuple(_with_what_belongs_to_them(changes, loaded.recipe))
     names = ("found", "allowed", "why", "fix")
-    texts: Any = {name: _in_users_paths(getattr(finding, name), config) for name in names}
+    texts: Any = {name: in_users_paths(getattr(finding, name), config) for name in names}
     finding = replace(
         finding,
         where=", ".join(dict.fromkeys(paths)),
@@ -290,10 +290,6 @@ def _user_name(path: str, loaded: Target, config: RunConfig) -> str:
     is_inherited = path not in config.user_paths and isinstance(section, Mapping) and name in section
     is_of_base = loaded.kind == "recipe" and is_inherited and not path.startswith("dataset.")
     return recipe_field(config, path) if is_of_base else config.user_path(path)
-
-
-def _in_users_paths(text: str, config: RunConfig | None) -> str:
-    return text if config is None else _PATH.sub(lambda found: config.user_path(found[0]), text)
 
 
 def _with_what_belongs_to_them(changes: Sequence[Change], recipe: SFTRecipe) -> Iterator[Change]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from bridgepack.bridge.refusing.asked import refusal_text, refusals_of
 from bridgepack.bridge.shipped import shipped_recipes
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
@@ -70,7 +71,8 @@ def show(
 ) -> int:
     """Print the recipe NAME.
 
-    NAME is a name in the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION.
+    NAME is a name in the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION. What
+    Megatron-Bridge refuses of it goes to standard error.
     """
     others = {"--json": as_json, "--resolved": resolved, "--artifact": artifact is not None}
     for other in (option for option, is_given in others.items() if form and is_given):
@@ -85,6 +87,8 @@ def show(
         print_json(written_values(recipe))
     else:
         echo((recipe_to_toml if form == "toml" else recipe_to_yaml)(recipe).rstrip("\n"))
+    for finding in refusals_of(recipe):
+        echo(printable(f"check finds an error: {refusal_text(finding)}"), err=True)
     return CLEAN
 
 

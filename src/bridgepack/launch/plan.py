@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack import __version__
+from bridgepack.bridge.refusing.recipes import refuse_packs_unread
 from bridgepack.bridge.targets import recipe_target
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, is_asked_by_default, named_environment
@@ -108,7 +109,8 @@ def plan_launch(
     refuse_unlaunchable(found, where, tasks)
     if not where.is_remote:
         refuse_missing_files(found, tasks)
-    world_size, known_packs = _world_size(found, where, tasks), packs or found.artifact
+    world_size = _world_size(found, where, tasks)
+    known_packs = packs or found.artifact if found.packing.mode == _OFFLINE else None
     # The packages on other machines are unknown.
     trains_here = "train" in tasks and not where.is_remote and where.python == DEFAULT_PYTHON
     options = CheckOptions(
@@ -153,11 +155,7 @@ def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> d
 def _packs(
     recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str], artifact: str | Path | None
 ) -> str | None:
-    if recipe.packing.mode != _OFFLINE and artifact is not None:
-        raise ConfigError(
-            f"--artifact is {str(artifact)!r}, and packing.mode is {recipe.packing.mode}, which reads no packs. "
-            "Remove --artifact, or set packing.mode to offline."
-        )
+    refuse_packs_unread(recipe, artifact)
     if "build" in tasks or recipe.packing.mode != _OFFLINE:
         return None
     found = str(artifact) if artifact is not None else recipe.artifact

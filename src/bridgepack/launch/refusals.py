@@ -13,13 +13,9 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import find_inputs
 from bridgepack.data.tokenizers.load import refuse_missing_folder
 from bridgepack.errors import ConfigError
+from bridgepack.host.checkpoints import checkpoint_kind
 from bridgepack.records import TRAIN, VALIDATION
-
-#: The host finds weights in a folder by one of these: checkpoints, a single checkpoint, a Hugging Face model.
-_CHECKPOINT_FILES = (
-    *("latest_train_state.pt", "latest_checkpointed_iteration.txt"),
-    *("run_config.yaml", "train_state.pt", "metadata.json", ".metadata", "config.json"),
-)
+from bridgepack.rules.engine.files import Files
 
 
 def planned_tasks(cluster: ClusterConfig, skip: Collection[str], *, builds: bool) -> tuple[Task, ...]:
@@ -102,8 +98,7 @@ def refuse_missing_files(recipe: SFTRecipe, tasks: Collection[Task]) -> None:
     weights = recipe.checkpoint.pretrained
     if "train" not in tasks or weights is None or not _is_local(weights):
         return
-    # Source: megatron/bridge/training/utils/checkpoint_utils.py, `checkpoint_exists`, `is_hf_checkpoint_dir`, of 0.6.2.
-    if not any((Path(weights) / name).exists() for name in _CHECKPOINT_FILES):
+    if checkpoint_kind(Files().names(weights)) is None:
         what = "no checkpoint in it" if Path(weights).is_dir() else "no such folder"
         raise ConfigError(
             f"checkpoint.pretrained is {weights!r}; there is {what}, and training starts from it. Correct the path, or "

@@ -8,10 +8,10 @@ Read first: `sequences`.
 from bridgepack.records.checks import Change as Change
 from bridgepack.records.checks import Finding as Finding
 from bridgepack.records.checks import InspectableArtifact as InspectableArtifact
-from bridgepack.records.checks import LostOverride as LostOverride
 from bridgepack.records.checks import MetadataFacts as MetadataFacts
 from bridgepack.records.checks import PartReader as PartReader
 from bridgepack.records.checks import Progress as Progress
+from bridgepack.records.checks import Refusal as Refusal
 from bridgepack.records.checks import RunConfig as RunConfig
 from bridgepack.records.checks import ShardFacts as ShardFacts
 from bridgepack.records.manifests import BalanceRecord as BalanceRecord

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from bridgepack.records.manifests import Manifest
 from bridgepack.records.sequences import RowBatch
@@ -25,12 +25,16 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LostOverride:
-    """An override of a field that the target host does not have."""
+class Refusal:
+    """A setting of a recipe with which no ConfigContainer can be made, or which the host would not keep."""
 
-    path: str  #: dotted path, up to the first name that the host does not have
-    found: str  #: what the path names instead, e.g. `no field of GPTModelProvider`.
-    allowed: str  #: the nearest field, examples of existing fields, or the value as a whole
+    #: an override of a field that the host does not have; one of a wrong type; one that the host ignores or writes
+    #: over; a reading of the data that the host does not do itself; a model that cannot be trained on text
+    kind: Literal["nowhere", "unfit", "not_kept", "reading", "model"]
+    path: str  #: dotted path of the host, up to the first name that it does not have; or the recipe's field
+    found: str  #: the value, or what the path names instead, e.g. `no field of GPTModelProvider`.
+    allowed: str  #: the allowed values
+    fix: str  #: what to do, e.g. the nearest field
     change: Change | None = None  #: corrected section, if exactly one field is clearly meant
 
 
@@ -57,8 +61,8 @@ class RunConfig:
     builds_packs: bool = False
     #: (value, hint) for a recipe's model.name, if it does not name a recipe of the target host
     no_recipe: tuple[str, str] | None = None
-    #: overrides of a recipe for fields that the target host does not have
-    lost_overrides: tuple[LostOverride, ...] = ()
+    #: settings of a recipe that the target host does not take
+    refusals: tuple[Refusal, ...] = ()
     #: path of a complete config that is not known here where it is absent, with all below it -> what would tell it
     unknown: Mapping[str, str] = field(default_factory=dict)
 

@@ -42,6 +42,8 @@ GROUPS: tuple[tuple[str, str], ...] = (
     ("BP993", "What Megatron-Bridge itself says"),
     ("BP87", "What validate() asks of other settings"),
     ("BP88", "What validate() asks of other settings"),
+    ("BP85", "Recipes that become no config"),
+    ("BP86", "Checkpoints"),
     ("BP89", "While training"),
     ("BP92", "CUDA graphs and FP8"),
     ("BP93", "Packing inside the batch"),

@@ -173,8 +173,6 @@ def test_an_override_that_makes_no_sense(folder: Path, path: str, value: Any, me
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("{model: [1]}", r"bridge_overrides.model is \[1\]; allowed: a section with named fields."),
-        ("{modle: {fp8: e4m3}}", "bridge_overrides.modle is no section of a ConfigContainer. Did you mean model?"),
         ("&all {model: *all}", "its aliases repeat more than 100,000 values, or themselves"),
         (f"{{model: {'{a: ' * 300}1{'}' * 300}}}", "lies more than 12 sections deep"),
     ],

@@ -7,10 +7,11 @@ A case is a mapping with, all optional:
 - `recipe`: true for settings that are not complete: only what `set` says is stated.
 - `place`: what the user named; `world_size`: number of GPUs, 8 by default, null for not known.
 - `no_recipe`: a model's name that is no recipe, and the hint that goes with it.
-- `lost_override`: what is said of an override that leads nowhere.
+- `refusal`: what is said of a setting that the host does not take.
 - `versions`: distribution -> version that the run is judged for.
 - `environment`: `{"versions": {...}, "python": "3.12.4"}`.
-- `files`: path -> number of lines, or `"folder"`; `modified`: path -> seconds; `read_only`: folders.
+- `files`: path -> number of lines, or `"folder"`; the checkpoint of the healthy run exists beside them; `modified`:
+  path -> seconds; `read_only`: folders.
 - `waiting`: ratios by name, and what differs in `built` (null for not balanced) and `run` from one balance.
 - `artifact`: an artifact's case, as in `in_memory_artifact`.
 """
@@ -27,7 +28,7 @@ from packaging.version import Version
 from scripts.bench.balance import RUN
 
 from bridgepack.host.release import TARGET
-from bridgepack.records import LostOverride, RunConfig, StepRatios, Waiting
+from bridgepack.records import Refusal, RunConfig, StepRatios, Waiting
 from bridgepack.rules.engine.context import NO_PACKS
 from bridgepack.rules.engine.environment import Versions
 from bridgepack.rules.engine.rule import Rule
@@ -44,6 +45,8 @@ RECIPE: dict[str, Any] = {
     "preprocessing": {"kind": "chat"},
     "data": {"train": ["train.jsonl"]},
 }
+#: The checkpoint that the healthy run starts from.
+CHECKPOINT = {"/checkpoints/llama-3.2-1b/latest_checkpointed_iteration.txt": 1}
 BASE, CASES = (Path(__file__).parents[2] / "rules" / name for name in ("base_run.json", "cases"))
 
 
@@ -78,7 +81,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
             builds_packs=case.get("builds_packs", False),
             place=case.get("place", "my_run.yaml"),
             no_recipe=tuple(case["no_recipe"]) if "no_recipe" in case else None,
-            lost_overrides=(LostOverride(**case["lost_override"]),) if "lost_override" in case else (),
+            refusals=(Refusal(**case["refusal"]),) if "refusal" in case else (),
             inputs=tuple((field, path) for field, path in case.get("inputs", {}).items()),
         ),
         versions=Versions(
@@ -89,7 +92,9 @@ def subject_of(case: Mapping[str, Any]) -> Run:
         artifact=artifact_facts(case["artifact"]) if "artifact" in case else None,
         environment=Environment(**{"origin": "a case", **case["environment"]}) if "environment" in case else None,
         files=InMemoryFiles(
-            files=case["files"], modified=case.get("modified", {}), read_only=tuple(case.get("read_only", []))
+            files={**CHECKPOINT, **case["files"]},
+            modified=case.get("modified", {}),
+            read_only=tuple(case.get("read_only", [])),
         )
         if "files" in case
         else None,

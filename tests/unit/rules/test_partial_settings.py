@@ -93,7 +93,26 @@ def test_what_a_recipe_leaves_out_is_named_as_its_own(code: str, sections: dict[
 
 
 def _filled(values: dict[str, Any], *, is_complete: bool = True) -> Mapping[str, Any]:
-    return with_host_defaults(RunConfig(values=values, is_complete=is_complete, place="saved.yaml")).values
+    config = RunConfig(values=values, is_complete=is_complete, place="saved.yaml")
+    filled = with_host_defaults(config, target_versions()).values
+    return {name: value for name, value in filled.items() if name in values}
+
+
+@pytest.mark.parametrize("section", ["dist", "ddp", "rng", "rerun_state_machine", "validation"])
+def test_a_saved_config_without_a_section_is_judged_with_what_the_host_makes_of_it(section: str) -> None:
+    wrong = {"model.context_parallel_size": 2, "dataset.offline_packing_specs.pad_seq_to_mult": 1}
+    judged = judge_run(subject_of({"remove": [section], "set": wrong}), RUN_RULES)
+    whole = judge_run(subject_of({"set": wrong}), RUN_RULES)
+
+    assert "BP101" in _codes(judged)
+    assert judged.rules_skipped == whole.rules_skipped
+    sound = judge_run(subject_of({"remove": [section]}), RUN_RULES).findings
+    assert [found.code for found in sound if found.severity == Severity.ERROR] == []
+
+
+def test_a_section_that_an_older_host_does_not_have_is_none() -> None:
+    judged = judge_run(subject_of({"remove": ["dist"], "versions": {"megatron-bridge": "0.5.1"}}), RUN_RULES)
+    assert "my_run.yaml has no section dist" in {rule.reason for rule in judged.rules_skipped}
 
 
 def test_what_is_left_out_has_the_hosts_default_and_what_is_stated_stays() -> None:

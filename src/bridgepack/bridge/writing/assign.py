@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bridgepack.bridge.plain import field_names, holder_of, value_at
+from bridgepack.bridge.refusing.overrides import DECIDERS, DEPENDENT, WORKED_OUT
 from bridgepack.bridge.shipped import PRECISIONS, import_host, named_precision
 from bridgepack.bridge.wiring import OVERRIDES, Setting
 from bridgepack.bridge.writing.values import dataclass_in, declared_types, host_value
@@ -25,6 +26,8 @@ def assign(config: Any, settings: Iterable[Setting]) -> None:
     written = list(settings)
     given = {setting.path: setting.value for setting in written}
     for setting in written:
+        if setting.path == _PRECISION and setting.value == {}:
+            continue
         if setting.path == _PRECISION:
             config.mixed_precision = _precision(setting.value, setting.place)
         else:
@@ -126,30 +129,6 @@ def _unknown(node: Any, name: str, setting: Setting) -> ConfigError:
     return ConfigError(f"{setting.place}: {type(node).__name__} has no field {shown(name)}. {hint}")
 
 
-#: Setting that overwrites fields of other sections when a run starts -> those sections.
-#: Source: megatron/bridge/training/config.py of 0.6.2, runtime_config_update; comm_overlap.py, setup.
-_DECIDERS: Mapping[str, tuple[str, ...]] = {
-    "mixed_precision": ("model", "optimizer", "ddp"),
-    "comm_overlap": ("model", "optimizer", "ddp"),
-}
-#: Setting that the host computes when the run starts -> the settings that it computes it from.
-#: Source: megatron/bridge/training/config.py of 0.6.2, _calculate_scheduler_steps; megatron/core/transformer/
-#: transformer_config.py of 0.19.2, which moves cuda_graph_scope to cuda_graph_impl and cuda_graph_modules.
-_WORKED_OUT: Mapping[str, str] = {
-    "scheduler.lr_decay_steps": "scheduler.lr_decay_iters",
-    "scheduler.lr_warmup_steps": "scheduler.lr_warmup_iters",
-    "scheduler.wd_incr_steps": "train.train_iters",
-    "scheduler.wsd_decay_steps": "scheduler.lr_wsd_decay_iters",
-    "model.cuda_graph_scope": "model.cuda_graph_impl and model.cuda_graph_modules",
-}
-#: Setting that depends on another one -> (that setting, its value that disables it).
-_DEPENDENT: Mapping[str, tuple[str, Any]] = {
-    "model.sequence_parallel": ("model.tensor_model_parallel_size", 1),
-    "model.cuda_graph_modules": ("model.cuda_graph_impl", "none"),
-    "model.cuda_graph_scope": ("model.cuda_graph_impl", "none"),
-}
-
-
 def check_is_kept(config: Any, setting: Setting) -> None:
     """Check that the host neither overwrites a setting when the run starts nor ignores it.
 
@@ -158,10 +137,10 @@ def check_is_kept(config: Any, setting: Setting) -> None:
     """
     path, value = setting.path, value_at(config, setting.path)
     found = f"{setting.place} is {shown(setting.value)}"
-    if path in _WORKED_OUT:
-        raise ConfigError(f"{found}; Megatron-Bridge computes it. Set {_WORKED_OUT[path]} instead.")
+    if path in WORKED_OUT:
+        raise ConfigError(f"{found}; Megatron-Bridge computes it. Set {' and '.join(WORKED_OUT[path])} instead.")
     if value and _has_no_effect(config, path):
-        other, without_effect = _DEPENDENT[path]
+        other, without_effect = DEPENDENT[path]
         raise ConfigError(f"{found}; it has no effect while {other} is {without_effect}. Remove it, or change {other}.")
     for decider, decided in _decided(config, path):
         if decided != value:
@@ -172,18 +151,18 @@ def check_is_kept(config: Any, setting: Setting) -> None:
 
 def is_ignored(config: Any, path: str) -> bool:
     """Return whether the host ignores, recomputes or overwrites a setting of this config."""
-    is_worked_out = path in _WORKED_OUT and path not in _DEPENDENT
+    is_worked_out = path in WORKED_OUT and path not in DEPENDENT
     return is_worked_out or _has_no_effect(config, path) or any(True for _ in _decided(config, path))
 
 
 def _has_no_effect(config: Any, path: str) -> bool:
-    other, without_effect = _DEPENDENT.get(path, ("", None))
+    other, without_effect = DEPENDENT.get(path, ("", None))
     return bool(other) and value_at(config, other) == without_effect
 
 
 def _decided(config: Any, path: str) -> Iterator[tuple[str, Any]]:
     section, _, name = path.partition(".")
-    for decider, sections in _DECIDERS.items():
+    for decider, sections in DECIDERS.items():
         source = getattr(config, decider)
         source = named_precision(source) if isinstance(source, str) else source
         if section in sections and source is not None and name in field_names(source):

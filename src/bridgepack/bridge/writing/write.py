@@ -11,13 +11,14 @@ from bridgepack.bridge.bases import LOADER_FIELDS
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.plain import plain_values
+from bridgepack.bridge.refusing.asked import OF_TOPOLOGY, refusal_text, refusals_of
+from bridgepack.bridge.refusing.recipes import builder_of, readings
 from bridgepack.bridge.shipped import import_host, is_shipped_model, load_shipped, named_precision
 from bridgepack.bridge.wiring import Packs, Setting, derived, host_settings
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.bridge.writing.older_hosts import look_up_packs, older_settings
 from bridgepack.config.errors import shown
-from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, as_sources, listed, path_of, sets_amount
-from bridgepack.config.recipe.preprocessing import FORM_FIELDS, ChatPreprocessing, Preprocessing
+from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
 from bridgepack.errors import ConfigError
@@ -25,8 +26,6 @@ from bridgepack.host.release import RELEASES, HostRelease, release_of
 
 #: Errors of AutoBridge for a model that cannot be read or has an unknown family.
 _MODEL_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, ImportError, AttributeError)
-#: Rules on impossible topologies, which the host reports late or not clearly.
-_REFUSALS = frozenset({"BP820", "BP821", "BP825", "BP827"})
 _ADAPTERS = {"lora": ("megatron.bridge.peft.lora", "LoRA"), "dora": ("megatron.bridge.peft.dora", "DoRA")}
 
 
@@ -51,9 +50,9 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
             impossible for the model.
     """
     host = host_config(recipe, artifact=artifact)
-    for finding in findings_on(host.config, codes=_REFUSALS):
+    for finding in findings_on(host.config, codes=OF_TOPOLOGY):
         place = next((one.place for one in host.settings if one.path == finding.where), finding.where)
-        raise ConfigError(f"{place} is {finding.found}; allowed: {finding.allowed} ({finding.code}). {finding.fix}")
+        raise _as_checked(ConfigError(refusal_text(dataclasses.replace(finding, where=place))), recipe)
     return host.config
 
 
@@ -65,8 +64,25 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
     nothing is corrected.
 
     Raises:
-        ConfigError: the base cannot be loaded here, or the host does not have a setting.
+        ConfigError: the base cannot be loaded here, or the host does not have a setting; in the words of `check` where
+            it can tell.
     """
+    try:
+        return _written(recipe, artifact)
+    except ConfigError as error:
+        raise _as_checked(error, recipe) from error.__cause__
+
+
+def _as_checked(error: ConfigError, recipe: SFTRecipe) -> ConfigError:
+    """Return what `check` says against a recipe, or the error of the installed host if it says nothing."""
+    version = import_host("megatron.bridge").__version__
+    if recipe.model is None or release_of(version) is not RELEASES[-1]:
+        return error
+    refused = refusals_of(recipe)
+    return ConfigError(refusal_text(refused[0])) if refused else error
+
+
+def _written(recipe: SFTRecipe, artifact: str | Path | None) -> HostConfig:
     config = _base_config(recipe)
     release = release_of(import_host("megatron.bridge").__version__)
     recipe, packs = _with_packs(recipe, artifact)
@@ -150,8 +166,6 @@ def _adapter(base: Any, recipe: SFTRecipe) -> Any:
 
 
 _BUILDERS = "megatron.bridge.data.builders"
-#: File suffix -> script-free builder of `datasets` that reads it.
-_FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv"}
 
 
 def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
@@ -168,22 +182,8 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
         specs = _host_class(release.specs_class)(packed_sequence_size=size)
         field = release.specs_path.rpartition(".")[2]
         return _host_class(release.dataset_class)(seq_length=size, **{field: specs}, **loader)
-    if recipe.preprocessing.kind == "tokenized":
-        raise ConfigError(
-            f"preprocessing.kind is tokenized; with packing.mode {mode} the host tokenises the data itself. Set it to "
-            "chat or prompt_completion, or set packing.mode to offline."
-        )
-    _refuse_own_reading(recipe.preprocessing, mode)
-    if recipe.data.validation_fraction > 0:
-        raise ConfigError(
-            f"data.validation_fraction is {recipe.data.validation_fraction}; with packing.mode {mode} the host reads "
-            "the data itself and splits nothing. Name the validation data in data.validation."
-        )
-    if recipe.data.layout is not None:
-        raise ConfigError(
-            f"data.layout is set; with packing.mode {mode} the host reads the data itself, as it is. Remove it, or set "
-            "packing.mode to offline."
-        )
+    for refusal in readings(recipe):
+        raise ConfigError(f"{refusal.path} is {refusal.found}; allowed: {refusal.allowed} (BP852). {refusal.fix}")
     sources = {"source": _source(recipe, "train"), "validation_source": None, "test_source": None}
     if recipe.data.validation is not None:
         sources["validation_source"] = _source(recipe, "validation")
@@ -193,48 +193,16 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     return kind(seq_length=size, **loader, **sources)
 
 
-def _refuse_own_reading(preprocessing: Preprocessing, mode: str) -> None:
-    """Check that a recipe asks for no reading of chats that the host does not do; what it does not say is the host's.
-
-    Raises:
-        ConfigError: it does; names the field.
-    """
-    if not isinstance(preprocessing, ChatPreprocessing):
-        return
-    of_host = dict.fromkeys(FORM_FIELDS, "keep")
-    for name in sorted(preprocessing.model_fields_set - {"kind", "loss_mode", "over_long"}):
-        value, allowed = getattr(preprocessing, name), of_host.get(name, type(preprocessing).model_fields[name].default)
-        if value != allowed:
-            raise ConfigError(
-                f"preprocessing.{name} is {shown(value)}; with packing.mode {mode} the host reads the data itself, as "
-                f"with {shown(allowed)}. Remove it, or set packing.mode to offline."
-            )
-
-
 def _host_class(name: str) -> Any:
     module, _, attribute = name.rpartition(".")
     return getattr(import_host(module), attribute)
 
 
 def _source(recipe: SFTRecipe, split: str) -> Any:
-    found = as_sources(getattr(recipe.data, split))
-    if len(found) != 1:
-        raise ConfigError(
-            f"data.{split} is a list of {len(found)} sources; with packing.mode {recipe.packing.mode} the host reads "
-            "one. Name one, or set packing.mode to offline."
-        )
-    said = [name for name in ("layout", "columns", "kind") if getattr(found[0], name, None)]
-    said += ["split"] if isinstance(found[0], DataSource) and found[0].path and found[0].split else []
-    said += ["weight, epochs or max_rows"] if any(map(sets_amount, listed(getattr(recipe.data, split)))) else []
-    if said:
-        raise ConfigError(
-            f"data.{split} sets {', '.join(said)}; with packing.mode {recipe.packing.mode} the host "
-            "reads the data itself, as it is. Remove it, or set packing.mode to offline."
-        )
-    return _of_source(found[0], f"data.{split}")
+    return _of_source(as_sources(getattr(recipe.data, split))[0])
 
 
-def _of_source(source: Source, field: str) -> Any:
+def _of_source(source: Source) -> Any:
     kind = import_host(_BUILDERS).HFDatasetSourceConfig
     path = path_of(source)
     if path is None:
@@ -245,13 +213,7 @@ def _of_source(source: Source, field: str) -> Any:
             return kind(dataset_name=source.dataset, split=split)
         options = {"revision": source.revision} if source.revision is not None else None
         return kind(path_or_dataset=source.dataset, split=split, subset=source.name, load_kwargs=options)
-    builder = _FILE_BUILDERS.get(Path(path.removesuffix(".gz").removesuffix(".zst")).suffix)
-    if builder is None:
-        raise ConfigError(
-            f"{field} is {shown(path)}; where the host reads the data itself, allowed: a file "
-            f"({', '.join(_FILE_BUILDERS)}) or a section {{dataset: ID}}. Name one of these."
-        )
-    return kind(path_or_dataset=builder, split="train", load_kwargs={"data_files": path})
+    return kind(path_or_dataset=builder_of(path), split="train", load_kwargs={"data_files": path})
 
 
 def _is_preset(kind: Any, name: str) -> bool:

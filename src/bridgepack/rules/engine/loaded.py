@@ -10,6 +10,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from bridgepack.host.fields import section_defaults
 from bridgepack.records import RunConfig
 from bridgepack.rules.engine.context import section
 from bridgepack.rules.engine.environment import BRIDGE, Versions
@@ -86,8 +87,8 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def with_host_defaults(config: RunConfig) -> RunConfig:
-    """Return a saved config with the host's defaults for missing fields, as the host loads it.
+def with_host_defaults(config: RunConfig, versions: Versions) -> RunConfig:
+    """Return a saved config with the host's defaults for missing sections and fields, as the host loads it.
 
     Incomplete settings are returned unchanged: their missing fields are set elsewhere.
 
@@ -96,7 +97,9 @@ def with_host_defaults(config: RunConfig) -> RunConfig:
     """
     if not config.is_complete:
         return config
-    return replace(config, values={name: _filled(value) for name, value in config.values.items()})
+    is_current = versions[BRIDGE] >= _FIRST_WITH_CURRENT_NAMES
+    absent = {name: value for name, value in section_defaults().items() if is_current and name not in config.values}
+    return replace(config, values={name: _filled(value) for name, value in {**absent, **config.values}.items()})
 
 
 def _filled(value: Any) -> Any:

@@ -67,7 +67,7 @@ class Run(Settings):
     @cached_property
     def loaded(self) -> RunConfig:
         """The settings as the host loads them, under the names of 0.6 for every version."""
-        return with_host_defaults(in_current_names(self.config, self.versions))
+        return with_host_defaults(in_current_names(self.config, self.versions), self.versions)
 
     def require_artifact(self) -> ArtifactFacts:
         """Return the artifact's facts, or raise `CannotJudgeError`."""

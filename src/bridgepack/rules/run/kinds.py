@@ -6,8 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import BRIDGE, CORE
+from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
@@ -20,28 +19,11 @@ def no_recipe_of_the_host(run: Run) -> Found:
     Why: Crash before training, when packs are built: no ConfigContainer can be made, rules on the model are skipped.
     Bad: model.name qwen3_8b_sft_4gpus_h100_bf16. Good: qwen3_8b_sft_4gpu_h100_bf16_config, Qwen/Qwen3-8B, ./weights.
     Fix: Set the name of a recipe, the model's id on the hub with its organisation, or a folder with a slash.
-    Evidence: executed with the real 0.6.2. A function of your own, `module.name`, is not judged.
+    Evidence: executed with the real 0.6.2.
     """
     if run.config.no_recipe is not None:
         name, hint = run.config.no_recipe
-        yield wrong("model.name", name, f"a recipe of megatron-bridge 0.6.2, org/name on the hub, or a folder. {hint}")
-
-
-@rule("BP044", ERROR, "bridge/training/config.py:962", versions={BRIDGE: "==0.6.2", CORE: ">=0.19,<0.20"})
-def override_leads_nowhere(run: Run) -> Found:
-    """An override of the recipe names a field that Megatron-Bridge does not have there.
-
-    Why: Crash before training, when the packs are built: no ConfigContainer can be made of the recipe.
-    Bad: bridge_overrides {model: {cp_com_type: a2a}}. Good: bridge_overrides {model: {cp_comm_type: a2a}}.
-    Fix: Write the name that the host has for the field, or remove the override.
-    Noticed: training's config. Evidence: executed with the real 0.6.2; fields that a fork adds are not known.
-    """
-    for lost in run.config.lost_overrides:
-        changes = (lost.change,) if lost.change else ()
-        yield wrong(lost.path, lost.found, lost.allowed, group=lost.path, changes=changes)
-    is_in_model = any(path.startswith("model.") and path in name for path, name in run.config.user_paths.items())
-    if is_in_model and "model" in run.config.unknown and not run.config.lost_overrides:
-        raise CannotJudgeError(run.config.unknown["model"])
+        yield wrong("model.name", name, "a recipe of megatron-bridge 0.6.2, org/name on the hub, or a folder", fix=hint)
 
 
 class Kind(StrEnum):

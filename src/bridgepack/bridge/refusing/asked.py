@@ -1,0 +1,49 @@
+"""The one question of every command: does the host refuse a recipe, in which words, and at which field?"""
+
+import re
+from dataclasses import replace
+
+from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.records import Finding, RunConfig
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.judge import judge_run
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.registry import RUN_RULES
+
+#: Rules on what `to_bridge` refuses: models and overrides, then topologies that the host reports late or not clearly.
+OF_RECIPE = frozenset({"BP043", "BP044", "BP850", "BP851", "BP852", "BP853"})
+OF_TOPOLOGY = frozenset({"BP820", "BP821", "BP825", "BP827"})
+#: A dotted path of a setting in a text.
+_PATH = re.compile(r"\b[a-z_]+(?:\.[a-z_0-9]+)+\b")
+
+
+def refusals_of(recipe: SFTRecipe) -> tuple[Finding, ...]:
+    """Return what `to_bridge` refuses of a recipe for the newest host, in the recipe's own fields; no host is needed.
+
+    Raises:
+        ConfigError: `bridge_overrides` nest too deep, or changes of rules contradict each other.
+    """
+    config = config_of_recipe(recipe)
+    return tuple(in_users_words(finding, config) for finding in _judged(config, OF_RECIPE | OF_TOPOLOGY))
+
+
+def _judged(config: RunConfig, codes: frozenset[str]) -> tuple[Finding, ...]:
+    run = Run(config=config, versions=target_versions())
+    return judge_run(run, [rule for rule in RUN_RULES if rule.code in codes]).findings
+
+
+def in_users_words(finding: Finding, config: RunConfig) -> Finding:
+    """Return a finding whose place and texts have the paths of the user's own file."""
+    texts = {name: in_users_paths(getattr(finding, name), config) for name in ("found", "allowed", "why", "fix")}
+    return replace(finding, where=config.user_path(finding.where), **texts)
+
+
+def in_users_paths(text: str, config: RunConfig | None) -> str:
+    """Return a text with the paths of the user's own file."""
+    return text if config is None else _PATH.sub(lambda found: config.user_path(found[0]), text)
+
+
+def refusal_text(finding: Finding) -> str:
+    """Return a refusal as one sentence or two, with the words of the finding."""
+    return f"{finding.where} is {finding.found}; allowed: {finding.allowed} ({finding.code}). {finding.fix}"

@@ -1,0 +1,117 @@
+"""Refusals of what a recipe's own fields ask for: readings of the data that the host does not do, and its model."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.bases import why_not_made
+from bridgepack.config.errors import shown
+from bridgepack.config.recipe.data import DataSource, as_sources, listed, path_of, sets_amount
+from bridgepack.config.recipe.preprocessing import FORM_FIELDS, ChatPreprocessing
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.records import Refusal
+
+#: File suffix -> script-free builder of `datasets` that reads it.
+FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv"}
+_OFFLINE = "Remove it, or set packing.mode to offline."
+
+
+def readings(recipe: SFTRecipe) -> Iterator[Refusal]:
+    """Yield what a recipe asks for that the host does not do where it reads the data itself."""
+    mode = recipe.packing.mode
+    if mode == "offline":
+        return
+    as_it_is = f"none with packing.mode {mode}: the host reads the data itself, as it is"
+    if recipe.preprocessing.kind == "tokenized":
+        allowed = f"chat or prompt_completion with packing.mode {mode}: the host tokenises the data itself"
+        yield _reading("preprocessing.kind", "tokenized", allowed, "Set one of these, or set packing.mode to offline.")
+    yield from _forms(recipe)
+    fraction = recipe.data.validation_fraction
+    if fraction > 0:
+        allowed = f"0 with packing.mode {mode}: the host reads the data itself and splits nothing"
+        fix = "Name the validation data in data.validation, or set packing.mode to offline."
+        yield _reading("data.validation_fraction", str(fraction), allowed, fix)
+    if recipe.data.layout is not None:
+        yield _reading("data.layout", "set", as_it_is, _OFFLINE)
+    for split in ("train", "validation"):
+        if split == "train" or recipe.data.validation is not None:
+            yield from _source(recipe, split, as_it_is)
+
+
+def _forms(recipe: SFTRecipe) -> Iterator[Refusal]:
+    """Yield readings of chats that the host does not do; what a recipe does not say is the host's."""
+    preprocessing = recipe.preprocessing
+    if not isinstance(preprocessing, ChatPreprocessing):
+        return
+    of_host = dict.fromkeys(FORM_FIELDS, "keep")
+    for name in sorted(preprocessing.model_fields_set - {"kind", "loss_mode", "over_long"}):
+        value, usual = getattr(preprocessing, name), type(preprocessing).model_fields[name].default
+        if value != of_host.get(name, usual):
+            as_host = shown(of_host.get(name, usual))
+            allowed = f"{as_host} with packing.mode {recipe.packing.mode}: the host reads the data itself"
+            yield _reading(f"preprocessing.{name}", shown(value), allowed, _OFFLINE)
+
+
+def _source(recipe: SFTRecipe, split: str, as_it_is: str) -> Iterator[Refusal]:
+    field, stated = f"data.{split}", getattr(recipe.data, split)
+    sources, mode = as_sources(stated), recipe.packing.mode
+    if len(sources) != 1:
+        found, allowed = f"a list of {len(sources)} sources", f"one with packing.mode {mode}: the host reads one"
+        yield _reading(field, found, allowed, "Name one, or set packing.mode to offline.")
+        return
+    source = sources[0]
+    said = [name for name in ("layout", "columns", "kind") if getattr(source, name, None)]
+    said += ["split"] if isinstance(source, DataSource) and source.path and source.split else []
+    said += ["weight, epochs or max_rows"] if any(map(sets_amount, listed(stated))) else []
+    if said:
+        yield _reading(field, f"a source with {', '.join(said)}", as_it_is, _OFFLINE)
+    path = path_of(source)
+    if path is not None and builder_of(path) is None:
+        kinds = ", ".join(FILE_BUILDERS)
+        allowed = f"a file ({kinds}) or a section {{dataset: ID}} with packing.mode {mode}: the host reads the data"
+        yield _reading(field, shown(path), allowed, "Name one of these, or set packing.mode to offline.")
+
+
+def refuse_packs_unread(recipe: SFTRecipe | None, artifact: str | Path | None) -> None:
+    """Refuse packs that a run does not read.
+
+    Raises:
+        ConfigError: packs are given, and the recipe's mode of packing reads none.
+    """
+    if recipe is not None and artifact is not None and recipe.packing.mode != "offline":
+        raise ConfigError(
+            f"--artifact is {str(artifact)!r}, and packing.mode is {recipe.packing.mode}, which reads no packs. "
+            "Remove --artifact, or set packing.mode to offline."
+        )
+
+
+def builder_of(path: str) -> str | None:
+    """Return the builder of `datasets` that reads a file, by the suffix of its name; or None."""
+    return FILE_BUILDERS.get(Path(path.removesuffix(".gz").removesuffix(".zst")).suffix)
+
+
+def models(recipe: SFTRecipe, base: Mapping[str, Any]) -> Iterator[Refusal]:
+    """Yield the refusal of a model that makes images or video, or whose recipe the host does not make.
+
+    Args:
+        recipe: the recipe.
+        base: plain values of its base.
+    """
+    if recipe.model is None:
+        return
+    name, kind = shown(recipe.model.name), str((base.get("model") or {}).get("_target_", ""))
+    if kind.startswith("megatron.bridge.diffusion"):
+        found = f"{name}, a {kind.rpartition('.')[2]}, which makes images or video"
+        yield Refusal(
+            kind="model", path="model.name", found=found, allowed="language models", fix="Use another recipe."
+        )
+    reason = why_not_made(recipe.model)
+    if reason is not None:
+        found = f"{name}, which Megatron-Bridge does not make: {reason}"
+        allowed = "a recipe of megatron-bridge 0.6.2 that can be made"
+        yield Refusal(kind="model", path="model.name", found=found, allowed=allowed, fix="Use another recipe.")
+
+
+def _reading(path: str, found: str, allowed: str, fix: str) -> Refusal:
+    return Refusal(kind="reading", path=path, found=found, allowed=allowed, fix=fix)

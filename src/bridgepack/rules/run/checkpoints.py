@@ -1,0 +1,104 @@
+"""Rules on the checkpoints that a run starts from: whether the host finds them, and takes them."""
+
+import re
+
+from bridgepack.host.checkpoints import HF_CONFIG, IMPORT, MARKERS, checkpoint_kind
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.run.reading import fine_tunes
+
+_PRETRAINED, _LOAD = "checkpoint.pretrained_checkpoint", "checkpoint.load"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+#: Folders for weights that people name; `checkpoints/llama` is no id of the hub.
+_FOLDERS = frozenset(
+    {
+        *("artifacts", "checkpoint", "checkpoints", "ckpt", "ckpts", "data", "experiments", "models", "output"),
+        *("outputs", "results", "runs", "scratch", "tmp", "weights", "work", "workspace"),
+    }
+)
+_CURRENT = {BRIDGE: ">=0.6"}
+_IS_ONE = f"a checkpoint: a folder with one of {', '.join(MARKERS)}, or with {HF_CONFIG} and weights of Hugging Face"
+
+
+def _local(run: Run, path: str) -> str | None:
+    """Return a path that this machine's files can be asked for, or None."""
+    text = run.text_or_none(path) if run.is_stated(path) else None
+    return None if text is None or "://" in text or not text.strip() else text
+
+
+@rule("BP860", ERROR, "bridge/training/config.py:591", versions=_CURRENT, noticed="validate()", evidence=EXECUTED)
+def pretrained_checkpoint_is_a_hub_id(run: Run) -> Found:
+    """checkpoint.pretrained_checkpoint is an id of the Hugging Face hub, and no folder of that name exists.
+
+    Why: Crash at start: validate() refuses a path that does not exist. The host reads a folder; it fetches nothing.
+    Bad: pretrained_checkpoint Qwen/Qwen3-8B, and no such folder. Good: the folder that import_ckpt wrote.
+    Fix: Import the model with AutoBridge.import_ckpt and set its folder, or check with --no-files if it is elsewhere.
+    """
+    path = _local(run, _PRETRAINED)
+    if path is not None and _is_hub_id(run, path) and not run.require_files().exists(path):
+        fix = (
+            f"Import the model, {IMPORT.format(path)} of megatron.bridge, and set that folder; or check with "
+            "--no-files if such a folder is on another machine."
+        )
+        yield wrong(_PRETRAINED, f"{path}, an id of the hub; none is fetched", _IS_ONE, fix=fix)
+
+
+def _is_hub_id(run: Run, path: str) -> bool:
+    is_models = run.is_stated("model.hf_model_id") and run.value("model.hf_model_id") == path
+    return is_models or (bool(_HUB_ID.fullmatch(path)) and path.partition("/")[0].lower() not in _FOLDERS)
+
+
+@rule("BP861", WARNING, "bridge/training/config.py:591", versions=_CURRENT, noticed="validate()", evidence=EXECUTED)
+def pretrained_checkpoint_not_there(run: Run) -> Found:
+    """checkpoint.pretrained_checkpoint does not exist on this machine.
+
+    Why: Crash at start, if the nodes do not have it either: validate() refuses a path that does not exist.
+    Bad: pretrained_checkpoint /checkpoints/llama, and no such folder. Good: the folder exists.
+    Fix: Correct the path, import the weights, or check with --no-files if they are on another machine.
+    """
+    path = _local(run, _PRETRAINED)
+    if path is not None and not run.require_files().exists(path) and not _is_hub_id(run, path):
+        yield wrong(_PRETRAINED, f"{path}, which does not exist", _IS_ONE)
+
+
+@rule("BP862", ERROR, versions=_CURRENT, noticed="setup of the model", evidence="executed with the real 0.6.2")
+def checkpoint_without_weights(run: Run) -> Found:
+    """A folder to start from exists, but holds nothing that the host takes for a checkpoint there.
+
+    Why: Crash after the model is built: FileNotFoundError; for adapters, Invalid pretrained checkpoint directory found.
+        checkpoint.load takes no model of Hugging Face.
+    Bad: pretrained_checkpoint with a tokenizer alone. Good: a folder with latest_checkpointed_iteration.txt.
+    Fix: Set the folder that import_ckpt or a training run wrote.
+    Source: bridge/training/setup.py:174,614; bridge/training/checkpointing.py:2304,2670
+    """
+    path = _local(run, _PRETRAINED)
+    resumes = _local(run, _LOAD)
+    if path is None and resumes is None:
+        return
+    files = run.require_files()
+    is_resumed = resumes is not None and checkpoint_kind(files.names(resumes)) == "megatron"
+    is_read = path is not None and files.exists(path) and not (is_resumed and run.value("peft") is None)
+    if path is not None and is_read and checkpoint_kind(files.names(path)) is None:
+        yield wrong(_PRETRAINED, f"{path}, without a checkpoint in it", _IS_ONE)
+    if resumes is not None and checkpoint_kind(files.names(resumes)) == "hugging_face":
+        fix = f"Set it as {_PRETRAINED}, and {_LOAD} to the folder of this run's own checkpoints."
+        found = f"{resumes}, a model of Hugging Face"
+        yield wrong(_LOAD, found, "checkpoints of Megatron-Bridge", fix=fix)
+
+
+@rule(
+    "BP863", WARNING, "bridge/training/setup.py:184", when=fine_tunes, versions=_CURRENT, noticed="setup of the model"
+)
+def nothing_to_resume_from(run: Run) -> Found:
+    """checkpoint.load is the only source of weights, and there is no checkpoint in it.
+
+    Why: Crash after the model is built: finetune() requires weights; pretrain() trains from random ones in silence.
+    Bad: pretrained_checkpoint null, checkpoint.load ./results without checkpoints. Good: pretrained_checkpoint set.
+    Fix: Set checkpoint.pretrained_checkpoint.
+    """
+    path = _local(run, _LOAD)
+    if path is None or run.value(_PRETRAINED) is not None or run.value("peft") is not None:
+        return
+    if checkpoint_kind(run.require_files().names(path)) is None:
+        yield wrong(_PRETRAINED, f"none, and {_LOAD} {path} holds no checkpoint", "a checkpoint")

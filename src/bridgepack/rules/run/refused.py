@@ -1,0 +1,89 @@
+"""Rules on recipes that become no ConfigContainer: `to_bridge` refuses them with the words of these findings."""
+
+from collections.abc import Iterator
+
+from bridgepack.records import Refusal
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.environment import BRIDGE, CORE
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, Found, Violation, rule, wrong
+from bridgepack.rules.engine.subject import Run
+
+_NOTICED = "never; to_bridge does, before training"
+_HOST = {BRIDGE: "==0.6.2", CORE: ">=0.19,<0.20"}
+
+
+def _said(run: Run, kind: str) -> list[Refusal]:
+    return [one for one in run.config.refusals if one.kind == kind]
+
+
+def _violations(run: Run, kind: str) -> Iterator[Violation]:
+    for one in _said(run, kind):
+        changes = (one.change,) if one.change else ()
+        yield wrong(one.path, one.found, one.allowed, group=one.path, changes=changes, fix=one.fix)
+
+
+def _require_model(run: Run, kind: str) -> None:
+    """Raise `CannotJudgeError` if overrides of the model cannot be judged, because its class is not known here."""
+    paths = run.config.user_paths.items()
+    is_in_model = any(path.startswith("model.") and name.endswith(f".{path}") for path, name in paths)
+    if is_in_model and "model" in run.config.unknown and not _said(run, kind):
+        raise CannotJudgeError(run.config.unknown["model"])
+
+
+@rule("BP044", ERROR, "bridge/training/config.py:962", versions=_HOST)
+def override_leads_nowhere(run: Run) -> Found:
+    """An override of the recipe names a field that Megatron-Bridge does not have there.
+
+    Why: Crash before training, when packs are built: no ConfigContainer can be made of the recipe.
+    Bad: bridge_overrides {model: {cp_com_type: a2a}}. Good: bridge_overrides {model: {cp_comm_type: a2a}}.
+    Fix: Write the name that the host has for the field, or remove the override.
+    Noticed: training's config. Evidence: executed with the real 0.6.2; fields that a fork adds are not known.
+    """
+    yield from _violations(run, "nowhere")
+    _require_model(run, "nowhere")
+
+
+@rule("BP850", ERROR, "bridge/training/config.py:962", versions=_HOST, noticed="late, or never", evidence=EXECUTED)
+def override_of_wrong_type(run: Run) -> Found:
+    """An override of the recipe has a value that the host's field does not take.
+
+    Why: Crash before training, when packs are built: no ConfigContainer can be made of the recipe.
+    Bad: bridge_overrides {model: {num_layers: abc}}; {mixed_precision: foo}. Good: num_layers 16; bf16_mixed.
+    Fix: Write a value that the field takes.
+    """
+    yield from _violations(run, "unfit")
+    _require_model(run, "unfit")
+
+
+@rule("BP851", ERROR, versions=_HOST, noticed=_NOTICED, evidence=EXECUTED)
+def override_not_kept(run: Run) -> Found:
+    """The host writes over an override when the run starts, computes it itself, or ignores it.
+
+    Why: Silent, if it were written: the run trains with another value than the recipe says. to_bridge refuses it.
+    Bad: bridge_overrides {ddp: {grad_reduce_in_fp32: false}}. Good: {mixed_precision: {grad_reduce_in_fp32: false}}.
+    Fix: Set what the host takes the value from, or remove the override.
+    Source: bridge/training/config.py:1870 (runtime_config_update), :1282; bridge/training/comm_overlap.py, setup
+    """
+    yield from _violations(run, "not_kept")
+
+
+@rule("BP852", ERROR, "bridge/data/builders/direct_hf_sft.py", versions=_HOST, noticed=_NOTICED)
+def reading_that_the_host_does_not_do(run: Run) -> Found:
+    """The host reads the data itself, and the recipe asks for a reading that only `build` does.
+
+    Why: Silent, if it were ignored: other tokens are trained than the recipe says. to_bridge refuses it.
+    Bad: packing.mode in_batch with data.validation_fraction 0.1. Good: packing.mode in_batch with data.validation.
+    Fix: Remove the setting, or set packing.mode to offline.
+    """
+    yield from _violations(run, "reading")
+
+
+@rule("BP853", ERROR, "bridge/recipes/__init__.py", versions=_HOST, noticed="training's config", evidence=EXECUTED)
+def model_not_for_text(run: Run) -> Found:
+    """model.name is a recipe of a model that makes images or video, or one that Megatron-Bridge does not make.
+
+    Why: Crash before training, when packs are built: no ConfigContainer for text can be made.
+    Bad: model.name flux_12b_sft_2gpu_h100_bf16_config. Good: qwen3_8b_sft_4gpu_h100_bf16_config.
+    Fix: Use the recipe of a language model.
+    """
+    yield from _violations(run, "model")

@@ -1,0 +1,106 @@
+"""What `to_bridge` refuses is a finding of `check`, from data, where no host is installed."""
+
+from typing import Any
+
+import pytest
+
+from bridgepack.bridge.refusing.asked import refusal_text, refusals_of
+from bridgepack.checking.check import check_target
+from bridgepack.checking.options import CheckOptions
+from tests.support.bridge_recipes import DENSE, recipe_of
+from tests.support.refused_overrides import OVERRIDES
+
+
+@pytest.mark.parametrize(("overrides", "text"), OVERRIDES)
+def test_override_that_the_host_does_not_take_is_an_error(overrides: dict[str, Any], text: str) -> None:
+    recipe = recipe_of(DENSE, bridge_overrides=overrides)
+    said = [refusal_text(finding) for finding in refusals_of(recipe)]
+
+    assert [one for one in said if one.startswith("bridge_overrides.") and text in one] != []
+    found = {refusal_text(one) for one in check_target(recipe, CheckOptions(looks_at_files=False)).findings}
+    assert set(said) <= found
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        *(
+            {"mixed_precision": {}},
+            {"mixed_precision": "bf16-mixed"},
+            {"mixed_precision": {"grad_reduce_in_fp32": False}},
+        ),
+        *({"model": {"attention_backend": None}}, {"model": {"num_moe_experts": None}}, {"model": {"fp8": None}}),
+        *({"model": {"pipeline_dtype": "bfloat16"}}, {"model": {"pipeline_dtype": "torch.bfloat16"}}),
+        *({"model": {"layernorm_epsilon": 1}}, {"train": {"train_iters": 500.0}}, {"ft": None}),
+        *({"ft": {"enable_ft_package": True}}, {"env_vars": {"MINE": "1"}}, {"dataset": {"dataset_kwargs": {"x": 1}}}),
+        {"tokenizer": {"hf_tokenizer_kwargs": {"trust_remote_code": True}, "trust_remote_code": True}},
+        {"comm_overlap": {"tp_comm_overlap": False, "overlap_grad_reduce": True}},
+    ],
+)
+def test_override_that_the_host_keeps_is_none(overrides: dict[str, Any]) -> None:
+    assert refusals_of(recipe_of(DENSE, bridge_overrides=overrides)) == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("flux_12b_sft_2gpu_h100_bf16_config", "a FluxProvider, which makes images or video; allowed: language models"),
+        ("wan_1_3b_sft_8gpu_h100_bf16_config", "a WanModelProvider, which makes images or video; allowed: language"),
+        (
+            "qwen3_next_80b_a3b_peft",
+            "which Megatron-Bridge does not make: PEFT is not currently supported",
+        ),
+        ("llama32_1b_sft_1gpu_h100_bf61", f"(BP043). Did you mean {DENSE}?"),
+    ],
+)
+def test_model_that_no_config_can_be_made_of_is_an_error(model: str, text: str) -> None:
+    (said,) = map(refusal_text, refusals_of(recipe_of(model)))
+
+    assert said.startswith("model.name is ")
+    assert text in said
+
+
+LAYOUT = {"kind": "chat", "messages": [{"from_column": "messages"}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"data__validation_fraction": 0.1}, "data.validation_fraction is 0.1; allowed: 0 with packing.mode none: the"),
+        ({"data__layout": LAYOUT}, "data.layout is set; allowed: none with packing.mode none: the host reads the data"),
+        (
+            {"data__train": ["a.jsonl", "b.jsonl"]},
+            "data.train is a list of 2 sources; allowed: one with packing.mode",
+        ),
+        (
+            {"data__validation": {"path": "a.jsonl", "split": "x"}},
+            "data.validation is a source with split; allowed:",
+        ),
+        ({"data__train": "folder"}, "data.train is 'folder'; allowed: a file (.jsonl, .json, .parquet, .arrow, .csv)"),
+        (
+            {"preprocessing": {"kind": "tokenized"}},
+            "preprocessing.kind is tokenized; allowed: chat or prompt_compl",
+        ),
+        ({"preprocessing__null_content": "auto"}, "null_content is 'auto'; allowed: 'keep' with packing.mode none"),
+    ],
+)
+def test_reading_that_the_host_does_not_do_is_an_error(changes: dict[str, Any], text: str) -> None:
+    (said,) = map(refusal_text, refusals_of(recipe_of(DENSE, packing__mode="none", **changes)))
+
+    assert text in said
+    assert "(BP852). " in said
+    assert refusals_of(recipe_of(DENSE, **changes)) == ()
+
+
+def test_overrides_of_a_model_that_is_not_known_here_are_not_judged() -> None:
+    recipe = recipe_of("org/unknown", bridge_overrides={"model": {"cp_com_type": "a2a", "num_layers": "abc"}})
+    report = check_target(recipe, CheckOptions(select=("BP044", "BP850")))
+
+    assert {rule.code for rule in report.rules_skipped} == {"BP044", "BP850"}
+    assert all("org/unknown are not known here" in rule.reason for rule in report.rules_skipped)
+
+
+def test_an_older_host_is_not_asked_with_the_data_of_the_newest() -> None:
+    recipe = recipe_of(DENSE, bridge_overrides={"model": {"cp_com_type": "a2a"}})
+
+    assert check_target(recipe, CheckOptions(select=("BP044", "BP850"), bridge_version="0.5.1")).findings == ()
