@@ -81,7 +81,7 @@ def test_micro_batches_match_where_ranks_wait_in_each() -> None:
     micro_batches = costs[order][slots][0].T
     assert sorted(map(sorted, micro_batches.tolist())) == [[1, 2], [3, 4], [7, 8], [9, 10]]
     assert abs(np.diff(micro_batches.sum(axis=0)))[0] == 0
-    assert straggler_ratios(costs[order], slots, matches_micro_batches=True)[0] == pytest.approx(24 / 22)
+    assert straggler_ratios(costs[order], slots, has_experts=True)[0] == pytest.approx(24 / 22)
     assert straggler_ratios(costs[order], slots)[0] == 1.0
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import iter_plan_columns
-from bridgepack.data.packing.balance import slots_of
+from bridgepack.data.packing.balance import slots_of, straggler_ratios
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
 from bridgepack.errors import ConfigError
@@ -118,12 +119,35 @@ def test_runs_that_cannot_be_balanced_are_refused(recipe: SFTRecipe, changes: di
         balance_for(with_changes(recipe, {"packing__balance__kind": "within_batch", **changes}))
 
 
-def test_stages_make_ranks_wait_in_each_micro_batch(recipe: SFTRecipe) -> None:
+def test_stages_gather_packs_of_like_cost(recipe: SFTRecipe) -> None:
     changes = {"packing__balance__kind": "within_batch", "parallelism__pipeline_model_parallel_size": 2}
     record = balance_for(with_changes(recipe, changes))
 
     assert record is not None
     assert (record.matches_micro_batches, record.data_parallel_size) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({}, {}),
+        ({"parallelism__expert_model_parallel_size": 4}, {"has_experts": True}),
+        ({"parallelism__num_gpus": 12, "parallelism__pipeline_model_parallel_size": 3}, {"num_stages": 3}),
+    ],
+)
+def test_ratios_are_those_of_the_run_s_schedule(
+    plain: Artifact, recipe: SFTRecipe, changes: dict[str, Any], known: dict[str, Any]
+) -> None:
+    held = [[int(LENGTHS[row - 1]) - 1 for _, row in pack] for pack in packs_of(plain)]
+    costs = np.array([20 * 32 + sum(one**2 for one in pack) + (32 - sum(pack)) ** 2 for pack in held])
+    run = with_changes(recipe, changes)
+
+    found = waiting_in(plain, run)
+
+    expected = straggler_ratios(costs, slots_of(found.run, len(costs)), **known)
+    assert found.run.data_parallel_size == 4
+    assert found.as_built.mean == expected.mean()
+    assert waiting_in(plain, config_of_recipe(run)).as_built == found.as_built
 
 
 @pytest.mark.parametrize(
