@@ -123,7 +123,9 @@ def balanced_order(
     order = np.arange(len(costs), dtype=np.int64)
     for chunk in _chunks(slots, window_batches):
         members = _dealt(costs, _gathered(costs, chunk, seed))
-        if not matches_micro_batches and 1 < members.shape[2] <= _MOST_EXCHANGED:
+        if matches_micro_batches:
+            members = members[:, :, _rising_and_falling(members.shape[2])]
+        elif 1 < members.shape[2] <= _MOST_EXCHANGED:
             _exchange(costs, members)
         order[chunk.reshape(members.shape)] = members
     return order
@@ -188,6 +190,18 @@ def _dealt(costs: IntArray, groups: IntArray) -> IntArray:
         np.put_along_axis(members[:, :, index], ranks, groups[:, index], axis=1)
         loads += costs[members[:, :, index]]
     return members
+
+
+def _rising_and_falling(num_groups: int) -> IntArray:
+    """Return an order of groups that are sorted from dear to cheap: each rank begins and ends with cheap packs.
+
+    While the first packs come to the last pipeline stages and the last ones leave them, stages are idle. Neighbours
+    are still of like cost, so that stages wait little for each other in between.
+
+    Example: 5 -> [4, 2, 0, 1, 3].
+    """
+    groups = np.arange(num_groups)[::-1]
+    return np.concatenate((groups[::2], groups[1::2][::-1]))
 
 
 def _exchange(costs: IntArray, members: IntArray) -> None:
