@@ -21,7 +21,7 @@ from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.host.release import BRIDGE, TARGET
 from bridgepack.planning.estimate import cost_of
-from bridgepack.planning.shape import model_shape
+from bridgepack.planning.shape import ModelShape, model_shape, shape_of_run
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import TRAIN, BalanceRecord, RunConfig, StepRatios, Waiting
 from bridgepack.replay.settings import ReplaySettings
@@ -181,14 +181,28 @@ def _why_not(settings: ReplaySettings) -> str | None:
 
 
 def _cost_of_run(source: SFTRecipe | RunConfig, artifact: Artifact) -> Cost:
-    """Return the cost of a token in a run, from its recipe, else from the packs' balance record or recipe."""
+    """Return the cost of a token in a run, from its recipe or model, else from the packs' balance record or recipe."""
     built = artifact.manifest.balance
     try:
-        return _cost_of(source if isinstance(source, SFTRecipe) else recorded_recipe(artifact, {}))
+        return _cost_of(source) if isinstance(source, SFTRecipe) else _cost_of_config(source, artifact)
     except ConfigError:
         if built is None:
             raise
         return built.token_cost, built.windows
+
+
+def _cost_of_config(config: RunConfig, artifact: Artifact) -> Cost:
+    """Return the cost of a token that the packs' recipe states, else that of the config's model, else the recipe's."""
+    recipe = recorded_recipe(artifact, {})
+    if recipe.packing.balance.token_cost is not None:
+        return _cost_of(recipe)
+    try:
+        return _cost_in_pairs(shape_of_run(config))
+    except ConfigError as error:
+        try:
+            return _cost_of(recipe)
+        except ConfigError:
+            raise ConfigError(f"{error} Or name model.name in the recipe of the packs.") from None
 
 
 def _cost_of(recipe: SFTRecipe) -> Cost:
@@ -196,9 +210,14 @@ def _cost_of(recipe: SFTRecipe) -> Cost:
     if recipe.packing.balance.token_cost is not None:
         return recipe.packing.balance.token_cost, ()
     try:
-        cost = cost_of(model_shape(recipe))
+        shape = model_shape(recipe)
     except ConfigError as error:
         raise ConfigError(f"{error} Or set packing.balance.token_cost.") from None
+    return _cost_in_pairs(shape)
+
+
+def _cost_in_pairs(shape: ModelShape) -> Cost:
+    cost = cost_of(shape)
     pair = cost.per_square + sum(operations for _, operations in cost.windows)
     if not pair:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for, balance_of_repack, waiting_in
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import TRAIN
+from bridgepack.rules.engine.report import CheckReport
 from tests.support.small_builds import (
     Command,
     build,
@@ -30,6 +32,7 @@ from tests.support.small_builds import (
     write_json_lines,
 )
 
+BASE = Path(__file__).parents[2] / "rules" / "base_run.json"
 RUN = {"parallelism__num_gpus": 4, "batch__global_batch_size": 16, "packing__balance__token_cost": 20}
 LENGTHS = np.random.default_rng(3).integers(2, 33, 400)
 
@@ -186,6 +189,38 @@ def test_check_compares_the_run_with_what_packs_were_balanced_for(
     assert codes(even, batch__global_batch_size=32) == ["BP634"]
     assert codes(even, bridge_overrides={"dataset": {"seed": 7}}) == ["BP634"]
     assert codes(even, schedule__num_epochs=3.0) == ["BP636"]
+
+
+def test_a_saved_config_is_judged_by_the_sizes_of_its_model(tmp_path: Path, recipe: SFTRecipe) -> None:
+    artifact = built(with_changes(recipe, {"packing__balance__token_cost": None}), tmp_path / "out", "none")
+    saved, options = tmp_path / "saved.json", CheckOptions(artifact=artifact.folder, select=("BP634", "BP636"))
+
+    def report_of(**model: Any) -> CheckReport:
+        values = json.loads(BASE.read_text())
+        values["model"] |= {"context_parallel_size": 1, "tensor_model_parallel_size": 1, **model}
+        values["train"] |= {"micro_batch_size": 1, "global_batch_size": 16}
+        saved.write_text(json.dumps(values))
+        return check_target(saved.rename(saved.with_suffix(".yaml")), replace(options, world_size=4))
+
+    known, lacking = report_of(), report_of(hidden_size=None)
+
+    assert known.rules_run[:2] == ("BP634", "BP636")
+    assert [rule.code for rule in lacking.rules_skipped] == ["BP634", "BP636"]
+    reasons = {rule.reason for rule in lacking.rules_skipped}
+    assert all("saved.yaml lacks sizes: 'hidden_size'. Allowed: a model that states" in reason for reason in reasons)
+
+
+def test_a_container_s_cost_of_a_token_is_its_recipe_s(tmp_path: Path, recipe: SFTRecipe) -> None:
+    unknown = with_changes(recipe, {"packing__balance__token_cost": None})
+    artifact = built(unknown, tmp_path / "out", "none")
+    run = unknown.override({"model": {"name": "Qwen/Qwen3-8B"}})
+    stated = built(recipe, tmp_path / "stated", "none")
+
+    found, of_recipe = waiting_in(artifact, config_of_recipe(run)), waiting_in(artifact, run)
+
+    assert (found.run, found.as_built) == (of_recipe.run, of_recipe.as_built)
+    assert found.run.token_cost > 20_000
+    assert waiting_in(stated, config_of_recipe(run)).run.token_cost == 20  # as the packs' recipe says
 
 
 def test_inspect_and_trace_tell_of_it(plain: Artifact, even: Artifact, recipe: SFTRecipe, command: Command) -> None:
