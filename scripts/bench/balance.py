@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints how long the slowest of 32 ranks makes a step, unbalanced and balanced, and how long balancing takes.
+"""Prints how long the slowest rank makes a step, unbalanced and balanced, and how long balancing takes.
 
 The lengths: 93 % chats around 600 tokens, 6 % long sequences around 8,000, 1 % of half a pack to a whole one. A token
 costs as much as 51,000 pairs of tokens in attention, as in a dense model of 8 billion parameters.
@@ -30,6 +30,8 @@ RUN = BalanceRecord(
     data_parallel_size=32,
     global_batch_size=128,
 )
+#: Packs of a step, data-parallel ranks, pipeline stages.
+RUNS = ((32, 32, 1), (128, 32, 1), (128, 8, 4), (256, 16, 8))
 
 
 def mixture(size: int, num_sequences: int) -> IntArray:
@@ -54,16 +56,17 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=1_000_000, metavar="N", help="to pack (default: a million)")
     parser.add_argument("--packs", type=int, default=1_000_000, metavar="N", help="to time (default: a million)")
     options = parser.parse_args()
-    print(f"{'pack size':>9} {'batch':>5} {'unbalanced':>10} {'within_batch':>12} {'across_batches':>14}")
+    print(f"{'pack size':>9} {'batch':>5} {'ranks':>5} {'PP':>2} {'unbalanced':>10} {'within_batch':>12} {'across':>6}")
     for size in (32_768, 131_072):
         lengths = mixture(size, options.sequences)
         plan = plan_packs(lengths, packed_sequence_size=size)
-        for batch in (32, 128):
-            run = replace(RUN, global_batch_size=batch)
+        for batch, ranks, stages in RUNS:
+            run = replace(RUN, global_batch_size=batch, data_parallel_size=ranks, matches_micro_batches=stages > 1)
             plans = [plan, *(balanced(plan, lengths, replace(run, window_batches=n), has_tail=True) for n in (1, 16))]
             slots = slots_of(run, plan.num_packs)
-            ratios = [straggler_ratios(costs_of(item, lengths), slots).mean() for item in plans]
-            print(f"{size:>9,} {batch:>5} {ratios[0]:>10.3f} {ratios[1]:>12.3f} {ratios[2]:>14.3f}")
+            ratios = [straggler_ratios(costs_of(item, lengths), slots, num_stages=stages).mean() for item in plans]
+            shown = f"{ratios[0]:>10.3f} {ratios[1]:>12.3f} {ratios[2]:>6.3f}"
+            print(f"{size:>9,} {batch:>5} {ranks:>5} {stages:>2} {shown}")
     costs = np.random.default_rng(0).choice(costs_of(plan, lengths), options.packs)
     start = time.perf_counter()
     slots = slots_of(RUN, options.packs)

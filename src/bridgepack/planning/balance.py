@@ -1,10 +1,12 @@
 """The balance record of a recipe's packs, and how long ranks wait for each other in a run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.config.load import load_recipe
@@ -19,7 +21,7 @@ from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.host.release import BRIDGE, TARGET
 from bridgepack.planning.estimate import cost_of
-from bridgepack.planning.shape import model_shape
+from bridgepack.planning.shape import ModelShape, model_shape, shape_of_run
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.records import TRAIN, BalanceRecord, RunConfig, StepRatios, Waiting
 from bridgepack.replay.settings import ReplaySettings
@@ -101,14 +103,22 @@ def waiting_in(
         packed_sequence_size=manifest.packed_sequence_size,
         has_tail=manifest.pad_seq_to_mult == 1,
     )
-    return _waiting(costs, record, manifest.balance, settings.num_steps)
+    stages, built = settings.topology.pipeline_model_parallel_size, manifest.balance
+    measured = partial(straggler_ratios, num_stages=stages, has_experts=_has_experts(source))
+    return _waiting(costs, measured, record, built, settings.num_steps)
 
 
-def _waiting(costs: IntArray, run: BalanceRecord, built: BalanceRecord | None, num_steps: int | None) -> Waiting:
+def _waiting(
+    costs: IntArray,
+    measured: Callable[[IntArray, IntArray], npt.NDArray[Any]],
+    run: BalanceRecord,
+    built: BalanceRecord | None,
+    num_steps: int | None,
+) -> Waiting:
     slots, matches = slots_of(run, len(costs)), run.matches_micro_batches
 
     def ratios(order: IntArray) -> StepRatios:
-        found = straggler_ratios(costs[order], slots, matches_micro_batches=matches)
+        found = measured(costs[order], slots)
         p95 = float(np.quantile(found, _MOST_STEPS))
         return StepRatios(mean=float(found.mean()), p95=p95, worst=float(found.max()))
 
@@ -129,18 +139,13 @@ def _waiting(costs: IntArray, run: BalanceRecord, built: BalanceRecord | None, n
 
 def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost) -> BalanceRecord:
     wanted = source.packing.balance if isinstance(source, SFTRecipe) else BalanceConfig()
-    if isinstance(source, SFTRecipe):
-        has_experts = source.parallelism.expert_model_parallel_size > 1
-    else:
-        model = source.values.get("model")
-        has_experts = isinstance(model, Mapping) and model.get("expert_model_parallel_size") not in (None, 1)
     return BalanceRecord(
         kind=wanted.kind,
         window_batches=wanted.window_batches if wanted.kind == "across_batches" else 1,
         seed=wanted.seed,
         token_cost=cost[0],
         windows=cost[1],
-        matches_micro_batches=has_experts or settings.topology.pipeline_model_parallel_size > 1,
+        matches_micro_batches=_has_experts(source) or settings.topology.pipeline_model_parallel_size > 1,
         version=settings.version,
         loader=settings.loader,
         loader_seed=settings.seed,
@@ -148,6 +153,14 @@ def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost)
         data_parallel_size=settings.topology.data_parallel_size,
         global_batch_size=settings.global_batch_size,
     )
+
+
+def _has_experts(source: SFTRecipe | RunConfig) -> bool:
+    """Return whether a run spreads experts over ranks."""
+    if isinstance(source, SFTRecipe):
+        return source.parallelism.expert_model_parallel_size > 1
+    model = source.values.get("model")
+    return isinstance(model, Mapping) and model.get("expert_model_parallel_size") not in (None, 1)
 
 
 def _why_not(settings: ReplaySettings) -> str | None:
@@ -168,14 +181,28 @@ def _why_not(settings: ReplaySettings) -> str | None:
 
 
 def _cost_of_run(source: SFTRecipe | RunConfig, artifact: Artifact) -> Cost:
-    """Return the cost of a token in a run, from its recipe, else from the packs' balance record or recipe."""
+    """Return the cost of a token in a run, from its recipe or model, else from the packs' balance record or recipe."""
     built = artifact.manifest.balance
     try:
-        return _cost_of(source if isinstance(source, SFTRecipe) else recorded_recipe(artifact, {}))
+        return _cost_of(source) if isinstance(source, SFTRecipe) else _cost_of_config(source, artifact)
     except ConfigError:
         if built is None:
             raise
         return built.token_cost, built.windows
+
+
+def _cost_of_config(config: RunConfig, artifact: Artifact) -> Cost:
+    """Return the cost of a token that the packs' recipe states, else that of the config's model, else the recipe's."""
+    recipe = recorded_recipe(artifact, {})
+    if recipe.packing.balance.token_cost is not None:
+        return _cost_of(recipe)
+    try:
+        return _cost_in_pairs(shape_of_run(config))
+    except ConfigError as error:
+        try:
+            return _cost_of(recipe)
+        except ConfigError:
+            raise ConfigError(f"{error} Or name model.name in the recipe of the packs.") from None
 
 
 def _cost_of(recipe: SFTRecipe) -> Cost:
@@ -183,9 +210,14 @@ def _cost_of(recipe: SFTRecipe) -> Cost:
     if recipe.packing.balance.token_cost is not None:
         return recipe.packing.balance.token_cost, ()
     try:
-        cost = cost_of(model_shape(recipe))
+        shape = model_shape(recipe)
     except ConfigError as error:
         raise ConfigError(f"{error} Or set packing.balance.token_cost.") from None
+    return _cost_in_pairs(shape)
+
+
+def _cost_in_pairs(shape: ModelShape) -> Cost:
+    cost = cost_of(shape)
     pair = cost.per_square + sum(operations for _, operations in cost.windows)
     if not pair:
         raise ConfigError(

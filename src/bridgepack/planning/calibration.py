@@ -7,6 +7,7 @@ import numpy as np
 
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.packing.pipeline import step_times
 from bridgepack.errors import ConfigError
 from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Work, cost_of, packs_of_steps
 from bridgepack.planning.layout import Gpu, Layout
@@ -87,8 +88,9 @@ def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) 
     parts = []
     for packs in read:
         of_ranks = np.stack([part[packs].sum(axis=1) for part in (linear, attention, exchange)])
-        slowest = of_ranks[:, int(of_ranks.sum(axis=0).argmax())]
-        bubbles = 1 + (layout.pipeline - 1) / packs.shape[1]
+        times = step_times((linear + attention + exchange)[packs][None], layout.pipeline)[0]
+        slowest = of_ranks[:, int(times.argmax())]
+        bubbles = float(times.max() / slowest.sum())
         gradients = arithmetic.step_s(float(slowest.sum()) / packs.shape[1], packs.shape[1]) - slowest.sum() * bubbles
         parts.append([*(slowest[:2] * bubbles), slowest[2] * bubbles + gradients])
     table: FloatArray = np.array(parts if lengths.share == 1 else [np.mean(parts, axis=0)] * len(steps)).T

@@ -199,9 +199,9 @@ def _others(ranks: int) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
-    """Step time relative to the mean work, because ranks wait for each other."""
+    """Step time relative to that of packs of mean cost, because ranks and stages wait for each other."""
 
-    straggler_ratio: float  #: ratio without balanced packs; 1 if all ranks have equal work
+    straggler_ratio: float  #: ratio without balanced packs; 1 if all packs cost the same
     balanced_ratio: float  #: ratio with balanced packs
 
     def ratio(self, balance: str) -> float:
@@ -212,8 +212,8 @@ class Waiting:
 def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
     """Return how long a recipe's ranks wait over the first steps of the run, in the host's order of packs.
 
-    With pipeline stages or experts they wait in every micro batch, for the next stage or for tokens; else once per
-    step. Packs are balanced as in a build: across batches if the recipe says so, else within a batch.
+    The time of a step is that of `straggler_ratios`. Packs are balanced as in a build: across batches if the recipe
+    says so, else within a batch.
 
     `costs` are those of the packs in any unit; shape [num_packs], float64.
 
@@ -221,7 +221,7 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
         ConfigError: the host does not run with it, or its batch grows at first.
     """
     topology, balance = recipe.parallelism, recipe.packing.balance
-    waits_often = topology.expert_model_parallel_size > 1 or topology.pipeline_model_parallel_size > 1
+    stages, has_experts = topology.pipeline_model_parallel_size, topology.expert_model_parallel_size > 1
     whole = np.rint(costs / costs.mean() * _UNITS).astype(np.int64)
     slots = PackOrder(_settings(recipe, len(costs))).first_pass()[:_MAX_STEPS]
     order = balanced_order(
@@ -229,10 +229,12 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
         slots,
         window_batches=balance.window_batches if balance.kind == "across_batches" else 1,
         seed=balance.seed,
-        matches_micro_batches=waits_often,
+        matches_micro_batches=has_experts or stages > 1,
     )
-    ratios = (straggler_ratios(one, slots, matches_micro_batches=waits_often) for one in (whole, whole[order]))
-    straggler, balanced = (float(one.mean()) for one in ratios)
+    straggler, balanced = (
+        float(straggler_ratios(one, slots, num_stages=stages, has_experts=has_experts).mean())
+        for one in (whole, whole[order])
+    )
     return Waiting(straggler_ratio=straggler, balanced_ratio=balanced)
 
 

@@ -262,7 +262,7 @@ class Search:
         busy_s = micro_s * num_micro
         with_bubbles_s = arithmetic.step_s(micro_s, num_micro)
         bubbles_s = micro_s * (layout.pipeline - 1)
-        step_s = with_bubbles_s + busy_s * max(waiting.ratio(balance) - 1, 0.0)
+        step_s = with_bubbles_s + (busy_s + bubbles_s) * max(waiting.ratio(balance) - 1, 0.0)
         parts = {
             "matrices": float(arithmetic.linear_s(work.tokens).mean()) * num_micro,
             "attention": float(arithmetic.attention_s(work.attention).mean()) * num_micro,

@@ -12,6 +12,7 @@ from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.records import RunConfig
 
 #: Multiple that the host pads vocabularies to, for one rank of tensor parallelism.
 _VOCAB_MULTIPLE = 128
@@ -105,6 +106,24 @@ def model_shape(recipe: SFTRecipe) -> ModelShape:
         raise ConfigError(
             f"model.name is {shown(recipe.model and recipe.model.name)}; its sizes are not known: {error}. "
             f"Allowed: a model that states {', '.join(_NEEDED)}. Set what is missing in bridge_overrides.model."
+        ) from None
+
+
+def shape_of_run(config: RunConfig) -> ModelShape:
+    """Return the shape of the model of a run with settings of the host, as `model_shape`.
+
+    Raises:
+        ConfigError: the settings do not have the model's sizes, or its layers are not supported.
+    """
+    model, tokenizer = config.values.get("model"), config.values.get("tokenizer")
+    settings = dict(model) if isinstance(model, Mapping) else {}
+    if not settings.get("vocab_size") and isinstance(tokenizer, Mapping):  # the host can take it from the tokenizer
+        settings["vocab_size"] = (model_named(str(tokenizer.get("tokenizer_model"))) or {}).get("vocab_size")
+    try:
+        return shape_of(settings)
+    except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError) as error:
+        raise ConfigError(
+            f"model of {config.place} lacks sizes: {error}. Allowed: a model that states {', '.join(_NEEDED)}."
         ) from None
 
 

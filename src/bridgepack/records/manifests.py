@@ -18,7 +18,7 @@ class BalanceRecord:
     token_cost: int  #: cost of a token, in units of a pair of tokens that attend to each other
     #: (window in tokens, share of a pair's cost, 0-1, in layers with that attention window)
     windows: tuple[tuple[int, float], ...]
-    matches_micro_batches: bool  #: ranks wait for each other after every micro batch, not only at the end of a step
+    matches_micro_batches: bool  #: packs of like cost share a micro batch, as stages or experts meet in each
     version: str  #: version of Megatron-Bridge whose loader reads the packs
     loader: str  #: `dataset.dataloader_type`
     loader_seed: int  #: `dataset.seed`
@@ -50,7 +50,7 @@ class BalanceRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepRatios:
-    """Step time / step time with perfectly even ranks, at least 1: mean, 95th percentile and maximum of the steps."""
+    """Step time / its time if every pack cost the mean: mean, 95th percentile and maximum of the steps."""
 
     mean: float
     p95: float

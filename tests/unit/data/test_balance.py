@@ -79,10 +79,27 @@ def test_micro_batches_match_where_ranks_wait_in_each() -> None:
     order = balanced_order(costs, slots, matches_micro_batches=True)
 
     micro_batches = costs[order][slots][0].T
-    assert sorted(map(sorted, micro_batches.tolist())) == [[1, 2], [3, 4], [7, 8], [9, 10]]
+    assert list(map(sorted, micro_batches.tolist())) == [[1, 2], [7, 8], [9, 10], [3, 4]]
     assert abs(np.diff(micro_batches.sum(axis=0)))[0] == 0
-    assert straggler_ratios(costs[order], slots, matches_micro_batches=True)[0] == pytest.approx(24 / 22)
+    assert straggler_ratios(costs[order], slots, has_experts=True)[0] == pytest.approx(24 / 22)
     assert straggler_ratios(costs[order], slots)[0] == 1.0
+
+
+@pytest.mark.parametrize(("num_stages", "most"), [(2, 1.03), (4, 1.04), (8, 1.06)])
+def test_pipelines_begin_and_end_steps_with_cheap_packs(num_stages: int, most: float) -> None:
+    lengths = mixture(131_072, 300_000)
+    plan = plan_packs(lengths, packed_sequence_size=131_072)
+    run = replace(RUN, global_batch_size=256, data_parallel_size=16, matches_micro_batches=True)
+    slots = slots_of(run, plan.num_packs)
+
+    before = straggler_ratios(costs_of(plan, lengths), slots, num_stages=num_stages)
+    costs = costs_of(balanced(plan, lengths, run, has_tail=True), lengths)
+
+    assert before.mean() > 1.4
+    assert straggler_ratios(costs, slots, num_stages=num_stages).mean() < most
+    dearest = costs[slots].mean(axis=(0, 1))
+    assert (np.diff(dearest[:8]) > 0).all()
+    assert (np.diff(dearest[8:]) < 0).all()
 
 
 def test_costs_by_hand() -> None:

@@ -2,23 +2,26 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import iter_plan_columns
-from bridgepack.data.packing.balance import slots_of
+from bridgepack.data.packing.balance import slots_of, straggler_ratios
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
 from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for, balance_of_repack, waiting_in
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import TRAIN
+from bridgepack.rules.engine.report import CheckReport
 from tests.support.small_builds import (
     Command,
     build,
@@ -29,6 +32,7 @@ from tests.support.small_builds import (
     write_json_lines,
 )
 
+BASE = Path(__file__).parents[2] / "rules" / "base_run.json"
 RUN = {"parallelism__num_gpus": 4, "batch__global_batch_size": 16, "packing__balance__token_cost": 20}
 LENGTHS = np.random.default_rng(3).integers(2, 33, 400)
 
@@ -118,12 +122,35 @@ def test_runs_that_cannot_be_balanced_are_refused(recipe: SFTRecipe, changes: di
         balance_for(with_changes(recipe, {"packing__balance__kind": "within_batch", **changes}))
 
 
-def test_stages_make_ranks_wait_in_each_micro_batch(recipe: SFTRecipe) -> None:
+def test_stages_gather_packs_of_like_cost(recipe: SFTRecipe) -> None:
     changes = {"packing__balance__kind": "within_batch", "parallelism__pipeline_model_parallel_size": 2}
     record = balance_for(with_changes(recipe, changes))
 
     assert record is not None
     assert (record.matches_micro_batches, record.data_parallel_size) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({}, {}),
+        ({"parallelism__expert_model_parallel_size": 4}, {"has_experts": True}),
+        ({"parallelism__num_gpus": 12, "parallelism__pipeline_model_parallel_size": 3}, {"num_stages": 3}),
+    ],
+)
+def test_ratios_are_those_of_the_run_s_schedule(
+    plain: Artifact, recipe: SFTRecipe, changes: dict[str, Any], known: dict[str, Any]
+) -> None:
+    held = [[int(LENGTHS[row - 1]) - 1 for _, row in pack] for pack in packs_of(plain)]
+    costs = np.array([20 * 32 + sum(one**2 for one in pack) + (32 - sum(pack)) ** 2 for pack in held])
+    run = with_changes(recipe, changes)
+
+    found = waiting_in(plain, run)
+
+    expected = straggler_ratios(costs, slots_of(found.run, len(costs)), **known)
+    assert found.run.data_parallel_size == 4
+    assert found.as_built.mean == expected.mean()
+    assert waiting_in(plain, config_of_recipe(run)).as_built == found.as_built
 
 
 @pytest.mark.parametrize(
@@ -162,6 +189,38 @@ def test_check_compares_the_run_with_what_packs_were_balanced_for(
     assert codes(even, batch__global_batch_size=32) == ["BP634"]
     assert codes(even, bridge_overrides={"dataset": {"seed": 7}}) == ["BP634"]
     assert codes(even, schedule__num_epochs=3.0) == ["BP636"]
+
+
+def test_a_saved_config_is_judged_by_the_sizes_of_its_model(tmp_path: Path, recipe: SFTRecipe) -> None:
+    artifact = built(with_changes(recipe, {"packing__balance__token_cost": None}), tmp_path / "out", "none")
+    saved, options = tmp_path / "saved.json", CheckOptions(artifact=artifact.folder, select=("BP634", "BP636"))
+
+    def report_of(**model: Any) -> CheckReport:
+        values = json.loads(BASE.read_text())
+        values["model"] |= {"context_parallel_size": 1, "tensor_model_parallel_size": 1, **model}
+        values["train"] |= {"micro_batch_size": 1, "global_batch_size": 16}
+        saved.write_text(json.dumps(values))
+        return check_target(saved.rename(saved.with_suffix(".yaml")), replace(options, world_size=4))
+
+    known, lacking = report_of(), report_of(hidden_size=None)
+
+    assert known.rules_run[:2] == ("BP634", "BP636")
+    assert [rule.code for rule in lacking.rules_skipped] == ["BP634", "BP636"]
+    reasons = {rule.reason for rule in lacking.rules_skipped}
+    assert all("saved.yaml lacks sizes: 'hidden_size'. Allowed: a model that states" in reason for reason in reasons)
+
+
+def test_a_container_s_cost_of_a_token_is_its_recipe_s(tmp_path: Path, recipe: SFTRecipe) -> None:
+    unknown = with_changes(recipe, {"packing__balance__token_cost": None})
+    artifact = built(unknown, tmp_path / "out", "none")
+    run = unknown.override({"model": {"name": "Qwen/Qwen3-8B"}})
+    stated = built(recipe, tmp_path / "stated", "none")
+
+    found, of_recipe = waiting_in(artifact, config_of_recipe(run)), waiting_in(artifact, run)
+
+    assert (found.run, found.as_built) == (of_recipe.run, of_recipe.as_built)
+    assert found.run.token_cost > 20_000
+    assert waiting_in(stated, config_of_recipe(run)).run.token_cost == 20  # as the packs' recipe says
 
 
 def test_inspect_and_trace_tell_of_it(plain: Artifact, even: Artifact, recipe: SFTRecipe, command: Command) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
+from bridgepack.data.packing.pipeline import step_times
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
 from bridgepack.records import BalanceRecord, PackPlan
@@ -122,17 +123,28 @@ def balanced_order(
     order = np.arange(len(costs), dtype=np.int64)
     for chunk in _chunks(slots, window_batches):
         members = _dealt(costs, _gathered(costs, chunk, seed))
-        if not matches_micro_batches and 1 < members.shape[2] <= _MOST_EXCHANGED:
+        if matches_micro_batches:
+            members = members[:, :, _rising_and_falling(members.shape[2])]
+        elif 1 < members.shape[2] <= _MOST_EXCHANGED:
             _exchange(costs, members)
         order[chunk.reshape(members.shape)] = members
     return order
 
 
-def straggler_ratios(costs: IntArray, slots: IntArray, *, matches_micro_batches: bool = False) -> npt.NDArray[Any]:
-    """Return each step's time / its time with perfectly even ranks; shape [num_steps], float64, at least 1."""
+def straggler_ratios(
+    costs: IntArray, slots: IntArray, *, num_stages: int = 1, has_experts: bool = False
+) -> npt.NDArray[Any]:
+    """Return each step's time / its time if every pack cost the mean of the step; shape [num_steps], float64.
+
+    Copies of the model meet once, at the end of the step. With expert parallelism (`has_experts`) they meet in every
+    layer, so each of their packs takes as long as the most expensive one beside it. Ratios are at least 1, except that
+    with pipeline stages a step that begins and ends with cheap packs may be faster than one of mean packs.
+    """
     found = costs[slots]
-    slowest = found.max(axis=1).sum(axis=1) if matches_micro_batches else found.sum(axis=2).max(axis=1)
-    ratios: npt.NDArray[Any] = slowest / found.sum(axis=2).mean(axis=1)
+    even = found.sum(axis=2).mean(axis=1) * (1 + (num_stages - 1) / found.shape[2])
+    if has_experts:
+        found = found.max(axis=1, keepdims=True)
+    ratios: npt.NDArray[Any] = step_times(found, num_stages).max(axis=1) / even
     return ratios
 
 
@@ -178,6 +190,18 @@ def _dealt(costs: IntArray, groups: IntArray) -> IntArray:
         np.put_along_axis(members[:, :, index], ranks, groups[:, index], axis=1)
         loads += costs[members[:, :, index]]
     return members
+
+
+def _rising_and_falling(num_groups: int) -> IntArray:
+    """Return an order of groups that are sorted from dear to cheap: each rank begins and ends with cheap packs.
+
+    While the first packs come to the last pipeline stages and the last ones leave them, stages are idle. Neighbours
+    are still of like cost, so that stages wait little for each other in between.
+
+    Example: 5 -> [4, 2, 0, 1, 3].
+    """
+    groups = np.arange(num_groups)[::-1]
+    return np.concatenate((groups[::2], groups[1::2][::-1]))
 
 
 def _exchange(costs: IntArray, members: IntArray) -> None:

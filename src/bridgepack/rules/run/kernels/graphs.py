@@ -42,13 +42,15 @@ def graphs_over_rows_of_varying_width(run: Run) -> Found:
 def captured_attention_with_varying_boundaries(run: Run) -> Found:
     """CUDA graphs capture packed attention, but the number of boundaries differs from row to row.
 
-    Why: Crash in validate(); a graph replays one shape of cu_seqlens.
+    Why: Crash in validate(); a graph replays one shape of cu_seqlens. With the old external_cuda_graph validate() does
+        not ask, and the replay refuses packed rows with padded boundaries, too (BP923).
     Bad: cuda_graph_impl full_iteration, pad_cu_seqlens false. Good: pad_cu_seqlens true, and metadata.
     Fix: Set offline_packing_specs.pad_cu_seqlens to true and packed_metadata_path to correct metadata.
     Evidence: executed with the real 0.6.2; Bridge #5344, #5425.
     """
     capture = graph_capture(run)
-    if capture.captures_attention and not run.flag(f"{SPECS}.pad_cu_seqlens"):
+    is_asked = capture.captures_attention and capture.path == _IMPL
+    if is_asked and not run.flag(f"{SPECS}.pad_cu_seqlens"):
         yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_described(capture)}", "true if attention is captured")
 
 
