@@ -1,13 +1,22 @@
 """What the table of `host/vision_language.py` says is what the host's own forward steps, models and loss do."""
 
+import json
 import pkgutil
 from importlib import import_module
 from inspect import signature
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.bridge.shipped import import_host
-from bridgepack.host.vision_language import TEXT_PACKS, TextPacks, text_packs_of
+from bridgepack.bridge.writing.write import to_bridge
+from bridgepack.checking.check import check_target
+from bridgepack.checking.options import CheckOptions
+from bridgepack.host.vision_language import TEXT_PACKS, TextPacks, text_packs_named, text_packs_of
+from tests.support.bridge_recipes import recipe_of
+from tests.support.hub_configs import model_configs
 from tests.support.text_packs import Case, outcome
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
@@ -91,3 +100,50 @@ def test_every_provider_with_vision_or_sound_is_in_the_table() -> None:
                 assert text_packs_of(name) is not None, name
                 num_found += 1
     assert num_found > len(TEXT_PACKS)
+
+
+@pytest.mark.parametrize("context", [1, 2])
+def test_container_of_a_shipped_recipe_is_judged_by_its_class(host: None, context: int) -> None:
+    recipe = recipe_of("qwen3_vl_8b_sft_2gpu_h100_bf16_config", parallelism__context_parallel_size=context)
+    config = to_bridge(recipe)
+    found = {finding.code for finding in check_target(config, CheckOptions(world_size=8)).findings}
+
+    assert forward_step_for(config).__module__ == "megatron.bridge.training.vlm_step"
+    assert {"BP944", "BP945"} & found == ({"BP944", "BP945"} if context > 1 else set())
+    assert "BP948" in found
+    assert "BP948" not in {finding.code for finding in check_target(recipe, CheckOptions()).findings}
+
+
+@pytest.mark.parametrize(
+    ("model", "architecture"),
+    [
+        ("Qwen/Qwen3.5-27B", "Qwen3_5ForCausalLM"),
+        ("Qwen/Qwen3.5-35B-A3B", "Qwen3_5MoeForCausalLM"),
+        ("google/gemma-3-4b-it", "Gemma3ForCausalLM"),
+        ("google/gemma-4-26B-A4B-it", "Gemma4ForCausalLM"),
+        ("zai-org/GLM-4.5V", "Glm4MoeForCausalLM"),
+        ("LGAI-EXAONE/EXAONE-4.5-33B", "Exaone4ForCausalLM"),
+        ("stepfun-ai/Step-3.7-Flash", "Step3p5ForCausalLM"),
+        ("Qwen/Qwen3-VL-8B-Instruct", "Qwen3ForCausalLM"),
+        ("Qwen/Qwen3-VL-30B-A3B-Instruct", "Qwen3MoeForCausalLM"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "Qwen2ForCausalLM"),
+        ("Qwen/Qwen3-Omni-30B-A3B-Instruct", "Qwen3MoeForCausalLM"),
+    ],
+)
+def test_language_part_is_a_text_model_of_the_host(
+    bridge: ModuleType, tmp_path: Path, model: str, architecture: str
+) -> None:
+    config = model_configs()[model]
+    inner = config.get("thinker_config", config)
+    types = {"Qwen3": "qwen3", "Qwen3Moe": "qwen3_moe", "Qwen2": "qwen2", "Glm4Moe": "glm4_moe", "Exaone4": "exaone4"}
+    text = {**inner.get("text_config", inner), "architectures": [architecture]}
+    text["model_type"] = types.get(architecture.removesuffix("ForCausalLM"), text.get("model_type"))
+    (tmp_path / "config.json").write_text(json.dumps(text))
+
+    provider = bridge.AutoBridge.from_hf_pretrained(str(tmp_path)).to_megatron_provider(load_weights=False)
+
+    facts = text_packs_named(model)
+    assert facts is not None
+    assert architecture in facts.language_part
+    assert text_packs_of(type(provider).__name__) is None
+    assert provider.position_embedding_type == "rope" or "3_5" in architecture

@@ -68,10 +68,8 @@ def config_of_recipe(
     reads_packs = recipe.packing.mode == "offline"
     packs = packs_in(artifact) if artifact is not None and reads_packs else None
     values, settings = _started(recipe, packs) if is_newest else _stated(recipe, packs)
-    unknown = _NOT_SAID | ({} if "model" in values else {"model": why_model_unknown(recipe)})
     base = dict(values)
-    if "model" not in values and recipe.model is not None and not is_shipped_model(recipe.model):
-        values["model"] = {"hf_model_id": recipe.model.name}  # tells the family
+    unknown = _NOT_SAID | _unknown_model(values, recipe)
     user_paths, refused = _write_settings(values, settings, recipe, is_newest=is_newest)
     if reads_packs:
         unknown |= _put_pack_paths(values, artifact, settings)
@@ -100,6 +98,15 @@ def config_of_recipe(
             world_size=recipe.parallelism.num_gpus,
         )
     return config
+
+
+def _unknown_model(values: dict[str, Any], recipe: SFTRecipe) -> dict[str, str]:
+    """Return why the model's settings are unknown, if so, and state its id on the hub, which tells the family."""
+    if "model" in values:
+        return {}
+    if recipe.model is not None and not is_shipped_model(recipe.model):
+        values["model"] = {"hf_model_id": recipe.model.name}
+    return {"model": why_model_unknown(recipe)}
 
 
 def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:

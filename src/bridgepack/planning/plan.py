@@ -192,7 +192,7 @@ def with_splits(wish: Wish) -> tuple[Wish, str]:
 
 def _planned(wish: Wish) -> tuple[dict[str, Any], float]:
     """Return the values of the best plan, and its memory per GPU in GB."""
-    values = {"model": {"name": wish.model}, "tokenizer": {"name_or_path": wish.model}}
+    values: dict[str, Any] = {"model": {"name": wish.model}, "tokenizer": {"name_or_path": wish.model}}
     recipe = recipe_for(wish, values)
     try:
         model_shape(recipe)

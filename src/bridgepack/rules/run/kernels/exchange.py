@@ -22,6 +22,13 @@ _ONE_RANK = "Set context_parallel_size to 1; with heads above 256, no cp_comm_ty
 
 
 def _has_sliding_window(run: Run) -> bool:
+    """Return whether a layer attends to the latest tokens only; Step 3.5 and 3.7 say so for each layer.
+
+    Source: megatron/bridge/models/stepfun/step35_provider.py:110-122.
+    """
+    kinds = run.stated("model.layer_types")
+    if isinstance(kinds, list) and "sliding_attention" in kinds:
+        return True
     window = run.of_model("window_size")
     return window is not None and (list(window) if isinstance(window, (list, tuple)) else window) not in _OPEN_WINDOWS
 
@@ -125,7 +132,8 @@ def sliding_window_over_the_ring(run: Run) -> Found:
     Evidence: read in TransformerEngine 2.17.1. Source: PSB708; TE/dot_product_attention/context_parallel.py:4763-4769
     """
     if set(run.cp_comm_types) <= {"p2p", "a2a+p2p"}:
-        found = f"{', '.join(run.cp_comm_types)} with window_size {run.of_model('window_size')}"
+        window = run.of_model("window_size")
+        found = f"{', '.join(run.cp_comm_types)} with window_size {window or 'in some of layer_types'}"
         if has_large_heads(run):
             yield wrong(
                 _KIND, found, "context parallelism 1: no kernel takes the model's heads with more", fix=_ONE_RANK
