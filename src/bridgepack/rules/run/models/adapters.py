@@ -16,6 +16,7 @@ from bridgepack.rules.run.reading import acting, graph_capture
 _TARGETS, _MODULES, _METHOD = "peft.target_modules", "model.recompute_modules", "model.recompute_method"
 #: Likeness of two names, from 0 to 1, from which one is the other misspelt.
 _BEYOND_DOUBT = 0.85
+_WITHOUT_ENGINE = "executed with megatron-core's own linear layers; what needs TransformerEngine's, moe_act, is read"
 _MIXERS = {
     "mla": "multi-latent attention",
     "mla_q": "multi-latent attention",
@@ -208,7 +209,7 @@ def _fix(run: Run) -> str:
     return _UNIFORM.format(first=", ".join(architecture(run).targets(adapter_of(run))[:1]))
 
 
-@rule("BP843", ERROR, when=(has_targets, recomputes_parts), noticed="first step", evidence=EXECUTED)
+@rule("BP843", ERROR, when=(has_targets, recomputes_parts), noticed="first step", evidence=_WITHOUT_ENGINE)
 def recomputed_norm_before_first_adapter(run: Run) -> Found:
     """A norm, an activation or a projection is recomputed whose input is partly frozen, beside the first adapter.
 
@@ -295,7 +296,7 @@ def trains_dora(run: Run) -> bool:
     return has_targets(run) and adapter_of(run) == "DoRA"
 
 
-@rule("BP846", ERROR, when=trains_dora, noticed="model build, or first step", evidence="executed, without TE's layers")
+@rule("BP846", ERROR, when=trains_dora, noticed="model build, or first step", evidence=_WITHOUT_ENGINE)
 def dora_on_layers_that_it_does_not_take(run: Run) -> Found:
     """DoRA targets experts, the router, the output layer, or with tensor parallelism the projections down.
 
