@@ -1,4 +1,4 @@
-"""Adapters on recomputed experts, trained with megatron-bridge's own finetune() on CPU: nothing trains, and the way out.
+"""Adapters on recomputed experts, trained with megatron-bridge's own finetune() on CPU: nothing trains; the ways out.
 
 It ends without an error, saves a checkpoint, and the gradient norm is 0 in every step. See test_tiny_recipes.py for
 what runs on a machine without a GPU.

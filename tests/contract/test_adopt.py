@@ -44,7 +44,10 @@ LEFT_TO_THE_USER = {"qwen3_vl_8b_peft_1gpu_h100_bf16_energon_config"}
 #: What the host says of data that is not there.
 NO_FILES = "must be set to a non-empty|must contain non-empty paths"
 #: Faults of a shipped recipe's topology that no safe change mends.
-FAULTY = {"qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config": {"BP829"}}
+FAULTY = {
+    "qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config": {"BP829"},
+    "nemotron_3_nano_4b_peft_8gpu_h100_bf16_config": {"BP841"},
+}
 #: What packed rows, or the class of the dataset, need otherwise than a shipped recipe has it.
 CORRECTED = re.compile(
     r"dataset(\..*)?$|model\.(mtp_num_layers|pipeline_model_parallel_layout|calculate_per_token_loss|seq_length"

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.bridge
 
 #: Shipped recipes to build on.
 ADAPTERS = "moonlight_16b_peft_2gpu_h100_bf16_config"
+OWN_TARGETS = "moonlight_16b_peft_4gpu_h100_bf16_config"
 DETAILED = "olmoe_7b_sft_8gpu_h100_bf16_config"
 VISION = "qwen25_vl_3b_sft_1gpu_h100_bf16_config"
 UNPACKED = {"packing__mode": "none"}
@@ -51,6 +52,8 @@ NOT_FOR_PACKS = {
     "BP903": "gemma2",
     "BP917": "deepseek_v4",
     "BP829": "glm45_355b|qwen3_vl_235b",
+    # It has chosen adapters on attention alone.
+    "BP841": "nemotron_3_nano_4b_peft",
 }
 #: What the host refuses in the recipe as it is shipped, whatever its data.
 NOT_VALID = {"Invalid choices for recompute_modules": "deepseek_v4"}
@@ -195,11 +198,21 @@ def test_values_are_written(host: None, case: str) -> None:
 
 
 def test_what_the_base_has_stays(host: None) -> None:
-    base = load_shipped(ADAPTERS)
+    base = load_shipped(OWN_TARGETS)
     assert load_shipped(DETAILED).mixed_precision.grad_reduce_in_fp32 is False
-    assert to_bridge(recipe_of(ADAPTERS, method__kind="lora")).peft.target_modules == base.peft.target_modules
+    assert to_bridge(recipe_of(OWN_TARGETS, method__kind="lora")).peft.target_modules == base.peft.target_modules
     assert to_bridge(recipe_of(DENSE, environment={"NCCL_DEBUG": "WARN"})).env_vars.keys() > {"NCCL_DEBUG"}
     assert type(to_bridge(recipe_of(DENSE)).dataset).__name__ == "GPTSFTDatasetConfig"
+
+
+def test_targets_that_nobody_has_chosen_follow_the_model(host: None) -> None:
+    """The base's are those of a plain transformer, and of its latent attention they reach linear_proj alone."""
+    shipped = load_shipped(ADAPTERS).peft.target_modules
+    latent = ["linear_q_proj", "linear_kv_down_proj", "linear_kv_up_proj", "linear_proj"]
+
+    assert shipped == ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
+    assert to_bridge(recipe_of(ADAPTERS, method__kind="lora")).peft.target_modules == latent + shipped[2:]
+    assert to_bridge(recipe_of(ADAPTERS, method__kind="dora")).peft.target_modules == latent
 
 
 def test_tokenizer_is_wired(host: None) -> None:

@@ -206,20 +206,24 @@ def _flags(frequency: Any, number: int, *, is_first: bool) -> list[bool]:
 
 def _of_layer(model: Mapping[str, Any], prefix: str, index: int, layer: tuple[str, str]) -> Iterator[Linear]:
     mixer, feed = layer
-    parts = list(MIXERS.get(mixer, ()))
-    if model.get("experimental_attention_variant") == "dsa":
-        parts[-1:-1] = _INDEXER
-    parts = [(mixer, *part) for part in parts]
-    if feed:
-        inner = FEEDS[feed]
-        if feed == "experts":
-            inner = inner if model.get("moe_grouped_gemm", True) else tuple(map(_of_one_expert, inner))
-            inner += _LATENT if model.get("moe_latent_size") else ()
-            inner += _SHARED if model.get("moe_shared_expert_intermediate_size") else ()
-        parts += [(feed, *part) for part in inner]
-    for part, path, region in parts:
-        place, name = f"{prefix}decoder.layers.{index}.{path}", path.rpartition(".")[2]
-        yield Linear(path=place, name=name, layer=index, part=part, region=region)
+    own = list(MIXERS.get(mixer, ()))
+    if own and model.get("experimental_attention_variant") == "dsa":
+        own[-1:-1] = _INDEXER
+    parts = [(mixer, own), (feed, _of_feed(model, feed))]
+    for part, paths in parts:
+        for path, region in paths:
+            place, name = f"{prefix}decoder.layers.{index}.{path}", path.rpartition(".")[2]
+            yield Linear(path=place, name=name, layer=index, part=part, region=region)
+
+
+def _of_feed(model: Mapping[str, Any], feed: str) -> list[tuple[str, str]]:
+    paths = list(FEEDS.get(feed, ()))
+    if feed != "experts":
+        return paths
+    if not model.get("moe_grouped_gemm", True):
+        paths = [_of_one_expert(path) for path in paths]
+    latent = _LATENT if model.get("moe_latent_size") else ()
+    return [*paths, *latent, *(_SHARED if model.get("moe_shared_expert_intermediate_size") else ())]
 
 
 def _of_one_expert(part: tuple[str, str]) -> tuple[str, str]:

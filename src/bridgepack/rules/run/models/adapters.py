@@ -11,11 +11,12 @@ from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, WARNING, Found, Violation, change, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.models.adapter_gradients import Gradients, gradients_of
-from bridgepack.rules.run.reading import graph_capture
+from bridgepack.rules.run.reading import acting, graph_capture
 
 _TARGETS, _MODULES, _METHOD = "peft.target_modules", "model.recompute_modules", "model.recompute_method"
 #: Likeness of two names, from 0 to 1, from which one is the other misspelt.
 _BEYOND_DOUBT = 0.85
+_WITHOUT_ENGINE = "executed with megatron-core's own linear layers; what needs TransformerEngine's, moe_act, is read"
 _MIXERS = {
     "mla": "multi-latent attention",
     "mla_q": "multi-latent attention",
@@ -73,12 +74,12 @@ def _usual_targets(run: Run) -> list[str]:
     return list(architecture(run).targets(adapter_of(run), is_split=is_split))
 
 
-@rule("BP840", ERROR, when=has_targets, noticed="first log line, or never", evidence=EXECUTED)
+@rule("BP840", ERROR, when=has_targets, noticed="first step, or never", evidence=EXECUTED)
 def adapter_target_is_no_layer(run: Run) -> Found:
     """A target of the adapters is no linear layer of the model.
 
     Why: Silent: the others train, and only a line of the log names it. Crash at the first log line if none matches:
-        "TypeError: unsupported format string". The host fuses layers, so Hugging Face's names match nothing.
+        "unsupported format string passed to NoneType". The host fuses layers, so Hugging Face's names match nothing.
     Bad: target_modules [q_proj, v_proj]. Good: target_modules [linear_qkv].
     Fix: Use the model's own names, e.g. linear_qkv for q_proj, k_proj and v_proj, linear_proj for o_proj, linear_fc1
         for gate_proj and up_proj, linear_fc2 for down_proj.
@@ -194,10 +195,13 @@ def adapters_without_gradient(run: Run) -> Found:
     share = "all" if len(without) == len(decoder) else f"{len(without)} of {len(decoder)}"
     spread = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
     found = f"{', '.join(regions)}, with adapters on {names} in {spread} ({share} adapters) that get no gradient"
-    yield wrong(_MODULES, found, "modules after a trained one", changes=_uniform(), fix=_fix(run))
+    yield wrong(_MODULES, found, "modules after a trained one", changes=_uniform(run), fix=_fix(run))
 
 
-def _uniform() -> tuple[Change, ...]:
+def _uniform(run: Run) -> tuple[Change, ...]:
+    """Return the change, which the overlap of expert communication forbids: BP830."""
+    if run.stated(acting(run, "overlap_moe_expert_parallel_comm")):
+        return ()
     return change(_METHOD, "uniform", "the host then lets the input of the layers require a gradient")
 
 
@@ -205,7 +209,7 @@ def _fix(run: Run) -> str:
     return _UNIFORM.format(first=", ".join(architecture(run).targets(adapter_of(run))[:1]))
 
 
-@rule("BP843", ERROR, when=(has_targets, recomputes_parts), noticed="first step", evidence=EXECUTED)
+@rule("BP843", ERROR, when=(has_targets, recomputes_parts), noticed="first step", evidence=_WITHOUT_ENGINE)
 def recomputed_norm_before_first_adapter(run: Run) -> Found:
     """A norm, an activation or a projection is recomputed whose input is partly frozen, beside the first adapter.
 
@@ -218,7 +222,7 @@ def recomputed_norm_before_first_adapter(run: Run) -> Found:
     for entry, layer in _gradients(run).broken[:1]:
         found = f"{entry}, whose input in layer {layer} is frozen or partly frozen, beside an adapter"
         fix = f"Set model.recompute_method to uniform, or take {entry} out of model.recompute_modules."
-        yield wrong(_MODULES, found, "entries whose input requires a gradient", changes=_uniform(), fix=fix)
+        yield wrong(_MODULES, found, "entries whose input requires a gradient", changes=_uniform(run), fix=fix)
 
 
 _INITS = ("xavier", "kaiming", "normal", "zero")
@@ -292,7 +296,7 @@ def trains_dora(run: Run) -> bool:
     return has_targets(run) and adapter_of(run) == "DoRA"
 
 
-@rule("BP846", ERROR, when=trains_dora, noticed="model build, or first step", evidence="executed, without TE's layers")
+@rule("BP846", ERROR, when=trains_dora, noticed="model build, or first step", evidence=_WITHOUT_ENGINE)
 def dora_on_layers_that_it_does_not_take(run: Run) -> Found:
     """DoRA targets experts, the router, the output layer, or with tensor parallelism the projections down.
 

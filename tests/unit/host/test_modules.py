@@ -1,0 +1,130 @@
+"""What a model's layers are made of follows from its settings, and other models' names lead to its own."""
+
+from typing import Any
+
+import pytest
+
+from bridgepack.host.module_names import is_target, renamed
+from bridgepack.host.modules import Architecture, architecture_of, is_match, pattern_of
+
+GPT, HYBRID = "bridge.GPTModelProvider", "bridge.HybridModelProvider"
+LATENT = {"_target_": "bridge.MLAModelProvider", "num_layers": 2, "multi_latent_attention": True}
+MODELS: dict[str, dict[str, Any]] = {
+    "dense": {"_target_": GPT, "num_layers": 2},
+    "experts": {"_target_": GPT, "num_layers": 4, "num_moe_experts": 8, "moe_layer_freq": 2},
+    "latent": LATENT,
+    "latent queries": {**LATENT, "q_lora_rank": 8},
+    "latent, fused": {**LATENT, "q_lora_rank": 8, "mla_down_proj_fusion": True},
+    "delta": {
+        **{"_target_": GPT, "num_layers": 4, "experimental_attention_variant": "gated_delta_net"},
+        **{"linear_attention_freq": 4},
+    },
+    "hybrid": {"_target_": HYBRID, "hybrid_layer_pattern": "ME|M*-/M*", "num_moe_experts": 8},
+    "vision": {"_target_": "bridge.Qwen3VLModelProvider", "num_layers": 2},
+}
+ATTENTION, MAMBA, DELTA = "attention", "mamba", "gated_delta_net"
+
+
+def known(kind: str) -> Architecture:
+    found = architecture_of(MODELS[kind])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers"),
+    [
+        ("dense", [(ATTENTION, "dense")] * 2),
+        ("experts", [(ATTENTION, "experts"), (ATTENTION, "dense")] * 2),
+        ("latent", [("mla", "dense")] * 2),
+        ("latent queries", [("mla_q", "dense")] * 2),
+        ("latent, fused", [("mla_fused", "dense")] * 2),
+        ("delta", [(DELTA, "dense")] * 3 + [(ATTENTION, "dense")]),
+        ("hybrid", [(MAMBA, ""), ("", "experts"), (MAMBA, ""), (ATTENTION, ""), ("", "dense")]),
+    ],
+)
+def test_layers_follow_from_settings(kind: str, layers: list[tuple[str, str]]) -> None:
+    assert known(kind).layers == tuple(layers)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"_target_": "bridge.FluxProvider", "num_layers": 2},
+        {"_target_": GPT},
+        {"_target_": HYBRID, "hybrid_layer_pattern": "MX"},
+        {**LATENT, "experimental_attention_variant": "dsv4_hybrid"},
+        {},
+    ],
+)
+def test_models_that_are_not_covered_are_not_guessed(settings: dict[str, Any]) -> None:
+    assert architecture_of(settings) is None
+
+
+def test_paths_begin_where_the_language_model_is() -> None:
+    assert known("vision").linears[0].path == "language_model.decoder.layers.0.self_attention.linear_qkv"
+    assert known("dense").linears[-1].path == "output_layer"
+
+
+@pytest.mark.parametrize(
+    ("kind", "adapter", "targets"),
+    [
+        ("dense", "LoRA", "linear_qkv linear_proj linear_fc1 linear_fc2"),
+        ("dense", "CanonicalLoRA", "linear_q linear_k linear_v linear_proj linear_fc1_up linear_fc1_gate linear_fc2"),
+        ("experts", "DoRA", "linear_qkv linear_proj"),
+        ("latent", "LoRA", "linear_q_proj linear_kv_down_proj linear_kv_up_proj linear_proj linear_fc1 linear_fc2"),
+        ("delta", "LoRA", "linear_qkv linear_proj linear_fc1 linear_fc2 in_proj out_proj"),
+        ("hybrid", "LoRA", "linear_qkv linear_proj linear_fc1 linear_fc2 in_proj out_proj"),
+    ],
+)
+def test_targets_follow_the_architecture(kind: str, adapter: str, targets: str) -> None:
+    assert " ".join(known(kind).targets(adapter)) == targets
+
+
+def test_dora_leaves_the_projections_down_to_runs_without_tensor_parallelism() -> None:
+    alone, split = (known("latent").targets("DoRA", is_split=is_split) for is_split in (False, True))
+    assert set(alone) - set(split) == {"linear_kv_down_proj"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "names"),
+    [
+        ("dense", "q_proj", "linear_qkv"),
+        ("dense", "c_attn", "linear_qkv"),
+        ("dense", "out_proj", "linear_proj"),
+        ("dense", "gate_up_proj", "linear_fc1"),
+        ("dense", "down_proj", "linear_fc2"),
+        ("dense", "linear_q_down_proj", "linear_qkv"),
+        ("dense", "*.self_attn.v_proj", "*.self_attention.linear_qkv"),
+        ("dense", "model.layers.0.self_attn.o_proj", "decoder.layers.0.self_attention.linear_proj"),
+        ("dense", "lm_head", "output_layer"),
+        ("dense", "embed_tokens", ""),
+        ("dense", "in_proj_qkvz", ""),
+        ("dense", "all-linear", "linear_qkv linear_proj linear_fc1 linear_fc2"),
+        ("latent", "q_proj", "linear_q_proj"),
+        ("latent", "linear_qkv", "linear_q_proj linear_kv_down_proj linear_kv_up_proj"),
+        ("latent queries", "q_a_proj", "linear_q_down_proj"),
+        ("latent queries", "q_proj", "linear_q_down_proj linear_q_up_proj"),
+        ("latent queries", "kv_a_proj_with_mqa", "linear_kv_down_proj"),
+        ("latent queries", "kv_b_proj", "linear_kv_up_proj"),
+        ("latent, fused", "kv_a_proj_with_mqa", "linear_qkv_down_proj"),
+        ("delta", "in_proj_ba", "in_proj"),
+        ("hybrid", "k_proj", "linear_qkv"),
+        ("experts", "gate", "router"),
+    ],
+)
+def test_names_of_other_models(kind: str, target: str, names: str) -> None:
+    assert " ".join(renamed(target, known(kind), "LoRA")) == names
+
+
+def test_canonical_adapters_need_all_parts_of_a_layer() -> None:
+    assert renamed("q_proj", known("dense"), "CanonicalLoRA") == ("linear_q", "linear_k", "linear_v")
+    assert pattern_of("*.layers.0.*.linear_fc1_up", "CanonicalLoRA") == "*.layers.0.*.linear_fc1"
+
+
+def test_stars_stand_for_any_text() -> None:
+    linears = known("dense").linears
+    assert [one.layer for one in linears if is_match("*.layers.1.*.linear_qkv", one)] == [1]
+    assert [one.layer for one in linears if is_match("decoder.layers.0.self_attention.linear_qkv", one)] == [0]
+    assert not is_target("layers.0.self_attention.linear_qkv", known("dense"), "LoRA")
+    assert not is_target("[linear", known("dense"), "LoRA")
