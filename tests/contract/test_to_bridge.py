@@ -241,6 +241,7 @@ def test_packs_of_an_artifact_decide_the_length_of_the_run(host: None, conversat
         tokenizer__name_or_path=str(conversations / "tokenizer"),
     )
     assert not check_target(folder, CheckOptions()).has_errors
+    (tmp_path / "run_config.yaml").touch()  # makes it a checkpoint
 
     config = to_bridge(recipe, artifact=folder)
 

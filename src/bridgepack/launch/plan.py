@@ -5,7 +5,7 @@ import glob
 import secrets
 import subprocess
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 from bridgepack import __version__
 from bridgepack.bridge.refusing.recipes import refuse_packs_unread
 from bridgepack.bridge.targets import recipe_target
+from bridgepack.bridge.variables import with_variables
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, is_asked_by_default, named_environment
 from bridgepack.config.arguments import checked
@@ -130,7 +131,7 @@ def plan_launch(
         tasks=tasks,
         artifact=packs,
         world_size=world_size,
-        report=_checked(recipe, found, options),
+        report=_checked(recipe, found, where, options),
         notes=(*cluster_notes(where), *path_notes(found, where, packs)),
         **_named(found, where, run_name),
     )
@@ -199,8 +200,14 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
     return found
 
 
-def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOptions) -> CheckReport:
-    report = check_target(recipe_target(target, options.overrides, artifact=options.artifact), options)
+def _checked(
+    target: SFTRecipe | str | Path, recipe: SFTRecipe, cluster: ClusterConfig, options: CheckOptions
+) -> CheckReport:
+    loaded = recipe_target(target, options.overrides, artifact=options.artifact)
+    if loaded.config is not None:
+        variables, place = cluster.executor_for("train").env_vars, f"{cluster.place_of('train')}.env_vars"
+        loaded = replace(loaded, config=with_variables(loaded.config, variables, place=place))
+    report = check_target(loaded, options)
     if report.has_errors:
         text = rendered(report).rstrip("\n")
         raise LaunchRefusedError(f"nothing was submitted: the check of {recipe.name} fails.\n\n{text}", report)

@@ -5,6 +5,7 @@ packs that were never read, without an error.
 """
 
 import json
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +21,7 @@ from bridgepack.bridge.environment import environment_here
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.bridge.targets import Target
+from bridgepack.bridge.variables import with_variables
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -195,7 +197,8 @@ def checked(start: Start) -> CheckReport:
         ArtifactError: the packs cannot be read.
         RuleCrashError: a rule raised.
     """
-    target = Target(kind="recipe", place=start.recipe.name, recipe=start.recipe, config=start.settings)
+    config = with_variables(start.settings, os.environ, place="this process's environment")
+    target = Target(kind="recipe", place=start.recipe.name, recipe=start.recipe, config=config)
     here, size = environment_here(), start.world_size
     options = CheckOptions(artifact=start.artifact, world_size=size, environment=here, num_workers=num_cores())
     return check_target(target, options)

@@ -1,5 +1,6 @@
 """What `to_bridge` refuses is a finding of `check`, from data, where no host is installed."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from bridgepack.bridge.refusing.asked import refusal_text, refusals_of
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
+from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, recipe_of
 from tests.support.refused_overrides import OVERRIDES
 
@@ -104,3 +106,14 @@ def test_an_older_host_is_not_asked_with_the_data_of_the_newest() -> None:
     recipe = recipe_of(DENSE, bridge_overrides={"model": {"cp_com_type": "a2a"}})
 
     assert check_target(recipe, CheckOptions(select=("BP044", "BP850"), bridge_version="0.5.1")).findings == ()
+
+
+def test_no_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "megatron"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "megatron", None)
+    recipe = recipe_of(DENSE, bridge_overrides={"model": {"num_layers": "abc"}, "mixed_precision": "foo"})
+
+    assert {finding.code for finding in check_target(recipe, CheckOptions()).findings} >= {"BP850"}
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        recipe.to_bridge()

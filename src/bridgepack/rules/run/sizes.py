@@ -4,7 +4,7 @@ from bridgepack.host.positions import positions_of
 from bridgepack.records import Change
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, fine_tunes, pads_in_collate, truths
 
@@ -171,7 +171,7 @@ def collate_size_not_positive(run: Run) -> Found:
             yield wrong(path, str(size), "a positive number")
 
 
-@rule("BP022", ADVICE, "PSB022; bridge/recipes/utils/dataset_utils.py:150", when=IS_TEXT)
+@rule("BP022", WARNING, "PSB022; bridge/recipes/utils/dataset_utils.py:150", when=IS_TEXT)
 def text_not_packed(run: Run) -> Found:
     """A text dataset is fine-tuned without packing.
 

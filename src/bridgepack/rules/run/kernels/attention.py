@@ -45,6 +45,13 @@ def no_backend_for_packed_attention(run: Run) -> Found:
         yield wrong(_BACKEND, str(backend), allowed, to=None)
 
 
+def has_flash_attention_3(run: Run) -> bool:
+    """Return whether FlashAttention 3 is known to be installed, and TransformerEngine takes it."""
+    installed = run.environment.versions if run.environment is not None else {}
+    takes_third = run.stated("model.flash_attention_version") in (None, 3) and run.versions[ENGINE] >= Version("2.16")
+    return takes_third and bool(_FLASH_ATTENTION_3 & set(installed))
+
+
 @rule("BP702", WARNING, when=(IS_PACKED, uses_engine_attention), evidence="read in TransformerEngine 2.14 to 2.18")
 def flash_attention_over_padded_sequences(run: Run) -> Found:
     """The attention backend is flash with padded sequences, which FlashAttention 2 and 4 refuse.
@@ -59,8 +66,7 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
     if attention_backend(run) != "flash" or not backend_takes_effect(run) or not pads_between_sequences(run):
         return
     installed = run.environment.versions if run.environment is not None else {}
-    takes_third = run.stated("model.flash_attention_version") in (None, 3) and run.versions[ENGINE] >= Version("2.16")
-    if not (takes_third and _FLASH_ATTENTION_3 & set(installed)):
+    if not has_flash_attention_3(run):
         found = f"flash, with padded sequences and {'no' if installed else 'an unknown state of'} FlashAttention 3"
         allowed = "auto or fused with padded sequences; flash with FlashAttention 3 and TransformerEngine 2.16 or newer"
         yield wrong(_BACKEND, found, allowed, to=None, because="the fused kernel supports padded sequences")

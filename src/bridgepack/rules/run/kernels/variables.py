@@ -1,0 +1,104 @@
+"""Rules on TransformerEngine's environment variables, of the recipe, the config or the cluster file."""
+
+from bridgepack.host.variables import ATTENTION_VARIABLES, FLASH_VERSIONS, OF_BACKEND, backends_with
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, Found, rule, wrong
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.run.kernels.attention import has_flash_attention_3
+from bridgepack.rules.run.reading import (
+    attention_backend,
+    backend_takes_effect,
+    pads_between_sequences,
+    uses_engine_attention,
+)
+
+_BACKEND = "model.attention_backend"
+_CURRENT = {BRIDGE: ">=0.6"}
+
+
+def _variable(run: Run, name: str) -> str | None:
+    """Return a variable as the process has it, or None if nothing that is known here sets it."""
+    variables = run.stated("env_vars")
+    value = variables.get(name) if isinstance(variables, dict) else None
+    return None if value is None else str(value)
+
+
+@rule("BP734", ERROR, versions=_CURRENT, noticed="when the model is built", evidence=EXECUTED)
+def attention_variable_against_backend(run: Run) -> Found:
+    """NVTE_FLASH_ATTN, NVTE_FUSED_ATTN or NVTE_UNFUSED_ATTN contradicts the attention backend, or leaves none.
+
+    Why: Crash when the model is built: AssertionError, as Megatron-Core sets the variables itself, from the backend.
+        Where the backend is null, as in half of the shipped recipes, they act: without the fused kernel, padded rows
+        have none at the first step, unless FlashAttention 3 is installed.
+    Bad: environment NVTE_FUSED_ATTN 0, model.attention_backend auto. Good: attention_backend flash, no variable.
+    Fix: Set model.attention_backend, and remove the variable.
+    Source: core/models/common/language_module/language_module.py:108
+    """
+    stated = {name: value for name in ATTENTION_VARIABLES if (value := _variable(run, name)) is not None}
+    versions = {version: value for version, name in FLASH_VERSIONS.items() if (value := _variable(run, name))}
+    if not stated and not versions:
+        return
+    backend = attention_backend(run)
+    if backend is None:
+        yield from _left_to_variables(run, stated)
+    elif backend in OF_BACKEND and backend_takes_effect(run):
+        meant = backends_with(stated)
+        advice = f"Set {_BACKEND} to {meant[0]}, and remove the variable." if meant else "Remove the variables."
+        for name, value in stated.items():
+            wanted = OF_BACKEND[backend][name]
+            if value != wanted:
+                found = f"{value}, and {_BACKEND} is {backend}"
+                yield wrong(f"env_vars.{name}", found, f"{wanted}, or not set", group=name, fix=advice)
+    yield from _versions(run, versions)
+
+
+def _left_to_variables(run: Run, stated: dict[str, str]) -> Found:
+    fused = "NVTE_FUSED_ATTN"
+    if stated.get(fused) != "0" or not (run.is_packed and uses_engine_attention(run) and pads_between_sequences(run)):
+        return
+    if stated.get("NVTE_FLASH_ATTN") != "0" and has_flash_attention_3(run):
+        return
+    found = f"0, {_BACKEND} is null, and sequences are padded: no kernel is left"
+    fix = f"Set {_BACKEND} to fused, and remove the variables."
+    yield wrong(f"env_vars.{fused}", found, "1, or not set", group=fused, fix=fix)
+
+
+def _versions(run: Run, versions: dict[int, str]) -> Found:
+    chosen = run.stated("model.flash_attention_version")
+    for version, value in versions.items() if chosen is not None else ():
+        if version != chosen and value != "0":
+            found = f"{value}, and model.flash_attention_version is {chosen}"
+            fix = "Remove the variable, or change model.flash_attention_version."
+            yield wrong(f"env_vars.{FLASH_VERSIONS[version]}", found, "0, or not set", group=str(version), fix=fix)
+
+
+@rule("BP735", ERROR, versions=_CURRENT, noticed="when the model is built", evidence="read in the source")
+def engine_variable_against_setting(run: Run) -> Found:
+    """A variable of TransformerEngine contradicts the setting that the host compares it with.
+
+    Why: Crash at start, or when the model is built: the host wants both to say the same.
+    Bad: NVTE_ALLOW_NONDETERMINISTIC_ALGO 1, model.deterministic_mode true. Good: the variable 0.
+    Fix: Change the variable or the setting.
+    Source: core/extensions/transformer_engine.py:1808,1884; bridge/training/config.py:2053
+    """
+    scaling = _variable(run, "NVTE_APPLY_QK_LAYER_SCALING")
+    scales = run.is_on("model.apply_query_key_layer_scaling")
+    if scaling is not None and _number(scaling) != int(scales):
+        found = f"{scaling}, and model.apply_query_key_layer_scaling is {str(scales).lower()}"
+        yield wrong("env_vars.NVTE_APPLY_QK_LAYER_SCALING", found, str(int(scales)), group="scaling")
+    algorithm = _variable(run, "NVTE_ALLOW_NONDETERMINISTIC_ALGO")
+    if algorithm is not None and run.is_on("model.deterministic_mode") and _number(algorithm) != 0:
+        found = f"{algorithm}, and model.deterministic_mode is true"
+        yield wrong("env_vars.NVTE_ALLOW_NONDETERMINISTIC_ALGO", found, "0", group="algorithm")
+    offload = _variable(run, "NVTE_CPU_OFFLOAD_V1")
+    if offload is not None and run.is_on("model.fine_grained_activation_offloading") and offload != "1":
+        found = f"{offload}, and model.fine_grained_activation_offloading is true"
+        yield wrong("env_vars.NVTE_CPU_OFFLOAD_V1", found, "1", group="offload")
+
+
+def _number(text: str) -> int | None:
+    """Return 0 or 1 as the host reads a switch, or None for a text that is no whole number."""
+    try:
+        return int(bool(int(text)))
+    except ValueError:
+        return None
