@@ -41,7 +41,7 @@ _PACK_PATHS = frozenset(
 _TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfig"
 _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
 #: Settings that depend on the number of packs.
-_LENGTH = ("train.num_epochs", "train.train_iters")
+_LENGTH = ("train.num_epochs", "train.train_iters", "scheduler.lr_warmup_fraction")
 _FROM_FILES = "Megatron-Bridge computes it from the data; check the ConfigContainer"
 _NOT_SAID = dict.fromkeys(("dataset.source", "dataset.validation_source", "dataset.test_source"), _FROM_FILES)
 
@@ -75,7 +75,8 @@ def config_of_recipe(
         unknown |= _put_pack_paths(values, artifact, settings)
         for path in _LENGTH if packs is None and recipe.schedule.train_iters is None else ():
             if not _is_override(settings.get(path)):
-                values["train"].pop(path.rpartition(".")[2], None)
+                section, _, name = path.partition(".")
+                values[section].pop(name, None)
                 unknown[path] = NO_PACKS
     config = RunConfig(
         values=values,

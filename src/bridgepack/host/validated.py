@@ -44,3 +44,6 @@ RECOMPUTED_MODULES: Mapping[str, str] = {
     "gdn_norm_out": "experimental_attention_variant gated_delta_net",
     "shared_experts": "moe_shared_expert_overlap false",
 }
+#: Classes of models whose experts have inputs of their own, which some options pass by.
+#: Source: megatron/bridge/models/gemma/gemma4_provider.py:49,332.
+EXPERTS_WITH_OWN_INPUTS = frozenset({"Gemma4ModelProvider", "Gemma4VLModelProvider"})

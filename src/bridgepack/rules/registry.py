@@ -40,6 +40,7 @@ SUPPRESSION_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, Suppres
 #: (beginning of the code, title), the longer beginnings first.
 GROUPS: tuple[tuple[str, str], ...] = (
     ("BP993", "What Megatron-Bridge itself says"),
+    ("BP994", "Families of models"),
     ("BP87", "What validate() asks of other settings"),
     ("BP88", "What validate() asks of other settings"),
     ("BP85", "Recipes that become no config"),

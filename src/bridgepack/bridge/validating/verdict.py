@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from bridgepack.bridge.artifact_paths import packs_in
 from bridgepack.bridge.plain import field_names, value_at
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.targets import quiet
@@ -133,11 +134,19 @@ def _config(question: Question) -> Any:
 
 def _of_recipe(recipe: SFTRecipe, artifact: str | None) -> Any:
     try:
-        return to_bridge(recipe, artifact=artifact)
+        return to_bridge(_with_a_length(recipe, artifact), artifact=artifact)
     except BridgepackError as error:
         if isinstance(error.__cause__, (OSError, ImportError)) or _NOT_AT_HAND in str(error):
             raise CannotAskError(str(error)) from error
         raise
+
+
+def _with_a_length(recipe: SFTRecipe, artifact: str | None) -> SFTRecipe:
+    """Return a recipe with a number of steps: the run will have one, and without packs it is not known which."""
+    folder = Path(artifact or recipe.artifact or f"artifacts/{recipe.name}")
+    if recipe.packing.mode != "offline" or recipe.schedule.train_iters is not None or packs_in(folder).num_packs:
+        return recipe
+    return recipe.override({"schedule.num_epochs": None, "schedule.train_iters": 1})
 
 
 def _of_file(path: str) -> Any:

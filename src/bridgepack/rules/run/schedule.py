@@ -88,7 +88,7 @@ def schedule_shorter_than_training(run: Run) -> Found:
     limit = run.stated_integer(_MAX_STEPS)
     if limit is None:
         return
-    steps = run.integer_or_none(_STEPS)
+    steps = run.integer_or_none(_STEPS) if limit > 0 or run.is_stated(_STEPS) else None
     if limit <= 0 or (steps is not None and limit < steps):
         allowed = "a positive number" if steps is None else f"{steps} or more (train.train_iters), or null"
         yield wrong(_MAX_STEPS, str(limit), allowed, to=None, because="an unset schedule is as long as training")

@@ -9,6 +9,7 @@ from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.reading import acting, switches_on
+from bridgepack.rules.run.validated.precision import scales_with_delay
 
 _TENSOR = "model.tensor_model_parallel_size"
 _PIPELINE = "model.pipeline_model_parallel_size"
@@ -244,7 +245,9 @@ def _wrongly_recomputed(run: Run) -> Iterator[tuple[str, str]]:
         ),
     }
     for name in map(str, run.items("model.recompute_modules")):
-        if name not in RECOMPUTED_MODULES:
+        if name in ("moe_act", "layernorm") and scales_with_delay(run):
+            yield name, "other modules with delayed FP8 scaling"
+        elif name not in RECOMPUTED_MODULES:
             yield name, ", ".join(RECOMPUTED_MODULES)
         elif not fits.get(name, True):
             yield name, f"with {RECOMPUTED_MODULES[name]}"

@@ -42,7 +42,8 @@ def hugging_face_splits_contradict(run: Run) -> Found:
     stated = {name: run.value(f"dataset.{name}") for name in _HF_ONLY}
     named = [name for name, value in stated.items() if value is not None]
     named += ["hf_rewrite"] if run.is_on("dataset.hf_rewrite") else []
-    if run.value("dataset.dataset_root") is not None:
+    reads_packs = run.config.builds_packs and not run.is_stated("dataset.dataset_root")  # then it is their folder
+    if reads_packs or run.value("dataset.dataset_root") is not None:
         for name in named:
             yield wrong(f"dataset.{name}", "set with dataset_root", "hf_dataset instead")
         return

@@ -28,6 +28,15 @@ def quantisation(run: Run) -> str | None:
     return None
 
 
+def scales_with_delay(run: Run) -> bool:
+    """Return whether FP8 scales by the maxima of earlier steps, after the host has applied `mixed_precision`."""
+    precision = run.stated(_PRECISION)
+    if isinstance(precision, str):
+        return "delayed" in precision
+    holder = _PRECISION if isinstance(precision, Mapping) else "model"
+    return bool(run.stated(f"{holder}.fp8")) and run.stated(f"{holder}.fp8_recipe") == "delayed"
+
+
 def variable(run: Run, name: str) -> str | None:
     """Return the value of an environment variable that the settings give, or None."""
     found = run.mapping(_VARIABLES).get(name) if run.is_stated(_VARIABLES) else None

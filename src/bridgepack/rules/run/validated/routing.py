@@ -2,7 +2,12 @@
 
 from collections.abc import Iterator
 
-from bridgepack.host.validated import BIASED_SCORES, OFFLOADED_IN_EXPERTS, UNPADDED_DISPATCHERS
+from bridgepack.host.validated import (
+    BIASED_SCORES,
+    EXPERTS_WITH_OWN_INPUTS,
+    OFFLOADED_IN_EXPERTS,
+    UNPADDED_DISPATCHERS,
+)
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.validated.precision import quantisation
@@ -161,3 +166,26 @@ def _why_no_stash(run: Run) -> Iterator[str]:
         yield "without moe_expert_rank_capacity_factor"
     if OFFLOADED_IN_EXPERTS & set(map(str, run.items("model.offload_modules"))):
         yield "with offload_modules inside the experts"
+
+
+@rule("BP994", ERROR, "bridge/models/gemma/gemma4_provider.py:49-73,332", noticed=VALIDATE, evidence=EXECUTED)
+def option_passed_by_experts_of_gemma_4(run: Run) -> Found:
+    """An option is on that the experts of Gemma 4 pass by, because their router has inputs of its own.
+
+    Bad: Gemma 4 26B-A4B, recompute_modules [layernorm]. Good: recompute_modules [core_attn].
+    Fix: Turn CUDA graphs and moe_shared_expert_overlap off, recompute modules other than layernorm, and offload modules
+        other than mlp_norm.
+    """
+    if run.class_name("model") not in EXPERTS_WITH_OWN_INPUTS or not run.is_mixture_of_experts:
+        return
+    impl, overlap = "model.cuda_graph_impl", "model.moe_shared_expert_overlap"
+    if (run.text_or_none(impl) or "none") != "none":
+        yield wrong(impl, str(run.text_or_none(impl)), "none", to="none", because="its experts cannot be captured")
+    if run.is_on(overlap):
+        yield wrong(overlap, "true", "false", to=False)
+    is_selective = run.stated("model.recompute_granularity") == "selective"
+    if is_selective and "layernorm" in run.items("model.recompute_modules"):
+        yield wrong("model.recompute_modules", "layernorm", "other modules")
+    offloads = run.is_on("model.fine_grained_activation_offloading")
+    if offloads and "mlp_norm" in run.items("model.offload_modules"):
+        yield wrong("model.offload_modules", "mlp_norm", "other modules")
