@@ -13,7 +13,7 @@ from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, quiet_host
-from tests.support.recipe_is_run import unlike_its_run
+from tests.support.recipe_is_run import ONE_SIDED, found_in_one_alone, unlike_its_run
 from tests.support.upstream_recipes import validate
 
 pytestmark = pytest.mark.bridge
@@ -51,6 +51,7 @@ def recipes(draw: st.DrawFn) -> dict[str, Any]:
             "packed_sequence_size": draw(st.sampled_from([1024, 2048, 8192, 6000])),
             "pad_seq_to_mult": draw(st.sampled_from([None, None, 16, 64])),
             "pad_cu_seqlens": draw(st.booleans()),
+            "balance": {"kind": draw(st.sampled_from(["none", "none", "within_batch"]))} if mode == "offline" else {},
         },
         "parallelism": {
             "tensor_model_parallel_size": tensor,
@@ -124,6 +125,7 @@ def _outcome(values: dict[str, Any]) -> str:
     except ConfigError as error:
         return "reported" if _is_reported(values) else f"{error}, and check finds nothing"
     assert unlike_its_run(recipe, config) == {}
+    assert found_in_one_alone(recipe, config) <= set(ONE_SIDED)
     num_gpus = recipe.parallelism.num_gpus
     assert num_gpus is not None
     if check_target(config, CheckOptions(world_size=num_gpus, looks_at_files=False)).has_errors:

@@ -6,6 +6,7 @@ from typing import Any
 from bridgepack.bridge.adopting.adopt import plain_differences
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records import RunConfig
 from bridgepack.rules.engine.environment import target_versions
@@ -17,6 +18,20 @@ from bridgepack.rules.registry import RUN_RULES
 #: source of a run that packs nothing beforehand, which the host makes of its own presets. Folders that the host puts
 #: below the current one are on file without it.
 NOT_COMPARED = ("dataset.source", "dataset.validation_source")
+
+#: Code -> why `check` may find it in a recipe or in its ConfigContainer alone.
+ONE_SIDED = {
+    "BP126": "of packs that are not built yet, it judges a container, whose packs another tool may make",
+    "BP127": "it judges what `bridgepack build` would make of a recipe",
+    "BP637": "packing.balance is no setting of the host",
+}
+
+
+def found_in_one_alone(recipe: SFTRecipe, config: Any) -> set[str]:
+    """Return the codes that `check` finds in a recipe or in its ConfigContainer alone."""
+    options = CheckOptions(world_size=recipe.parallelism.num_gpus, looks_at_files=False)
+    mine, live = ({one.code for one in check_target(target, options).findings} for target in (recipe, config))
+    return mine ^ live
 
 
 def unlike_its_run(recipe: SFTRecipe, config: Any) -> dict[str, Any]:

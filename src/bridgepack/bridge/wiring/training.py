@@ -99,14 +99,28 @@ def batch_settings(scope: Scope) -> Iterator[Setting]:
     if batch.eval_global_batch_size is not None:
         yield scope.of("validation.eval_global_batch_size", "batch.eval_global_batch_size")
         return
-    value = _global_batch(scope).value
-    num_packs = scope.num_packs("validation")
-    data_parallel = scope.data_parallel_size(evaluates=True)
-    because = "as in training"
-    if num_packs and data_parallel and num_packs < value:
-        value = max(geometry.floor_to_multiple(num_packs, data_parallel), data_parallel)
-        because = f"{num_packs} validation packs over {data_parallel} data-parallel ranks"
+    value, because = _evaluation_batch(scope)
     yield derived("validation.eval_global_batch_size", value, because, "batch.eval_global_batch_size")
+
+
+def _evaluation_batch(scope: Scope) -> tuple[int, str]:
+    """Return how many packs a step of evaluation takes if the recipe does not say, and why.
+
+    They are as many as in training, unless the validation packs are fewer, or ranks of evaluation cannot share them.
+    """
+    batch, value = scope.recipe.batch, int(_global_batch(scope).value)
+    num_packs, ranks = scope.num_packs("validation"), scope.data_parallel_size(evaluates=True)
+    if ranks is None:
+        return value, "as in training"
+    share, trained = batch.eval_micro_batch_size * ranks, scope.data_parallel_size()
+    if num_packs and num_packs < value:
+        because = f"{num_packs} validation packs over {ranks} data-parallel ranks"
+        return max(geometry.floor_to_multiple(num_packs, share), share), because
+    is_shared_in_training = trained is not None and value % (batch.micro_batch_size * trained) == 0
+    if is_shared_in_training and value % share:
+        because = f"the {value} of training over {ranks} data-parallel ranks of evaluation"
+        return max(geometry.floor_to_multiple(value, share), share), because
+    return value, "as in training"
 
 
 def schedule_settings(scope: Scope) -> Iterator[Setting]:

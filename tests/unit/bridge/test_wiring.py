@@ -1,0 +1,111 @@
+"""Settings of the host that a recipe and its packs decide: batches and steps of evaluation."""
+
+from typing import Any
+
+import pytest
+
+from bridgepack.bridge.wiring import Packs, host_settings
+from bridgepack.config.recipe.recipe import SFTRecipe
+from tests.support.catalogue import SMALL
+from tests.support.small_builds import with_changes
+
+
+def values_of(num_packs: dict[str, int] | None = None, **changes: Any) -> dict[str, Any]:
+    """Return path -> value of the settings of a recipe of 8 GPUs whose steps take 8 packs."""
+    recipe = {
+        **SMALL,
+        "data": {"train": "a.jsonl", "validation": "b.jsonl"},
+        "batch": {"global_batch_size": 8},
+        "parallelism": {"num_gpus": 8},
+    }
+    changed = with_changes(SFTRecipe.from_mapping(recipe), changes)
+    packs = None if num_packs is None else Packs(folder="packs", num_packs=num_packs)
+    return {one.path: one.value for one in host_settings(changed, packs=packs)}
+
+
+#: 8 copies evaluate what 2 copies train.
+FEWER_TRAIN = {"parallelism__context_parallel_size": 4, "parallelism__eval_context_parallel_size": 1}
+FOUR = {"batch__global_batch_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_validation", "batch", "iters"),
+    [
+        ({}, 7, 8, 0),  # fewer packs than ranks: the loader has no whole step
+        ({}, 8, 8, 1),
+        ({}, 15, 8, 1),
+        ({}, 16, 8, 2),
+        ({"parallelism__num_gpus": 2}, 7, 6, 1),  # as many as its ranks can share
+        ({"parallelism__num_gpus": 2}, 8, 8, 1),
+        ({"parallelism__num_gpus": 2}, 1, 2, 0),
+        ({"parallelism__num_gpus": 2, "batch__eval_micro_batch_size": 2}, 7, 4, 1),
+        ({"parallelism__num_gpus": None}, 7, 8, 0),
+        ({"batch__eval_global_batch_size": 16}, 7, 16, 1),  # BP604 reports it
+        ({"batch__eval_global_batch_size": 16}, 47, 16, 2),
+        ({**FEWER_TRAIN, **FOUR}, 2, 8, 0),
+        ({**FEWER_TRAIN, **FOUR}, 9, 8, 1),
+        ({**FEWER_TRAIN, "batch__global_batch_size": 20}, 33, 16, 2),
+        ({"parallelism__eval_context_parallel_size": 2}, 17, 8, 2),
+        ({"schedule__eval_iters": 3}, 7, 8, 3),
+    ],
+)
+def test_evaluation_takes_what_its_ranks_can_share(
+    changes: dict[str, Any], num_validation: int, batch: int, iters: int
+) -> None:
+    found = values_of({"training": 64, "validation": num_validation}, **changes)
+
+    assert found["validation.eval_global_batch_size"] == batch
+    assert found["validation.eval_iters"] == iters
+
+
+@pytest.mark.parametrize(
+    ("changes", "batch"),
+    [
+        ({}, 8),
+        ({**FEWER_TRAIN, **FOUR}, 8),
+        ({**FEWER_TRAIN, "batch__global_batch_size": 20}, 16),
+        ({"batch__global_batch_size": 12}, 12),  # BP602 and BP603 report it
+        ({"parallelism__num_gpus": 6, "parallelism__context_parallel_size": 4}, 8),
+    ],
+)
+def test_evaluation_without_known_packs_takes_as_many_as_training(changes: dict[str, Any], batch: int) -> None:
+    found = values_of(**changes)
+
+    assert found["validation.eval_global_batch_size"] == batch
+    assert "validation.eval_iters" not in found
+
+
+def test_runs_without_validation_do_not_evaluate() -> None:
+    assert values_of(data__validation=None)["validation.eval_iters"] == 0
+    assert values_of({"training": 64}, data__validation=None)["validation.eval_iters"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_packs", "iters"),
+    [
+        ({}, 64, 8),
+        ({}, 65, 9),
+        ({}, 3, 1),
+        ({"schedule__num_epochs": 2.5}, 64, 20),
+        ({"schedule__num_epochs": 0.01}, 64, 1),
+        ({"schedule__train_iters": 5}, 64, 5),
+    ],
+)
+def test_a_run_has_the_steps_of_its_packs(changes: dict[str, Any], num_packs: int, iters: int) -> None:
+    found = values_of({"training": num_packs, "validation": 8}, **changes)
+
+    assert found["train.train_iters"] == iters
+    assert found["validation.eval_interval"] == max(iters // 10, 1)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "num_gpus", "batch"),
+    [(8192, 2, 2), (4096 * 5, 2, 4), (4096 * 6, 2, 6), (4096 * 7, 2, 8), (1, 2, 2), (4096 * 5, None, 5)],
+)
+def test_batches_of_tokens_are_multiples_of_the_ranks(tokens: int, num_gpus: int | None, batch: int) -> None:
+    sizes = {"packing__packed_sequence_size": 4096, "packing__max_sequence_length": None}
+    found = values_of(
+        **sizes, batch__global_batch_size=1, batch__tokens_per_step=tokens, parallelism__num_gpus=num_gpus
+    )
+
+    assert found["train.global_batch_size"] == batch
