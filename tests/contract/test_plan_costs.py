@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import torch.nn.functional
 
-from bridgepack.bridge.bases import model_named
+from bridgepack.bridge.bases import base_of, model_named
 from bridgepack.planning.estimate import cost_of
-from bridgepack.planning.layout import Layout, memory_of
+from bridgepack.planning.layout import Layout, gpu_named, memory_of
 from bridgepack.planning.shape import shape_of
+from tests.support.shipped_plans import shipped, shipped_recipe
 
 pytestmark = pytest.mark.bridge
 
@@ -89,3 +90,26 @@ def test_memory_is_the_hosts(name: str, sizes: dict[str, int]) -> None:
 
     assert found.states_gb * 1e9 == pytest.approx(expected.weight_and_optimizer_bytes, rel=0.1)
     assert found.total_gb * 1e9 == pytest.approx(expected.total_memory_bytes, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("glm45_air_106b_sft_32gpu_h100_bf16_config", "llama31_8b_sft_2gpu_h100_bf16_config"),
+        *("llama3_8b_sft_2gpu_h100_bf16_config", "minimax_m3_sft_128gpu_h100_bf16_config"),
+    ],
+)
+def test_shipped_layouts_that_do_not_fit_here_do_not_by_the_hosts_report(name: str) -> None:
+    from megatron.bridge.training.utils.theoretical_memory_utils import estimate_training_memory
+
+    recipe = shipped_recipe(name)
+    values = base_of(recipe)["model"]
+    config = _config(values)
+    config.optimizer = SimpleNamespace(use_distributed_optimizer=True)
+    config.train = SimpleNamespace(micro_batch_size=1)
+    layout = shipped(name).layout
+    config.data_parallel_size = layout.data
+
+    expected = estimate_training_memory(config, recipe.batch.global_batch_size // layout.data)
+
+    assert expected.total_memory_bytes / 1e9 > gpu_named("h100").budget_gb

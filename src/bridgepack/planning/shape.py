@@ -12,6 +12,7 @@ from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.host.vocabularies import vocabulary_of
 
 #: Multiple that the host pads vocabularies to, for one rank of tensor parallelism.
 _VOCAB_MULTIPLE = 128
@@ -19,6 +20,25 @@ _VOCAB_MULTIPLE = 128
 _SCAN_STEPS = 3.5
 #: Layers of a hybrid pattern. Source: megatron/core/models/hybrid/hybrid_layer_allocation.py of 0.19.2, `Symbols`.
 _PATTERN = {"M": ("mamba", ""), "G": ("delta", ""), "*": ("attention", ""), "-": ("", "dense"), "E": ("", "experts")}
+#: Bytes of a token that a layer keeps, in hidden sizes, by whether it has a mixer and a feed-forward part; the inside
+#: of the latter is counted apart, 4 bytes for each of its numbers. Around each part 5 are a norm and its input.
+#: Source: megatron/bridge/training/utils/theoretical_memory_utils.py of 0.6.2, after arXiv 2205.05198, table 2.
+_KEPT_BY: Mapping[tuple[bool, bool], float] = {
+    (True, True): 18.0,
+    (True, False): 18.0,
+    (False, True): 5.0,
+    (False, False): 0.0,
+}
+_FEED_FORWARD, _NORM, _NORM_OUTPUT = 4.0, 5.0, 2.0
+#: Of the 4 bytes of a number inside the feed-forward part, those after the activation function.
+_ACTIVATED = 2.0
+#: Bytes of a logit: bf16, and fp32 in the loss. TransformerEngine's loss writes the gradient over the logits, for which
+#: the host's report counts 4. Source: as above; megatron/core/extensions/transformer_engine.py of 0.19.2,
+#: `te_parallel_cross_entropy`.
+_LOGIT, _LOGIT_FUSED = 6.0, 4.0
+#: Bytes that stay of each number of a token sent to an expert, which is the input of its first matrix.
+#: Source: megatron/core/transformer/moe/experts.py of 0.19.2, `TEGroupedMLP.forward`.
+_SENT = 2.0
 _NEEDED = ("hidden_size", "num_attention_heads", "vocab_size")
 #: Key of a config.json -> the host's name. Names that both have are taken as they are.
 _OF_HUB = {
@@ -44,6 +64,16 @@ _FOREIGN = ("mamba", "ssm", "linear_num", "rwkv", "hybrid", "index_topk", "compr
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """A module of a layer that can be recomputed alone."""
+
+    module: str  #: the host's name
+    freed: float  #: bytes of a token that are not kept then
+    weights: float = 0.0  #: weights of a token that are used once more
+    routed: float = 0.0  #: those of routed experts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LayerShape:
     """One layer; counts are of numbers, norms and routers left out."""
 
@@ -53,12 +83,14 @@ class LayerShape:
     scan: float = 0.0  #: multiply-adds of a token that no weight takes part in
     width: float = 0.0  #: heads x head size of full attention, the mean of keys and values; 0 where none attends
     window: int | None = None  #: latest tokens that one attends to; None for all
-    activation_ffn: float = 0.0  #: numbers of a token inside the feed-forward part
+    kept: float = 0.0  #: bytes of a token that the backward pass needs
+    unsplit: float = 0.0  #: those of them that tensor parallelism splits only with sequence parallelism
+    parts: tuple[Part, ...] = ()  #: what of the layer can be recomputed alone
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class ModelShape:
-    """The sizes of a model's parts."""
+    """The sizes of a model's parts; each is itself alone, so that what follows from it is kept."""
 
     hidden_size: int
     num_attention_heads: int
@@ -68,6 +100,9 @@ class ModelShape:
     num_experts: int  #: experts per layer; 0 for a dense model
     longest: int | None  #: maximum positions of the model; None if unknown
     layers: tuple[LayerShape, ...]
+    pattern: str = ""  #: letters of a hybrid model's layers, without stages; empty for others
+    logit_bytes: float = 6.0  #: bytes of a logit in the loss
+    sends_once: bool = False  #: whether a token goes to each node of its experts once, not once for each expert
 
     @property
     def embedding(self) -> int:
@@ -111,7 +146,8 @@ def model_shape(recipe: SFTRecipe) -> ModelShape:
 def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
     if recipe.model is not None and not is_shipped_model(recipe.model) and Path(recipe.model.name).is_dir():
         return hub_settings(Path(recipe.model.name))
-    found = base_of(recipe).get("model")
+    base = base_of(recipe)
+    found = base.get("model")
     if found is None:
         name = recipe.model.name if recipe.model else ""
         hint = did_you_mean(name, models_of_hub(), "Download its config.json and name that folder.")
@@ -122,6 +158,7 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
         )
     like = model_named(recipe.model.name if recipe.model else "") or model_named(recipe.tokenizer.name_or_path) or {}
     vocabulary = found.get("vocab_size") or like.get("vocab_size")  # the host can take it from the tokenizer
+    vocabulary = vocabulary or vocabulary_of((base["tokenizer"] or {}).get("tokenizer_model"))
     return {**found, "vocab_size": vocabulary, "max_position_embeddings": like.get("seq_length")}
 
 
@@ -183,6 +220,7 @@ def shape_of(values: Mapping[str, Any]) -> ModelShape:
     if not layers:
         raise KeyError("num_layers")
     multiple = values.get("make_vocab_size_divisible_by") or _VOCAB_MULTIPLE
+    has_fused_loss = values.get("cross_entropy_loss_fusion") and values.get("cross_entropy_fusion_impl") == "te"
     return ModelShape(
         hidden_size=values["hidden_size"],
         num_attention_heads=heads,
@@ -192,14 +230,19 @@ def shape_of(values: Mapping[str, Any]) -> ModelShape:
         num_experts=values.get("num_moe_experts") or 0,
         longest=values.get("max_position_embeddings"),
         layers=layers,
+        pattern=(values.get("hybrid_layer_pattern") or "").replace("|", ""),
+        logit_bytes=_LOGIT_FUSED if has_fused_loss else _LOGIT,
+        sends_once=values.get("moe_token_dispatcher_type") == "flex",
     )
 
 
 def _layers(values: Mapping[str, Any]) -> Iterator[LayerShape]:
+    hidden = values["hidden_size"]
     for index, (mixer, feed_forward) in enumerate(_kinds(values)):
         weights, other = _MIXERS[mixer](values) if mixer else (0.0, 0.0)
         is_attention = mixer == "attention"
-        inner, routed, used, activations = _feed_forward(values, feed_forward)
+        inner, routed, used, parts = _feed_forward(values, feed_forward)
+        around, num_norms = _KEPT_BY[bool(mixer), bool(feed_forward)], bool(mixer) + bool(feed_forward)
         yield LayerShape(
             weights=weights + inner,
             routed=routed,
@@ -207,7 +250,9 @@ def _layers(values: Mapping[str, Any]) -> Iterator[LayerShape]:
             scan=0.0 if is_attention else other,
             width=other if is_attention else 0.0,
             window=_window(values, index + 1) if is_attention else None,
-            activation_ffn=activations,
+            kept=around * hidden + max((part.freed for part in parts), default=0.0),
+            unsplit=_NORM * hidden * num_norms,
+            parts=(Part(module="layernorm", freed=_NORM_OUTPUT * hidden * num_norms), *parts),
         )
 
 
@@ -291,14 +336,20 @@ _MIXERS: Mapping[str, Callable[[Mapping[str, Any]], tuple[float, float]]] = {
 }
 
 
-def _feed_forward(values: Mapping[str, Any], kind: str) -> tuple[float, float, float, float]:
-    """Return the weights of all tokens, of routed experts, of those that a token uses, and activations of a token."""
+def _feed_forward(values: Mapping[str, Any], kind: str) -> tuple[float, float, float, tuple[Part, ...]]:
+    """Return the weights of all tokens, of routed experts, of those that a token uses, and what can be recomputed."""
     hidden, matrices = values["hidden_size"], 3 if values.get("gated_linear_unit") else 2
     if kind == "experts":
         width, used = values.get("moe_ffn_hidden_size") or values["ffn_hidden_size"], values["moe_router_topk"]
         shared, latent = values.get("moe_shared_expert_intermediate_size") or 0, values.get("moe_latent_size")
         expert = matrices * (latent or hidden) * width
         weights = matrices * hidden * shared + 2 * hidden * (latent or 0)
-        return weights, expert * values["num_moe_experts"], expert * used, width * used + shared
+        kept = _FEED_FORWARD * (width * used + shared) + _SENT * used * (latent or hidden)
+        whole = Part(module="moe", freed=kept, weights=weights, routed=expert * used)
+        activated = Part(module="moe_act", freed=_ACTIVATED * width * used)
+        parts = (whole, activated) if values.get("moe_grouped_gemm") else (whole,)
+        return weights, expert * values["num_moe_experts"], expert * used, parts
     width = values["ffn_hidden_size"] if kind else 0
-    return matrices * hidden * width, 0.0, 0.0, width
+    weights = matrices * hidden * width
+    part = Part(module="mlp", freed=_FEED_FORWARD * width, weights=weights)
+    return weights, 0.0, 0.0, (part,) if kind else ()
