@@ -1,5 +1,6 @@
 """FLOPs and memory of the plan against the host's own formulas, on models of every kind that these know."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,9 +8,14 @@ import pytest
 import torch.nn.functional
 
 from bridgepack.bridge.bases import base_of, model_named
+from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.layout import Layout, gpu_named, memory_of
 from bridgepack.planning.shape import shape_of
+from bridgepack.planning.states import states_of
+from tests.support.bridge_recipes import quiet_host
+from tests.support.gpu_host import pretend_gpu_host
 from tests.support.shipped_plans import shipped, shipped_recipe
 
 pytestmark = pytest.mark.bridge
@@ -113,3 +119,28 @@ def test_shipped_layouts_that_do_not_fit_here_do_not_by_the_hosts_report(name: s
     expected = estimate_training_memory(config, recipe.batch.global_batch_size // layout.data)
 
     assert expected.total_memory_bytes / 1e9 > gpu_named("h100").budget_gb
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("llama31_8b_sft_2gpu_h100_bf16_config", "moonlight_16b_sft_8gpu_h100_bf16_8k_config"),
+        *("nemotron_3_super_sft_16gpu_h100_bf16_config", "qwen3_8b_sft_4gpu_h100_bf16_config"),
+    ],
+)
+def test_bytes_of_a_weight_are_those_of_the_config_that_the_host_runs(host: None, tmp_path: Path, name: str) -> None:
+    from megatron.bridge.training.config import runtime_config_update
+
+    recipe = shipped_recipe(name).override({"checkpoint.pretrained": str(tmp_path)})
+    with quiet_host(), pretend_gpu_host("h100"), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORLD_SIZE", str(recipe.parallelism.num_gpus))
+        config = to_bridge(recipe)
+        runtime_config_update(config)
+    optimizer, kept = config.optimizer, 4 if config.ddp.grad_reduce_in_fp32 else 2
+    formats = (optimizer.main_params_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype)
+
+    found = states_of(config_of_recipe(recipe).values)
+
+    assert optimizer.use_distributed_optimizer
+    assert found.own == 2 + kept
+    assert found.shared == sum(one.itemsize for one in formats)

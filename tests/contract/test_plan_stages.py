@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bridgepack.bridge.writing.write import to_bridge
+from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.layout import gpu_named
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.plan import plan_recipe
-from bridgepack.planning.search import Candidate
 from tests.support.bridge_recipes import quiet_host, recipe_of
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.upstream_recipes import validate

@@ -10,11 +10,12 @@ from bridgepack.bridge.bases import base_of, shipped_names
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.calibration import layout_of
+from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.estimate import Arithmetic, Speed, Work, cost_of
 from bridgepack.planning.layout import Gpu, Layout, Memory, gpu_named
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.plan import plan_recipe
-from bridgepack.planning.search import Candidate, Search
+from bridgepack.planning.search import Search
 from bridgepack.planning.shape import ModelShape, model_shape
 from tests.support.catalogue import SMALL
 

@@ -153,7 +153,7 @@ class Arithmetic:
             tokens * (self.cost.per_token - routed) * passes / speed,
             self._moved_s(self.shape.others / self.layout.tensor),
         )
-        parts = [part for one in self.shape.layers for part in one.parts if part.module in self.layout.modules]
+        parts = [part for one in self.shape.layers for part in one.kept.parts if part.module in self.layout.modules]
         again = sum(part.weights + part.routed / ROUTED for part in parts) * _OPERATIONS / 3
         return of_others + of_experts + tokens * again / speed
 
@@ -194,7 +194,8 @@ class Arithmetic:
         per_rank = tokens / layout.context * _BF16 / 1e9
         passes = (3 + layout.recomputes) / 3
         bytes_s = per_rank * (tensor + (context + expert) / layout.tensor)
-        between = 2 * layout.virtual * per_rank * width / layout.tensor / self._link(layout.num_gpus)  # there and back
+        between = per_rank * width / layout.tensor / self._link(layout.num_gpus) + _MESSAGE_S
+        between *= 2 * layout.virtual  # activations there, gradients back
         return (bytes_s + messages * _MESSAGE_S) * passes / layout.pipeline + between * (layout.pipeline > 1)
 
     def _sent(self, used: float) -> float:

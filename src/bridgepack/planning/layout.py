@@ -214,7 +214,7 @@ def layouts(
     in which the layers are split over stages. Modules are recomputed only where all weights are trained: a frozen
     module that is recomputed can lose the gradients of the adapters before it.
     """
-    alone = tuple(dict.fromkeys(part.module for layer in shape.layers for part in layer.parts))
+    alone = tuple(dict.fromkeys(part.module for layer in shape.layers for part in layer.kept.parts))
     kinds = [tuple(name for name in names if name in alone) for names in _RECOMPUTED if is_full]
     options = [(True, ()), *((False, names) for names in dict.fromkeys([(), *kinds]))]
     experts = [size for size in _EXPERT if size == 1 or (shape.num_experts and shape.num_experts % size == 0)]

@@ -13,11 +13,12 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_for, recipe_text, recipes_of_model, values_like
 from bridgepack.data.reading.splits import splits_of
 from bridgepack.errors import ConfigError
+from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.estimate import Speed
 from bridgepack.planning.fitting import Fit, fitted_batch
 from bridgepack.planning.layout import DEFAULT_GPU, Gpu, gpu_named
 from bridgepack.planning.lengths import Lengths
-from bridgepack.planning.search import Candidate, Search
+from bridgepack.planning.search import Search
 from bridgepack.planning.shape import ModelShape, model_shape
 from bridgepack.records.results import Result
 

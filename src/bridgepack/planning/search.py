@@ -18,6 +18,7 @@ from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for
+from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.estimate import Arithmetic, Speed, Waiting, Work, cost_of, waiting_of
 from bridgepack.planning.layout import Gpu, Layout, Memory, States, layouts, memory_of
 from bridgepack.planning.lengths import Lengths, PackedLengths, packed
@@ -42,44 +43,6 @@ _MAX_GROWTH = 2.0
 _REPEATED_STEPS = 8
 #: Part of a step's arithmetic (0-1) that balanced packs have to save, for a candidate to ask for them.
 _LEAST_GAIN = 0.01
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
-    """A pack size and layout for a recipe; seconds, tokens per second and memory are estimates."""
-
-    packed_sequence_size: int  #: runtime tokens of a pack
-    layout: Layout  #: layout over the GPUs
-    global_batch_size: int  #: packs per step; a forward pass takes one
-    num_packs: int  #: packs of the run's data
-    fill_fraction: float  #: as of `PackedLengths`
-    padding_fraction: float  #: as of `PackedLengths`
-    over_long_fraction: float  #: as of `PackedLengths`
-    lost_fraction: float  #: as of `PackedLengths`
-    waiting: Waiting  #: of ranks for each other
-    balance: str  #: `packing.balance.kind` of the estimate
-    memory: Memory  #: memory of the fullest GPU
-    step_s: float  #: seconds of an optimiser step
-    tokens_per_s: float  #: runtime tokens without padding per second and GPU
-    parts: Mapping[str, float]  #: shares of a step's time (0-1): matrices, attention, exchange, pipeline, waiting
-    changes: Mapping[str, Any] = field(repr=False)  #: dotted path of the recipe -> value
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the data has fewer packs than a step, so that training cannot start."""
-        return self.num_packs < self.global_batch_size
-
-    def loses(self, best: Candidate) -> str:
-        """Return text on how much slower it is than the best candidate, and why."""
-        share = self.tokens_per_s / best.tokens_per_s - 1
-        grown = {
-            name: part / self.tokens_per_s - best.parts[name] / best.tokens_per_s for name, part in self.parts.items()
-        }
-        worst = max(grown, key=lambda name: grown[name])
-        lost = f"loses {self.lost_fraction:.1%} of the tokens" if self.lost_fraction > best.lost_fraction else ""
-        short = "fewer packs than the global batch" if self.is_short and not best.is_short else ""
-        slower = f"{-share:.0%} slower: {worst}" if share < 0 else ""
-        return ", ".join(filter(None, (slower, lost, short))) or "as fast"
 
 
 def refusals(recipe: SFTRecipe) -> list[Finding]:
@@ -224,7 +187,10 @@ class Search:
     @cached_property
     def _ways(self) -> list[tuple[Layout, Split]]:
         ways = splits(self.shape, self.num_gpus, self._base)
-        return list(layouts(self.shape, self.gpu, self.num_gpus, ways, is_full=self._is_full))
+        found = layouts(self.shape, self.gpu, self.num_gpus, ways, is_full=self._is_full)
+        # the host refuses the two together; megatron/core/transformer/transformer_config.py of 0.19.2
+        refused = {"moe_act"} if "delayed" in self.recipe.precision.recipe else set[str]()
+        return [(layout, way) for layout, way in found if not refused & set(layout.modules)]
 
     def _multiple(self, layout: Layout) -> int:
         """Return the multiple of lengths: the layout's, combined with the recipe's."""

@@ -13,6 +13,7 @@ from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.host.vocabularies import vocabulary_of
+from bridgepack.planning.activations import Kept, Part, dense_parts, expert_parts, logit_bytes
 
 #: Multiple that the host pads vocabularies to, for one rank of tensor parallelism.
 _VOCAB_MULTIPLE = 128
@@ -20,25 +21,6 @@ _VOCAB_MULTIPLE = 128
 _SCAN_STEPS = 3.5
 #: Layers of a hybrid pattern. Source: megatron/core/models/hybrid/hybrid_layer_allocation.py of 0.19.2, `Symbols`.
 _PATTERN = {"M": ("mamba", ""), "G": ("delta", ""), "*": ("attention", ""), "-": ("", "dense"), "E": ("", "experts")}
-#: Bytes of a token that a layer keeps, in hidden sizes, by whether it has a mixer and a feed-forward part; the inside
-#: of the latter is counted apart, 4 bytes for each of its numbers. Around each part 5 are a norm and its input.
-#: Source: megatron/bridge/training/utils/theoretical_memory_utils.py of 0.6.2, after arXiv 2205.05198, table 2.
-_KEPT_BY: Mapping[tuple[bool, bool], float] = {
-    (True, True): 18.0,
-    (True, False): 18.0,
-    (False, True): 5.0,
-    (False, False): 0.0,
-}
-_FEED_FORWARD, _NORM, _NORM_OUTPUT = 4.0, 5.0, 2.0
-#: Of the 4 bytes of a number inside the feed-forward part, those after the activation function.
-_ACTIVATED = 2.0
-#: Bytes of a logit: bf16, and fp32 in the loss. TransformerEngine's loss writes the gradient over the logits, for which
-#: the host's report counts 4. Source: as above; megatron/core/extensions/transformer_engine.py of 0.19.2,
-#: `te_parallel_cross_entropy`.
-_LOGIT, _LOGIT_FUSED = 6.0, 4.0
-#: Bytes that stay of each number of a token sent to an expert, which is the input of its first matrix.
-#: Source: megatron/core/transformer/moe/experts.py of 0.19.2, `TEGroupedMLP.forward`.
-_SENT = 2.0
 _NEEDED = ("hidden_size", "num_attention_heads", "vocab_size")
 #: Key of a config.json -> the host's name. Names that both have are taken as they are.
 _OF_HUB = {
@@ -64,16 +46,6 @@ _FOREIGN = ("mamba", "ssm", "linear_num", "rwkv", "hybrid", "index_topk", "compr
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """A module of a layer that can be recomputed alone."""
-
-    module: str  #: the host's name
-    freed: float  #: bytes of a token that are not kept then
-    weights: float = 0.0  #: weights of a token that are used once more
-    routed: float = 0.0  #: those of routed experts
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LayerShape:
     """One layer; counts are of numbers, norms and routers left out."""
 
@@ -83,9 +55,7 @@ class LayerShape:
     scan: float = 0.0  #: multiply-adds of a token that no weight takes part in
     width: float = 0.0  #: heads x head size of full attention, the mean of keys and values; 0 where none attends
     window: int | None = None  #: latest tokens that one attends to; None for all
-    kept: float = 0.0  #: bytes of a token that the backward pass needs
-    unsplit: float = 0.0  #: those of them that tensor parallelism splits only with sequence parallelism
-    parts: tuple[Part, ...] = ()  #: what of the layer can be recomputed alone
+    kept: Kept  #: what of a token the backward pass needs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -220,7 +190,6 @@ def shape_of(values: Mapping[str, Any]) -> ModelShape:
     if not layers:
         raise KeyError("num_layers")
     multiple = values.get("make_vocab_size_divisible_by") or _VOCAB_MULTIPLE
-    has_fused_loss = values.get("cross_entropy_loss_fusion") and values.get("cross_entropy_fusion_impl") == "te"
     return ModelShape(
         hidden_size=values["hidden_size"],
         num_attention_heads=heads,
@@ -231,7 +200,7 @@ def shape_of(values: Mapping[str, Any]) -> ModelShape:
         longest=values.get("max_position_embeddings"),
         layers=layers,
         pattern=(values.get("hybrid_layer_pattern") or "").replace("|", ""),
-        logit_bytes=_LOGIT_FUSED if has_fused_loss else _LOGIT,
+        logit_bytes=logit_bytes(values),
         sends_once=values.get("moe_token_dispatcher_type") == "flex",
     )
 
@@ -242,7 +211,7 @@ def _layers(values: Mapping[str, Any]) -> Iterator[LayerShape]:
         weights, other = _MIXERS[mixer](values) if mixer else (0.0, 0.0)
         is_attention = mixer == "attention"
         inner, routed, used, parts = _feed_forward(values, feed_forward)
-        around, num_norms = _KEPT_BY[bool(mixer), bool(feed_forward)], bool(mixer) + bool(feed_forward)
+        kept = Kept.of(hidden, parts, has_mixer=bool(mixer), has_feed_forward=bool(feed_forward))
         yield LayerShape(
             weights=weights + inner,
             routed=routed,
@@ -250,9 +219,7 @@ def _layers(values: Mapping[str, Any]) -> Iterator[LayerShape]:
             scan=0.0 if is_attention else other,
             width=other if is_attention else 0.0,
             window=_window(values, index + 1) if is_attention else None,
-            kept=around * hidden + max((part.freed for part in parts), default=0.0),
-            unsplit=_NORM * hidden * num_norms,
-            parts=(Part(module="layernorm", freed=_NORM_OUTPUT * hidden * num_norms), *parts),
+            kept=kept,
         )
 
 
@@ -344,12 +311,15 @@ def _feed_forward(values: Mapping[str, Any], kind: str) -> tuple[float, float, f
         shared, latent = values.get("moe_shared_expert_intermediate_size") or 0, values.get("moe_latent_size")
         expert = matrices * (latent or hidden) * width
         weights = matrices * hidden * shared + 2 * hidden * (latent or 0)
-        kept = _FEED_FORWARD * (width * used + shared) + _SENT * used * (latent or hidden)
-        whole = Part(module="moe", freed=kept, weights=weights, routed=expert * used)
-        activated = Part(module="moe_act", freed=_ACTIVATED * width * used)
-        parts = (whole, activated) if values.get("moe_grouped_gemm") else (whole,)
+        parts = expert_parts(
+            width=width * used,
+            shared=shared,
+            sent=used * (latent or hidden),
+            weights=weights,
+            routed=expert * used,
+            is_grouped=bool(values.get("moe_grouped_gemm")),
+        )
         return weights, expert * values["num_moe_experts"], expert * used, parts
     width = values["ffn_hidden_size"] if kind else 0
     weights = matrices * hidden * width
-    part = Part(module="mlp", freed=_FEED_FORWARD * width, weights=weights)
-    return weights, 0.0, 0.0, (part,) if kind else ()
+    return weights, 0.0, 0.0, dense_parts(width, weights) if kind else ()

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.layout import Layout
 from bridgepack.planning.plan import Plan
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
-from bridgepack.planning.search import Candidate
 from bridgepack.records import LOSS_CURES
 from bridgepack.report.terminal import (
     TOKENIZER_WARNING,
@@ -125,8 +125,8 @@ def _why(plan: Plan) -> Iterator[str]:
 
 #: What a plan does not turn; people who tune a run by hand do.
 LEFT_OUT = (
-    "FP8, offloading of the optimiser or of activations, FSDP, expert tensor parallelism, dispatchers that send a "
-    "token to each node once (DeepEP, HybridEP)"
+    "FP8, offloading of the optimiser or of activations, FSDP, expert tensor parallelism, cp_comm_type, dispatchers "
+    "that send a token to each node once (DeepEP, HybridEP)"
 )
 
 
