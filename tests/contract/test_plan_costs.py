@@ -1,15 +1,22 @@
 """FLOPs and memory of the plan against the host's own formulas, on models of every kind that these know."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch.nn.functional
 
-from bridgepack.bridge.bases import model_named
+from bridgepack.bridge.bases import base_of, model_named
+from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.planning.estimate import cost_of
-from bridgepack.planning.layout import Layout, memory_of
+from bridgepack.planning.layout import Layout, gpu_named, memory_of
 from bridgepack.planning.shape import shape_of
+from bridgepack.planning.states import states_of
+from tests.support.bridge_recipes import quiet_host
+from tests.support.gpu_host import pretend_gpu_host
+from tests.support.shipped_plans import shipped, shipped_recipe
 
 pytestmark = pytest.mark.bridge
 
@@ -89,3 +96,51 @@ def test_memory_is_the_hosts(name: str, sizes: dict[str, int]) -> None:
 
     assert found.states_gb * 1e9 == pytest.approx(expected.weight_and_optimizer_bytes, rel=0.1)
     assert found.total_gb * 1e9 == pytest.approx(expected.total_memory_bytes, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("glm45_air_106b_sft_32gpu_h100_bf16_config", "llama31_8b_sft_2gpu_h100_bf16_config"),
+        *("llama3_8b_sft_2gpu_h100_bf16_config", "minimax_m3_sft_128gpu_h100_bf16_config"),
+    ],
+)
+def test_shipped_layouts_that_do_not_fit_here_do_not_by_the_hosts_report(name: str) -> None:
+    from megatron.bridge.training.utils.theoretical_memory_utils import estimate_training_memory
+
+    recipe = shipped_recipe(name)
+    values = base_of(recipe)["model"]
+    config = _config(values)
+    config.optimizer = SimpleNamespace(use_distributed_optimizer=True)
+    config.train = SimpleNamespace(micro_batch_size=1)
+    layout = shipped(name).layout
+    config.data_parallel_size = layout.data
+
+    expected = estimate_training_memory(config, recipe.batch.global_batch_size // layout.data)
+
+    assert expected.total_memory_bytes / 1e9 > gpu_named("h100").budget_gb
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("llama31_8b_sft_2gpu_h100_bf16_config", "moonlight_16b_sft_8gpu_h100_bf16_8k_config"),
+        *("nemotron_3_super_sft_16gpu_h100_bf16_config", "qwen3_8b_sft_4gpu_h100_bf16_config"),
+    ],
+)
+def test_bytes_of_a_weight_are_those_of_the_config_that_the_host_runs(host: None, tmp_path: Path, name: str) -> None:
+    from megatron.bridge.training.config import runtime_config_update
+
+    recipe = shipped_recipe(name).override({"checkpoint.pretrained": str(tmp_path)})
+    with quiet_host(), pretend_gpu_host("h100"), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORLD_SIZE", str(recipe.parallelism.num_gpus))
+        config = to_bridge(recipe)
+        runtime_config_update(config)
+    optimizer, kept = config.optimizer, 4 if config.ddp.grad_reduce_in_fp32 else 2
+    formats = (optimizer.main_params_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype)
+
+    found = states_of(config_of_recipe(recipe).values)
+
+    assert optimizer.use_distributed_optimizer
+    assert found.own == 2 + kept
+    assert found.shared == sum(one.itemsize for one in formats)

@@ -64,6 +64,11 @@ def models_of_hub() -> list[str]:
     return list(_file()["models"])
 
 
+def shipped_names() -> list[str]:
+    """Return the names of the recipes in the file."""
+    return list(_file()["recipes"])
+
+
 def why_model_unknown(recipe: SFTRecipe) -> str:
     """Return why a base has no model, and what to do."""
     model = recipe.model

@@ -13,6 +13,7 @@ from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Work, co
 from bridgepack.planning.layout import Gpu, Layout
 from bridgepack.planning.lengths import Lengths, packed
 from bridgepack.planning.shape import model_shape
+from bridgepack.planning.stages import even_counts, stated_split
 
 #: Source: `training_log` of megatron/bridge/training/utils/train_utils.py, 0.6.2.
 _STEP = re.compile(r"iteration\s+(\d{1,18})/\s*\d+ \|.*?elapsed time per iteration \(ms\): (\d+(?:\.\d*)?)")
@@ -67,7 +68,8 @@ def _times(log: Path) -> list[tuple[int, float]]:
 
 def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) -> FloatArray:
     """Return seconds of the slowest rank of each step at peak: matrices, attention, others; shape [3, num_steps]."""
-    shape, layout = model_shape(recipe), _layout(recipe)
+    shape = model_shape(recipe)
+    layout = layout_of(recipe, len(shape.layers))
     arithmetic = Arithmetic(
         shape=shape,
         gpu=gpu,
@@ -84,29 +86,38 @@ def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) 
             f"--calibrate names a log whose steps are not those of the recipe and its data: {error} Name its recipe."
         ) from None
     linear, attention = arithmetic.linear_s(work.tokens), arithmetic.attention_s(work.attention)
-    exchange = arithmetic.exchange_s(work.tokens)
+    exchange, imbalance = arithmetic.exchange_s(work.tokens), arithmetic.imbalance(work)
     parts = []
     for packs in read:
         of_ranks = np.stack([part[packs].sum(axis=1) for part in (linear, attention, exchange)])
         times = step_times((linear + attention + exchange)[packs][None], layout.pipeline)[0]
         slowest = of_ranks[:, int(times.argmax())]
-        bubbles = float(times.max() / slowest.sum())
-        gradients = arithmetic.step_s(float(slowest.sum()) / packs.shape[1], packs.shape[1]) - slowest.sum() * bubbles
+        num_micro, micro_s = packs.shape[1], float(slowest.sum()) / packs.shape[1]
+        even_s = slowest.sum() * (1 + (layout.pipeline - 1) / num_micro)
+        bubbles = arithmetic.pipeline_ratio(num_micro, imbalance) * float(times.max() / even_s)
+        gradients = arithmetic.step_s(micro_s, num_micro, imbalance) - slowest.sum() * arithmetic.pipeline_ratio(
+            num_micro, imbalance
+        )
         parts.append([*(slowest[:2] * bubbles), slowest[2] * bubbles + gradients])
     table: FloatArray = np.array(parts if lengths.share == 1 else [np.mean(parts, axis=0)] * len(steps)).T
     return table
 
 
-def _layout(recipe: SFTRecipe) -> Layout:
+def layout_of(recipe: SFTRecipe, num_layers: int) -> Layout:
+    """Return the layout of a recipe's run."""
     topology = recipe.parallelism
     model = config_of_recipe(recipe.override({"artifact": None})).values.get("model", {})
+    stated, granularity = stated_split(model, num_layers), model.get("recompute_granularity")
     return Layout(
         num_gpus=topology.num_gpus or topology.ranks_of_copy,
         tensor=topology.tensor_model_parallel_size,
         pipeline=topology.pipeline_model_parallel_size,
         context=topology.context_parallel_size,
         expert=topology.expert_model_parallel_size,
-        recomputes=model.get("recompute_granularity") == "full",
+        layers=stated.counts if stated else even_counts(model, num_layers),
+        recomputes=granularity == "full",
+        modules=tuple(model.get("recompute_modules") or ()) if granularity == "selective" else (),
+        splits_sequence=topology.sequence_parallel,
     )
 
 

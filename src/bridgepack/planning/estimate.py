@@ -18,6 +18,7 @@ from bridgepack.host.release import BRIDGE, TARGET
 from bridgepack.planning.layout import Gpu, Layout
 from bridgepack.planning.lengths import PackedLengths
 from bridgepack.planning.shape import ModelShape
+from bridgepack.planning.stages import ROUTED, loads_of
 from bridgepack.records import TRAIN
 from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import ReplaySettings
@@ -28,8 +29,12 @@ _TILE = 128
 _MAX_STEPS = 24
 #: Integer cost of the mean pack.
 _UNITS = 1 << 20
-#: Speed of routed experts relative to dense arithmetic (0-1); their matrices are small.
-_ROUTED = 0.5
+#: Of the experts of a GPU each takes launches of its own: two matrices, forward and for both gradients. Seconds of one.
+#: Source: transformer_engine/common/gemm/cublaslt_gemm.cu, `multi_stream_cublas_gemm`.
+_EXPERT_MATRICES, _LAUNCH_S = 2, 5e-6
+#: Bytes that are read and written for each weight in a micro batch: bf16 weights forward and backward, and, where they
+#: are trained, sums of fp32 gradients.
+_READ, _SUMMED = 4.0, 8.0
 #: Exchanges of a layer, forward and backward: of activations over tensor ranks (gather and scatter around attention and
 #: the feed-forward part), of keys and values around context ranks, of tokens to experts and back.
 #: Source: arXiv 2205.05198, section 4.2; megatron/core/extensions/transformer_engine.py (ring of context ranks).
@@ -141,10 +146,33 @@ class Arithmetic:
 
     def linear_s(self, tokens: FloatArray) -> FloatArray:
         """Return the seconds of the operations that grow linearly with tokens."""
-        routed = 6.0 * sum(layer.routed_used for layer in self.shape.layers)
-        passes = (2 if self.is_full else 1) + 1 + self.layout.recomputes
-        per_token = (self.cost.per_token + routed * (1 / _ROUTED - 1)) * passes / 3
-        return tokens * per_token / self._per_second / self.speed.linear
+        routed = _OPERATIONS * sum(layer.routed_used for layer in self.shape.layers)
+        passes, speed = self._passes / 3, self._per_second * self.speed.linear
+        of_experts = np.maximum(tokens * routed / ROUTED * passes / speed, self._least_of_experts_s if routed else 0.0)
+        of_others = np.maximum(
+            tokens * (self.cost.per_token - routed) * passes / speed,
+            self._moved_s(self.shape.others / self.layout.tensor),
+        )
+        parts = [part for one in self.shape.layers for part in one.kept.parts if part.module in self.layout.modules]
+        again = sum(part.weights + part.routed / ROUTED for part in parts) * _OPERATIONS / 3
+        return of_others + of_experts + tokens * again / speed
+
+    @property
+    def _passes(self) -> int:
+        """Passes over the weights: forward, for the gradients of inputs and of weights, and recomputed."""
+        return (2 if self.is_full else 1) + 1 + self.layout.recomputes
+
+    @cached_property
+    def _least_of_experts_s(self) -> float:
+        """Seconds that a pack's pass over the experts of a GPU takes with however few tokens: launches, or memory."""
+        layout, shape = self.layout, self.shape
+        num_layers = sum(layer.routed > 0 for layer in shape.layers) / layout.pipeline
+        launches = num_layers * shape.num_experts / layout.expert * _EXPERT_MATRICES * self._passes
+        return max(launches * _LAUNCH_S, self._moved_s(shape.routed / layout.expert))
+
+    def _moved_s(self, weights: float) -> float:
+        """Seconds in which a GPU reads its part of the stages' weights, and adds to their gradients."""
+        return weights / self.layout.pipeline * (_READ + _SUMMED * self.is_full) / self.gpu.memory_gb_s / 1e9
 
     def attention_s(self, operations: FloatArray) -> FloatArray:
         """Return the seconds of attention from its FLOPs."""
@@ -159,13 +187,29 @@ class Arithmetic:
         tensor = _TENSOR_EXCHANGES * num_layers * width * _others(layout.tensor) / self._link(layout.tensor)
         ranks = layout.tensor * layout.context
         context = _CONTEXT_EXCHANGES * num_layers * 2 * width * groups * _others(layout.context) / self._link(ranks)
-        expert = _EXPERT_EXCHANGES * used * width * _others(layout.expert) / self._link(layout.expert)
+        again = ("moe" in layout.modules) / 3  # tokens are sent once more
+        expert = _EXPERT_EXCHANGES * (1 + again) * width * self._sent(used)
         messages = _TENSOR_EXCHANGES * (layout.tensor > 1) + _EXPERT_EXCHANGES * (layout.expert > 1)
         messages = (messages + _CONTEXT_EXCHANGES * (layout.context - 1)) * num_layers
         per_rank = tokens / layout.context * _BF16 / 1e9
         passes = (3 + layout.recomputes) / 3
         bytes_s = per_rank * (tensor + (context + expert) / layout.tensor)
-        return (bytes_s + messages * _MESSAGE_S) * passes / layout.pipeline
+        between = per_rank * width / layout.tensor / self._link(layout.num_gpus) + _MESSAGE_S
+        between *= 2 * layout.virtual  # activations there, gradients back
+        return (bytes_s + messages * _MESSAGE_S) * passes / layout.pipeline + between * (layout.pipeline > 1)
+
+    def _sent(self, used: float) -> float:
+        """Return the copies of a token that go to other ranks of its experts, each divided by the GB/s of its link.
+
+        `used` are experts of a token in all layers. Both links work at a time. Some dispatchers send a token to each
+        node once, and copy it there.
+        """
+        ranks, in_node = self.layout.expert, min(self.layout.expert, self.gpu.per_node)
+        num_nodes, num_layers = ranks / in_node, sum(layer.routed > 0 for layer in self.shape.layers)
+        away = used * (1 - 1 / num_nodes)
+        if self.shape.sends_once and num_nodes > 1:
+            away = num_layers * (num_nodes - 1) * (1 - (1 - 1 / num_nodes) ** (used / num_layers))
+        return max(used * _others(in_node) / self.gpu.link_gb_s, away / self.gpu.network_gb_s)
 
     def gradients_s(self) -> float:
         """Return the seconds of exchanging gradients and weights between data-parallel ranks."""
@@ -187,9 +231,27 @@ class Arithmetic:
         """Return the seconds of a forward and a backward pass of each pack on all ranks of a copy."""
         return self.linear_s(work.tokens) + self.attention_s(work.attention) + self.exchange_s(work.tokens)
 
-    def step_s(self, micro_s: float, num_micro: int) -> float:
+    def imbalance(self, work: Work) -> float:
+        """Return the time of the slowest pipeline rank over the mean, for a mean pack; the last has the loss."""
+        stages = self.layout.pipeline
+        loads = loads_of(self.shape, stages, self.layout.layers)
+        linear, attention = float(self.linear_s(work.tokens).mean()), float(self.attention_s(work.attention).mean())
+        others = float(self.exchange_s(work.tokens).mean())
+        slowest = float((linear * loads.linear + attention * loads.attention).max()) * stages
+        return (slowest + others) / (linear + attention + others)
+
+    def pipeline_ratio(self, num_micro: int, imbalance: float = 1.0) -> float:
+        """Return the time of a step's micro batches over that of stages which are equal and never wait.
+
+        The slowest stage sets the pace; filling and draining takes each stage once, and a virtual stage's time with
+        interleaving. Source: arXiv 2104.04473, section 2.2.
+        """
+        waits = (self.layout.pipeline - imbalance) / self.layout.virtual
+        return imbalance + waits / num_micro
+
+    def step_s(self, micro_s: float, num_micro: int, imbalance: float = 1.0) -> float:
         """Return the seconds of a step from the seconds of a micro batch and the micro batches per copy."""
-        busy = micro_s * (num_micro + self.layout.pipeline - 1)
+        busy = micro_s * num_micro * self.pipeline_ratio(num_micro, imbalance)
         return busy + max(0.0, self.gradients_s() - _BACKWARD * micro_s)
 
 

@@ -1,16 +1,20 @@
 """The kinds of GPUs, and how a run is laid out over them: ranks, and memory per GPU."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
+
+import numpy as np
 
 from bridgepack import geometry
 from bridgepack.config.errors import known_names, shown
 from bridgepack.errors import ConfigError
 from bridgepack.planning.shape import ModelShape
+from bridgepack.planning.stages import FloatArray, Loads, Split, loads_of
 
-#: Share of the memory that an estimate may fill; the rest is for kernels, NCCL and allocator overhead.
-_USABLE = 0.875
+#: Share of the memory that an estimate may fill, and beyond which it is tight; the rest is for the CUDA context, NCCL,
+#: kernels and what the allocator cannot use.
+_USABLE, _EASY = 0.94, 0.875
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +24,7 @@ class Gpu:
     name: str
     memory_gb: float  #: 10^9 bytes
     teraflops: float  #: dense bf16
+    memory_gb_s: float  #: from its own memory
     link_gb_s: float  #: to the others of its node, in one direction
     network_gb_s: float = 50.0  #: to other nodes, its share
     per_node: int = 8  #: GPUs that `link_gb_s` reaches
@@ -29,21 +34,34 @@ class Gpu:
         """Memory that an estimate may fill, in 10^9 bytes."""
         return self.memory_gb * _USABLE
 
+    @property
+    def easy_gb(self) -> float:
+        """Memory above which an estimate is tight, in 10^9 bytes."""
+        return self.memory_gb * _EASY
+
 
 #: Sources: data sheets of NVIDIA for A100 (SXM), H100 (SXM), H200, HGX B200 and B300, GB200 NVL72 and GB300 NVL72.
 #: They give bf16 of Hopper and later with sparsity, halved here: H100 1,979, HGX B200 and B300 36,000 for 8 GPUs, GB200
 #: and GB300 NVL72 360,000 for 72. NVLink of both directions is halved too: 600, 900, 1,800 GB/s. Each GPU has a network
 #: card of its own: 200 Gb/s in a DGX A100, 400 with Hopper, B200 and GB200 (ConnectX-7), 800 with B300 and GB300
-#: (ConnectX-8).
+#: (ConnectX-8). Their GB of memory are GiB up to GB200; it is what nvidia-smi reports, 81,559 MiB for an H100.
 _GPUS = (
-    Gpu(name="a100-40gb", memory_gb=40, teraflops=312, link_gb_s=300, network_gb_s=25),
-    Gpu(name="a100-80gb", memory_gb=80, teraflops=312, link_gb_s=300, network_gb_s=25),
-    Gpu(name="h100-80gb", memory_gb=80, teraflops=989, link_gb_s=450),
-    Gpu(name="h200-141gb", memory_gb=141, teraflops=989, link_gb_s=450),
-    Gpu(name="b200-180gb", memory_gb=180, teraflops=2250, link_gb_s=900),
-    Gpu(name="gb200-186gb", memory_gb=186, teraflops=2500, link_gb_s=900, per_node=72),
-    Gpu(name="b300-288gb", memory_gb=288, teraflops=2250, link_gb_s=900, network_gb_s=100),
-    Gpu(name="gb300-279gb", memory_gb=279, teraflops=2500, link_gb_s=900, network_gb_s=100, per_node=72),
+    Gpu(name="a100-40gb", memory_gb=42.9, teraflops=312, memory_gb_s=1555, link_gb_s=300, network_gb_s=25),
+    Gpu(name="a100-80gb", memory_gb=85.9, teraflops=312, memory_gb_s=2039, link_gb_s=300, network_gb_s=25),
+    Gpu(name="h100-80gb", memory_gb=85.5, teraflops=989, memory_gb_s=3350, link_gb_s=450),
+    Gpu(name="h200-141gb", memory_gb=150.8, teraflops=989, memory_gb_s=4800, link_gb_s=450),
+    Gpu(name="b200-180gb", memory_gb=192.3, teraflops=2250, memory_gb_s=8000, link_gb_s=900),
+    Gpu(name="gb200-186gb", memory_gb=198.7, teraflops=2500, memory_gb_s=8000, link_gb_s=900, per_node=72),
+    Gpu(name="b300-288gb", memory_gb=288, teraflops=2250, memory_gb_s=8000, link_gb_s=900, network_gb_s=100),
+    Gpu(
+        name="gb300-279gb",
+        memory_gb=279,
+        teraflops=2500,
+        memory_gb_s=8000,
+        link_gb_s=900,
+        network_gb_s=100,
+        per_node=72,
+    ),
 )
 DEFAULT_GPU = "h100-80gb"
 
@@ -63,19 +81,24 @@ def gpu_named(name: str) -> Gpu:
     return known[name.lower()]
 
 
-#: Bytes of a weight: bf16 weight and fp32 gradient; fp32 weight and both moments of Adam, which the ranks of a copy's
-#: data parallelism share. Source: megatron/bridge/training/utils/theoretical_memory_utils.py of 0.6.2.
-_STATE, _SHARED_STATE, _FROZEN = 6.0, 12.0, 2.0
-#: Bytes of a token in a layer: 18 x hidden size and 4 x numbers inside the feed-forward part. Source: as above, after
-#: arXiv 2205.05198, table 2: sequence parallelism, the inside of attention computed again.
-_LAYER, _FEED_FORWARD = 18.0, 4.0
-#: Of those, what tensor-parallel ranks do not split without sequence parallelism: inputs of norms and of both parts.
-_UNSPLIT = 8.0
-#: A recomputed layer keeps its input in bf16.
-_KEPT = 2.0
-#: Bytes of a logit: bf16, and fp32 in the loss. The host's report has the latter alone.
-_LOGIT = 6.0
-_TENSOR, _PIPELINE, _CONTEXT, _EXPERT = (tuple(1 << power for power in range(most)) for most in (4, 5, 7, 7))
+#: Bytes of a token, in hidden sizes: the input of a recomputed layer, and that of the output matrix with its norm.
+_INPUT, _OUTPUT_INPUT = 2.0, 4.0
+_TENSOR, _CONTEXT, _EXPERT = (tuple(1 << power for power in range(most)) for most in (4, 7, 7))
+#: Modules that are worth recomputing together.
+_RECOMPUTED = (("mlp", "moe"), ("moe_act",))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class States:
+    """Bytes of a weight: its own, and those that the ranks of a copy's data parallelism share.
+
+    Source: megatron/bridge/training/utils/theoretical_memory_utils.py of 0.6.2: bf16 weight, fp32 gradient; fp32 weight
+    and both moments of Adam.
+    """
+
+    own: float = 6.0  #: the weight and its gradient
+    shared: float = 12.0  #: states of the optimiser
+    frozen: float = 2.0  #: a weight that is not trained
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,13 +110,20 @@ class Layout:
     pipeline: int = 1  #: pipeline_model_parallel_size
     context: int = 1  #: context_parallel_size
     expert: int = 1  #: expert_model_parallel_size, with expert_tensor_parallel_size 1
+    layers: tuple[int, ...] = ()  #: layers of each virtual stage in the model's order; empty for equally many
     recomputes: bool = False  #: whether whole layers are recomputed in the backward pass
+    modules: tuple[str, ...] = ()  #: else, modules that are, in the host's names
     splits_sequence: bool = True  #: sequence_parallel, where `tensor` is above 1
 
     @property
     def data(self) -> int:
         """Copies of the model."""
         return self.num_gpus // (self.tensor * self.pipeline * self.context)
+
+    @property
+    def virtual(self) -> int:
+        """Virtual stages of a pipeline rank; 1 without interleaving."""
+        return max(len(self.layers) // self.pipeline, 1)
 
     @property
     def multiple(self) -> int:
@@ -119,52 +149,87 @@ class Memory:
         return self.states_gb + self.activations_gb + self.logits_gb
 
 
-def memory_of(shape: ModelShape, layout: Layout, *, pack_tokens: int, num_micro: int, is_full: bool = True) -> Memory:
+def memory_of(
+    shape: ModelShape,
+    layout: Layout,
+    *,
+    pack_tokens: int,
+    num_micro: int,
+    is_full: bool = True,
+    states: States | None = None,
+) -> Memory:
     """Return the memory of the fullest GPU.
 
     `pack_tokens` are runtime tokens, `num_micro` packs per optimiser step on each copy of the model. `is_full` says
     whether all weights are trained; adapters are small and not counted.
     """
-    ranks, stages = layout.tensor * layout.context, layout.pipeline
-    matrices = 2 if stages == 1 and not shape.has_tied_embeddings else 1
-    dense = shape.others / (stages * layout.tensor) + shape.embedding * matrices / layout.tensor
-    routed = shape.routed / (stages * layout.expert)
-    if is_full:
-        sharing = max(layout.data * ranks // layout.expert, 1)
-        states = dense * (_STATE + _SHARED_STATE / (layout.data * layout.context))
-        states += routed * (_STATE + _SHARED_STATE / sharing)
-    else:
-        states = (dense + routed) * _FROZEN
-    hidden, tokens = shape.hidden_size, pack_tokens / ranks
-    whole_rows = 0.0 if layout.splits_sequence else _UNSPLIT * hidden * (layout.tensor - 1)
-    layers = [_LAYER * hidden + whole_rows + _FEED_FORWARD * layer.activation_ffn for layer in shape.layers]
-    whole = max(layers) + len(layers) * _KEPT * hidden if layout.recomputes else sum(layers)
-    in_flight = min(1.0, num_micro / stages)
-    activations = tokens * (whole * in_flight + hidden * min(stages, num_micro))
-    logits = tokens * (_LOGIT * shape.vocab_size + _FEED_FORWARD * hidden)
-    if stages > 1:  # the last stage has logits and one pack in flight, the first more packs and none
-        last = tokens * whole / stages + logits
-        activations, logits = (activations, 0.0) if activations > last else (last - logits, logits)
-    return Memory(states_gb=states / 1e9, activations_gb=activations / 1e9, logits_gb=logits / 1e9)
+    stages, bytes_of = layout.pipeline, states or States()
+    loads = loads_of(shape, stages, layout.layers, layout.modules)
+    own, shared = (bytes_of.own, bytes_of.shared) if is_full else (bytes_of.frozen, 0.0)
+    dense = loads.weights / layout.tensor
+    dense[0] += shape.embedding / layout.tensor
+    if stages > 1 or not shape.has_tied_embeddings:
+        dense[-1] += shape.embedding / layout.tensor
+    sharing = max(layout.data * layout.tensor * layout.context // layout.expert, 1)
+    held = dense * (own + shared / (layout.data * layout.context))
+    held += loads.routed / layout.expert * (own + shared / sharing)
+    hidden, tokens = shape.hidden_size, pack_tokens / layout.context
+    of_pack, of_layer = _kept(loads, layout, hidden)
+    kept = tokens * (of_pack * _in_flight(layout, num_micro) + of_layer)
+    kept[0] += tokens / layout.tensor * hidden * min(stages, num_micro)
+    logits = np.zeros(stages)
+    logits[-1] = tokens / layout.tensor * (shape.logit_bytes * shape.vocab_size + _OUTPUT_INPUT * hidden)
+    fullest = int((held + kept + logits).argmax())
+    of_fullest = (float(part[fullest]) / 1e9 for part in (held, kept, logits))
+    return Memory(**dict(zip(("states_gb", "activations_gb", "logits_gb"), of_fullest, strict=True)))
 
 
-def layouts(shape: ModelShape, gpu: Gpu, num_gpus: int, *, own_stages: int = 1) -> Iterator[Layout]:
+def _kept(loads: Loads, layout: Layout, hidden: int) -> tuple[FloatArray, FloatArray]:
+    """Return the bytes of a token that each pipeline rank keeps: for each pack in flight, and while it recomputes."""
+    inputs, split = _INPUT * hidden * loads.num_layers, layout.tensor
+    whole = layout.tensor if layout.splits_sequence else 1
+    if layout.recomputes:
+        unsplit = loads.unsplit / np.maximum(loads.num_layers, 1)
+        return inputs / whole, (loads.largest - unsplit) / split + unsplit / whole
+    return (loads.activations - loads.unsplit) / split + loads.unsplit / whole, loads.again / split
+
+
+def _in_flight(layout: Layout, num_micro: int) -> FloatArray:
+    """Return the packs whose activations each pipeline rank keeps at a time; shape [pipeline], float64.
+
+    Source: megatron/core/pipeline_parallel/schedules.py of 0.19.2, `get_pp_rank_microbatches`.
+    """
+    later = np.arange(layout.pipeline - 1, -1, -1, dtype=np.float64)
+    if layout.virtual > 1:
+        later = (2 * later + (layout.virtual - 1) * layout.pipeline) / layout.virtual
+    return np.minimum(later + 1 / layout.virtual, num_micro)
+
+
+def layouts(
+    shape: ModelShape, gpu: Gpu, num_gpus: int, ways: Iterable[Split], *, is_full: bool = True
+) -> Iterator[tuple[Layout, Split]]:
     """Yield every layout that is possible for the GPUs and the model's layers, heads and experts, with any memory.
 
-    Tensor parallelism stays in a node. Experts are not split: that is slower than more ranks for them. Stages have
-    equally many layers, but for a recipe's own number of them, `own_stages`, for which its base may lay out others.
+    Tensor parallelism stays in a node. Experts are not split: that is slower than more ranks for them. `ways` are those
+    in which the layers are split over stages. Modules are recomputed only where all weights are trained: a frozen
+    module that is recomputed can lose the gradients of the adapters before it.
     """
+    alone = tuple(dict.fromkeys(part.module for layer in shape.layers for part in layer.kept.parts))
+    kinds = [tuple(name for name in names if name in alone) for names in _RECOMPUTED if is_full]
+    options = [(True, ()), *((False, names) for names in dict.fromkeys([(), *kinds]))]
     experts = [size for size in _EXPERT if size == 1 or (shape.num_experts and shape.num_experts % size == 0)]
     tensors = [size for size in _TENSOR if shape.num_query_groups % size == 0 and size <= gpu.per_node]
-    stages = [size for size in _PIPELINE if len(shape.layers) % size == 0 or size == own_stages]
-    for tensor, pipeline, context, expert in product(tensors, stages, _CONTEXT, experts):
-        if num_gpus % (tensor * pipeline * context) == 0 and num_gpus % (expert * pipeline) == 0:
-            for recomputes in (False, True):
-                yield Layout(
+    for way, tensor, context, expert in product(ways, tensors, _CONTEXT, experts):
+        if num_gpus % (tensor * way.pipeline * context) == 0 and num_gpus % (expert * way.pipeline) == 0:
+            for recomputes, modules in options:
+                layout = Layout(
                     num_gpus=num_gpus,
                     tensor=tensor,
-                    pipeline=pipeline,
+                    pipeline=way.pipeline,
                     context=context,
                     expert=expert,
+                    layers=way.counts if way.pipeline > 1 else (),
                     recomputes=recomputes,
+                    modules=modules,
                 )
+                yield layout, way

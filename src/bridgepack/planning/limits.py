@@ -1,6 +1,5 @@
 """What a model's class, its heads and the kind of GPU leave of the layouts."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from bridgepack.bridge.recipe import config_of_recipe
@@ -31,15 +30,13 @@ class Limits:
     takes_one_pack: bool = False  #: a data-parallel rank takes one pack a step
     is_mixture: bool = False  #: a model with experts, where tensor parallelism needs sequence parallelism
 
-    def of(self, layouts: Iterable[Layout]) -> Iterator[Layout]:
-        """Yield the layouts that are left, without sequence parallelism where that has to go."""
-        for layout in layouts:
-            if self.has_one_context and layout.context > 1:
-                continue
-            if not self.keeps_rows or layout.tensor == 1:
-                yield layout
-            elif not self.is_mixture:
-                yield replace(layout, splits_sequence=False)
+    def left_of(self, layout: Layout) -> Layout | None:
+        """Return a layout, without sequence parallelism where that has to go; None if the model cannot have it."""
+        if self.has_one_context and layout.context > 1:
+            return None
+        if not self.keeps_rows or layout.tensor == 1:
+            return layout
+        return None if self.is_mixture else replace(layout, splits_sequence=False)
 
 
 def limits_of(recipe: SFTRecipe, gpu_name: str = "") -> Limits:

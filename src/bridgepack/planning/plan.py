@@ -13,12 +13,13 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_for, recipe_text, recipes_of_model, values_like
 from bridgepack.data.reading.splits import splits_of
 from bridgepack.errors import ConfigError
+from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.estimate import Speed
 from bridgepack.planning.fitting import Fit, fitted_batch
 from bridgepack.planning.layout import DEFAULT_GPU, Gpu, gpu_named
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.limits import limits_of
-from bridgepack.planning.search import Candidate, Search
+from bridgepack.planning.search import Search
 from bridgepack.planning.shape import ModelShape, model_shape
 from bridgepack.records.results import Result
 
@@ -26,6 +27,8 @@ from bridgepack.records.results import Result
 SIZES = tuple(1 << power for power in range(12, 18))
 #: Share of tokens (0-1) that a size may lose more than the best size before it is ranked last.
 _LOSS_ALLOWED = 0.01
+#: Share of the tokens (0-1) from which on no size is proposed that loses it.
+_MOST_LOST = 0.5
 #: Settings of the host's model that a layout decides.
 _OF_LAYOUTS = (
     "tensor_model_parallel_size",
@@ -119,6 +122,8 @@ def plan_recipe(
     if not candidates:
         raise ConfigError(search.why_nothing(wanted))
     least = min(one.lost_fraction for one in candidates)
+    if least >= _MOST_LOST:
+        raise ConfigError(_loses_most(recipe, candidates, least))
     candidates.sort(key=lambda one: (one.is_short, one.lost_fraction > least + _LOSS_ALLOWED, -one.tokens_per_s))
     return Plan(
         recipe=recipe,
@@ -129,6 +134,15 @@ def plan_recipe(
         refused={code: (count, search.reasons[code]) for code, count in search.refused.most_common()},
         not_fitting=tuple(size for size, ones in found.items() if not ones),
         speed=speed,
+    )
+
+
+def _loses_most(recipe: SFTRecipe, candidates: Sequence[Candidate], least: float) -> str:
+    action, size = recipe.preprocessing.over_long, max(one.packed_sequence_size for one in candidates)
+    return (
+        f"preprocessing.over_long is {action}, and packs of {size:,} tokens, the largest that fit, leave {least:.0%} "
+        f"of the tokens untrained; allowed: less than {_MOST_LOST:.0%}. Set it to split or truncate, raise "
+        "batch.tokens_per_step, or use more GPUs, so that larger packs fit."
     )
 
 
@@ -204,7 +218,10 @@ def _planned(wish: Wish) -> tuple[dict[str, Any], float]:
     best = plan_recipe(recipe, lengths, gpu=gpu, num_gpus=wish.num_gpus, sizes=(wish.seq_length,)).best
     for path, value in best.changes.items():
         section, _, name = path.partition(".")
-        if value is not None and (section in ("parallelism", "packing") or name == "recompute"):
+        if section == "bridge_overrides":
+            found = values.setdefault(section, {}).setdefault("model", {})
+            found[name.removeprefix("model.")] = value
+        elif value is not None and (section in ("parallelism", "packing") or name == "recompute"):
             values[section] = {**values.get(section, {}), name: value}
     if limits_of(recipe).takes_one_pack:
         values["batch"] = {"tokens_per_step": best.global_batch_size * wish.seq_length}

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bridgepack.bridge.bases import base_of
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for
+from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.estimate import Arithmetic, Speed, Waiting, Work, cost_of, waiting_of
-from bridgepack.planning.layout import Gpu, Layout, Memory, layouts, memory_of
+from bridgepack.planning.layout import Gpu, Layout, Memory, States, layouts, memory_of
 from bridgepack.planning.lengths import Lengths, PackedLengths, packed
 from bridgepack.planning.limits import Limits, limits_of
 from bridgepack.planning.shape import ModelShape
+from bridgepack.planning.stages import STAGES, Split, split_changes, splits, stated_split
+from bridgepack.planning.states import states_of
 from bridgepack.records import Finding
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.judge import judge_run
@@ -32,50 +36,14 @@ from bridgepack.rules.registry import RUN_RULES
 
 #: Layouts of a size that the rules are asked about, and candidates of a size that are kept.
 _ASKED, _KEPT = 32, 2
+#: Share of the time (0-1) within which layouts count as equally fast.
+_AS_FAST = 0.05
 #: A step may have so many times the tokens that the recipe asks for; ranks in plenty ask for more packs.
 _MAX_GROWTH = 2.0
 #: Packs for each step that waiting is taken from, where packs of a sample are repeated.
 _REPEATED_STEPS = 8
 #: Part of a step's arithmetic (0-1) that balanced packs have to save, for a candidate to ask for them.
 _LEAST_GAIN = 0.01
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
-    """A pack size and layout for a recipe; seconds, tokens per second and memory are estimates."""
-
-    packed_sequence_size: int  #: runtime tokens of a pack
-    layout: Layout  #: layout over the GPUs
-    global_batch_size: int  #: packs per step; a forward pass takes one
-    num_packs: int  #: packs of the run's data
-    fill_fraction: float  #: as of `PackedLengths`
-    padding_fraction: float  #: as of `PackedLengths`
-    over_long_fraction: float  #: as of `PackedLengths`
-    lost_fraction: float  #: as of `PackedLengths`
-    waiting: Waiting  #: of ranks for each other
-    balance: str  #: `packing.balance.kind` of the estimate
-    memory: Memory  #: memory of the fullest GPU
-    step_s: float  #: seconds of an optimiser step
-    tokens_per_s: float  #: runtime tokens without padding per second and GPU
-    parts: Mapping[str, float]  #: shares of a step's time (0-1): matrices, attention, exchange, pipeline, waiting
-    changes: Mapping[str, Any] = field(repr=False)  #: dotted path of the recipe -> value
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the data has fewer packs than a step, so that training cannot start."""
-        return self.num_packs < self.global_batch_size
-
-    def loses(self, best: Candidate) -> str:
-        """Return text on how much slower it is than the best candidate, and why."""
-        share = self.tokens_per_s / best.tokens_per_s - 1
-        grown = {
-            name: part / self.tokens_per_s - best.parts[name] / best.tokens_per_s for name, part in self.parts.items()
-        }
-        worst = max(grown, key=lambda name: grown[name])
-        lost = f"loses {self.lost_fraction:.1%} of the tokens" if self.lost_fraction > best.lost_fraction else ""
-        short = "fewer packs than the global batch" if self.is_short and not best.is_short else ""
-        slower = f"{-share:.0%} slower: {worst}" if share < 0 else ""
-        return ", ".join(filter(None, (slower, lost, short))) or "as fast"
 
 
 def refusals(recipe: SFTRecipe) -> list[Finding]:
@@ -115,25 +83,23 @@ class Search:
         packed_to = cache(partial(self._packed, size))
         if not packed_to(1).packs:
             return []
-        fitting = [
-            layout
-            for layout in self._layouts()
-            if size % self._multiple(layout) == 0
-            and self._batch(layout, size) * size <= _MAX_GROWTH * self._step_tokens
-            and self._memory(layout, size).total_gb <= self.gpu.budget_gb
-        ]
+        fitting = [one for one in self._ways if self._is_possible(one[0], size) and self._fits(one[0], size)]
         cost = cost_of(self.shape)
-        means = {context: Work.of(packed_to(1), cost, context).mean for context in {one.context for one in fitting}}
-        ranked = sorted(fitting, key=lambda layout: self._rough_s(layout, size, means[layout.context]))
+        means = {context: Work.of(packed_to(1), cost, context).mean for context in {one.context for one, _ in fitting}}
+        timed = [(self._rough_s(one, size, means[one.context]), one, way) for one, way in fitting]
         found: list[Candidate] = []
         short: list[Candidate] = []
-        for layout in ranked[:_ASKED]:
+        for layout, way in self._simplest_first(timed, size)[:_ASKED]:
             if len(found) == _KEPT:
                 break
-            changes = self._changes(layout, size)
+            if any(replace(one.layout, modules=()) == replace(layout, modules=()) for one in (*found, *short)):
+                continue  # the same with other modules recomputed
+            changes = self._changes(layout, way, size)
             if not self._is_refused(changes):
                 candidate = self._candidate(layout, size, packed_to(self._multiple(layout)), changes)
-                (short if candidate.is_short else found).append(candidate)
+                kept = short if candidate.is_short else found
+                if not (kept and 1 < candidate.tokens_per_s / kept[0].tokens_per_s <= 1 + _AS_FAST):
+                    kept.append(candidate)
         return found or short[:_KEPT]
 
     def why_nothing(self, sizes: tuple[int, ...]) -> str:
@@ -153,8 +119,8 @@ class Search:
                 "Set preprocessing.over_long to truncate or split."
             )
         smallest = min(sizes)
-        aligned = [layout for layout in self._layouts() if smallest % self._multiple(layout) == 0]
-        least = min((self._memory(layout, smallest).total_gb for layout in aligned), default=math.inf)
+        aligned = [layout for layout, _ in self._ways if smallest % self._multiple(layout) == 0]
+        least = min((self.memory(layout, smallest).total_gb for layout in aligned), default=math.inf)
         if least <= self.gpu.budget_gb:
             return (
                 f"--gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these GPUs "
@@ -169,13 +135,64 @@ class Search:
     def _packed(self, size: int, multiple: int) -> PackedLengths:
         return packed(self.lengths, self.recipe.override(self._sizes(size)), multiple)
 
-    def _memory(self, layout: Layout, size: int) -> Memory:
-        num_micro = self._batch(layout, size) // layout.data
-        return memory_of(self.shape, layout, pack_tokens=size, num_micro=num_micro, is_full=self._is_full)
+    def _fits(self, layout: Layout, size: int) -> bool:
+        return self.memory(layout, size).total_gb <= self.gpu.budget_gb
 
-    def _layouts(self) -> Iterator[Layout]:
-        own_stages = self.recipe.parallelism.pipeline_model_parallel_size
-        return self._limits.of(layouts(self.shape, self.gpu, self.num_gpus, own_stages=own_stages))
+    def _simplest_first(self, timed: list[tuple[float, Layout, Split]], size: int) -> list[tuple[Layout, Split]]:
+        """Return layouts by time; of those as fast as the fastest, those with room first, then the simplest."""
+        limit = min((seconds for seconds, *_ in timed), default=0.0) * (1 + _AS_FAST)
+
+        def order(one: tuple[float, Layout, Split]) -> tuple[Any, ...]:
+            seconds, layout, way = one
+            if seconds > limit:
+                return (True, seconds)
+            is_tight = self.memory(layout, size).total_gb > self.gpu.easy_gb
+            recomputed = (layout.recomputes, len(layout.modules))
+            sizes = (layout.pipeline, layout.virtual, layout.context, layout.expert, layout.tensor)
+            return (False, is_tight, *recomputed, bool(way.settings), *sizes, seconds)
+
+        return [(layout, way) for _, layout, way in sorted(timed, key=order)]
+
+    def _is_possible(self, layout: Layout, size: int) -> bool:
+        """Return whether packs of a size can be cut and counted for a layout; interleaving takes them in rounds."""
+        batch = self._batch(layout, size)
+        in_rounds = layout.virtual == 1 or batch // layout.data % layout.pipeline == 0
+        return size % self._multiple(layout) == 0 and in_rounds and batch * size <= _MAX_GROWTH * self._step_tokens
+
+    def memory(self, layout: Layout, size: int) -> Memory:
+        """Return the memory of the fullest GPU in a layout with packs of a size."""
+        num_micro = self._batch(layout, size) // layout.data
+        return memory_of(
+            self.shape, layout, pack_tokens=size, num_micro=num_micro, is_full=self._is_full, states=self._states
+        )
+
+    @cached_property
+    def _values(self) -> Mapping[str, Any]:
+        """Settings of the recipe's run, as plain values of the host."""
+        return config_of_recipe(self.recipe.override({"artifact": None})).values
+
+    @cached_property
+    def _states(self) -> States:
+        return states_of(self._values)
+
+    @cached_property
+    def _base(self) -> Mapping[str, Any]:
+        """Settings of the model with the stages that the recipe's base, or the recipe itself, splits its layers for."""
+        base, own = base_of(self.recipe).get("model") or {}, self.recipe.parallelism
+        overrides = self.recipe.bridge_overrides.get("model", {})
+        if stated_split({**base, **overrides}, len(self.shape.layers)) != stated_split(base, len(self.shape.layers)):
+            stages = {name: getattr(own, name) for name in STAGES}
+            return {**base, **overrides, **stages}
+        return base
+
+    @cached_property
+    def _ways(self) -> list[tuple[Layout, Split]]:
+        ways = splits(self.shape, self.num_gpus, self._base)
+        found = layouts(self.shape, self.gpu, self.num_gpus, ways, is_full=self._is_full)
+        # the host refuses the two together; megatron/core/transformer/transformer_config.py of 0.19.2
+        refused = {"moe_act"} if "delayed" in self.recipe.precision.recipe else set[str]()
+        kept = ((layout, way) for layout, way in found if not refused & set(layout.modules))
+        return [(left, way) for layout, way in kept if (left := self._limits.left_of(layout)) is not None]
 
     @cached_property
     def _limits(self) -> Limits:
@@ -202,14 +219,20 @@ class Search:
     def _rough_s(self, layout: Layout, size: int, mean: Work) -> float:
         """Return the seconds per token on all GPUs with mean packs, without waiting and padding."""
         arithmetic, batch = self._arithmetic(layout), self._batch(layout, size)
-        step_s = arithmetic.step_s(float(arithmetic.packs_s(mean)[0]), batch // layout.data)
+        micro_s = float(arithmetic.packs_s(mean)[0])
+        step_s = arithmetic.step_s(micro_s, batch // layout.data, arithmetic.imbalance(mean))
         return step_s / (batch * float(mean.tokens[0]))
+
+    def tokens_per_s(self, layout: Layout, size: int) -> float:
+        """Return the tokens per second and GPU of a layout with mean packs of a size, without waiting and padding."""
+        mean = Work.of(self._packed(size, 1), cost_of(self.shape), layout.context).mean
+        return 1 / self._rough_s(layout, size, mean) / self.num_gpus
 
     def _sizes(self, size: int) -> dict[str, Any]:
         longest = [one for one in (self.recipe.packing.max_sequence_length, self.shape.longest) if one and one < size]
         return {"packing.packed_sequence_size": size, "packing.max_sequence_length": min(longest, default=None)}
 
-    def _changes(self, layout: Layout, size: int) -> dict[str, Any]:
+    def _changes(self, layout: Layout, way: Split, size: int) -> dict[str, Any]:
         is_mixture, has_windows = bool(self.shape.num_experts), any(layer.window for layer in self.shape.layers)
         artifact, own = self.recipe.artifact, self.recipe.parallelism
         # windows take one way only in which context-parallel ranks exchange keys and values
@@ -225,11 +248,7 @@ class Search:
             "parallelism.expert_model_parallel_size": layout.expert,
             "parallelism.expert_tensor_parallel_size": 1 if is_mixture and layout.tensor > 1 else None,
             "parallelism.sequence_parallel": layout.tensor > 1 and layout.splits_sequence,
-            "parallelism.virtual_pipeline_model_parallel_size": (
-                own.virtual_pipeline_model_parallel_size
-                if layout.pipeline == own.pipeline_model_parallel_size
-                else None
-            ),
+            "parallelism.virtual_pipeline_model_parallel_size": layout.virtual if layout.virtual > 1 else None,
             "parallelism.hierarchical_context_parallel_sizes": None,
             "parallelism.eval_context_parallel_size": None,
             "parallelism.cp_comm_type": exchange,
@@ -237,9 +256,12 @@ class Search:
             "batch.global_batch_size": self._batch(layout, size),
             "batch.micro_batch_size": 1,
             "batch.eval_global_batch_size": None,
-            "model.recompute": "full" if layout.recomputes else "selective",
+            "model.recompute": "full" if layout.recomputes else "selective" if layout.modules else "none",
+            "bridge_overrides.model.recompute_modules": list(layout.modules) or None,
         }
-        return {path: value for path, value in changes.items() if value is not None or value_at(self.recipe, path)}
+        changes = {path: value for path, value in changes.items() if value is not None or value_at(self.recipe, path)}
+        base = base_of(self.recipe).get("model") or {}
+        return changes | split_changes(way, base, self.recipe.bridge_overrides.get("model", {}))
 
     def _is_refused(self, changes: Mapping[str, Any]) -> bool:
         found = refusals(self.recipe.override({**changes, "artifact": None}))
@@ -258,10 +280,10 @@ class Search:
         num_costs = min(max(num_packs, batch), max(len(packs_s), batch * _REPEATED_STEPS))
         waiting = waiting_of(np.resize(packs_s, num_costs), recipe)
         balance = _balance(recipe, waiting)
-        micro_s, num_micro = float(packs_s.mean()), batch // layout.data
+        micro_s, num_micro, imbalance = float(packs_s.mean()), batch // layout.data, arithmetic.imbalance(work.mean)
         busy_s = micro_s * num_micro
-        with_bubbles_s = arithmetic.step_s(micro_s, num_micro)
-        bubbles_s = micro_s * (layout.pipeline - 1)
+        with_bubbles_s = arithmetic.step_s(micro_s, num_micro, imbalance)
+        bubbles_s = busy_s * (arithmetic.pipeline_ratio(num_micro, imbalance) - 1)
         step_s = with_bubbles_s + (busy_s + bubbles_s) * max(waiting.ratio(balance) - 1, 0.0)
         parts = {
             "matrices": float(arithmetic.linear_s(work.tokens).mean()) * num_micro,
@@ -283,7 +305,7 @@ class Search:
             lost_fraction=packs.lost_fraction,
             waiting=waiting,
             balance=balance,
-            memory=self._memory(layout, size),
+            memory=self.memory(layout, size),
             step_s=step_s,
             tokens_per_s=packs.num_tokens / packs.num_packs * batch / step_s / self.num_gpus,
             parts={name: part / step_s for name, part in parts.items()},

@@ -12,6 +12,8 @@ from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.host.vocabularies import vocabulary_of
+from bridgepack.planning.activations import Kept, Part, dense_parts, expert_parts, logit_bytes
 from bridgepack.records import RunConfig
 
 #: Multiple that the host pads vocabularies to, for one rank of tensor parallelism.
@@ -54,12 +56,12 @@ class LayerShape:
     scan: float = 0.0  #: multiply-adds of a token that no weight takes part in
     width: float = 0.0  #: heads x head size of full attention, the mean of keys and values; 0 where none attends
     window: int | None = None  #: latest tokens that one attends to; None for all
-    activation_ffn: float = 0.0  #: numbers of a token inside the feed-forward part
+    kept: Kept  #: what of a token the backward pass needs
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class ModelShape:
-    """The sizes of a model's parts."""
+    """The sizes of a model's parts; each is itself alone, so that what follows from it is kept."""
 
     hidden_size: int
     num_attention_heads: int
@@ -69,6 +71,9 @@ class ModelShape:
     num_experts: int  #: experts per layer; 0 for a dense model
     longest: int | None  #: maximum positions of the model; None if unknown
     layers: tuple[LayerShape, ...]
+    pattern: str = ""  #: letters of a hybrid model's layers, without stages; empty for others
+    logit_bytes: float = 6.0  #: bytes of a logit in the loss
+    sends_once: bool = False  #: whether a token goes to each node of its experts once, not once for each expert
 
     @property
     def embedding(self) -> int:
@@ -130,7 +135,8 @@ def shape_of_run(config: RunConfig) -> ModelShape:
 def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
     if recipe.model is not None and not is_shipped_model(recipe.model) and Path(recipe.model.name).is_dir():
         return hub_settings(Path(recipe.model.name))
-    found = base_of(recipe).get("model")
+    base = base_of(recipe)
+    found = base.get("model")
     if found is None:
         name = recipe.model.name if recipe.model else ""
         hint = did_you_mean(name, models_of_hub(), "Download its config.json and name that folder.")
@@ -141,6 +147,7 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
         )
     like = model_named(recipe.model.name if recipe.model else "") or model_named(recipe.tokenizer.name_or_path) or {}
     vocabulary = found.get("vocab_size") or like.get("vocab_size")  # the host can take it from the tokenizer
+    vocabulary = vocabulary or vocabulary_of((base["tokenizer"] or {}).get("tokenizer_model"))
     return {**found, "vocab_size": vocabulary, "max_position_embeddings": like.get("seq_length")}
 
 
@@ -211,14 +218,19 @@ def shape_of(values: Mapping[str, Any]) -> ModelShape:
         num_experts=values.get("num_moe_experts") or 0,
         longest=values.get("max_position_embeddings"),
         layers=layers,
+        pattern=(values.get("hybrid_layer_pattern") or "").replace("|", ""),
+        logit_bytes=logit_bytes(values),
+        sends_once=values.get("moe_token_dispatcher_type") == "flex",
     )
 
 
 def _layers(values: Mapping[str, Any]) -> Iterator[LayerShape]:
+    hidden = values["hidden_size"]
     for index, (mixer, feed_forward) in enumerate(_kinds(values)):
         weights, other = _MIXERS[mixer](values) if mixer else (0.0, 0.0)
         is_attention = mixer == "attention"
-        inner, routed, used, activations = _feed_forward(values, feed_forward)
+        inner, routed, used, parts = _feed_forward(values, feed_forward)
+        kept = Kept.of(hidden, parts, has_mixer=bool(mixer), has_feed_forward=bool(feed_forward))
         yield LayerShape(
             weights=weights + inner,
             routed=routed,
@@ -226,7 +238,7 @@ def _layers(values: Mapping[str, Any]) -> Iterator[LayerShape]:
             scan=0.0 if is_attention else other,
             width=other if is_attention else 0.0,
             window=_window(values, index + 1) if is_attention else None,
-            activation_ffn=activations,
+            kept=kept,
         )
 
 
@@ -310,14 +322,23 @@ _MIXERS: Mapping[str, Callable[[Mapping[str, Any]], tuple[float, float]]] = {
 }
 
 
-def _feed_forward(values: Mapping[str, Any], kind: str) -> tuple[float, float, float, float]:
-    """Return the weights of all tokens, of routed experts, of those that a token uses, and activations of a token."""
+def _feed_forward(values: Mapping[str, Any], kind: str) -> tuple[float, float, float, tuple[Part, ...]]:
+    """Return the weights of all tokens, of routed experts, of those that a token uses, and what can be recomputed."""
     hidden, matrices = values["hidden_size"], 3 if values.get("gated_linear_unit") else 2
     if kind == "experts":
         width, used = values.get("moe_ffn_hidden_size") or values["ffn_hidden_size"], values["moe_router_topk"]
         shared, latent = values.get("moe_shared_expert_intermediate_size") or 0, values.get("moe_latent_size")
         expert = matrices * (latent or hidden) * width
         weights = matrices * hidden * shared + 2 * hidden * (latent or 0)
-        return weights, expert * values["num_moe_experts"], expert * used, width * used + shared
+        parts = expert_parts(
+            width=width * used,
+            shared=shared,
+            sent=used * (latent or hidden),
+            weights=weights,
+            routed=expert * used,
+            is_grouped=bool(values.get("moe_grouped_gemm")),
+        )
+        return weights, expert * values["num_moe_experts"], expert * used, parts
     width = values["ffn_hidden_size"] if kind else 0
-    return matrices * hidden * width, 0.0, 0.0, width
+    weights = matrices * hidden * width
+    return weights, 0.0, 0.0, dense_parts(width, weights) if kind else ()

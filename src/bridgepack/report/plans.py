@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from bridgepack.planning.candidate import Candidate
+from bridgepack.planning.layout import Layout
 from bridgepack.planning.plan import Plan
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
-from bridgepack.planning.search import Candidate
 from bridgepack.records import LOSS_CURES
 from bridgepack.report.terminal import (
     TOKENIZER_WARNING,
@@ -26,7 +28,7 @@ _SHOWN = 8
 #: Text for a pack size without a candidate.
 NO_LAYOUT = "no valid layout fits into memory and the tokens of a step"
 _HEAD = (
-    "     pack  TP  PP  CP  EP  recompute  batch   fill  padding  over-long  straggler  balanced  GB/GPU  step s"
+    "     pack  TP  PP  VP  CP  EP  recompute  batch   fill  padding  over-long  straggler  balanced  GB/GPU  step s"
     "  tokens/s"
 )
 
@@ -67,9 +69,11 @@ def _table(plan: Plan) -> Iterator[str]:
 
 def _row(one: Candidate) -> str:
     layout = one.layout
+    recomputed = "full" if layout.recomputes else "+".join(layout.modules) or "none"
     return (
-        f"{one.packed_sequence_size:>9,} {layout.tensor:>3} {layout.pipeline:>3} {layout.context:>3} {layout.expert:>3}"
-        f"  {'full' if layout.recomputes else 'selective':<9}  {one.global_batch_size:>5}  {one.fill_fraction:>5.1%}"
+        f"{one.packed_sequence_size:>9,} {layout.tensor:>3} {layout.pipeline:>3} {layout.virtual:>3}"
+        f" {layout.context:>3} {layout.expert:>3}  {recomputed:<9}  {one.global_batch_size:>5}"
+        f"  {one.fill_fraction:>5.1%}"
         f"  {one.padding_fraction:>7.2%}  {one.over_long_fraction:>9.1%}  {one.waiting.straggler_ratio:>9.2f}"
         f"  {one.waiting.balanced_ratio:>8.2f}  {one.memory.total_gb:>6.0f}  {one.step_s:>6.2f}"
         f"  {one.tokens_per_s:>8,.0f}"
@@ -85,6 +89,13 @@ def _why(plan: Plan) -> Iterator[str]:
         f"      memory per GPU: weights, gradients and optimiser {memory.states_gb:.1f} GB, activations "
         f"{memory.activations_gb:.1f} GB, logits {memory.logits_gb:.1f} GB; at most {plan.gpu.budget_gb:.0f} GB allowed"
     )
+    if memory.total_gb > plan.gpu.easy_gb:
+        yield (
+            f"      more than {plan.gpu.easy_gb:.0f} GB are tight for an estimate: try it first, or take a "
+            "candidate with less"
+        )
+    if best.layout.layers and len(set(best.layout.layers)) > 1:
+        yield f"      layers of each stage: {_stages(best.layout)}"
     action = plan.recipe.preprocessing.over_long
     if best.over_long_fraction:
         what = {"truncate": "are cut", "split": "are split", "error": "stop a build"}.get(action, "are dropped")
@@ -108,7 +119,21 @@ def _why(plan: Plan) -> Iterator[str]:
             f"warning: training cannot start: {best.num_packs:,} packs < global batch {best.global_batch_size:,}. Use "
             f"more data or fewer GPUs, or lower batch.{field}."
         )
+    yield f"not compared: {LEFT_OUT}"
     yield f"packs per step on each data-parallel rank: {best.global_batch_size // best.layout.data}, one at a time"
+
+
+#: What a plan does not turn; people who tune a run by hand do.
+LEFT_OUT = (
+    "FP8, offloading of the optimiser or of activations, FSDP, expert tensor parallelism, cp_comm_type, dispatchers "
+    "that send a token to each node once (DeepEP, HybridEP)"
+)
+
+
+def _stages(layout: Layout) -> str:
+    """Return the layers of each virtual stage: `7, 8 x 14, 7`."""
+    runs = [(count, len(list(run))) for count, run in groupby(layout.layers)]
+    return ", ".join(f"{count} x {length}" if length > 1 else str(count) for count, length in runs)
 
 
 #: Maximum printed characters of a stretch of text; the middle of a longer one is omitted.

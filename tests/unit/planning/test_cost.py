@@ -56,7 +56,6 @@ OF_NO_MODEL: tuple[dict[str, Any], ...] = (
         (None, {}, "model.name is not set; allowed: a recipe"),
         ("org/unheard-8b", {}, "model.name is 'org/unheard-8b', whose sizes are not known; allowed: .* config.json"),
         ("deepseek-ai/DeepSeek-V4-Flash", {}, "dsv4_hybrid, has no formula"),
-        ("nemotronh_8b_sft_2gpu_h100_bf16_config", {}, "vocab_size'. Allowed: .* Set what is missing in bridge_over"),
         *(("Qwen/Qwen3-8B", sizes, "sizes are not known: .*Set what is missing in bridge_") for sizes in OF_NO_MODEL),
     ],
 )

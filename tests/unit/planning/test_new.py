@@ -108,7 +108,7 @@ def test_new_recipes_check_clean(entries: tuple[CatalogueEntry, ...], num_gpus: 
             report = check_target(recipe, CheckOptions(looks_at_files=False))
             assert [one.code for one in report.findings if one.severity is not Severity.ADVICE] == [], wish
             assert seq_length % recipe.resolve().pad_seq_to_mult.value == 0
-            most = 32768 * topology.context_parallel_size * topology.tensor_model_parallel_size
+            most = 65536 * topology.context_parallel_size * topology.tensor_model_parallel_size
             assert seq_length <= most or limits_of(recipe).has_one_context
             assert topology.num_gpus == num_gpus
             num_checked += 1

@@ -217,6 +217,46 @@ def test_a_size_that_loses_many_tokens_does_not_win_by_speed() -> None:
     assert sizes == ["4,096", "8,192", "16,384", "32,768", "65,536", "131,072"]
 
 
+def test_a_plan_that_leaves_most_tokens_untrained_is_refused() -> None:
+    lengths = Lengths(runtime=np.array([1000] * 900 + [200_000] * 100), share=1.0, origin="")
+
+    with pytest.raises(
+        ConfigError, match=r"over_long is drop, and packs of .* leave 96% of the tokens untrained; allowed"
+    ):
+        plan_recipe(_recipe(), lengths, gpu=H100, num_gpus=64)
+    split = plan_recipe(_recipe(preprocessing__over_long="split"), lengths, gpu=H100, num_gpus=64)
+    assert split.best.lost_fraction == 0
+
+
+def test_layers_that_do_not_divide_are_no_reason_for_more_gpus() -> None:
+    for model, num_gpus in (("meta-llama/Meta-Llama-3.1-405B", 128), ("Qwen/Qwen3-235B-A22B", 64)):
+        plan = _plan(_recipe(model), num_gpus, sizes=(4096,))
+        again = _plan(plan.best_recipe, num_gpus, sizes=(4096,))
+
+        assert len(set(plan.best.layout.layers)) > 1
+        assert plan.best.layout.layers == again.best.layout.layers
+        assert "\n      layers of each stage: " in describe_plan(plan)
+        assert not refusals(again.best_recipe)
+
+
+def test_experts_stay_in_a_node_and_a_small_model_has_one_stage() -> None:
+    mixture = _plan(_recipe("Qwen/Qwen3-30B-A3B"), 64).best.layout
+    dense = _plan(_recipe("meta-llama/Meta-Llama-3.1-8B"), 8).best.layout
+
+    assert (mixture.pipeline, mixture.expert) in ((1, 4), (1, 8))
+    assert dense.pipeline == 1
+
+
+def test_modules_are_recomputed_where_that_is_worth_it() -> None:
+    mixture = _plan(_recipe("Qwen/Qwen3-30B-A3B"), 16, sizes=(131072,))
+    changes = mixture.best.changes
+
+    assert changes["model.recompute"] == "selective"
+    assert changes["bridge_overrides.model.recompute_modules"] == list(mixture.best.layout.modules)
+    lora = _plan(_recipe("Qwen/Qwen3-30B-A3B", method__kind="lora", checkpoint__pretrained="weights"), 16)
+    assert {one.layout.modules for one in lora.candidates} == {()}
+
+
 def test_windows_take_the_exchange_that_the_rules_allow() -> None:
     plan = _plan(_recipe("openai/gpt-oss-20b"), 64, sizes=(65536,))
 
@@ -241,8 +281,8 @@ def test_adapters_need_less_memory_and_time() -> None:
 @pytest.mark.parametrize(
     ("num_gpus", "changes", "runtime", "message"),
     [
-        (8, {"model__name": "meta-llama/Meta-Llama-3.1-405B"}, RUNTIME, r"405.8 billion weights take \d+ GB .* 70 GB"),
-        (100000, {}, RUNTIME, "--gpus is 100000; a step of 524,288 tokens has fewer packs"),
+        (8, {"model__name": "meta-llama/Meta-Llama-3.1-405B"}, RUNTIME, r"405.8 billion weights take \d+ GB .* 80 GB"),
+        (100003, {}, RUNTIME, "--gpus is 100003; a step of 524,288 tokens has fewer packs"),
         (8, {}, [90000], "shortest sequence has 90,000 runtime tokens; allowed: at most 40,960, by the model"),
         (8, {"bridge_overrides__model": {"context_parallel_size": 2}}, RUNTIME, "model.context_parallel_size is set"),
     ],

@@ -137,7 +137,7 @@ _LETTERS = {"E": "embedding", "t": "decoder", "m": "mtp", "L": "loss"}
 _REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 
 
-def _stages_of(layout: Any) -> list[list[str]]:
+def stages_of(layout: Any) -> list[list[str]]:
     """Return the kinds of layers in each stage: `Et*2|tL` -> `[[embedding, decoder, decoder], [decoder, loss]]`.
 
     Source: megatron/core/transformer/pipeline_parallel_layer_layout.py of 0.19.2.
@@ -167,7 +167,7 @@ def layout_contradicts_stages(run: Run) -> Found:
     others = [*_ends(run), *_accounts(run)]
     if others:
         yield wrong(_LAYOUT, f"set with {', '.join(others)}", "the layout alone")
-    stages, size = _stages_of(run.value(_LAYOUT)), run.pipeline_model_parallel_size
+    stages, size = stages_of(run.value(_LAYOUT)), run.pipeline_model_parallel_size
     chunks, rest = divmod(len(stages), size)
     if rest:
         yield wrong(_LAYOUT, f"{len(stages)} stages", f"a multiple of pipeline_model_parallel_size {size}")

@@ -1,0 +1,46 @@
+"""Bytes of a weight, its gradient and its states of the optimiser, from the settings of a recipe's run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridgepack.bridge.bases import precision_named
+from bridgepack.bridge.plain import value_at
+from bridgepack.planning.layout import States
+
+_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "uint8": 1.0}
+#: Bytes of bf16 weights and of fp32 numbers.
+_WEIGHT, _FP32 = 2.0, 4.0
+#: States of an optimiser of which the ranks share none: one momentum, two moments.
+_MUON, _MOMENTS = 1, 2
+
+
+def states_of(values: Mapping[str, Any]) -> States:
+    """Return the bytes of a weight for plain values of a ConfigContainer.
+
+    Sources: megatron/core/optimizer/distrib_optimizer.py and optimizer_config.py of 0.19.2; precision-aware optimisers
+    keep gradients, weights and moments in the formats that the settings name.
+    """
+    optimizer = values.get("optimizer") or {}
+    gradient = _FP32 if _reduces_in_fp32(values) else _WEIGHT
+    if optimizer.get("use_precision_aware_optimizer"):
+        names = ("main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+        shared = sum(_bytes(optimizer.get(name)) for name in names)
+    else:
+        is_muon = "muon" in str(optimizer.get("optimizer"))
+        shared = _FP32 * (1 + (_MUON if is_muon else _MOMENTS))
+    is_shared = any(value_at(values, f"{section}.use_distributed_optimizer") for section in ("optimizer", "ddp"))
+    own = _WEIGHT + gradient
+    return States(own=own, shared=shared) if is_shared else States(own=own + shared, shared=0.0)
+
+
+def _reduces_in_fp32(values: Mapping[str, Any]) -> bool:
+    """Return whether gradients are kept in fp32; mixed precision writes over the setting of `ddp`."""
+    precision = values.get("mixed_precision")
+    named = precision_named(precision) if isinstance(precision, str) else precision
+    decides = named if isinstance(named, Mapping) else values.get("ddp") or {}
+    return bool(decides.get("grad_reduce_in_fp32", True))
+
+
+def _bytes(dtype: Any) -> float:
+    name = dtype.get("_target_") if isinstance(dtype, Mapping) else dtype
+    return _BYTES.get(str(name).rpartition(".")[2], _FP32)
