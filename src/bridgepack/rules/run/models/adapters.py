@@ -27,6 +27,7 @@ from bridgepack.rules.run.reading import acting, graph_capture
 _MODULES, _METHOD = "model.recompute_modules", "model.recompute_method"
 #: Likeness of two names, from 0 to 1, from which one is the other misspelt.
 _BEYOND_DOUBT = 0.85
+_NAMES = "the host's names, as linear_qkv, linear_proj, linear_fc1 and linear_fc2"
 _WITHOUT_ENGINE = "executed with megatron-core's own linear layers; what needs TransformerEngine's, moe_act, is read"
 _MIXERS = {
     "mla": "multi-latent attention",
@@ -81,7 +82,7 @@ def _foreign(run: Run, targets: tuple[str, ...]) -> Found:
     foreign = [target for target in targets if is_foreign(target)]
     if not foreign or not run.is_text:
         raise CannotJudgeError("the linear layers of this model are not known here")
-    yield wrong(TARGETS, f"{', '.join(foreign)}, names that the host's models do not have", "the host's names")
+    yield wrong(TARGETS, f"{', '.join(foreign)}, names that the host's models do not have", _NAMES)
 
 
 def _meant(target: str, model: Architecture, adapter: str) -> tuple[str, ...]:
