@@ -25,6 +25,8 @@ from bridgepack.rules.run.models.adapter_reading import (
 from bridgepack.rules.run.reading import acting, graph_capture
 
 _MODULES, _METHOD = "model.recompute_modules", "model.recompute_method"
+#: Deprecated; megatron-core adds `moe` to recompute_modules. Source: core/transformer/transformer_config.py:1835-1846.
+_OLD_NAME = "model.moe_layer_recompute"
 #: Likeness of two names, from 0 to 1, from which one is the other misspelt.
 _BEYOND_DOUBT = 0.85
 _NAMES = "the host's names, as linear_qkv, linear_proj, linear_fc1 and linear_fc2"
@@ -121,16 +123,17 @@ def mixers_without_adapters(run: Run) -> Found:
 
 def recomputes_parts(run: Run) -> bool:
     """Return whether selective recomputation is on under adapters, and nothing makes the input require a gradient."""
-    is_selective = run.stated("model.recompute_granularity") == "selective" and not run.is_set(_METHOD)
+    granularity = run.stated("model.recompute_granularity")
+    is_selective = granularity == "selective" or (granularity is None and run.is_on(_OLD_NAME))
     freezes = not (adapter_of(run) == "VLMLoRA" and run.stated("peft.freeze_language_model") is False)
-    return is_selective and freezes and not graph_capture(run).is_full_iteration
+    return is_selective and not run.is_set(_METHOD) and freezes and not graph_capture(run).is_full_iteration
 
 
 def _gradients(run: Run) -> Gradients:
     model = architecture(run)
     if model.prefix and not run.is_text:
         raise CannotJudgeError("images may make the input of the language model require a gradient")
-    modules = tuple(map(str, run.items(_MODULES))) or ("core_attn",)
+    modules = [*map(str, run.items(_MODULES)), *(["moe"] if run.is_on(_OLD_NAME) else [])]
     return gradients_of(model, trained_linears(run), modules, _layers_of_first_stage(run, model))
 
 
