@@ -36,7 +36,6 @@ SUPPRESSION_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, Suppres
 
 #: (beginning of the code, title), the longer beginnings first.
 GROUPS: tuple[tuple[str, str], ...] = (
-    ("BP84", "Adapters"),
     ("BP89", "While training"),
     ("BP92", "CUDA graphs and FP8"),
     ("BP93", "Packing inside the batch"),
