@@ -142,8 +142,8 @@ def _stated(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dic
         values["dataset"]["offline_packing_specs"] = {"tokenizer_model_name": None}
     if recipe.model is not None:
         values["model"] = {"hf_model_id": recipe.model.name}  # tells the family, also where it is a recipe's name
-    if recipe.method.kind == "full":
-        values["peft"] = None
+    adapter = _ADAPTERS.get(recipe.method.kind)
+    values["peft"] = {"_target_": f"megatron.bridge.peft.{recipe.method.kind}.{adapter}"} if adapter else None
     return values, {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
 
 

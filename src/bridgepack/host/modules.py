@@ -61,6 +61,14 @@ _INDEXER = tuple(
     (f"self_attention.core_attention.indexer.{name}", "")
     for name in ("linear_wq_b", "linear_wk", "linear_weights_proj")
 )
+#: Names that linear layers have in some model, with those of `CanonicalLoRA`.
+HOST_NAMES = frozenset(
+    {
+        *(path.rpartition(".")[2] for paths in (*MIXERS.values(), *FEEDS.values()) for path, _ in paths),
+        *(path.rpartition(".")[2] for path, _ in (*_SHARED, *_LATENT, *_INDEXER)),
+        *("output_layer", "eh_proj", "linear_q", "linear_k", "linear_v", "linear_fc1_up", "linear_fc1_gate"),
+    }
+)
 #: Symbol of a hybrid layer pattern -> mixer or feed-forward part of that layer; `D` and `+` are latent attention.
 _SYMBOLS: Mapping[str, tuple[str, str]] = {
     "M": ("mamba", ""),

@@ -66,3 +66,13 @@ def changes_of(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
     rules = [rule for rule in RUN_RULES if rule.code.startswith("BP84")]
     report = judge_run(Run(config=config_of_recipe(recipe), versions=target_versions()), rules)
     return {one.code: {change.path: change.value for change in one.changes} for one in report.findings}
+
+
+def test_foreign_names_are_judged_for_older_hosts_too() -> None:
+    """Whose base configs are not known here."""
+    method = {"kind": "lora", "target_modules": ["q_proj", "linear_proj"]}
+    recipe = recipe_of("qwen3_8b_peft_1gpu_h100_bf16_config", method)
+    rules = [rule for rule in RUN_RULES if rule.code == "BP840"]
+    report = judge_run(Run(config=config_of_recipe(recipe, is_newest=False), versions=target_versions()), rules)
+
+    assert [one.found.partition(",")[0] for one in report.findings] == ["q_proj"]

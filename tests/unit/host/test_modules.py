@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.host.module_names import is_target, renamed
+from bridgepack.host.module_names import is_foreign, is_target, renamed
 from bridgepack.host.modules import Architecture, architecture_of, is_match, pattern_of
 
 GPT, HYBRID = "bridge.GPTModelProvider", "bridge.HybridModelProvider"
@@ -98,6 +98,11 @@ def test_dora_leaves_the_projections_down_to_runs_without_tensor_parallelism() -
         ("dense", "*.self_attn.v_proj", "*.self_attention.linear_qkv"),
         ("dense", "model.layers.0.self_attn.o_proj", "decoder.layers.0.self_attention.linear_proj"),
         ("dense", "lm_head", "output_layer"),
+        ("dense", "c_proj", "linear_proj linear_fc2"),
+        ("dense", "mlp", "linear_fc1 linear_fc2"),
+        ("dense", "self_attn", "linear_qkv linear_proj"),
+        ("hybrid", "mixer", "in_proj out_proj"),
+        ("hybrid", "dt_proj", "in_proj"),
         ("dense", "embed_tokens", ""),
         ("dense", "in_proj_qkvz", ""),
         ("dense", "all-linear", "linear_qkv linear_proj linear_fc1 linear_fc2"),
@@ -115,6 +120,12 @@ def test_dora_leaves_the_projections_down_to_runs_without_tensor_parallelism() -
 )
 def test_names_of_other_models(kind: str, target: str, names: str) -> None:
     assert " ".join(renamed(target, known(kind), "LoRA")) == names
+
+
+def test_names_that_no_model_of_the_host_has() -> None:
+    assert [is_foreign(one) for one in ("q_proj", "*.gate_proj", "linear_q_proj", "in_proj", "mine")] == [
+        *(True, True, False, False, False)
+    ]
 
 
 def test_canonical_adapters_need_all_parts_of_a_layer() -> None:

@@ -4,18 +4,32 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from bridgepack.host.module_names import is_target, renamed
+from bridgepack.host.module_names import is_foreign, is_target, renamed
 from bridgepack.host.modules import DEFAULT_TARGETS, Architecture, Linear, architecture_of, is_match, pattern_of
 from bridgepack.records import Change
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, WARNING, Found, Violation, change, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.models.adapter_gradients import Gradients, gradients_of
+from bridgepack.rules.run.models.adapter_reading import (
+    TARGETS,
+    adapter_of,
+    architecture,
+    has_adapters,
+    has_targets,
+    is_default,
+    model_settings,
+    targets_of,
+    trained_linears,
+)
 from bridgepack.rules.run.reading import acting, graph_capture
 
-_TARGETS, _MODULES, _METHOD = "peft.target_modules", "model.recompute_modules", "model.recompute_method"
+_MODULES, _METHOD = "model.recompute_modules", "model.recompute_method"
+#: Deprecated; megatron-core adds `moe` to recompute_modules. Source: core/transformer/transformer_config.py:1835-1846.
+_OLD_NAME = "model.moe_layer_recompute"
 #: Likeness of two names, from 0 to 1, from which one is the other misspelt.
 _BEYOND_DOUBT = 0.85
+_NAMES = "the host's names, as linear_qkv, linear_proj, linear_fc1 and linear_fc2"
 _WITHOUT_ENGINE = "executed with megatron-core's own linear layers; what needs TransformerEngine's, moe_act, is read"
 _MIXERS = {
     "mla": "multi-latent attention",
@@ -24,49 +38,6 @@ _MIXERS = {
     "gated_delta_net": "gated delta net",
     "mamba": "Mamba",
 }
-
-
-def has_adapters(run: Run) -> bool:
-    """Return whether low-rank adapters are trained, of a class that is known here."""
-    return run.value("peft") is not None and adapter_of(run) in DEFAULT_TARGETS
-
-
-def adapter_of(run: Run) -> str:
-    """Return the class of the adapters, e.g. `LoRA`."""
-    return run.class_name("peft") or ""
-
-
-def has_targets(run: Run) -> bool:
-    """Return whether adapters are trained and list their targets; without a list every linear layer is one."""
-    return has_adapters(run) and bool(run.items(_TARGETS))
-
-
-def architecture(run: Run) -> Architecture:
-    """Return what the model's layers are made of; raises `CannotJudgeError` for classes that are not covered."""
-    found = architecture_of(run.mapping("model"))
-    if found is None:
-        raise CannotJudgeError(f"the linear layers of {run.class_name('model')} are not known here")
-    return found
-
-
-def targets_of(run: Run) -> tuple[str, ...]:
-    """Return the targets."""
-    return tuple(map(str, run.items(_TARGETS)))
-
-
-def is_default(run: Run) -> bool:
-    """Return whether nobody has chosen the targets: they are those of the adapter's class, and no recipe names them."""
-    is_written = _TARGETS in run.config.user_paths
-    return not is_written and targets_of(run) == DEFAULT_TARGETS[adapter_of(run)]
-
-
-def trained_linears(run: Run) -> tuple[Linear, ...]:
-    """Return the linear layers that get an adapter."""
-    patterns = [pattern_of(target, adapter_of(run)) for target in targets_of(run)]
-    try:
-        return tuple(one for one in architecture(run).linears if any(is_match(pattern, one) for pattern in patterns))
-    except re.error as error:
-        raise CannotJudgeError(f"{_TARGETS} has a text that is no pattern: {error}") from error
 
 
 def _usual_targets(run: Run) -> list[str]:
@@ -85,22 +56,35 @@ def adapter_target_is_no_layer(run: Run) -> Found:
         for gate_proj and up_proj, linear_fc2 for down_proj.
     Source: bridge/peft/module_matcher.py:84-131,186-209; bridge/training/utils/train_utils.py
     """
-    model, adapter = architecture(run), adapter_of(run)
-    targets = targets_of(run)
+    model, adapter, targets = architecture_of(model_settings(run)), adapter_of(run), targets_of(run)
+    if model is None:
+        yield from _foreign(run, targets)
+        return
     unknown = [target for target in targets if not is_target(target, model, adapter)]
     if not unknown or is_default(run):
         return
+    if model.prefix and not run.is_text:
+        raise CannotJudgeError("the model's other parts, which read images or sound, may have layers of these names")
     named = {target: _meant(target, model, adapter) for target in unknown}
     whole = [name for target in targets for name in named.get(target, (target,))]
     is_certain = all(named.values()) and bool(whole)
     to = list(dict.fromkeys(whole))
-    changes = change(_TARGETS, to, "the model's own names of these layers") if is_certain else ()
+    changes = change(TARGETS, to, "the model's own names of these layers") if is_certain else ()
     texts = [f"{target}: {', '.join(names) or 'no layer of its own'}" for target, names in named.items()]
     is_all = len(unknown) == len(targets)
-    found = f"{', '.join(unknown)}, {'none of them a' if is_all else 'no'} linear layer of {run.class_name('model')}"
+    of_class = f"{'the language model of ' if model.prefix else ''}{run.class_name('model')}"
+    found = f"{', '.join(unknown)}, {'none of them a' if is_all else 'no'} linear layer of {of_class}"
     allowed = f"names of its linear layers: {', '.join(model.names)}"
     fix = f"In this model: {'; '.join(texts)}."
-    yield wrong(_TARGETS, found, allowed, changes=changes, fix=fix)
+    yield wrong(TARGETS, found, allowed, changes=changes, fix=fix)
+
+
+def _foreign(run: Run, targets: tuple[str, ...]) -> Found:
+    """Yield a finding on names that no language model of the host has, where the layers of this one are not known."""
+    foreign = [target for target in targets if is_foreign(target)]
+    if not foreign or not run.is_text:
+        raise CannotJudgeError("the linear layers of this model are not known here")
+    yield wrong(TARGETS, f"{', '.join(foreign)}, names that the host's models do not have", _NAMES)
 
 
 def _meant(target: str, model: Architecture, adapter: str) -> tuple[str, ...]:
@@ -133,22 +117,23 @@ def mixers_without_adapters(run: Run) -> Found:
         layers = f"{number} layer{'s' if number > 1 else ''} of {_MIXERS[mixer]}"
         kept = "only linear_proj" if reached else "nothing"
         found = f"{', '.join(targets_of(run))}, which trains {kept} of the mixer in {layers}"
-        to = change(_TARGETS, usual, f"{layers} get adapters, too") if is_default(run) else ()
-        yield wrong(_TARGETS, found, f"targets with {', '.join(names)}", changes=to)
+        to = change(TARGETS, usual, f"{layers} get adapters, too") if is_default(run) else ()
+        yield wrong(TARGETS, found, f"targets with {', '.join(names)}", changes=to)
 
 
 def recomputes_parts(run: Run) -> bool:
     """Return whether selective recomputation is on under adapters, and nothing makes the input require a gradient."""
-    is_selective = run.stated("model.recompute_granularity") == "selective" and not run.is_set(_METHOD)
+    granularity = run.stated("model.recompute_granularity")
+    is_selective = granularity == "selective" or (granularity is None and run.is_on(_OLD_NAME))
     freezes = not (adapter_of(run) == "VLMLoRA" and run.stated("peft.freeze_language_model") is False)
-    return is_selective and freezes and not graph_capture(run).is_full_iteration
+    return is_selective and not run.is_set(_METHOD) and freezes and not graph_capture(run).is_full_iteration
 
 
 def _gradients(run: Run) -> Gradients:
     model = architecture(run)
     if model.prefix and not run.is_text:
         raise CannotJudgeError("images may make the input of the language model require a gradient")
-    modules = tuple(map(str, run.items(_MODULES))) or ("core_attn",)
+    modules = [*map(str, run.items(_MODULES)), *(["moe"] if run.is_on(_OLD_NAME) else [])]
     return gradients_of(model, trained_linears(run), modules, _layers_of_first_stage(run, model))
 
 
@@ -273,7 +258,7 @@ def targets_that_the_class_refuses(run: Run) -> Found:
         try:
             re.compile(target.replace("*", "(.*)"))
         except re.error as error:
-            yield wrong(_TARGETS, f"{target}, which is no pattern: {error}", "names, with * for any text")
+            yield wrong(TARGETS, f"{target}, which is no pattern: {error}", "names, with * for any text")
     if adapter == "CanonicalLoRA":
         yield from _refused_by_canonical(targets)
 
@@ -286,9 +271,9 @@ def _refused_by_canonical(targets: tuple[str, ...]) -> Iterator[Violation]:
             missing = [part for part in parts if place.replace(whole, part) not in targets]
             if missing:
                 added = ", ".join(place.replace(whole, part) for part in missing)
-                yield wrong(_TARGETS, f"{', '.join(targets)} without {added}", f"all of {', '.join(parts)}, or none")
+                yield wrong(TARGETS, f"{', '.join(targets)} without {added}", f"all of {', '.join(parts)}, or none")
         if any(target.endswith(whole) for target in targets):
-            yield wrong(_TARGETS, f"{whole} with CanonicalLoRA", f"{', '.join(parts)}, or {whole} with LoRA")
+            yield wrong(TARGETS, f"{whole} with CanonicalLoRA", f"{', '.join(parts)}, or {whole} with LoRA")
 
 
 def trains_dora(run: Run) -> bool:
@@ -312,9 +297,9 @@ def dora_on_layers_that_it_does_not_take(run: Run) -> Found:
     kept = [
         target for target in targets_of(run) if not any(is_match(target, linear) for linear in refused)
     ] or _usual_targets(run)
-    changes = change(_TARGETS, _usual_targets(run) if is_default(run) else kept, "DoRA cannot wrap the others")
+    changes = change(TARGETS, _usual_targets(run) if is_default(run) else kept, "DoRA cannot wrap the others")
     allowed = f"layers that DoRA can wrap: {', '.join(_usual_targets(run))}"
-    yield wrong(_TARGETS, f"{', '.join(names)} with DoRA", allowed, changes=changes)
+    yield wrong(TARGETS, f"{', '.join(names)} with DoRA", allowed, changes=changes)
 
 
 def _is_refused_by_dora(run: Run, linear: Linear) -> bool:
