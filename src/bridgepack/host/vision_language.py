@@ -206,6 +206,13 @@ TEXT_PACKS: tuple[TextPacks, ...] = (
 )
 _OF_PROVIDER: Mapping[str, TextPacks] = {name: facts for facts in TEXT_PACKS for name in facts.providers}
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
+#: Whose models bear these names; a folder, or a copy by others, may hold the language part alone.
+_PUBLISHERS = frozenset(
+    {
+        *("qwen", "zai-org", "google", "mistralai", "moonshotai", "minimaxai", "lgai-exaone", "stepfun-ai"),
+        *("baidu", "nvidia"),
+    }
+)
 
 
 def text_packs_of(provider: str) -> TextPacks | None:
@@ -214,6 +221,8 @@ def text_packs_of(provider: str) -> TextPacks | None:
 
 
 def text_packs_named(hub_id: str) -> TextPacks | None:
-    """Return the facts of a model of the hub by its id, `Qwen/Qwen3-VL-4B-Instruct`, or None."""
-    name = _SEPARATORS.sub("", hub_id.rpartition("/")[2].lower())
-    return next((facts for facts in TEXT_PACKS if re.search(facts.named, name)), None)
+    """Return the facts of a publisher's model by its id on the hub, `Qwen/Qwen3-VL-4B-Instruct`, or None."""
+    publisher, _, name = hub_id.lower().rpartition("/")
+    plain = _SEPARATORS.sub("", name)
+    found = (facts for facts in TEXT_PACKS if re.search(facts.named, plain))
+    return next(found, None) if publisher in _PUBLISHERS else None

@@ -154,6 +154,7 @@ class Search:
             )
         smallest = min(sizes)
         aligned = [layout for layout in self._layouts() if smallest % self._multiple(layout) == 0]
+        limited = self._limits.because
         least = min((self._memory(layout, smallest).total_gb for layout in aligned), default=math.inf)
         if least <= self.gpu.budget_gb:
             return (
@@ -163,7 +164,7 @@ class Search:
         return (
             f"--gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB of "
             f"each {self.gpu.name} by estimate, in the best layout with packs of {smallest:,} tokens; allowed: at most "
-            f"{self.gpu.budget_gb:.0f} GB. Use more GPUs, larger ones, or method.kind lora."
+            f"{self.gpu.budget_gb:.0f} GB{limited and f'; {limited}'}. Use more GPUs, larger ones, or method.kind lora."
         )
 
     def _packed(self, size: int, multiple: int) -> PackedLengths:
