@@ -4,7 +4,8 @@ Packs of text reach a model through a forward step. `gpt_step` cuts a row for it
 the first pipeline stage alone, and no loss mask to the model. `vlm_step` gives all of them, uncut, to every stage.
 
 Source: the real forward step, collate function, model and loss of 0.6.2, executed with a stub for the language part and
-none of the vision part (tests/contract/test_vision_language.py); what kernels do is read in TransformerEngine 2.17.1.
+none of the vision part (tests/contract/test_vision_language.py), Ministral 3 and Qwen2.5-VL also whole, in the training
+loop (test_vision_training.py); what kernels do is read in TransformerEngine 2.17.1.
 """
 
 import re
@@ -32,7 +33,10 @@ class TextPacks:
     language_part: str = ""  #: architecture as which AutoBridge loads its language part alone
 
 
-_CUT_TWICE = "gpt_step cuts a row for its rank, and the model cuts that again: half of its tokens are lost"
+_CUT_TWICE = (
+    "gpt_step cuts a row for its rank, and the model cuts that again: half of its tokens are lost; with vlm_step, "
+    "context parallelism is not tried"
+)
 _EMPTY_LIST = "torch.cat(): expected a non-empty list of Tensors"
 _PRE_SHARDED = (
     "with gpt_step ValueError: Pre-sharded packed CP inputs require explicit rank-local 3D MRoPE position_ids; with "
