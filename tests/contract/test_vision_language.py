@@ -146,4 +146,4 @@ def test_language_part_is_a_text_model_of_the_host(
     assert facts is not None
     assert architecture in facts.language_part
     assert text_packs_of(type(provider).__name__) is None
-    assert provider.position_embedding_type == "rope" or "3_5" in architecture
+    assert provider.position_embedding_type == "rope"

@@ -105,7 +105,7 @@ def _unknown_model(values: dict[str, Any], recipe: SFTRecipe) -> dict[str, str]:
     """Return why the model's settings are unknown, if so, and state its id on the hub, which tells the family."""
     if "model" in values:
         return {}
-    if recipe.model is not None and not is_shipped_model(recipe.model):
+    if recipe.model is not None and not is_shipped_model(recipe.model) and not Path(recipe.model.name).is_dir():
         values["model"] = {"hf_model_id": recipe.model.name}
     return {"model": why_model_unknown(recipe)}
 

@@ -4,7 +4,8 @@ Packs of text reach a model through a forward step. `gpt_step` cuts a row for it
 the first pipeline stage alone, and no loss mask to the model. `vlm_step` gives all of them, uncut, to every stage.
 
 Source: the real forward step, collate function, model and loss of 0.6.2, executed with a stub for the language part and
-none of the vision part (tests/contract/test_vision_language.py); what kernels do is read in TransformerEngine 2.17.1.
+none of the vision part (tests/contract/test_vision_language.py), Ministral 3 and Qwen2.5-VL also whole, in the training
+loop (test_vision_training.py); what kernels do is read in TransformerEngine 2.17.1.
 """
 
 import re
@@ -32,7 +33,10 @@ class TextPacks:
     language_part: str = ""  #: architecture as which AutoBridge loads its language part alone
 
 
-_CUT_TWICE = "gpt_step cuts a row for its rank, and the model cuts that again: half of its tokens are lost"
+_CUT_TWICE = (
+    "gpt_step cuts a row for its rank, and the model cuts that again: half of its tokens are lost; with vlm_step the "
+    "model gets whole rows, which no GPU has tried"
+)
 _EMPTY_LIST = "torch.cat(): expected a non-empty list of Tensors"
 _PRE_SHARDED = (
     "with gpt_step ValueError: Pre-sharded packed CP inputs require explicit rank-local 3D MRoPE position_ids; with "
@@ -109,6 +113,7 @@ TEXT_PACKS: tuple[TextPacks, ...] = (
         model="ministral3.modeling_ministral3.Ministral3Model",
         providers=("Ministral3ModelProvider",),
         named=r"^ministral3",
+        # On two ranks on CPU, vlm_step trains ten steps to the losses of one rank.
         source="ministral3/modeling_ministral3.py:256,286; training/losses.py:62-64",
         step="vlm_step",
         context=_CUT_TWICE,
@@ -206,6 +211,13 @@ TEXT_PACKS: tuple[TextPacks, ...] = (
 )
 _OF_PROVIDER: Mapping[str, TextPacks] = {name: facts for facts in TEXT_PACKS for name in facts.providers}
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
+#: Whose models bear these names; a folder, or a copy by others, may hold the language part alone.
+_PUBLISHERS = frozenset(
+    {
+        *("qwen", "zai-org", "google", "mistralai", "moonshotai", "minimaxai", "lgai-exaone", "stepfun-ai"),
+        *("baidu", "nvidia"),
+    }
+)
 
 
 def text_packs_of(provider: str) -> TextPacks | None:
@@ -214,6 +226,8 @@ def text_packs_of(provider: str) -> TextPacks | None:
 
 
 def text_packs_named(hub_id: str) -> TextPacks | None:
-    """Return the facts of a model of the hub by its id, `Qwen/Qwen3-VL-4B-Instruct`, or None."""
-    name = _SEPARATORS.sub("", hub_id.rpartition("/")[2].lower())
-    return next((facts for facts in TEXT_PACKS if re.search(facts.named, name)), None)
+    """Return the facts of a publisher's model by its id on the hub, `Qwen/Qwen3-VL-4B-Instruct`, or None."""
+    publisher, _, name = hub_id.lower().rpartition("/")
+    plain = _SEPARATORS.sub("", name)
+    found = (facts for facts in TEXT_PACKS if re.search(facts.named, plain))
+    return next(found, None) if publisher in _PUBLISHERS else None

@@ -29,6 +29,7 @@ class Limits:
     keeps_rows: bool = False  #: tensor-parallel ranks keep whole rows: no sequence parallelism
     takes_one_pack: bool = False  #: a data-parallel rank takes one pack a step
     is_mixture: bool = False  #: a model with experts, where tensor parallelism needs sequence parallelism
+    because: str = ""  #: what limits them, for messages
 
     def left_of(self, layout: Layout) -> Layout | None:
         """Return a layout, without sequence parallelism where that has to go; None if the model cannot have it."""
@@ -49,11 +50,14 @@ def limits_of(recipe: SFTRecipe, gpu_name: str = "") -> Limits:
     except CannotJudgeError:
         facts = None
     is_unpadded = _has_no_kernel_for_padding(run, gpu_name)
+    taken = "no context parallelism" + (" or padding of sequences" if is_unpadded or (facts and facts.empty) else "")
+    whose = "its heads on this GPU" if is_unpadded else "its class" if facts and (facts.context or facts.empty) else ""
     return Limits(
         has_one_context=is_unpadded or bool(facts and facts.context),
         keeps_rows=is_unpadded or bool(facts and (facts.empty or facts.tensor)),
         takes_one_pack=bool(facts and facts.empty),
         is_mixture=bool(run.stated("model.num_moe_experts")),
+        because=whose and f"{whose} {'take' if is_unpadded else 'takes'} {taken}",
     )
 
 

@@ -121,6 +121,7 @@ class Search:
         smallest = min(sizes)
         aligned = [layout for layout, _ in self._ways if smallest % self._multiple(layout) == 0]
         least = min((self.memory(layout, smallest).total_gb for layout in aligned), default=math.inf)
+        limited = self._limits.because
         if least <= self.gpu.budget_gb:
             return (
                 f"--gpus is {self.num_gpus}; a step of {self._step_tokens:,} tokens has fewer packs than these GPUs "
@@ -129,7 +130,7 @@ class Search:
         return (
             f"--gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB of "
             f"each {self.gpu.name} by estimate, in the best layout with packs of {smallest:,} tokens; allowed: at most "
-            f"{self.gpu.budget_gb:.0f} GB. Use more GPUs, larger ones, or method.kind lora."
+            f"{self.gpu.budget_gb:.0f} GB{limited and f'; {limited}'}. Use more GPUs, larger ones, or method.kind lora."
         )
 
     def _packed(self, size: int, multiple: int) -> PackedLengths:

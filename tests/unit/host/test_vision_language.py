@@ -42,6 +42,7 @@ def test_class_of_a_model_of_the_hub(hub_id: str, provider: str) -> None:
         *("Qwen/Qwen3-8B", "Qwen/Qwen3-Next-80B-A3B-Instruct", "google/gemma-3-1b-pt", "zai-org/GLM-4.5-Air"),
         *("MiniMaxAI/MiniMax-M2", "moonshotai/Kimi-K2-Instruct", "moonshotai/Moonlight-16B-A3B"),
         *("mistralai/Mistral-7B-v0.3", "LGAI-EXAONE/EXAONE-4.0-1.2B", "stepfun-ai/Step-3.5-Flash"),
+        *("checkpoints/qwen3.5-27b-language-part", "/models/Qwen3-VL-8B", "Qwen3-VL-8B-Instruct"),
         *("baidu/ERNIE-4.5-21B-A3B-PT", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "XiaomiMiMo/MiMo-7B-SFT"),
     ],
 )

@@ -1,5 +1,7 @@
 """Models with vision, large heads and kinds of GPUs get no layout that ends at the first step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -69,10 +71,12 @@ def test_class_that_takes_no_packs_is_refused_with_the_way_out() -> None:
 def test_heads_of_a_gpu() -> None:
     qwen3_next, llama = _recipe("Qwen/Qwen3-Next-80B-A3B-Instruct"), _recipe("meta-llama/Meta-Llama-3-8B")
 
+    unpadded = Limits(has_one_context=True, keeps_rows=True, because=limits_of(llama, "a100-80gb").because)
     assert limits_of(qwen3_next, "h100-80gb") == Limits(is_mixture=True)
-    assert limits_of(qwen3_next, "gb200-186gb") == Limits(has_one_context=True, keeps_rows=True, is_mixture=True)
+    assert limits_of(qwen3_next, "gb200-186gb") == replace(unpadded, is_mixture=True)
     assert limits_of(llama, "b200-180gb") == Limits()
-    assert limits_of(llama, "a100-80gb") == Limits(has_one_context=True, keeps_rows=True)
+    assert limits_of(llama, "a100-80gb") == unpadded
+    assert unpadded.because == "its heads on this GPU take no context parallelism or padding of sequences"
     assert limits_of(_recipe("google/gemma-4-26B-A4B-it"), "h100-80gb").has_one_context
     assert limits_of(_recipe("deepseek-ai/DeepSeek-V3"), "b200-180gb") == Limits(is_mixture=True)
 
@@ -87,3 +91,8 @@ def test_whole_rows_are_no_sequence_parallelism() -> None:
     left = list(Limits(has_one_context=True, keeps_rows=True).of([split, alone, cut]))
     assert [(one.tensor, one.splits_sequence, one.multiple) for one in left] == [(2, False, 1), (1, True, 1)]
     assert list(Limits(keeps_rows=True, is_mixture=True).of([split, alone])) == [alone]
+
+
+def test_models_that_do_not_fit_are_told_what_limits_their_layouts() -> None:
+    with pytest.raises(ConfigError, match="its class takes no context parallelism or padding of sequences"):
+        _plan("Qwen/Qwen3-VL-30B-A3B-Instruct")

@@ -8,7 +8,10 @@ from bridgepack.rules.run.reading import batch_set_to, splits_context
 
 _CLASS, _ID = "model._target_", "model.hf_model_id"
 _VERSIONS = {BRIDGE: ">=0.6,<0.7"}
-_EVIDENCE = "executed with the real forward steps, model classes and loss of 0.6.2, the language part a stub"
+_EVIDENCE = (
+    "executed with the real forward steps, model classes and loss of 0.6.2, the language part a stub; Ministral 3 and "
+    "Qwen2.5-VL trained on CPU"
+)
 
 
 def text_packs(run: Run) -> TextPacks | None:
