@@ -79,8 +79,7 @@ def config_of_recipe(
         unknown |= _put_pack_paths(values, artifact, settings)
         for path in _LENGTH if packs is None and recipe.schedule.train_iters is None else ():
             if not _is_override(settings.get(path)):
-                section, _, name = path.partition(".")
-                values[section].pop(name, None)
+                _forget(values, path)
                 unknown[path] = NO_PACKS
     config = RunConfig(
         values=values,
@@ -103,6 +102,11 @@ def config_of_recipe(
             world_size=recipe.parallelism.num_gpus,
         )
     return config
+
+
+def _forget(values: dict[str, Any], path: str) -> None:
+    section, _, name = path.partition(".")
+    values[section].pop(name, None)
 
 
 def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:
