@@ -51,6 +51,7 @@ NOT_FOR_PACKS = {
     "BP903": "gemma2",
     "BP917": "deepseek_v4",
     "BP829": "glm45_355b|qwen3_vl_235b",
+    "BP834": "deepseek_v4",
 }
 #: What the host refuses in the recipe as it is shipped, whatever its data.
 NOT_VALID = {"Invalid choices for recompute_modules": "deepseek_v4"}
