@@ -49,6 +49,7 @@ _LONG_FILES = (
     "e2e/test_artifact_mutations.py",
     "contract/test_prompt_completion.py",
     "contract/test_validate_agrees.py",
+    "contract/test_real_validate_agrees.py",
     "contract/test_adopt.py",
     "e2e/test_ray_build.py",
     "e2e/test_quickstart.py",

@@ -78,7 +78,8 @@ def test_the_number_of_gpus_is_one_copy_of_the_model_where_it_is_not_known(host:
 
 
 def test_a_length_that_only_packs_tell_refuses_nothing(host: None) -> None:
-    recipe = with_overrides(scheduler={"lr_warmup_iters": 1, "max_steps": 10})
+    overrides = with_overrides(scheduler={"lr_warmup_iters": 1, "max_steps": 10})
+    recipe = overrides.override({"schedule.train_iters": None})
     assert asked(recipe, world_size=1).state == "accepted"  # with num_epochs the fraction of the warm-up is set, too
     refused = asked(recipe.override({"schedule.train_iters": 11}), world_size=1)
     assert refused.reason.startswith("ValueError: scheduler.max_steps (10) must be greater than or equal to")

@@ -18,8 +18,10 @@ from bridgepack.rules.engine.rule import Severity
 from tests.support.generated_recipes import GeneratedRecipe, generated_recipe
 from tests.support.upstream_recipes import NOT_LOADED, RecipeFunction, recipes_offline, silence
 
+pytestmark = pytest.mark.full
+
 #: Set it for a longer run: BRIDGEPACK_NUM_RECIPES=2000.
-NUM_RECIPES = int(os.environ.get("BRIDGEPACK_NUM_RECIPES", "600"))
+NUM_RECIPES = int(os.environ.get("BRIDGEPACK_NUM_RECIPES", "500"))
 #: What our rules alone may miss: the beginning of `kind_of` -> why.
 WRITTEN = {
     "validate(): AssertionError: Cannot specify more than one of train_iters": "steps are known with the packs only",

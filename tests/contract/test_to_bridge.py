@@ -54,6 +54,7 @@ NOT_FOR_PACKS = {
     "BP829": "glm45_355b|qwen3_vl_235b",
     # It has chosen adapters on attention alone.
     "BP841": "nemotron_3_nano_4b_peft",
+    "BP834": "deepseek_v4",
 }
 #: What the host refuses in the recipe as it is shipped, whatever its data.
 NOT_VALID = {"Invalid choices for recompute_modules": "deepseek_v4"}

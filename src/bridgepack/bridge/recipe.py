@@ -75,8 +75,7 @@ def config_of_recipe(
         unknown |= _put_pack_paths(values, artifact, settings)
         for path in _LENGTH if packs is None and recipe.schedule.train_iters is None else ():
             if not _is_override(settings.get(path)):
-                section, _, name = path.partition(".")
-                values[section].pop(name, None)
+                _forget(values, path)
                 unknown[path] = NO_PACKS
     config = RunConfig(
         values=values,
@@ -108,6 +107,11 @@ def _unknown_model(values: dict[str, Any], recipe: SFTRecipe) -> dict[str, str]:
     if recipe.model is not None and not is_shipped_model(recipe.model) and not Path(recipe.model.name).is_dir():
         values["model"] = {"hf_model_id": recipe.model.name}
     return {"model": why_model_unknown(recipe)}
+
+
+def _forget(values: dict[str, Any], path: str) -> None:
+    section, _, name = path.partition(".")
+    values[section].pop(name, None)
 
 
 def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:

@@ -75,7 +75,7 @@ class Age(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return float(found[1]) * _SECONDS[found[2].lower()]
 
 
-def real_validate_option(default: str) -> Any:
+def real_validate_option(default: str) -> Callable[[Any], Any]:
     """Return the option that lets the installed megatron-bridge judge a run, too; `default` is said in its help."""
     return click.option(
         "--real-validate/--no-real-validate",

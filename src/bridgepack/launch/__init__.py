@@ -65,16 +65,9 @@ def launch(
     from bridgepack.launch.experiment import submit
     from bridgepack.launch.plan import plan_launch
 
-    plan = plan_launch(
-        recipe,
-        cluster,
-        overrides=overrides,
-        cluster_overrides=cluster_overrides,
-        artifact=artifact,
-        skip=skip,
-        environment=environment,
-        real_validate=real_validate,
-    )
+    how: dict[str, Any] = {"artifact": artifact, "skip": skip, "environment": environment}
+    how |= {"overrides": overrides, "cluster_overrides": cluster_overrides, "real_validate": real_validate}
+    plan = plan_launch(recipe, cluster, **how)
     return submit(plan, detach=detach, follow=follow, listener=listener)
 
 

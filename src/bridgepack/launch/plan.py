@@ -27,6 +27,7 @@ from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
 from bridgepack.report.checks import rendered
+from bridgepack.rules.engine.environment import Environment
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.running.assignment import Assignment, RunFolder, num_cores
 
@@ -112,11 +113,9 @@ def plan_launch(
         refuse_missing_files(found, tasks)
     world_size = _world_size(found, where, tasks)
     known_packs = packs or found.artifact if found.packing.mode == _OFFLINE else None
-    # The packages on other machines are unknown.
-    trains_here = "train" in tasks and not where.is_remote and where.python == DEFAULT_PYTHON
     options = CheckOptions(
         artifact=Path(known_packs) if known_packs is not None and _exists(known_packs) else None,
-        environment=named_environment("here" if environment is None and trains_here else environment),
+        environment=_environment_of_the_run(environment, where, tasks),
         looks_at_files=not where.is_remote,
         real_validate="train" in tasks and (is_asked_by_default() if real_validate is None else real_validate),
         num_workers=num_cores(),
@@ -135,6 +134,14 @@ def plan_launch(
         notes=(*cluster_notes(where), *path_notes(found, where, packs)),
         **_named(found, where, run_name),
     )
+
+
+def _environment_of_the_run(
+    name: str | Path | None, cluster: ClusterConfig, tasks: Collection[str]
+) -> Environment | None:
+    # The packages on other machines are unknown.
+    trains_here = "train" in tasks and not cluster.is_remote and cluster.python == DEFAULT_PYTHON
+    return named_environment("here" if name is None and trains_here else name)
 
 
 def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, Any]:

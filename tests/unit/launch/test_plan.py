@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 import bridgepack
+from bridgepack.checking import real
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, DataError, LaunchRefusedError, TokenizerError
 from bridgepack.launch.plan import LaunchPlan, plan_launch
+from bridgepack.records import HostVerdict
 from bridgepack.rules.engine.subject import Environment
 from tests.support.full_clusters import least_executor
 from tests.support.small_builds import build
@@ -55,6 +57,19 @@ def test_tasks_are_told_what_the_plan_says_and_no_secret(recipe: SFTRecipe) -> N
     assert told.launch["tasks"] == {"build": "slurm", "check": "slurm", "train": "slurm"}
     assert told.launch["versions"]["bridgepack"]
     assert "topsecret" not in str(plan.facts()) + str(told.launch)
+
+
+def test_the_installed_host_is_asked_before_anything_is_submitted(
+    recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = HostVerdict(state="refused", reason="ValueError: max_steps", version="0.6.2", stage="validate()")
+    monkeypatch.setattr(real, "host_verdict", lambda *_, **__: refused)
+    assert not plan_launch(recipe, "local").report.has_errors  # tests set the variable
+    monkeypatch.delenv("BRIDGEPACK_REAL_VALIDATE")
+    with pytest.raises(LaunchRefusedError, match=r"BP993[\s\S]*ValueError: max_steps"):
+        plan_launch(recipe, "local")
+    assert plan_launch(recipe, "local", skip=["train"]).report.host is None
+    assert plan_launch(recipe, "local", real_validate=False).report.host is None
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.build import build_artifact
+from bridgepack.records import HostVerdict
 from bridgepack.records.checks import Finding
 from bridgepack.report.html.charts import length_chart, lengths_of_plan, lengths_of_rows, pack_bars, value_chart
 from bridgepack.report.html.page import ArtifactPage, artifact_page
@@ -201,6 +202,13 @@ def test_page_tells_how_long_ranks_wait_and_what_balance_would_give(tmp_path: Pa
     assert "h100-80gb is assumed" in text
     assert {4096, 131072} < set(sizes)
     assert all(f"{one.tokens_per_s:,.0f}" in text for one in sizes.values() if one)
+
+
+def test_page_says_what_the_host_itself_says(page: ArtifactPage) -> None:
+    assert "Megatron-Bridge itself" not in page.html()
+    absent = HostVerdict(state="absent", reason="megatron-bridge is not installed here")
+    told = replace(page, report=replace(page.report, host=absent)).html()
+    assert "not validated by Megatron-Bridge itself: megatron-bridge is not installed here" in told
 
 
 def test_verdict_does_not_deny_the_advice_below_it(page: ArtifactPage) -> None:
