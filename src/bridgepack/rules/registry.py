@@ -36,7 +36,7 @@ SUPPRESSION_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, Suppres
 
 #: (beginning of the code, title), the longer beginnings first.
 GROUPS: tuple[tuple[str, str], ...] = (
-    ("BP85", "Recipes that become no config"),
+    ("BP85", "Recipes that are refused"),
     ("BP86", "Checkpoints"),
     ("BP89", "While training"),
     ("BP92", "CUDA graphs and FP8"),
