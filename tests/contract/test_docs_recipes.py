@@ -96,6 +96,7 @@ def test_new_recipes_become_configs_that_validate(
     recipe = SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(new_recipe(wish, catalogue())))
     assert recipe.checkpoint.pretrained is not None
     Path(recipe.checkpoint.pretrained).mkdir(parents=True)
+    Path(recipe.checkpoint.pretrained, "latest_checkpointed_iteration.txt").touch()
     for split in ("training", "validation"):
         Path("artifacts/mine", split).mkdir(parents=True)
         Path("artifacts/mine", split, "shard-00000-of-00001.idx.parquet").touch()

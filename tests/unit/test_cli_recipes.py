@@ -24,6 +24,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def _import_weights() -> None:
+    folder = Path("checkpoints/Qwen3-8B")
+    folder.mkdir(parents=True)
+    (folder / "latest_checkpointed_iteration.txt").touch()
+
+
 def test_list(command: Command) -> None:
     ran = command("recipes", "list", "--family", "qwen3")
     listed = json.loads(command("recipes", "list", "--family", "qwen3", "--json").output)["recipes"]
@@ -105,7 +111,8 @@ def test_mistakes(command: Command, arguments: list[str], message: str) -> None:
 def test_new_writes_a_recipe_that_checks_clean(command: Command) -> None:
     ran = command(*NEW)
     early = command("check", "mine.yaml", "--strict")
-    write_json_lines(Path("data/chats.jsonl"), [])
+    write_json_lines(Path("data/chats.jsonl"), [{"messages": []}])
+    _import_weights()
     checked = command("check", "mine.yaml", "--strict")
 
     assert early.code == 1
@@ -167,6 +174,7 @@ def test_new_says_what_the_data_is_and_what_stays_unread(command: Command) -> No
     write_json_lines(Path("rows.jsonl"), [row] * 3)
     ran = command(*NEW, "--data", "rows.jsonl")
     dry = command(*NEW, "--data", "rows.jsonl", "--dry-run")
+    _import_weights()
     checked = command("check", "mine.yaml", "--strict")
 
     said = (

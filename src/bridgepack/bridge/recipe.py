@@ -56,32 +56,28 @@ def config_of_recipe(
     Args:
         recipe: the recipe.
         place: name of the recipe for messages (default: the recipe's name).
-        artifact: the packs of the run: a folder, a file or a pattern (default: the recipe's artifact if it
-            exists). Before the build the paths are unknown.
+        artifact: folder, file or pattern of the packs (default: the recipe's if it exists); without, paths are unknown.
         is_newest: whether the newest host will run it; the bases of older hosts are unknown.
 
     Raises:
-        ConfigError: overrides nest too deep, or changes of rules contradict each other.
+        ConfigError: overrides nest too deep.
     """
     if artifact is None and recipe.artifact is not None and Path(recipe.artifact).exists():
         artifact = Path(recipe.artifact)
     reads_packs = recipe.packing.mode == "offline"
     packs = packs_in(artifact) if artifact is not None and reads_packs else None
     values, settings = _started(recipe, packs) if is_newest else _stated(recipe, packs)
-    base = dict(values)
+    refused = [*models(recipe, values), *readings(recipe)] if is_newest else []
     unknown = _NOT_SAID | _unknown_model(values, recipe)
-    user_paths, refused = _write_settings(values, settings, recipe, is_newest=is_newest)
+    user_paths, lost = _write_settings(values, settings, recipe, is_newest=is_newest)
     if reads_packs:
         unknown |= _put_pack_paths(values, artifact, settings)
-        for path in _LENGTH if packs is None and recipe.schedule.train_iters is None else ():
-            if not _is_override(settings.get(path)):
-                _forget(values, path)
-                unknown[path] = NO_PACKS
+        unknown |= _drop_length(values, settings) if packs is None and recipe.schedule.train_iters is None else {}
     config = RunConfig(
         values=values,
         builds_packs=reads_packs,
         no_recipe=(recipe.model.name, hint) if recipe.model and (hint := hint_for_no_recipe(recipe)) else None,
-        refusals=(*models(recipe, base), *readings(recipe), *refused) if is_newest else (),
+        refusals=(*refused, *lost),
         is_complete=is_newest,
         unknown=unknown if is_newest else {},
         place=place or recipe.name,
@@ -107,11 +103,6 @@ def _unknown_model(values: dict[str, Any], recipe: SFTRecipe) -> dict[str, str]:
     if recipe.model is not None and not is_shipped_model(recipe.model) and not Path(recipe.model.name).is_dir():
         values["model"] = {"hf_model_id": recipe.model.name}
     return {"model": why_model_unknown(recipe)}
-
-
-def _forget(values: dict[str, Any], path: str) -> None:
-    section, _, name = path.partition(".")
-    values[section].pop(name, None)
 
 
 def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:
@@ -216,6 +207,15 @@ def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dic
             unknown[path] = NO_PACKS if artifact is None else "the packs do not tell it"
             holder.pop(path.rpartition(".")[2], None)
     return unknown
+
+
+def _drop_length(values: dict[str, Any], settings: Mapping[str, Setting]) -> dict[str, str]:
+    """Remove settings that depend on the number of packs, except overrides; return path -> reason."""
+    paths = [path for path in _LENGTH if not _is_override(settings.get(path))]
+    for path in paths:
+        section, _, name = path.partition(".")
+        values[section].pop(name, None)
+    return dict.fromkeys(paths, NO_PACKS)
 
 
 def inputs_of(recipe: SFTRecipe) -> tuple[tuple[str, str], ...]:

@@ -44,7 +44,8 @@ def section_defaults() -> Mapping[str, Any]:
 @cache
 def types_of(kind: str) -> Mapping[str, Any]:
     """Return field -> declared type of a class, parents included; empty for an unknown class."""
-    file, found = _file(), {}
+    file = _file()
+    found: dict[str, Any] = {}
     if kind in file["parents"]:
         for one in (*reversed(file["parents"][kind]), kind):
             found |= file["types"].get(one, {})

@@ -107,11 +107,10 @@ def plan_launch(
     recipe = load_recipe(recipe) if isinstance(recipe, Mapping) else recipe
     found, where = load_recipe(recipe, overrides), load_cluster(cluster, cluster_overrides)
     tasks = planned_tasks(where, skip, builds=artifact is None and found.packing.mode == _OFFLINE)
-    packs = _packs(found, where, tasks, artifact)
+    packs, world_size = _packs(found, where, tasks, artifact), _world_size(found, where, tasks)
     refuse_unlaunchable(found, where, tasks)
     if not where.is_remote:
         refuse_missing_files(found, tasks)
-    world_size = _world_size(found, where, tasks)
     known_packs = packs or found.artifact if found.packing.mode == _OFFLINE else None
     options = CheckOptions(
         artifact=Path(known_packs) if known_packs is not None and _exists(known_packs) else None,

@@ -15,6 +15,7 @@ import numpy as np
 from bridgepack.bridge.bases import base_of
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.bridge.refusing.asked import in_users_words
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for
@@ -47,12 +48,12 @@ _LEAST_GAIN = 0.01
 
 
 def refusals(recipe: SFTRecipe) -> list[Finding]:
-    """Return the errors that `check` finds in a recipe without files and packs."""
+    """Return the errors that `check` finds in a recipe without files and packs, in the recipe's own fields."""
     versions = target_versions()
     config = config_of_recipe(recipe)
     run = Run(config=in_current_names(config, versions), versions=versions)
     return [
-        finding
+        in_users_words(finding, config)
         for finding in judge_run(run, RUN_RULES).findings
         if finding.severity is Severity.ERROR and finding.code not in config.ignored
     ]

@@ -22,6 +22,8 @@ from bridgepack.running.assignment import (
 )
 
 RECORD = "check"
+#: A warning elsewhere; here, where the run will be, training cannot start without the checkpoint.
+_NO_CHECKPOINT = "BP861"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +55,8 @@ def _check(arguments: Sequence[str] | None) -> int:
     file = assignment.run_folder.add_record(RECORD, report_to_dict(report))
     say(rendered(report))
     say(f"report: {file}")
-    return FINDINGS if report.has_errors else SUCCEEDED
+    is_missing = any(finding.code == _NO_CHECKPOINT for finding in report.findings)
+    return FINDINGS if report.has_errors or is_missing else SUCCEEDED
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 import bridgepack
+from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from tests.support.bridge_recipes import DENSE, recipe_of
 from tests.support.catalogue import SMALL
 
 
@@ -60,3 +62,12 @@ def test_an_option_that_is_none_is_as_if_left_out_and_an_environment_has_a_name(
 def test_targets_that_are_none(target: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         bridgepack.check(target)
+
+
+@pytest.mark.parametrize("mode", ["in_batch", "none"])
+def test_packs_that_a_run_does_not_read_are_refused(tmp_path: Path, mode: str) -> None:
+    recipe = recipe_of(DENSE, packing__mode=mode, schedule={"num_epochs": 1})
+    with pytest.raises(ConfigError, match=f"packing.mode is {mode}, which reads no packs. Remove --artifact"):
+        check_target(recipe, CheckOptions(artifact=tmp_path))
+
+    assert "BP026" in {finding.code for finding in check_target(recipe, CheckOptions()).findings}

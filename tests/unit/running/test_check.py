@@ -53,6 +53,19 @@ def test_findings_give_1(recipe: SFTRecipe, packs: Path, tmp_path: Path, capsys:
     assert run(recipe, tmp_path, artifact=str(packs), world_size=3) == 1
 
 
+def test_a_checkpoint_that_is_missing_where_the_run_will_be_gives_1(
+    recipe: SFTRecipe, packs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = tmp_path / "weights"
+    starting = recipe.override({"checkpoint.pretrained": str(weights)})
+
+    assert run(starting, tmp_path, artifact=str(packs)) == 1
+    assert "warning[BP861]" in capsys.readouterr().out
+    weights.mkdir()
+    (weights / "latest_checkpointed_iteration.txt").touch()
+    assert run(starting, tmp_path, artifact=str(packs)) == 0
+
+
 def test_environment_of_a_task(recipe: SFTRecipe, packs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Environment(versions={"megatron-bridge": "0.6.1"}, python="3.12.1", origin="test")
     monkeypatch.setattr(task, "environment_here", lambda: broken)

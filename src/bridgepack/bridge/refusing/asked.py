@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -35,7 +36,7 @@ def _judged(config: RunConfig, codes: frozenset[str]) -> tuple[Finding, ...]:
 
 def in_users_words(finding: Finding, config: RunConfig) -> Finding:
     """Return a finding whose place and texts have the paths of the user's own file."""
-    texts = {name: in_users_paths(getattr(finding, name), config) for name in ("found", "allowed", "why", "fix")}
+    texts: Any = {name: in_users_paths(getattr(finding, name), config) for name in ("found", "allowed", "why", "fix")}
     return replace(finding, where=config.user_path(finding.where), **texts)
 
 

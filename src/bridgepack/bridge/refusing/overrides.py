@@ -3,7 +3,7 @@
 Source: bridge/writing/assign.py, which writes the same settings into a live config of the host.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -173,6 +173,8 @@ def _refusal(
     return Refusal(kind=kind, path=path, found=found, allowed=allowed, fix=fix, change=change)
 
 
+#: Makes the refusal of the override at hand: of what is allowed, and what to do.
+type _Refuse = Callable[[str, str], Refusal]
 #: Setting that overwrites fields of other sections when a run starts -> those sections.
 #: Source: megatron/bridge/training/config.py of 0.6.2, runtime_config_update; comm_overlap.py, setup.
 DECIDERS: Mapping[str, tuple[str, ...]] = {
@@ -257,7 +259,7 @@ def _text(value: Any) -> str:
     return shown(value)
 
 
-def _worked_out_again(values: Mapping[str, Any], section: str, name: str, refused: Any) -> Refusal | None:
+def _worked_out_again(values: Mapping[str, Any], section: str, name: str, refused: _Refuse) -> Refusal | None:
     """Return the refusal of a field that the class of its section computes or refuses when the run starts, or None.
 
     Source: megatron/bridge/training/config.py of 0.6.2, validate(): it runs `__post_init__` again if there is no
@@ -276,7 +278,7 @@ def _worked_out_again(values: Mapping[str, Any], section: str, name: str, refuse
     return None
 
 
-def _of_tokenizer(held: Mapping[str, Any], name: str, refused: Any) -> Refusal | None:
+def _of_tokenizer(held: Mapping[str, Any], name: str, refused: _Refuse) -> Refusal | None:
     if name == "pad_vocab_size":
         fix = "Remove it: Megatron-Bridge pads the vocabulary itself."
         return refused("False, to which TokenizerConfig sets it by itself", fix) if held[name] is not False else None
@@ -291,7 +293,7 @@ def _of_tokenizer(held: Mapping[str, Any], name: str, refused: Any) -> Refusal |
     return refused(f"{computed}, to which TokenizerConfig sets it by itself", fix)
 
 
-def _of_gradients(held: Mapping[str, Any], name: str, refused: Any) -> Refusal | None:
+def _of_gradients(held: Mapping[str, Any], name: str, refused: _Refuse) -> Refusal | None:
     """Source: megatron/core/distributed/distributed_data_parallel_config.py of 0.19.2, `__post_init__`."""
     buckets = held.get("num_buckets")
     if held.get("reuse_grad_buf_for_mxfp8_param_ag") and not held.get("fp8_param_gather"):

@@ -4,7 +4,7 @@ import re
 
 from bridgepack.host.checkpoints import HF_CONFIG, IMPORT, MARKERS, checkpoint_kind
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.reading import fine_tunes
 
@@ -87,9 +87,7 @@ def checkpoint_without_weights(run: Run) -> Found:
         yield wrong(_LOAD, found, "checkpoints of Megatron-Bridge", fix=fix)
 
 
-@rule(
-    "BP863", WARNING, "bridge/training/setup.py:184", when=fine_tunes, versions=_CURRENT, noticed="setup of the model"
-)
+@rule("BP863", ADVICE, "bridge/training/setup.py:184", when=fine_tunes, versions=_CURRENT, noticed="setup of the model")
 def nothing_to_resume_from(run: Run) -> Found:
     """checkpoint.load is the only source of weights, and there is no checkpoint in it.
 

@@ -4,8 +4,10 @@ from bridgepack.host.positions import positions_of
 from bridgepack.records import Change
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.families import family_of
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
+from bridgepack.rules.run.models.families import NOT_OFFLINE
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, fine_tunes, pads_in_collate, truths
 
 _COLLATE_SIZES = (
@@ -178,9 +180,12 @@ def text_not_packed(run: Run) -> Found:
     Why: Slow: every row is one sequence and padding. You may have lost packing: the runner's --dataset presets replace
         the recipe's dataset, and most of them turn packing off and reset pad_seq_to_mult to 1.
     Bad: a recipe that packs, run with --dataset tulu3. Good: enable_offline_packing true after it.
-    Fix: Turn offline packing on, or ignore this finding. Check the config after overrides, not the recipe.
+    Fix: Turn offline packing on, or ignore this finding. Check the config after overrides, not the recipe. Families
+        whose shipped recipes turn packing off are not reported.
     """
-    if not run.is_packed:
+    family = family_of(run.loaded)
+    packs_otherwise = family is None or family.name not in NOT_OFFLINE
+    if not run.is_packed and packs_otherwise:
         yield wrong("dataset.enable_offline_packing", "off", "true, to fill rows with text")
 
 

@@ -13,7 +13,7 @@ _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch
 #: Families whose shipped recipes switch offline packing off.
 #: Source: megatron/bridge/recipes of 0.6.2, qwen/h100/qwen3_next.py:162, glm/h100/glm45.py:298 and
 #: deepseek/h100/deepseek_v4.py:356.
-_NOT_OFFLINE = frozenset({"qwen3_next", "glm_4_5", "deepseek_v4"})
+NOT_OFFLINE = frozenset({"qwen3_next", "glm_4_5", "deepseek_v4"})
 #: Family whose collate function or forward step raises for in-batch packing -> the function that raises.
 _IN_BATCH_REFUSED: Mapping[str, str] = {
     "qwen3_omni": "its collate function and its forward step",
@@ -42,7 +42,7 @@ def family_packed_against_its_recipe(run: Run) -> Found:
     Source: PSB901; bridge/recipes/qwen/h100/qwen3_next.py:162; glm/h100/glm45.py:298; deepseek/h100/deepseek_v4.py:356
     """
     is_split_whole = run.family.name == "deepseek_v4" and run.stated("model.cp_partition_mode") == "contiguous"
-    if run.family.name in _NOT_OFFLINE and not is_split_whole:
+    if run.family.name in NOT_OFFLINE and not is_split_whole:
         allowed = "no packing, as in the host's recipes for this family"
         yield wrong(_OFFLINE, f"packed rows for {run.family.evidence} ({run.family.name})", allowed)
 
