@@ -19,6 +19,7 @@ from bridgepack.planning.layout import gpu_named
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.plan import plan_recipe
 from bridgepack.rules.engine.rule import Severity
+from tests.support.shipped_plans import described
 
 FILE = Path(__file__).parents[2] / "golden" / "plans.json"
 RANDOM = np.random.default_rng(11)
@@ -50,10 +51,9 @@ def _answer(recipe: SFTRecipe, num_gpus: int) -> str:
         return f"none: {str(error).partition(' weights take ')[2].partition(' of each')[0]} of each GPU"
     report = check_target(plan.best_recipe, CheckOptions(looks_at_files=False))
     assert not [finding for finding in report.findings if finding.severity is Severity.ERROR]
-    best, layout = plan.best, plan.best.layout
+    best = plan.best
     return (
-        f"{best.packed_sequence_size} TP{layout.tensor} PP{layout.pipeline} CP{layout.context} EP{layout.expert} "
-        f"{'full' if layout.recomputes else 'selective'} batch {best.global_batch_size}: "
+        f"{best.packed_sequence_size} {described(best.layout)} batch {best.global_batch_size}: "
         f"{best.memory.total_gb:.0f} GB, {best.tokens_per_s:.0f} tokens/s"
     )
 
