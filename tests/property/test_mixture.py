@@ -1,8 +1,10 @@
 """Whatever the lengths: shares got are shares asked to one sequence, uses are even, and the ledger balances."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -103,3 +105,30 @@ def test_the_choice_in_a_source_does_not_depend_on_others(lengths: list[list[int
     beside = _uses(_split([other, *lengths]), mixed(_split([other, *lengths]), limits, MixtureConfig(), seed=7))
     assert beside[1:] == alone
     assert sum(map(sum, alone)) == sum(min(len(rows), 3) for rows in lengths)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "source", "total", "uses"),
+    [
+        ([4, 4], {"weight": 1}, 6, 2),  # 6 is as near to 8 as to 4, and a half goes up
+        ([4, 4], {"weight": 1}, 5, 1),
+        ([4, 4], {"weight": 1}, 7, 2),
+        ([4, 4], {"weight": 1}, 2, 1),
+        ([4, 4], {"weight": 1}, 8, 2),
+        ([4, 4], {"weight": 1}, 10, 3),
+        ([4, 4], {"weight": 1}, 9, 2),
+        ([4, 4], {"weight": 1}, 16, 4),
+        ([2, 2, 2], {"epochs": 0.5}, None, 2),
+        ([2, 2, 2], {"epochs": 1.5}, None, 5),
+        ([2, 2, 2, 2], {"epochs": 0.375}, None, 2),
+        ([2, 2, 2, 2], {"epochs": 0.25}, None, 1),
+        ([2], {"epochs": 0.5}, None, 1),
+        ([2], {"epochs": 2.0}, None, 2),
+    ],
+)
+def test_halves_of_a_sequence_go_up(lengths: list[int], source: dict[str, Any], total: int | None, uses: int) -> None:
+    found = mixed(_split([lengths]), [DataSource(path="0", **source)], MixtureConfig(total=total), seed=7)
+
+    assert found.num_sequences == uses
+    assert found.num_repeated == max(uses - len(lengths), 0)
+    assert found.sources[0].num_tokens == uses * lengths[0]
