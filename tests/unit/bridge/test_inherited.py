@@ -1,5 +1,6 @@
 """What a recipe undoes of its base, and what it keeps: splits over stages, prediction layers, experts, formats."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from bridgepack.bridge.inherited import (
     inherited_settings,
     is_decided,
     prediction_settings,
+    settings_over,
 )
-from bridgepack.bridge.wiring import Setting
+from bridgepack.bridge.wiring import Packs, Setting
 from bridgepack.config.recipe.recipe import SFTRecipe
 from tests.support.catalogue import SMALL
 from tests.support.small_builds import with_changes
@@ -146,3 +148,40 @@ def test_paths_are_decided_with_what_is_around_and_inside_them() -> None:
         Setting(path="dataset.offline_packing_specs.packed_metadata_path", value=None, origin="recipe")
     )
     assert nothing.value is None
+
+
+PRECISION = {"_target_": "precision", "bf16": True, "fp8": None, "grad_reduce_in_fp32": True}
+
+
+@pytest.mark.parametrize(
+    ("details", "changes", "is_written"),
+    [
+        ({**PRECISION, "grad_reduce_in_fp32": False}, {}, False),  # the base's own details stay
+        (PRECISION, {}, True),
+        ({**PRECISION, "bf16": False}, {}, True),
+        ("bf16_mixed", {}, True),
+        ({**PRECISION, "grad_reduce_in_fp32": False}, {"precision": {"recipe": "bf16_mixed"}}, True),
+    ],
+)
+def test_details_of_the_base_s_precision_stay(details: Any, changes: dict[str, Any], is_written: bool) -> None:
+    recipe = with_changes(SFTRecipe.from_mapping(SMALL), changes)
+
+    found = settings_over({"mixed_precision": details}, recipe, None, PRECISION)
+
+    assert ("mixed_precision" in found) == is_written
+
+
+def test_what_a_recipe_says_wins_over_what_it_inherits() -> None:
+    base = {"model": {"cuda_graph_scope": "attn", "num_moe_experts": 8, "add_bias_linear": True}}
+    said = with_changes(SFTRecipe.from_mapping(SMALL), {"parallelism__expert_tensor_parallel_size": 2})
+    silent = SFTRecipe.from_mapping(SMALL)
+    packs = Packs(folder="packs", num_packs={"training": 8})
+
+    path = "model.expert_tensor_parallel_size"
+    assert settings_over(base, said, packs, PRECISION)[path].value == 2
+    assert settings_over(base, silent, packs, PRECISION)[path].value == 1
+    metadata = settings_over(base, silent, packs, PRECISION)["dataset.offline_packing_specs.packed_metadata_path"]
+    assert metadata.value == Path("packs/bridge_metadata.json")
+    assert isinstance(metadata.value, Path)
+    data = settings_over(base, silent, packs, PRECISION)["dataset.offline_packing_specs.packed_train_data_path"]
+    assert data.value == "packs/training"
