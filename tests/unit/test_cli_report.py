@@ -104,6 +104,13 @@ def test_card_is_what_datasets_reads(artifact: Path, command: Command, tmp_path:
 
     assert splits == {name: len(rows) for name, rows in loaded.items()} == {"train": 3, "validation": 1}
     assert loaded["train"][0]["seq_start_id"] == [0, 5, 10, 15]
+    told = {split["name"]: split["num_bytes"] for split in card.data.dataset_info["splits"]}
+    for name, rows in loaded.items():
+        held = sum(4 * len(row["input_ids"]) + len(row["loss_mask"]) + 4 * len(row["seq_start_id"]) for row in rows)
+        assert told[name] == held + 3 * 4 * len(rows)  # and an offset of each list
+    assert card.data.dataset_info["dataset_size"] == sum(told.values())
+    packed = sum(shard.stat().st_size for shard in artifact.glob("*/*.parquet") if shard.parent.name != "plan")
+    assert card.data.dataset_info["download_size"] == packed
     assert all(feature.feature.dtype in ("int32", "int8") for feature in loaded["train"].features.values())
     table = [line for line in text.splitlines() if line.startswith("| training | ")]
     assert table[-1].startswith("| training | `` ")

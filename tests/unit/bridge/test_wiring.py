@@ -109,3 +109,107 @@ def test_batches_of_tokens_are_multiples_of_the_ranks(tokens: int, num_gpus: int
     )
 
     assert found["train.global_batch_size"] == batch
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "absent"),
+    [
+        ({}, {"model.cuda_graph_impl": "none"}, ["model.cuda_graph_modules", "model.use_te_rng_tracker"]),
+        (
+            {"cuda_graphs": {"implementation": "transformer_engine", "modules": ["mlp"]}},
+            {"model.cuda_graph_modules": ["mlp"], "model.use_te_rng_tracker": True, "rng.te_rng_tracker": True},
+            ["rerun_state_machine.check_for_nan_in_loss", "ddp.check_for_nan_in_grad"],
+        ),
+        (
+            {"cuda_graphs": {"implementation": "full_iteration"}},
+            {
+                "rerun_state_machine.check_for_nan_in_loss": False,
+                "ddp.check_for_nan_in_grad": False,
+                "rng.te_rng_tracker": True,
+            },
+            ["model.cuda_graph_modules"],
+        ),
+        (
+            {"model": {"name": "org/model", "recompute": "full"}},
+            {
+                "model.hf_model_id": "org/model",
+                "model.recompute_granularity": "full",
+                "model.recompute_method": "uniform",
+                "model.recompute_num_layers": 1,
+            },
+            ["model.attention_backend"],
+        ),
+        (
+            {"model": {"name": "a_function", "recompute": "selective", "attention_backend": "fused"}},
+            {
+                "model.recompute_granularity": "selective",
+                "model.recompute_method": None,
+                "model.recompute_num_layers": None,
+                "model.attention_backend": "fused",
+            },
+            ["model.hf_model_id"],
+        ),
+        (
+            {"model": {"name": "a_function", "recompute": "none"}},
+            {"model.recompute_granularity": None, "model.recompute_method": None},
+            ["model.attention_backend"],
+        ),
+        ({"model": {"name": "a_function"}}, {}, ["model.recompute_granularity", "model.attention_backend"]),
+        ({}, {}, ["model.hf_model_id", "model.recompute_granularity", "tokenizer.chat_template_path"]),
+        ({"optimizer__lr": 0.5}, {"optimizer.lr": 0.5}, ["peft.dim"]),
+        ({"method": {"kind": "lora", "dim": 7}}, {"peft.dim": 7}, []),
+        (
+            {"tokenizer__chat_template": "chat.jinja", "tokenizer__revision": "main"},
+            {"tokenizer.chat_template_path": "chat.jinja", "tokenizer.hf_tokenizer_kwargs.revision": "main"},
+            ["tokenizer.hf_tokenizer_kwargs.trust_remote_code"],
+        ),
+        (
+            {"packing__pad_seq_to_mult": 24, "packing__packed_sequence_size": 48},
+            {"dataset.offline_packing_specs.pad_seq_to_mult": 24},
+            ["dataset.enable_in_batch_packing"],
+        ),
+        (
+            {"data__validation": None},
+            {"dataset.do_validation": False, "dataset.do_test": False, "dataset.enable_offline_packing": True},
+            [],
+        ),
+        (
+            {"packing__mode": "in_batch", "preprocessing__kind": "chat", "tokenizer__trust_remote_code": True},
+            {"dataset.enable_in_batch_packing": True, "dataset.trust_remote_code": True},
+            ["dataset.enable_offline_packing", "dataset.dataloader_type"],
+        ),
+        ({"packing__mode": "none", "preprocessing__kind": "chat"}, {"dataset.enable_in_batch_packing": False}, []),
+        ({"environment": {"A": "b"}}, {"env_vars.A": "b"}, []),
+    ],
+)
+def test_what_a_recipe_says_is_a_setting(changes: dict[str, Any], expected: dict[str, Any], absent: list[str]) -> None:
+    found = values_of(**changes)
+
+    assert {path: found.get(path, "absent") for path in expected} == expected
+    assert not found.keys() & set(absent)
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_packs", "expected"),
+    [
+        ({"schedule__warmup_fraction": 0.1}, 8 * 25, {"lr_warmup_iters": 3, "lr_warmup_fraction": None}),
+        ({"schedule__warmup_fraction": 0.1}, 8 * 2, {"lr_warmup_iters": 1, "lr_warmup_fraction": None}),
+        ({"schedule__warmup_fraction": 0.1}, 8, {"lr_warmup_iters": 0, "lr_warmup_fraction": None}),
+        ({"schedule__warmup_fraction": 0.1}, None, {"lr_warmup_iters": 0, "lr_warmup_fraction": 0.1}),
+    ],
+)
+def test_the_learning_rate_warms_up_over_whole_steps(
+    changes: dict[str, Any], num_packs: int | None, expected: dict[str, Any]
+) -> None:
+    found = values_of(None if num_packs is None else {"training": num_packs}, **changes)
+
+    assert {name: found[f"scheduler.{name}"] for name in expected} == expected
+    assert found["scheduler.lr_decay_iters"] is None
+    assert (found["train.train_iters"] is None) == (num_packs is None)
+    assert (found["train.num_epochs"] is None) == (num_packs is not None)
+
+
+def test_without_known_packs_whole_epochs_are_trained() -> None:
+    assert values_of()["train.num_epochs"] == 1
+    assert values_of(schedule__num_epochs=1.5)["train.num_epochs"] == 2
+    assert values_of(schedule__eval_interval=7)["validation.eval_interval"] == 7
