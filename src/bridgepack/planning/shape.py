@@ -123,7 +123,8 @@ def shape_of_run(config: RunConfig) -> ModelShape:
     model, tokenizer = config.values.get("model"), config.values.get("tokenizer")
     settings = dict(model) if isinstance(model, Mapping) else {}
     if not settings.get("vocab_size") and isinstance(tokenizer, Mapping):  # the host can take it from the tokenizer
-        settings["vocab_size"] = (model_named(str(tokenizer.get("tokenizer_model"))) or {}).get("vocab_size")
+        name = str(tokenizer.get("tokenizer_model"))
+        settings["vocab_size"] = (model_named(name) or {}).get("vocab_size") or vocabulary_of(name)
     try:
         return shape_of(settings)
     except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError) as error:
