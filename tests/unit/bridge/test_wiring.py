@@ -213,3 +213,46 @@ def test_without_known_packs_whole_epochs_are_trained() -> None:
     assert values_of()["train.num_epochs"] == 1
     assert values_of(schedule__num_epochs=1.5)["train.num_epochs"] == 2
     assert values_of(schedule__eval_interval=7)["validation.eval_interval"] == 7
+
+
+PLACES = ("packed_train_data_path", "packed_val_data_path", "packed_metadata_path")
+
+
+@pytest.mark.parametrize(
+    ("num_packs", "changes", "places"),
+    [
+        ({"training": 8}, {}, ["packs/training", "packs/validation", "packs/bridge_metadata.json"]),
+        ({"training": 8}, {"data__validation": None}, ["packs/training", None, "packs/bridge_metadata.json"]),
+        (None, {"artifact": "a"}, ["a/training", "a/validation", "a/bridge_metadata.json"]),
+        (None, {}, ["absent"] * 3),
+    ],
+)
+def test_packs_are_read_from_their_folder(
+    num_packs: dict[str, int] | None, changes: dict[str, Any], places: list[str | None]
+) -> None:
+    found = values_of(num_packs, **changes)
+
+    assert [found.get(f"dataset.offline_packing_specs.{name}", "absent") for name in PLACES] == places
+    assert found["dataset.dataset_kwargs.pad_to_max_length"] is True
+    assert found["model.calculate_per_token_loss"] is True
+    assert found["ddp.average_in_collective"] is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("chat", "ChatSFTPreprocessingConfig"), ("prompt_completion", "PromptCompletionSFTPreprocessingConfig")],
+)
+def test_the_host_is_told_how_rows_were_made(kind: str, name: str) -> None:
+    found = values_of(preprocessing__kind=kind)["dataset.preprocessing"]
+
+    assert found["_target_"] == f"megatron.bridge.data.sft_processing.{name}"
+    assert values_of(preprocessing__kind="tokenized")["dataset.preprocessing"] is None
+    assert "dataset.trust_remote_code" not in values_of(packing__mode="none", preprocessing__kind=kind)
+
+
+def test_runs_have_the_recipe_s_name_in_trackers() -> None:
+    named = values_of(logging={"wandb_project": "mine", "wandb_exp_name": "other"})
+
+    assert "logger.wandb_exp_name" not in values_of()
+    assert values_of(logging={"wandb_project": "mine"})["logger.wandb_exp_name"] == "small"
+    assert named["logger.wandb_exp_name"] == "other"

@@ -20,7 +20,7 @@ from bridgepack.data.results import BuildOptions
 from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for, balance_of_repack, waiting_in
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.records import TRAIN
+from bridgepack.records import TRAIN, Finding
 from bridgepack.rules.engine.report import CheckReport
 from tests.support.small_builds import (
     Command,
@@ -221,6 +221,23 @@ def test_a_container_s_cost_of_a_token_is_its_recipe_s(tmp_path: Path, recipe: S
     assert (found.run, found.as_built) == (of_recipe.run, of_recipe.as_built)
     assert found.run.token_cost > 20_000
     assert waiting_in(stated, config_of_recipe(run)).run.token_cost == 20  # as the packs' recipe says
+
+
+def test_findings_name_the_run_s_length_and_the_balance_that_was_asked(tmp_path: Path, recipe: SFTRecipe) -> None:
+    across = built(recipe, tmp_path / "across", "across_batches")
+
+    def finding_of(code: str, **changes: Any) -> Finding:
+        run = with_changes(recipe, changes)
+        report = check_target(run, CheckOptions(artifact=across.folder, select=(code,)))
+        (finding,) = report.findings
+        return finding
+
+    waiting = waiting_in(across, with_changes(recipe, {"batch__global_batch_size": 8}))
+    balanced_otherwise = finding_of("BP634", batch__global_batch_size=8)
+    assert balanced_otherwise.allowed.startswith(f"{waiting.across_batches.mean:.3f} times")
+    assert f"{waiting.across_batches.mean:.3f}" != f"{waiting.within_batch.mean:.3f}"
+    assert finding_of("BP636", schedule__num_epochs=3.0).where == "schedule.num_epochs"
+    assert finding_of("BP636", schedule={"train_iters": 60}).where == "schedule.train_iters"
 
 
 def test_inspect_and_trace_tell_of_it(plain: Artifact, even: Artifact, recipe: SFTRecipe, command: Command) -> None:
