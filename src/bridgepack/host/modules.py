@@ -85,6 +85,8 @@ DEFAULT_TARGETS: Mapping[str, tuple[str, ...]] = {
         *("linear_q", "linear_k", "linear_v", "linear_proj", "linear_fc1_up", "linear_fc1_gate", "linear_fc2"),
     ),
 }
+#: Linear layers whose inputs tensor-parallel ranks share, so that none of them has a whole row of the weight.
+SPLITS_INPUTS = frozenset({"linear_proj", "linear_fc2", "out_proj"})
 #: Names that `CanonicalLoRA` gives to parts of one linear layer -> the layer.
 CANONICAL: Mapping[str, str] = {
     **dict.fromkeys(("linear_q", "linear_k", "linear_v"), "linear_qkv"),
@@ -150,13 +152,14 @@ class Architecture:
     def targets(self, adapter: str, *, is_split: bool = False) -> tuple[str, ...]:
         """Return the targets that follow the architecture: its mixers' and MLPs' linear layers.
 
-        `DoRA` cannot wrap experts, and with tensor parallelism (`is_split`) not the projections down.
+        `DoRA` cannot wrap experts, and with tensor parallelism (`is_split`) neither the projections down nor what
+        splits its inputs.
         """
         names = {name for mixer in self.mixers for name in (*self.inputs_of(mixer), "linear_proj")}
         if adapter != "DoRA" or not self.has_experts:
             names |= {"linear_fc1", "linear_fc2"}
         if adapter == "DoRA" and is_split:
-            names -= {name for name in names if name.endswith("down_proj")}
+            names -= {name for name in names if name.endswith("down_proj") or name in SPLITS_INPUTS}
         ordered = [name for name in _ORDER if name in names & set(self.names)]
         if adapter != "CanonicalLoRA":
             return tuple(ordered)

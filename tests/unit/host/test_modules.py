@@ -81,9 +81,13 @@ def test_targets_follow_the_architecture(kind: str, adapter: str, targets: str) 
     assert " ".join(known(kind).targets(adapter)) == targets
 
 
-def test_dora_leaves_the_projections_down_to_runs_without_tensor_parallelism() -> None:
-    alone, split = (known("latent").targets("DoRA", is_split=is_split) for is_split in (False, True))
-    assert set(alone) - set(split) == {"linear_kv_down_proj"}
+@pytest.mark.parametrize(
+    ("kind", "left_out"),
+    [("latent", {"linear_kv_down_proj", "linear_proj", "linear_fc2"}), ("dense", {"linear_proj", "linear_fc2"})],
+)
+def test_dora_leaves_layers_that_ranks_split_to_runs_without_tensor_parallelism(kind: str, left_out: set[str]) -> None:
+    alone, split = (known(kind).targets("DoRA", is_split=is_split) for is_split in (False, True))
+    assert set(alone) - set(split) == left_out
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from bridgepack.host.module_names import is_foreign, is_target, renamed
-from bridgepack.host.modules import DEFAULT_TARGETS, Architecture, Linear, architecture_of, is_match, pattern_of
+from bridgepack.host.modules import (
+    DEFAULT_TARGETS,
+    SPLITS_INPUTS,
+    Architecture,
+    Linear,
+    architecture_of,
+    is_match,
+    pattern_of,
+)
 from bridgepack.records import Change
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, WARNING, Found, Violation, change, rule, wrong
@@ -41,8 +49,7 @@ _MIXERS = {
 
 
 def _usual_targets(run: Run) -> list[str]:
-    is_split = run.tensor_model_parallel_size > 1
-    return list(architecture(run).targets(adapter_of(run), is_split=is_split))
+    return list(architecture(run).targets(adapter_of(run), is_split=is_split(run)))
 
 
 @rule("BP840", ERROR, when=has_targets, noticed="first step, or never", evidence=EXECUTED)
@@ -302,10 +309,36 @@ def dora_on_layers_that_it_does_not_take(run: Run) -> Found:
     yield wrong(TARGETS, f"{', '.join(names)} with DoRA", allowed, changes=changes)
 
 
+def is_split(run: Run) -> bool:
+    """Return whether tensor-parallel ranks share layers."""
+    return run.tensor_model_parallel_size > 1
+
+
+@rule("BP847", ERROR, when=(trains_dora, is_split), evidence="executed: 2 tensor ranks compute another loss than 1")
+def dora_over_split_inputs(run: Run) -> Found:
+    """DoRA targets layers whose inputs tensor-parallel ranks share, so each scales by the norm of its own part.
+
+    Why: Silent: ranks go on with different activations, and the checkpoint keeps the magnitudes of one of them, for a
+        norm that a single rank never sees: what is exported is another model than was trained.
+    Bad: DoRA on linear_proj with tensor parallelism 2. Good: DoRA on linear_qkv and linear_fc1, or LoRA on all.
+    Fix: Take linear_proj, linear_fc2 and out_proj out of target_modules, train LoRA, or use tensor parallelism 1.
+    Source: bridge/peft/dora_layers.py:107-130 (_get_weight_norm), 62-73 (sharded_state_dict)
+    """
+    split = [one for one in trained_linears(run) if one.name in SPLITS_INPUTS]
+    split = [one for one in split if not _is_refused_by_dora(run, one)]  # BP846 says it
+    if split:
+        names = ", ".join(dict.fromkeys(one.name for one in split))
+        kept = [target for target in targets_of(run) if not any(is_match(target, one) for one in split)]
+        usual = _usual_targets(run)
+        changes = change(TARGETS, usual if is_default(run) or not kept else kept, "ranks share inputs of the others")
+        found = f"{names} with DoRA on {run.tensor_model_parallel_size} tensor-parallel ranks"
+        yield wrong(TARGETS, found, f"layers that split their outputs: {', '.join(usual)}", changes=changes)
+
+
 def _is_refused_by_dora(run: Run, linear: Linear) -> bool:
     is_routed = linear.part == "experts" and ".shared_experts." not in linear.path and "latent" not in linear.name
-    is_split = run.tensor_model_parallel_size > 1 and linear.name.endswith("down_proj")
-    return is_routed or is_split or linear.part == "output"
+    is_split_down = is_split(run) and linear.name.endswith("down_proj")
+    return is_routed or is_split_down or linear.part == "output"
 
 
 def _place(linear: Linear) -> str:
