@@ -107,7 +107,7 @@ def _check_agreement(loaded: Target, options: CheckOptions) -> None:
             f"--artifact is {str(options.artifact)!r}, and the target {loaded.place!r} is an artifact itself. "
             "Remove --artifact, or give a recipe or a config as target."
         )
-    refuse_packs_unread(loaded.recipe, options.artifact)
+    refuse_packs_unread(loaded.recipe, options.artifact, config=loaded.config)
     for name in ("world_size", "bridge_version", "environment"):
         if loaded.config is None and getattr(options, name) is not None:
             raise ConfigError(

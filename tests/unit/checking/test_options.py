@@ -71,3 +71,19 @@ def test_packs_that_a_run_does_not_read_are_refused(tmp_path: Path, mode: str) -
         check_target(recipe, CheckOptions(artifact=tmp_path))
 
     assert "BP026" in {finding.code for finding in check_target(recipe, CheckOptions()).findings}
+
+
+SAVED_IN_BATCH = """
+_target_: megatron.bridge.training.config.ConfigContainer
+model: {_target_: megatron.bridge.models.gpt_provider.GPTModelProvider, seq_length: 4096}
+dataset: {_target_: megatron.bridge.data.builders.DirectHFSFTDatasetConfig, enable_in_batch_packing: true}
+train: {_target_: megatron.bridge.training.config.TrainingConfig, train_iters: 9}
+"""
+
+
+def test_packs_of_a_config_that_packs_inside_the_batch_are_refused(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(SAVED_IN_BATCH)
+
+    with pytest.raises(ConfigError, match=r"enable_in_batch_packing is true, so the run reads no packs\. Remove"):
+        bridgepack.check(config, artifact=tmp_path)

@@ -10,7 +10,7 @@ from bridgepack.config.recipe.data import DataSource, as_sources, listed, path_o
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.records import Refusal
+from bridgepack.records import Refusal, RunConfig
 
 #: File suffix -> script-free builder of `datasets` that reads it.
 FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv"}
@@ -73,17 +73,29 @@ def _source(recipe: SFTRecipe, split: str, as_it_is: str) -> Iterator[Refusal]:
         yield _reading(field, shown(path), allowed, "Name one of these, or set packing.mode to offline.")
 
 
-def refuse_packs_unread(recipe: SFTRecipe | None, artifact: str | Path | None) -> None:
-    """Refuse packs that a run does not read.
+def refuse_packs_unread(
+    recipe: SFTRecipe | None, artifact: str | Path | None, *, config: RunConfig | None = None
+) -> None:
+    """Refuse packs that a run does not read; `config` is a run that has no recipe.
 
     Raises:
-        ConfigError: packs are given, and the recipe's mode of packing reads none.
+        ConfigError: packs are given, and the recipe's mode of packing, or the config's dataset, reads none.
     """
+    dataset = config.values.get("dataset") if config is not None and recipe is None else None
+    if artifact is not None and isinstance(dataset, Mapping) and _packs_batches_alone(dataset):
+        raise ConfigError(
+            f"--artifact is {str(artifact)!r}, and dataset.enable_in_batch_packing is true, so the run reads no packs. "
+            "Remove --artifact, or set dataset.enable_offline_packing to true and enable_in_batch_packing to false."
+        )
     if recipe is not None and artifact is not None and recipe.packing.mode != "offline":
         raise ConfigError(
             f"--artifact is {str(artifact)!r}, and packing.mode is {recipe.packing.mode}, which reads no packs. "
             "Remove --artifact, or set packing.mode to offline."
         )
+
+
+def _packs_batches_alone(dataset: Mapping[str, Any]) -> bool:
+    return dataset.get("enable_in_batch_packing") is True and dataset.get("enable_offline_packing") is not True
 
 
 def builder_of(path: str) -> str | None:
