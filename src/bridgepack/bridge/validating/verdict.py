@@ -22,7 +22,7 @@ from bridgepack.bridge.writing.assign import assign
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError
-from bridgepack.host.validated import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES, RUN_VARIABLES
+from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES, RUN_VARIABLES
 from bridgepack.records import HostVerdict
 
 _CONFIG = "megatron.bridge.training.config"

@@ -1,9 +1,10 @@
 """Rules on offloading activations to the memory of the host machine."""
 
-from bridgepack.host.validated import OFFLOADED_IN_EXPERTS, OFFLOADED_MODULES, OFFLOADING_VARIABLES
+from bridgepack.host.validated import OFFLOADED_IN_EXPERTS, OFFLOADED_MODULES
+from bridgepack.host.variables import OFFLOADING_VARIABLES
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.run.validated.precision import variable
+from bridgepack.rules.run.reading import variable
 
 _LAYERS, _FINE = "model.cpu_offloading", "model.fine_grained_activation_offloading"
 _MODULES = "model.offload_modules"
