@@ -74,8 +74,8 @@ def verdict_of(
         except CannotAskError:
             raise
         except BridgepackError as error:
-            field = _FIELD.match(str(error))
-            where = (field[0],) if field else ()
+            named = _FIELD.match(str(error))
+            where = (named[0],) if named else ()
             return HostVerdict(state="refused", reason=str(error), stage=TO_BRIDGE, where=where)
         world_size = question.world_size or _smallest_world(config)
         try:
