@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bridgepack.bridge.refusing.asked import OF_RECIPE
 from bridgepack.bridge.validating.verdict import TO_BRIDGE, VALIDATE, Question, verdict_of
 from bridgepack.checking import real
 from bridgepack.checking.check import check_target
@@ -52,13 +53,18 @@ def kind_of(verdict: HostVerdict) -> str:
 def problems_of(verdict: HostVerdict, report: CheckReport) -> list[str]:
     """Return where a report and the host disagree; a finding that the host may notice later, too, accuses nobody."""
     errors = [finding for finding in report.findings if finding.severity == Severity.ERROR]
-    noticed = [finding for finding in errors if finding.noticed.startswith((VALIDATE, TO_BRIDGE))]
+    noticed = [finding for finding in errors if finding.noticed.startswith(VALIDATE)]
     if verdict.state == "accepted":
-        sure = [finding.code for finding in noticed if ", or" not in finding.noticed]
-        return [f"accepted, but {code} says that the host refuses" for code in sure]
-    if not noticed:
-        return ["refused, and nothing is reported"]
-    return [] if {finding.code for finding in noticed} - {"BP993"} else [f"{ALONE}{kind_of(verdict)}"]
+        sure = {finding.code for finding in noticed if ", or" not in finding.noticed}
+        sure |= {finding.code for finding in errors} & OF_RECIPE
+        return [f"accepted, but {code} says that the host refuses" for code in sorted(sure)]
+    own = {finding.code for finding in (errors if verdict.stage == TO_BRIDGE else noticed)} - {"BP993"}
+    if verdict.stage == TO_BRIDGE:
+        own &= set(re.findall(r"\((BP\d{3})\)", verdict.reason))
+    if own:
+        twice = [finding.code for finding in errors if finding.code == "BP993"]
+        return [f"{', '.join(sorted(own))} and {code} report one fault" for code in twice]
+    return [f"{ALONE}{kind_of(verdict)}"] if errors else ["refused, and nothing is reported"]
 
 
 def verdict_and_report(case: GeneratedRecipe, given: dict[str, HostVerdict]) -> tuple[HostVerdict, CheckReport]:

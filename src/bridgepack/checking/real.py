@@ -46,7 +46,9 @@ def with_each_fault_once(report: CheckReport) -> CheckReport:
 
 
 def _explains(finding: Finding, verdict: HostVerdict) -> bool:
-    """Return whether the host would notice the finding at the stage where it refuses."""
+    """Return whether a finding is what the host refuses: `to_bridge` says its code, validate() stops at any of them."""
     if finding.severity != Severity.ERROR:
         return False
-    return finding.noticed.startswith((verdict.stage, VALIDATE)) or verdict.reason in f"{finding.found} {finding.fix}"
+    if verdict.stage == VALIDATE:
+        return finding.noticed.startswith(VALIDATE)
+    return f"({finding.code})" in verdict.reason

@@ -30,11 +30,6 @@ _NAMES = {
 _KINDS: Mapping[str, type] = {"bool": int, "int": int, "float": float, "str": str, "dict": Mapping}
 
 
-def host_version() -> str:
-    """Return the version that the file describes."""
-    return str(_file()["host"])
-
-
 def section_defaults() -> Mapping[str, Any]:
     """Return section -> plain values, of the sections that the host makes itself where a saved config has none."""
     sections: Mapping[str, Any] = _file()["sections"]

@@ -70,13 +70,15 @@ HOST_NAMES = frozenset(
     }
 )
 #: Symbol of a hybrid layer pattern -> mixer or feed-forward part of that layer; `D` and `+` are latent attention.
-_SYMBOLS: Mapping[str, tuple[str, str]] = {
+#: Source: megatron-core 0.19.2, models/hybrid/hybrid_layer_allocation.py, `Symbols`.
+LAYER_SYMBOLS: Mapping[str, tuple[str, str]] = {
     "M": ("mamba", ""),
     "G": ("gated_delta_net", ""),
     "*": ("attention", ""),
     "-": ("", "dense"),
     "E": ("", "experts"),
 }
+LATENT_SYMBOLS = "D+"
 #: Adapters by name of their class, with the targets that they have where none are set.
 _ALL = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 DEFAULT_TARGETS: Mapping[str, tuple[str, ...]] = {
@@ -182,7 +184,7 @@ def architecture_of(model: Mapping[str, Any]) -> Architecture | None:
 def _layers(model: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     pattern = model.get("hybrid_layer_pattern") or model.get("hybrid_override_pattern")
     if isinstance(pattern, str):
-        symbols = {**_SYMBOLS, **dict.fromkeys("D+", (_latent_attention(model), ""))}
+        symbols = {**LAYER_SYMBOLS, **dict.fromkeys(LATENT_SYMBOLS, (_latent_attention(model), ""))}
         found = [symbols.get(symbol) for symbol in pattern.partition("/")[0].replace("|", "")]
         return tuple(layer for layer in found if layer is not None) if None not in found else ()
     number = model.get("num_layers")

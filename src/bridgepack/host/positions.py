@@ -18,17 +18,11 @@ class Positions:
 
 #: (positions, factor of their scaling) -> ids on the hub
 _MODELS: Mapping[tuple[int, float], str] = {
-    (
-        8192,
-        1.0,
-    ): "meta-llama/Meta-Llama-3-8B meta-llama/Meta-Llama-3-70B Qwen/Qwen2-Audio-7B-Instruct google/gemma-2-2b "
-    "google/gemma-2-9b google/gemma-2-27b moonshotai/Moonlight-16B-A3B",
+    (8192, 1.0): "meta-llama/Meta-Llama-3-8B meta-llama/Meta-Llama-3-70B Qwen/Qwen2-Audio-7B-Instruct "
+    "google/gemma-2-2b google/gemma-2-9b google/gemma-2-27b moonshotai/Moonlight-16B-A3B",
     (32768, 1.0): "Qwen/Qwen2.5-0.5B google/gemma-3-1b-pt",
-    (
-        40960,
-        1.0,
-    ): "Qwen/Qwen3-0.6B Qwen/Qwen3-1.7B Qwen/Qwen3-4B Qwen/Qwen3-8B Qwen/Qwen3-14B Qwen/Qwen3-32B Qwen/Qwen3-30B-A3B "
-    "Qwen/Qwen3-235B-A22B",
+    (40960, 1.0): "Qwen/Qwen3-0.6B Qwen/Qwen3-1.7B Qwen/Qwen3-4B Qwen/Qwen3-8B Qwen/Qwen3-14B Qwen/Qwen3-32B "
+    "Qwen/Qwen3-30B-A3B Qwen/Qwen3-235B-A22B",
     (65536, 1.0): "Qwen/Qwen3-Omni-30B-A3B-Instruct zai-org/GLM-4.5V",
     (65536, 16.0): "LGAI-EXAONE/EXAONE-4.0-1.2B",
     (128000, 1.0): "Qwen/Qwen2.5-VL-3B-Instruct Qwen/Qwen2.5-VL-7B-Instruct Qwen/Qwen2.5-VL-32B-Instruct "

@@ -2,14 +2,6 @@
 
 from collections.abc import Mapping
 
-#: Values of NCCL_ALGO with `model.deterministic_mode`. Source: megatron/bridge/training/config.py:1057.
-DETERMINISTIC_ALGORITHMS = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
-#: Variable of a run's environment -> value that the host asks for, unless its settings have it.
-#: Source: megatron/bridge/training/config.py:1058,2055; megatron/core/extensions/transformer_engine.py:1884.
-DETERMINISTIC_VARIABLES: Mapping[str, str] = {"NCCL_ALGO": "Ring", "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0"}
-OFFLOADING_VARIABLES: Mapping[str, str] = {"NVTE_CPU_OFFLOAD_V1": "1"}
-#: Beginnings of variables that only the environment of a run decides, not that of a machine where it is checked.
-RUN_VARIABLES = ("NCCL_", "NVTE_", "CUDA_DEVICE_MAX_CONNECTIONS")
 #: Modules whose activations may be offloaded. Source: megatron/core/transformer/transformer_config.py:1860.
 OFFLOADED_MODULES = (
     *("core_attn", "attn_proj", "expert_fc1", "fused_group_mlp", "moe_act", "attn_norm", "mlp_norm", "qkv_linear"),
@@ -20,8 +12,6 @@ OFFLOADED_IN_EXPERTS = frozenset({"moe_act", "expert_fc1", "fused_group_mlp"})
 BIASED_SCORES = ("sigmoid", "sqrtsoftplus")
 #: Dispatchers that cannot pad the tokens of an expert. Source: megatron/core/transformer/transformer_config.py:2326.
 UNPADDED_DISPATCHERS = ("allgather", "alltoall_seq")
-#: Symbols of layers in `model.hybrid_layer_pattern`. Source: megatron/core/models/hybrid/hybrid_layer_allocation.py:15.
-LAYER_SYMBOLS = "MG*D+-E"
 #: Package -> fields of `logger` that need it. Source: megatron/bridge/training/config.py:684-733.
 LOGGER_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "mlflow": ("mlflow_experiment", "mlflow_run_name", "mlflow_tracking_uri", "mlflow_tags", "mlflow_description"),

@@ -12,6 +12,7 @@ from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.host.modules import LAYER_SYMBOLS
 from bridgepack.host.vocabularies import vocabulary_of
 from bridgepack.planning.activations import Kept, Part, dense_parts, expert_parts, logit_bytes
 from bridgepack.records import RunConfig
@@ -20,8 +21,6 @@ from bridgepack.records import RunConfig
 _VOCAB_MULTIPLE = 128
 #: Of a scan, 7 operations for each number of the state. Source: flop_utils.py of the host, `mamba_layer_flops`.
 _SCAN_STEPS = 3.5
-#: Layers of a hybrid pattern. Source: megatron/core/models/hybrid/hybrid_layer_allocation.py of 0.19.2, `Symbols`.
-_PATTERN = {"M": ("mamba", ""), "G": ("delta", ""), "*": ("attention", ""), "-": ("", "dense"), "E": ("", "experts")}
 _NEEDED = ("hidden_size", "num_attention_heads", "vocab_size")
 #: Key of a config.json -> the host's name. Names that both have are taken as they are.
 _OF_HUB = {
@@ -246,14 +245,17 @@ def _layers(values: Mapping[str, Any]) -> Iterator[LayerShape]:
 def _kinds(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     pattern = values.get("hybrid_layer_pattern")
     if pattern:
-        return [_PATTERN[symbol] for symbol in pattern.partition("/")[0].replace("|", "")]
+        return [LAYER_SYMBOLS[symbol] for symbol in pattern.partition("/")[0].replace("|", "")]
     num_layers = values["num_layers"]
     linear = values.get("experimental_attention_variant") == "gated_delta_net"
     is_linear = _flags(values.get("linear_attention_freq") if linear else 1, num_layers, first=False)
     has_experts = _flags(values.get("moe_layer_freq") or 1, num_layers, first=True)
     is_mixture = bool(values.get("num_moe_experts"))
     return [
-        ("delta" if linear and of_linear else "attention", "experts" if is_mixture and of_experts else "dense")
+        (
+            "gated_delta_net" if linear and of_linear else "attention",
+            "experts" if is_mixture and of_experts else "dense",
+        )
         for of_linear, of_experts in zip(is_linear, has_experts, strict=True)
     ]
 
@@ -319,7 +321,7 @@ def _delta(values: Mapping[str, Any]) -> tuple[float, float]:
 _MIXERS: Mapping[str, Callable[[Mapping[str, Any]], tuple[float, float]]] = {
     "attention": _attention,
     "mamba": _mamba,
-    "delta": _delta,
+    "gated_delta_net": _delta,
 }
 
 

@@ -1,6 +1,5 @@
 """How a model's layers are split over pipeline stages: even, uneven or interleaved, and the settings that say so."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.planning.shape import ModelShape
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.run.topology import stages_of
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -21,7 +22,6 @@ OFF: Mapping[str, bool | None] = {_LAYOUT: None, **dict.fromkeys(_ENDS), **dict.
 STAGES = ("pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size")
 #: Maximum pipeline stages, and virtual stages on each of them.
 _MOST_STAGES, _VIRTUAL = 32, (1, 2, 4, 8)
-_REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 #: Speed of routed experts relative to dense arithmetic (0-1); their matrices are small.
 ROUTED = 0.5
 
@@ -154,7 +154,10 @@ def stated_split(values: Mapping[str, Any], num_layers: int) -> Split | None:
     """Return the uneven split that a model's settings state, or None; it has to fit the number of layers."""
     pipeline = values.get("pipeline_model_parallel_size") or 1
     virtual = values.get("virtual_pipeline_model_parallel_size") or 1
-    counts = _stated_counts(values, pipeline, virtual, num_layers)
+    try:
+        counts = _stated_counts(values, pipeline, virtual, num_layers)
+    except CannotJudgeError:  # `check` says what is wrong with the layout
+        return None
     if not counts or sum(counts) != num_layers or len(counts) % pipeline:
         return None
     return Split(pipeline=pipeline, counts=tuple(counts), is_base=True)
@@ -169,7 +172,7 @@ def even_counts(values: Mapping[str, Any], num_layers: int) -> tuple[int, ...]:
 def _stated_counts(values: Mapping[str, Any], pipeline: int, virtual: int, num_layers: int) -> Sequence[int] | None:
     layout, pattern = values.get(_LAYOUT), str(values.get(_PATTERN) or "").partition("/")[0]
     if layout:
-        return _counts_of(layout)
+        return [stage.count("decoder") for stage in stages_of(layout)]
     if "|" in pattern:
         return [len(part) for part in pattern.split("|")]
     ends, stages = [values.get(name) for name in _ENDS], pipeline * virtual
@@ -185,17 +188,6 @@ def _stated_counts(values: Mapping[str, Any], pipeline: int, virtual: int, num_l
         return None
     each = (num_layers + first + last) // stages
     return [each - first, *[each] * (stages - 2), each - last]
-
-
-def _counts_of(layout: Any) -> list[int]:
-    """Return the decoders of each stage: `Et*2|tL` -> [2, 1]."""
-    if isinstance(layout, str):
-        text = layout.replace(",", "")
-        for pattern in _REPEATED:
-            text = pattern.sub(lambda found: found[1] * int(found[2]), text)
-        return [stage.count("t") for stage in text.split("|")]
-    names = [[kind.get("_name_") if isinstance(kind, Mapping) else kind for kind in stage] for stage in layout]
-    return [stage.count("decoder") for stage in names]
 
 
 def split_changes(split: Split, base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,9 +89,8 @@ class StepFacts:
     ranks: tuple[RankFacts, ...]  #: in the order of ranks
     sizes: GroupSizes = field(default_factory=GroupSizes)  #: number of ranks of each kind
     num_trained: int | None = None  #: trained weights of the whole model; None if not counted
-    settles_gradients: bool = (
-        False  #: it is the last of the first checked steps: every module should have had a gradient
-    )
+    #: it is the last of the first checked steps: every module should have had a gradient
+    settles_gradients: bool = False
 
     def described(self, facts: RankFacts) -> str:
         """Return step and rank in words: `step 3, rank 5 (pipeline stage 1 of 0-2)`."""

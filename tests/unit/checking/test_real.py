@@ -68,6 +68,16 @@ def test_our_own_error_explains_a_refusal_and_is_reported_alone(monkeypatch: pyt
     assert json.loads(rendered(report, "json"))["real_validate"]["state"] == "refused"
 
 
+def test_what_to_bridge_refuses_is_explained_by_the_finding_whose_code_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = {"scheduler": {"lr_decay_steps": 5}, "model": {"moe_router_group_topk": 2}}
+    words = "bridge_overrides.scheduler.lr_decay_steps is 5; allowed: what Megatron-Bridge computes (BP851)."
+    told = HostVerdict(state="refused", reason=words, version="0.6.2", stage="to_bridge")
+    assert errors(checked(monkeypatch, told, bridge_overrides=overrides)) == ["BP851", "BP870"]
+    # validate(), which BP870 is about, was never reached: BP870 does not explain other words.
+    told = HostVerdict(state="refused", reason="model.name cannot be made", version="0.6.2", stage="to_bridge")
+    assert "BP993" in errors(checked(monkeypatch, told, bridge_overrides=overrides))
+
+
 def test_an_ignored_error_of_ours_explains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = {"model": {"moe_router_group_topk": 2}}
     report = checked(monkeypatch, REFUSED, bridge_overrides=overrides, ignore={"BP870": "believed to be wrong"})

@@ -97,6 +97,7 @@ def test_a_hybrid_model_gets_bars_in_its_pattern() -> None:
         ({"pipeline_model_parallel_size": 2, PATTERN: "M*M*M*M*|M*M*M*/*"}, (8, 6)),
         ({"pipeline_model_parallel_size": 2}, None),
         ({"pipeline_model_parallel_size": 2, LAYOUT: "Et*8|t*7L"}, None),
+        ({"pipeline_model_parallel_size": 2, LAYOUT: 5}, None),
     ],
 )
 def test_what_settings_state(values: dict[str, Any], counts: tuple[int, ...] | None) -> None:

@@ -22,6 +22,8 @@ def _facts(*, num_without: int = 0) -> StepFacts:
             boundaries=0 if num_without and place.pipeline == 1 else 7,
             trained_tokens=1203 if place.pipeline == 2 else -1,
             planned_tokens=1203 if place.pipeline == 2 else -1,
+            num_modules=2,
+            with_gradient=0b11,
             evidence=RankEvidence(host="node7", without=("layer 9 self_attention",) if place.pipeline == 1 else ()),
         )
         for place in PLACES

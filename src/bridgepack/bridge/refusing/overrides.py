@@ -25,6 +25,7 @@ from bridgepack.host.fields import (
     types_of,
     why_unfit,
 )
+from bridgepack.host.overwritten import DECIDERS, DEPENDENT, OF_TOKENIZER, WORKED_OUT
 from bridgepack.records import Change, Refusal
 
 _PRECISION = "mixed_precision"
@@ -175,36 +176,6 @@ def _refusal(
 
 #: Makes the refusal of the override at hand: of what is allowed, and what to do.
 type _Refuse = Callable[[str, str], Refusal]
-#: Setting that overwrites fields of other sections when a run starts -> those sections.
-#: Source: megatron/bridge/training/config.py of 0.6.2, runtime_config_update; comm_overlap.py, setup.
-DECIDERS: Mapping[str, tuple[str, ...]] = {
-    "mixed_precision": ("model", "optimizer", "ddp"),
-    "comm_overlap": ("model", "optimizer", "ddp"),
-}
-#: Setting that the host computes when the run starts -> the settings that it computes it from.
-#: Source: megatron/bridge/training/config.py of 0.6.2, _calculate_scheduler_steps; megatron/core/transformer/
-#: transformer_config.py of 0.19.2, which moves cuda_graph_scope to cuda_graph_impl and cuda_graph_modules.
-WORKED_OUT: Mapping[str, tuple[str, ...]] = {
-    "scheduler.lr_decay_steps": ("scheduler.lr_decay_iters",),
-    "scheduler.lr_warmup_steps": ("scheduler.lr_warmup_iters",),
-    "scheduler.wd_incr_steps": ("train.train_iters",),
-    "scheduler.wsd_decay_steps": ("scheduler.lr_wsd_decay_iters",),
-    "model.cuda_graph_scope": ("model.cuda_graph_impl", "model.cuda_graph_modules"),
-}
-#: Setting that depends on another one -> (that setting, its value that disables it).
-DEPENDENT: Mapping[str, tuple[str, Any]] = {
-    "model.sequence_parallel": ("model.tensor_model_parallel_size", 1),
-    "model.cuda_graph_modules": ("model.cuda_graph_impl", "none"),
-    "model.cuda_graph_scope": ("model.cuda_graph_impl", "none"),
-}
-#: Field of the tokenizer that its class computes -> (mapping, name in it, value without it, whether it is negated).
-#: Source: megatron/bridge/training/tokenizers/config.py of 0.6.2, `__post_init__`, which validate() runs again.
-_TOKENIZER: Mapping[str, tuple[str, str, bool, bool]] = {
-    "tokenizer_hf_no_use_fast": ("hf_tokenizer_kwargs", "use_fast", True, True),
-    "tokenizer_hf_no_include_special_tokens": ("hf_tokenizer_kwargs", "include_special_tokens", True, True),
-    "trust_remote_code": ("hf_tokenizer_kwargs", "trust_remote_code", False, False),
-    "tokenizer_sentencepiece_legacy": ("sp_tokenizer_kwargs", "legacy", False, False),
-}
 
 
 def not_kept(values: Mapping[str, Any], setting: Setting, user_paths: Mapping[str, str]) -> Refusal | None:
@@ -282,9 +253,9 @@ def _of_tokenizer(held: Mapping[str, Any], name: str, refused: _Refuse) -> Refus
     if name == "pad_vocab_size":
         fix = "Remove it: Megatron-Bridge pads the vocabulary itself."
         return refused("False, to which TokenizerConfig sets it by itself", fix) if held[name] is not False else None
-    if name not in _TOKENIZER:
+    if name not in OF_TOKENIZER:
         return None
-    mapping, key, usual, is_negated = _TOKENIZER[name]
+    mapping, key, usual, is_negated = OF_TOKENIZER[name]
     stated = (held.get(mapping) or {}).get(key, usual)
     computed = not stated if is_negated else stated
     if held[name] == computed:

@@ -22,7 +22,7 @@ from bridgepack.bridge.writing.assign import assign
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError
-from bridgepack.host.validated import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES, RUN_VARIABLES
+from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES, RUN_VARIABLES
 from bridgepack.records import HostVerdict
 
 _CONFIG = "megatron.bridge.training.config"
@@ -74,8 +74,8 @@ def verdict_of(
         except CannotAskError:
             raise
         except BridgepackError as error:
-            field = _FIELD.match(str(error))
-            where = (field[0],) if field else ()
+            named = _FIELD.match(str(error))
+            where = (named[0],) if named else ()
             return HostVerdict(state="refused", reason=str(error), stage=TO_BRIDGE, where=where)
         world_size = question.world_size or _smallest_world(config)
         try:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bridgepack.bridge.plain import field_names, holder_of, value_at
-from bridgepack.bridge.refusing.overrides import DECIDERS, DEPENDENT, WORKED_OUT
 from bridgepack.bridge.shipped import PRECISIONS, import_host, named_precision
 from bridgepack.bridge.wiring import OVERRIDES, Setting
 from bridgepack.bridge.writing.values import dataclass_in, declared_types, host_value
 from bridgepack.config.errors import did_you_mean, known_names, shown
 from bridgepack.errors import ConfigError
+from bridgepack.host.overwritten import DECIDERS, DEPENDENT, WORKED_OUT
 
 _PRECISION = "mixed_precision"
 

@@ -53,6 +53,13 @@ def switches_on(run: Run, *paths: str) -> list[str]:
     return [path for path in paths if run.stated(path) is True]
 
 
+def variable(run: Run, name: str) -> str | None:
+    """Return a variable of the run's environment as its processes have it, or None if no setting gives it."""
+    variables = run.stated("env_vars")
+    value = variables.get(name) if isinstance(variables, Mapping) else None
+    return None if value is None else str(value)
+
+
 def acting(run: Run, name: str) -> str:
     """Return the path of the overlap setting that takes effect: if `comm_overlap` is set, it overrides the model's.
 

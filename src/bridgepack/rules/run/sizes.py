@@ -8,6 +8,7 @@ from bridgepack.rules.engine.families import family_of
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.models.families import NOT_OFFLINE
+from bridgepack.rules.run.models.vision_language import refuses_text_packs
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, fine_tunes, pads_in_collate, truths
 
 _COLLATE_SIZES = (
@@ -181,11 +182,11 @@ def text_not_packed(run: Run) -> Found:
         the recipe's dataset, and most of them turn packing off and reset pad_seq_to_mult to 1.
     Bad: a recipe that packs, run with --dataset tulu3. Good: enable_offline_packing true after it.
     Fix: Turn offline packing on, or ignore this finding. Check the config after overrides, not the recipe. Families
-        whose shipped recipes turn packing off are not reported.
+        whose shipped recipes turn packing off, and classes that take no packs (BP943), are not reported.
     """
     family = family_of(run.loaded)
     packs_otherwise = family is None or family.name not in NOT_OFFLINE
-    if not run.is_packed and packs_otherwise:
+    if not run.is_packed and packs_otherwise and not refuses_text_packs(run):
         yield wrong("dataset.enable_offline_packing", "off", "true, to fill rows with text")
 
 

@@ -23,6 +23,8 @@ _MATRIX = re.compile(r"\.(linear_in|linear_out|lora_a|lora_b)$", re.IGNORECASE)
 #: Modules that choose among tokens, which no gradient passes.
 #: Source: megatron/core/transformer/experimental_attention_variant/dsa.py of 0.19.2 (DSAIndexer).
 _CHOOSES = re.compile(r"\bindexer\b")
+#: Maximum kinds of modules that a rank tells the others.
+_MAX_KINDS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,6 @@ def trained_weights(
     return TrainedWeights(
         stage=stage, trained=trained, total=total, num_modules=len(modules), kinds=tuple(kinds.most_common(_MAX_KINDS))
     )
-
-
-_MAX_KINDS = 12
 
 
 def _copies(weight: Any, sizes: GroupSizes) -> int:

@@ -1,6 +1,13 @@
 """Rules on TransformerEngine's environment variables, of the recipe, the config or the cluster file."""
 
-from bridgepack.host.variables import ATTENTION_VARIABLES, FLASH_VERSIONS, OF_BACKEND, backends_with
+from bridgepack.host.variables import (
+    ATTENTION_VARIABLES,
+    ENGINE_DETERMINISM,
+    FLASH_VERSIONS,
+    OF_BACKEND,
+    QUERY_SCALING,
+    backends_with,
+)
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
@@ -10,17 +17,11 @@ from bridgepack.rules.run.reading import (
     backend_takes_effect,
     pads_between_sequences,
     uses_engine_attention,
+    variable,
 )
 
 _BACKEND = "model.attention_backend"
 _CURRENT = {BRIDGE: ">=0.6"}
-
-
-def _variable(run: Run, name: str) -> str | None:
-    """Return a variable as the process has it, or None if nothing that is known here sets it."""
-    variables = run.stated("env_vars")
-    value = variables.get(name) if isinstance(variables, dict) else None
-    return None if value is None else str(value)
 
 
 @rule("BP734", ERROR, versions=_CURRENT, noticed="when the model is built", evidence=EXECUTED)
@@ -34,8 +35,8 @@ def attention_variable_against_backend(run: Run) -> Found:
     Fix: Set model.attention_backend, and remove the variable.
     Source: core/models/common/language_module/language_module.py:108
     """
-    stated = {name: value for name in ATTENTION_VARIABLES if (value := _variable(run, name)) is not None}
-    versions = {version: value for version, name in FLASH_VERSIONS.items() if (value := _variable(run, name))}
+    stated = {name: value for name in ATTENTION_VARIABLES if (value := variable(run, name)) is not None}
+    versions = {version: value for version, name in FLASH_VERSIONS.items() if (value := variable(run, name))}
     if not stated and not versions:
         return
     backend = attention_backend(run)
@@ -76,24 +77,20 @@ def _versions(run: Run, versions: dict[int, str]) -> Found:
 def engine_variable_against_setting(run: Run) -> Found:
     """A variable of TransformerEngine contradicts the setting that the host compares it with.
 
-    Why: Crash at start, or when the model is built: the host wants both to say the same.
+    Why: Crash when the model is built: the host wants both to say the same.
     Bad: NVTE_ALLOW_NONDETERMINISTIC_ALGO 1, model.deterministic_mode true. Good: the variable 0.
     Fix: Change the variable or the setting.
-    Source: core/extensions/transformer_engine.py:1808,1884; bridge/training/config.py:2053
+    Source: core/extensions/transformer_engine.py:1808,1884
     """
-    scaling = _variable(run, "NVTE_APPLY_QK_LAYER_SCALING")
+    scaling = variable(run, QUERY_SCALING)
     scales = run.is_on("model.apply_query_key_layer_scaling")
     if scaling is not None and _number(scaling) != int(scales):
         found = f"{scaling}, and model.apply_query_key_layer_scaling is {str(scales).lower()}"
-        yield wrong("env_vars.NVTE_APPLY_QK_LAYER_SCALING", found, str(int(scales)), group="scaling")
-    algorithm = _variable(run, "NVTE_ALLOW_NONDETERMINISTIC_ALGO")
+        yield wrong(f"env_vars.{QUERY_SCALING}", found, str(int(scales)), group="scaling")
+    algorithm = variable(run, ENGINE_DETERMINISM)
     if algorithm is not None and run.is_on("model.deterministic_mode") and _number(algorithm) != 0:
         found = f"{algorithm}, and model.deterministic_mode is true"
-        yield wrong("env_vars.NVTE_ALLOW_NONDETERMINISTIC_ALGO", found, "0", group="algorithm")
-    offload = _variable(run, "NVTE_CPU_OFFLOAD_V1")
-    if offload is not None and run.is_on("model.fine_grained_activation_offloading") and offload != "1":
-        found = f"{offload}, and model.fine_grained_activation_offloading is true"
-        yield wrong("env_vars.NVTE_CPU_OFFLOAD_V1", found, "1", group="offload")
+        yield wrong(f"env_vars.{ENGINE_DETERMINISM}", found, "0", group="algorithm")
 
 
 def _number(text: str) -> int | None:

@@ -21,6 +21,12 @@ def text_packs(run: Run) -> TextPacks | None:
     return text_packs_named(str(run.value(_ID)))
 
 
+def refuses_text_packs(run: Run) -> bool:
+    """Return whether the model's class is known to take no packs of text."""
+    facts = text_packs(run) if run.is_stated(_CLASS) or run.is_stated(_ID) else None
+    return facts is not None and bool(facts.refused)
+
+
 def _called(run: Run) -> str:
     return str(run.class_name("model") if run.is_stated(_CLASS) else run.value(_ID))
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from bridgepack.host.validated import ENGINE_ACTIVATIONS, FUSED_ACTIVATIONS, HYBRID_PROVIDERS, LAYER_SYMBOLS
+from bridgepack.host.modules import LATENT_SYMBOLS, LAYER_SYMBOLS
+from bridgepack.host.validated import ENGINE_ACTIVATIONS, FUSED_ACTIVATIONS, HYBRID_PROVIDERS
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 
@@ -71,11 +72,12 @@ def layer_pattern_of_another_model(run: Run) -> Found:
     if not isinstance(pattern, str) or run.class_name("model") not in HYBRID_PROVIDERS:
         return
     layers = pattern.partition("/")[0].replace("|", "")
-    odd = sorted(set(layers) - set(LAYER_SYMBOLS))
+    known = (*LAYER_SYMBOLS, *LATENT_SYMBOLS)
+    odd = sorted(set(layers) - set(known))
     stated = run.stated_integer(_LAYERS)
     if odd:
-        yield wrong(_PATTERN, f"{odd[0]!r}", f"{' '.join(LAYER_SYMBOLS)} | /")
-    elif "*" in layers and set("D+") & set(layers):
+        yield wrong(_PATTERN, f"{odd[0]!r}", f"{' '.join(known)} | /")
+    elif "*" in layers and set(LATENT_SYMBOLS) & set(layers):
         yield wrong(_PATTERN, "* with D or +", "one kind of attention")
     elif stated is not None and stated != len(layers):
         yield wrong(_PATTERN, f"{len(layers)} layers, and num_layers is {stated}", f"{stated} layers")

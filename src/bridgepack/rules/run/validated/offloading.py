@@ -1,9 +1,10 @@
 """Rules on offloading activations to the memory of the host machine."""
 
-from bridgepack.host.validated import OFFLOADED_IN_EXPERTS, OFFLOADED_MODULES, OFFLOADING_VARIABLES
+from bridgepack.host.validated import OFFLOADED_IN_EXPERTS, OFFLOADED_MODULES
+from bridgepack.host.variables import OFFLOADING_VARIABLES
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.run.validated.precision import variable
+from bridgepack.rules.run.reading import variable
 
 _LAYERS, _FINE = "model.cpu_offloading", "model.fine_grained_activation_offloading"
 _MODULES = "model.offload_modules"
@@ -47,7 +48,8 @@ def activations_offloaded_without_what_that_needs(run: Run) -> Found:
     if engine != "transformer_engine":
         yield wrong("model.transformer_impl", str(engine), "transformer_engine", to="transformer_engine")
     yield from _wrong_modules(run)
-    for name, most in (("min_offloaded_tensor_size", None), ("activation_offload_fraction", 1)):
+    sizes = ("min_offloaded_tensor_size", "delta_offload_bytes_across_pp_ranks")
+    for name, most in (*((size, None) for size in sizes), ("activation_offload_fraction", 1)):
         value = run.stated(f"model.{name}")
         if isinstance(value, (int, float)) and (value < 0 or (most is not None and value > most)):
             yield wrong(f"model.{name}", str(value), f"0 to {most}" if most else "0 or more")
@@ -70,5 +72,5 @@ def _wrong_modules(run: Run) -> Found:
     if "fused_group_mlp" in modules:
         if not run.is_on("model.use_transformer_engine_op_fuser"):
             yield wrong(_MODULES, "fused_group_mlp without use_transformer_engine_op_fuser", "other modules")
-        if len(in_experts) > 1:
-            yield wrong(_MODULES, f"fused_group_mlp with {in_experts[0]}", "fused_group_mlp alone in the experts")
+        for other in [name for name in in_experts if name != "fused_group_mlp"][:1]:
+            yield wrong(_MODULES, f"fused_group_mlp with {other}", "fused_group_mlp alone in the experts")

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bridgepack.host.validated import DETERMINISTIC_ALGORITHMS, DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
+from bridgepack.host.variables import DETERMINISTIC_ALGORITHMS, DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.run.reading import variable
 
 _PRECISION = "mixed_precision"
 _VARIABLES = "env_vars"
@@ -35,12 +36,6 @@ def scales_with_delay(run: Run) -> bool:
         return "delayed" in precision
     holder = _PRECISION if isinstance(precision, Mapping) else "model"
     return bool(run.stated(f"{holder}.fp8")) and run.stated(f"{holder}.fp8_recipe") == "delayed"
-
-
-def variable(run: Run, name: str) -> str | None:
-    """Return the value of an environment variable that the settings give, or None."""
-    found = run.mapping(_VARIABLES).get(name) if run.is_stated(_VARIABLES) else None
-    return None if found is None else str(found)
 
 
 @rule("BP877", ERROR, "bridge/training/config.py:1043-1063", noticed=VALIDATE, evidence=EXECUTED)
