@@ -1,5 +1,6 @@
 """Settings of a recipe's run under the host's paths, for the rules: those of `to_bridge`, without the host."""
 
+import copy
 from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
@@ -27,6 +28,7 @@ from bridgepack.bridge.wiring.data import EXCHANGE
 from bridgepack.bridge.wiring.training import BOOKKEEPING
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.host.fields import registered_precision
 from bridgepack.records import Refusal, RunConfig
 from bridgepack.rules.engine.context import NO_PACKS
 
@@ -39,6 +41,7 @@ _PACK_PATHS = frozenset(
     }
 )
 _TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfig"
+_PRECISION = "mixed_precision"
 _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
 #: Settings that depend on the number of packs.
 _LENGTH = ("train.num_epochs", "train.train_iters", "scheduler.lr_warmup_fraction")
@@ -179,13 +182,15 @@ def _is_override(setting: Setting | None) -> bool:
 def _write(values: dict[str, Any], path: str, value: Any) -> None:
     """Write a value as the host does: a missing section is created, an object gets its class defaults.
 
-    An empty section does not change an existing one.
+    An empty section does not change an existing one; a field of a precision that has a name keeps its other fields.
     """
-    if value == {} and (path == "mixed_precision" or value_at(values, path) is not None):
+    if value == {} and (path == _PRECISION or value_at(values, path) is not None):
         return
     section, _, rest = path.partition(".")
     if rest and section in values and values[section] is None:
         values[section] = new_section(section)
+    if rest and section == _PRECISION and isinstance(values.get(section), str):
+        values[section] = copy.deepcopy(registered_precision(values[section]) or values[section])
     put(values, path, as_held(path, value))
 
 

@@ -117,3 +117,21 @@ def test_no_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {finding.code for finding in check_target(recipe, CheckOptions()).findings} >= {"BP850"}
     with pytest.raises(ConfigError, match="cannot be imported"):
         recipe.to_bridge()
+
+
+@pytest.mark.parametrize(
+    ("precision", "override", "found"),
+    [
+        ("bf16_mixed", {"fp16": True}, {"BP889"}),
+        ("bf16_with_fp8_current_scaling_mixed", {"grad_reduce_in_fp32": False}, {"BP928"}),
+        ("bf16_mixed", {"grad_reduce_in_fp32": False}, set()),
+    ],
+)
+def test_override_of_one_field_keeps_the_others_of_a_named_precision(
+    precision: str, override: dict[str, Any], found: set[str]
+) -> None:
+    changes = {"precision": {"recipe": precision}, "bridge_overrides": {"mixed_precision": override}}
+    recipe = recipe_of(DENSE, packing={"packed_sequence_size": 4100}, **changes)
+    report = check_target(recipe, CheckOptions(looks_at_files=False, select=("BP889", "BP928")))
+
+    assert {finding.code for finding in report.findings} == found

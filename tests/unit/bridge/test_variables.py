@@ -57,3 +57,11 @@ def test_variables_of_the_process_win_and_secrets_and_references_stay_out() -> N
     assert {"NVTE_FLASH_ATTN", "HF_TOKEN"} & set(found.values["env_vars"]) == set()
     assert found.user_path("env_vars.NVTE_FUSED_ATTN") == "executor.env_vars.NVTE_FUSED_ATTN"
     assert with_variables(config, {"HF_TOKEN": "secret"}, place="x") is config
+
+
+def test_no_kernel_is_left_where_variables_turn_all_off_also_for_sequences_without_padding() -> None:
+    variables = dict.fromkeys(("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN"), "0")
+    recipe = recipe_of("qwen3_8b_sft_4gpu_h100_bf16_config", environment=variables)
+    (finding,) = check_target(recipe, CheckOptions(select=("BP734",))).findings
+
+    assert finding.found == "0, as the two others, and model.attention_backend is null: no kernel is left"

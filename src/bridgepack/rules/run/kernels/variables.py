@@ -55,6 +55,11 @@ def attention_variable_against_backend(run: Run) -> Found:
 
 def _left_to_variables(run: Run, stated: dict[str, str]) -> Found:
     fused = "NVTE_FUSED_ATTN"
+    if [stated.get(name) for name in ATTENTION_VARIABLES] == ["0"] * 3 and uses_engine_attention(run):
+        fix = f"Set {_BACKEND} to fused, and remove the variables."
+        found = f"0, as the two others, and {_BACKEND} is null: no kernel is left"
+        yield wrong(f"env_vars.{fused}", found, "1, or not set", group=fused, fix=fix)
+        return
     if stated.get(fused) != "0" or not (run.is_packed and uses_engine_attention(run) and pads_between_sequences(run)):
         return
     if stated.get("NVTE_FLASH_ATTN") != "0" and has_flash_attention_3(run):

@@ -217,6 +217,8 @@ def recomputed_norm_before_first_adapter(run: Run) -> Found:
         yield wrong(_MODULES, found, "entries whose input requires a gradient", changes=_uniform(run), fix=fix)
 
 
+#: Layers whose input is split over tensor-parallel ranks.
+_SPLIT_BY_ROWS = frozenset({"linear_proj", "linear_fc2", "out_proj"})
 _INITS = ("xavier", "kaiming", "normal", "zero")
 
 
@@ -245,6 +247,7 @@ def adapters_that_cannot_train(run: Run) -> Found:
         yield wrong("peft.lora_A_init_method", found, "xavier", to="xavier", because="one matrix must not be zero")
     if adapter_of(run) == "DoRA" and run.stated("peft.dropout_position") not in (None, "pre"):
         yield wrong("peft.dropout_position", "post with DoRA", "pre", to="pre", because="DoRA has no other")
+    yield from _undivided(run)
 
 
 @rule("BP845", ERROR, when=has_adapters, noticed="model build, or first step", evidence=EXECUTED)
@@ -281,6 +284,29 @@ def _refused_by_canonical(targets: tuple[str, ...]) -> Iterator[Violation]:
                 yield wrong(TARGETS, f"{', '.join(targets)} without {added}", f"all of {', '.join(parts)}, or none")
         if any(target.endswith(whole) for target in targets):
             yield wrong(TARGETS, f"{whole} with CanonicalLoRA", f"{', '.join(parts)}, or {whole} with LoRA")
+
+
+def _undivided(run: Run) -> Found:
+    """Yield a finding on a rank that tensor parallelism does not divide: the first matrix is split by its rows.
+
+    Beside a layer that is split by its columns (the default), not beside one that is split by its rows.
+    """
+    dim, tensor = run.stated_integer("peft.dim"), run.tensor_model_parallel_size
+    if dim is None or dim <= 0 or tensor <= 1 or dim % tensor == 0 or not has_targets(run):
+        return
+    try:
+        split = [linear.name for linear in trained_linears(run) if not _is_of_expert(linear)]
+    except CannotJudgeError:  # the layers are not known, which says nothing of the other numbers
+        return
+    names = [name for name in dict.fromkeys(split) if name not in _SPLIT_BY_ROWS]
+    if names:
+        found = f"{dim} with tensor parallelism {tensor}, on {', '.join(names)}"
+        allowed = f"a multiple of {tensor}, e.g. {-(-dim // tensor) * tensor}"
+        yield wrong("peft.dim", found, allowed, fix="Set dim to a multiple of tensor_model_parallel_size.")
+
+
+def _is_of_expert(linear: Linear) -> bool:
+    return linear.part == "experts" and ".shared_experts." not in linear.path and linear.name.startswith("linear_fc")
 
 
 def trains_dora(run: Run) -> bool:
