@@ -78,6 +78,7 @@ LAYER_SYMBOLS: Mapping[str, tuple[str, str]] = {
     "-": ("", "dense"),
     "E": ("", "experts"),
 }
+#: Symbols of layers with latent attention, sparse or not.
 LATENT_SYMBOLS = "D+"
 #: Adapters by name of their class, with the targets that they have where none are set.
 _ALL = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
