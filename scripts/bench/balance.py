@@ -61,7 +61,8 @@ def main() -> None:
         lengths = mixture(size, options.sequences)
         plan = plan_packs(lengths, packed_sequence_size=size)
         for batch, ranks, stages in RUNS:
-            run = replace(RUN, global_batch_size=batch, data_parallel_size=ranks, matches_micro_batches=stages > 1)
+            rises = {"matches_micro_batches": stages > 1, "begins_cheap": stages > 1}
+            run = replace(RUN, global_batch_size=batch, data_parallel_size=ranks, **rises)
             plans = [plan, *(balanced(plan, lengths, replace(run, window_batches=n), has_tail=True) for n in (1, 16))]
             slots = slots_of(run, plan.num_packs)
             ratios = [straggler_ratios(costs_of(item, lengths), slots, num_stages=stages).mean() for item in plans]

@@ -28,6 +28,7 @@ def _run(rng: random.Random) -> tuple[BalanceRecord, int, bool]:
         token_cost=1,
         windows=(),
         matches_micro_batches=rng.random() < 0.3,
+        begins_cheap=rng.random() < 0.3,
         version="0.6.2",
         loader=rng.choice(("batch", "batch", "single", "cyclic")),
         loader_seed=rng.choice((0, 7, 1234, 2**32 - 1)),
@@ -68,9 +69,13 @@ def test_ranks_read_what_the_balance_meant_for_them() -> None:
         record, num_packs, drop_last = _run(rng)
         slots = slots_of(record, num_packs)
         costs = np.array([rng.randint(1, 10**6) for _ in range(num_packs)])
-        matches = record.matches_micro_batches
         order = balanced_order(
-            costs, slots, window_batches=record.window_batches, seed=record.seed, matches_micro_batches=matches
+            costs,
+            slots,
+            window_batches=record.window_batches,
+            seed=record.seed,
+            matches_micro_batches=record.matches_micro_batches,
+            begins_cheap=record.begins_cheap,
         )
 
         ranks = range(record.data_parallel_size)

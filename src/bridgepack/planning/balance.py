@@ -123,7 +123,11 @@ def _waiting(
         return StepRatios(mean=float(found.mean()), p95=p95, worst=float(found.max()))
 
     def balanced(window_batches: int) -> StepRatios:
-        return ratios(balanced_order(costs, slots, window_batches=window_batches, matches_micro_batches=matches))
+        return ratios(
+            balanced_order(
+                costs, slots, window_batches=window_batches, matches_micro_batches=matches, begins_cheap=matches
+            )
+        )
 
     return Waiting(
         run=run,
@@ -146,6 +150,7 @@ def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost)
         token_cost=cost[0],
         windows=cost[1],
         matches_micro_batches=_has_experts(source) or settings.topology.pipeline_model_parallel_size > 1,
+        begins_cheap=_has_experts(source) or settings.topology.pipeline_model_parallel_size > 1,
         version=settings.version,
         loader=settings.loader,
         loader_seed=settings.seed,

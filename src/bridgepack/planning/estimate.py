@@ -292,6 +292,7 @@ def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
         window_batches=balance.window_batches if balance.kind == "across_batches" else 1,
         seed=balance.seed,
         matches_micro_batches=has_experts or stages > 1,
+        begins_cheap=has_experts or stages > 1,
     )
     straggler, balanced = (
         float(straggler_ratios(one, slots, num_stages=stages, has_experts=has_experts).mean())

@@ -1,7 +1,7 @@
 """The contents of an artifact's manifest: shards, splits, statistics, drops, the balance of its packs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from bridgepack.host.release import release_of
@@ -25,6 +25,13 @@ class BalanceRecord:
     data_sharding: bool  #: `dataset.data_sharding`
     data_parallel_size: int
     global_batch_size: int  #: packs per step
+    #: with `matches_micro_batches`, the packs of a step rise in cost, then fall; older orders only fall
+    begins_cheap: bool = False
+
+    def values(self) -> dict[str, Any]:
+        """Return the record for the manifest, as older records are: without `begins_cheap` where it is False."""
+        found = asdict(self)
+        return found if self.begins_cheap else {name: found[name] for name in found if name != "begins_cheap"}
 
     def described(self) -> str:
         """Return the record as text."""

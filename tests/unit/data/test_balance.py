@@ -12,6 +12,8 @@ from bridgepack.data.packing.balance import balanced, balanced_order, pack_costs
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.errors import ConfigError
 
+_ORDERS = ("matches_micro_batches", "begins_cheap")
+
 
 @pytest.mark.parametrize(
     ("size", "batch", "window", "most"),
@@ -42,7 +44,7 @@ def test_packs_stay_in_windows_and_steps_even(case: tuple[int, int, int, int, in
     costs = rng.integers(1, 10 ** int(rng.integers(1, 12)), num_read + num_left)
     slots = rng.permutation(len(costs))[:num_read].reshape(num_steps, num_ranks, num_packs)
 
-    order = balanced_order(costs, slots, window_batches=window, seed=seed, matches_micro_batches=matches)
+    order = balanced_order(costs, slots, window_batches=window, seed=seed, **dict.fromkeys(_ORDERS, matches))
 
     for first in range(0, num_steps, window):
         packs = slots[first : first + window].ravel()
@@ -76,8 +78,12 @@ def test_micro_batches_match_where_ranks_wait_in_each() -> None:
     costs = np.array([10, 1, 9, 2, 8, 3, 7, 4])
     slots = np.arange(8).reshape(1, 2, 4)
 
-    order = balanced_order(costs, slots, matches_micro_batches=True)
+    order, older = (
+        balanced_order(costs, slots, matches_micro_batches=True, begins_cheap=begins) for begins in (True, False)
+    )
 
+    # as artifacts were balanced before packs rose first
+    assert list(map(sorted, costs[older][slots][0].T.tolist())) == [[9, 10], [7, 8], [3, 4], [1, 2]]
     micro_batches = costs[order][slots][0].T
     assert list(map(sorted, micro_batches.tolist())) == [[1, 2], [7, 8], [9, 10], [3, 4]]
     assert abs(np.diff(micro_batches.sum(axis=0)))[0] == 0
@@ -89,7 +95,7 @@ def test_micro_batches_match_where_ranks_wait_in_each() -> None:
 def test_pipelines_begin_and_end_steps_with_cheap_packs(num_stages: int, most: float) -> None:
     lengths = mixture(131_072, 300_000)
     plan = plan_packs(lengths, packed_sequence_size=131_072)
-    run = replace(RUN, global_batch_size=256, data_parallel_size=16, matches_micro_batches=True)
+    run = replace(RUN, global_batch_size=256, data_parallel_size=16, matches_micro_batches=True, begins_cheap=True)
     slots = slots_of(run, plan.num_packs)
 
     before = straggler_ratios(costs_of(plan, lengths), slots, num_stages=num_stages)
@@ -116,3 +122,8 @@ def test_costs_by_hand() -> None:
 def test_fewer_packs_than_a_step_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"batch.global_batch_size is 128; allowed .* the number of packs, 20"):
         slots_of(RUN, 20)
+
+
+def test_the_record_of_a_run_without_stages_is_that_of_older_artifacts() -> None:
+    assert "begins_cheap" not in RUN.values()
+    assert replace(RUN, begins_cheap=True).values()["begins_cheap"] is True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -55,7 +55,7 @@ class ResolvedRecipe:
         if self.balance is None:
             return values
         because = f"packing.balance.kind is {self.balance.kind}"
-        return values | {"balance": {"value": asdict(self.balance), "because": because}}
+        return values | {"balance": {"value": self.balance.values(), "because": because}}
 
 
 class SFTRecipe(Document):

@@ -49,6 +49,7 @@ def balanced(plan: PackPlan, runtime_lengths: IntArray, balance: BalanceRecord, 
         window_batches=balance.window_batches,
         seed=balance.seed,
         matches_micro_batches=balance.matches_micro_batches,
+        begins_cheap=balance.begins_cheap,
     )
     return reordered(plan, order)
 
@@ -112,7 +113,13 @@ def _pairs(lengths: IntArray, windows: Sequence[tuple[int, float]]) -> IntArray:
 
 
 def balanced_order(
-    costs: IntArray, slots: IntArray, *, window_batches: int = 1, seed: int = 0, matches_micro_batches: bool = False
+    costs: IntArray,
+    slots: IntArray,
+    *,
+    window_batches: int = 1,
+    seed: int = 0,
+    matches_micro_batches: bool = False,
+    begins_cheap: bool = False,
 ) -> IntArray:
     """Return the pack to put in each row so that the ranks of a step cost the same; shape [num_packs], int64.
 
@@ -123,9 +130,9 @@ def balanced_order(
     order = np.arange(len(costs), dtype=np.int64)
     for chunk in _chunks(slots, window_batches):
         members = _dealt(costs, _gathered(costs, chunk, seed))
-        if matches_micro_batches:
+        if begins_cheap:
             members = members[:, :, _rising_and_falling(members.shape[2])]
-        elif 1 < members.shape[2] <= _MOST_EXCHANGED:
+        elif not matches_micro_batches and 1 < members.shape[2] <= _MOST_EXCHANGED:
             _exchange(costs, members)
         order[chunk.reshape(members.shape)] = members
     return order
