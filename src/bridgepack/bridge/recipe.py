@@ -29,6 +29,7 @@ from bridgepack.bridge.wiring.training import BOOKKEEPING
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host.fields import registered_precision
+from bridgepack.host.validated import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
 from bridgepack.records import Refusal, RunConfig
 from bridgepack.rules.engine.context import NO_PACKS
 
@@ -43,6 +44,8 @@ _PACK_PATHS = frozenset(
 _TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfig"
 _PRECISION = "mixed_precision"
 _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
+#: Variables that a rule misses where they are not set -> where a recipe sets them.
+_VARIABLES = {f"env_vars.{name}": f"environment.{name}" for name in (*DETERMINISTIC_VARIABLES, *OFFLOADING_VARIABLES)}
 #: Settings that depend on the number of packs.
 _LENGTH = ("train.num_epochs", "train.train_iters", "scheduler.lr_warmup_fraction")
 _FROM_FILES = "Megatron-Bridge computes it from the data; check the ConfigContainer"
@@ -153,7 +156,7 @@ def _write_settings(
     Returns:
         path -> field of the recipe, and the refused overrides.
     """
-    user_paths = {**BOOKKEEPING, **EXCHANGE}
+    user_paths = {**BOOKKEEPING, **EXCHANGE, **_VARIABLES}
     refused: list[Refusal] = []
     kept: list[Setting] = []
     for setting in settings.values():

@@ -65,3 +65,11 @@ def test_no_kernel_is_left_where_variables_turn_all_off_also_for_sequences_witho
     (finding,) = check_target(recipe, CheckOptions(select=("BP734",))).findings
 
     assert finding.found == "0, as the two others, and model.attention_backend is null: no kernel is left"
+
+
+def test_variable_that_is_missing_is_named_as_a_recipe_sets_it() -> None:
+    recipe = recipe_of(DENSE, bridge_overrides={"model": {"deterministic_mode": True}})
+    findings = check_target(recipe, CheckOptions(select=("BP878",))).findings
+
+    names = ["NCCL_ALGO", "NVTE_ALLOW_NONDETERMINISTIC_ALGO"]
+    assert [finding.where for finding in findings] == [f"environment.{name}" for name in names]
