@@ -29,7 +29,7 @@ from bridgepack.bridge.wiring.training import BOOKKEEPING
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host.fields import registered_precision
-from bridgepack.host.validated import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
+from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
 from bridgepack.records import Refusal, RunConfig
 from bridgepack.rules.engine.context import NO_PACKS
 
