@@ -61,3 +61,13 @@ def model_settings(run: Run) -> Mapping[str, Any]:
         return run.mapping("model")
     except CannotJudgeError:
         return {}
+
+
+def is_split(run: Run) -> bool:
+    """Return whether tensor-parallel ranks share layers."""
+    return run.tensor_model_parallel_size > 1
+
+
+def usual_targets(run: Run) -> list[str]:
+    """Return the targets that follow the model's layers."""
+    return list(architecture(run).targets(adapter_of(run), is_split=is_split(run)))
