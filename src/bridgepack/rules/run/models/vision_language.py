@@ -42,8 +42,8 @@ def text_packs_refused_by_class(run: Run) -> Found:
 
     Why: Crash at the first step, whatever the layout: no call of the class with packs of text succeeds.
     Bad: GLM-4.5V, offline packing. Good: GLM-4.5-Air, offline packing; GLM-4.5V, packing off.
-    Fix: Turn packing off. Or train the language part alone: a folder in model.name, with the text_config of the model's
-        config.json and the named architecture, and its weights.
+    Fix: Turn packing off. Or train the language part alone, where one is named above: a folder in model.name, with the
+        text_config of the model's config.json and that architecture, and its weights.
     Source: bridge/models/glm_vl/modeling_glm_45v.py:244; bridge/models/nemotron_vl/modeling_nemotron_vl.py:88;
         bridge/models/qwen_omni/modeling_qwen3_omni/thinker_model.py:384; TE/common/fused_attn/fused_attn.cpp:394
     """
@@ -60,8 +60,8 @@ def text_packs_split_over_context(run: Run) -> Found:
     Why: Crash or silent: gpt_step cuts a row for each rank, but the class needs whole rows, or cuts again.
     Bad: Qwen3.5-27B, context_parallel_size 4. Good: Qwen3.5-27B, context_parallel_size 1, pipeline stages.
     Fix: Set model.context_parallel_size to 1; pipeline stages and recomputation save memory. Or train the language part
-        alone, as a folder in model.name: its weights, and the text_config with the named architecture. For Qwen3.5,
-        AutoModelForCausalLM.from_pretrained and save_pretrained write it.
+        alone, where one is named above, as a folder in model.name: its weights, and the text_config with that
+        architecture. For Qwen3.5, AutoModelForCausalLM.from_pretrained and save_pretrained write it.
     Noticed: first step, or never.
     Source: bridge/training/gpt_step.py:333; bridge/models/qwen_vl/modelling_qwen3_vl/model.py:572;
         bridge/models/ministral3/modeling_ministral3.py:256; bridge/models/gemma_vl/modeling_gemma4_vl.py:315
