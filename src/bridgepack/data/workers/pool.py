@@ -19,6 +19,8 @@ from bridgepack.errors import DataError
 STALL_S = 600.0
 #: Tasks waiting for a worker, and results waiting for their turn, per worker.
 _MAX_WAITING, _MAX_UNREAD = 1, 4
+#: Seconds between looks at a result that is waited for.
+_LOOK_S = 1.0
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"]):
@@ -39,7 +41,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         The latter raises the function's errors for users, and DataError if the worker dies.
         """
         future = self._threads.submit(self._outcome, _without_task, function, None)
-        return lambda: _loaded(future.result())
+        return lambda: _loaded(_awaited(future))
 
     def widen(self, num_workers: int, memory_bytes: int, warm_up: Callable[[], Any] | None) -> None:
         """Allow more workers, after all tasks so far are finished.
@@ -55,13 +57,13 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         most = (self._num_workers + _MAX_WAITING, _MAX_UNREAD * self._num_workers)
         share = None if self._memory_bytes is None else self._memory_bytes // self._num_workers
         for _, future in in_order(lambda task: self._submit(function, task, share), tasks, lambda: most):
-            yield future.result()
+            yield _awaited(future)
 
     def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
         """Return the outcome of a task that runs alone with all the memory."""
         wait(self._in_flight)
         self._dismiss()
-        result: R | TaskFailure = self._submit(function, task, self._memory_bytes).result()
+        result: R | TaskFailure = _awaited(self._submit(function, task, self._memory_bytes))
         self._dismiss()
         return result
 
@@ -149,6 +151,16 @@ def plain_runner(num_workers: int) -> Iterator[PlainRunner]:
     """Yield a runner with `num_workers` processes, killed on errors; with 1 it runs tasks in this process."""
     with WorkerPool(num_workers) if num_workers > 1 else nullcontext(InThisProcess()) as runner:
         yield PlainRunner(runner)
+
+
+def _awaited(future: Future[Any]) -> Any:
+    """Return a future's result; a signal that comes as the wait begins is handled within a second, not at its end.
+
+    Python notes such a signal, but the lock that it then waits for wakes up for later signals alone.
+    """
+    while not future.done():
+        wait([future], timeout=_LOOK_S)
+    return future.result()
 
 
 def _loaded[R](outcome: R | TaskFailure) -> R:
