@@ -109,7 +109,7 @@ def test_tree_of_a_config_container_is_read(recipes: ModuleType) -> None:
         ("NsysPlugin", {"profile_step_start": 1, "profile_step_end": 2, "profile_ranks": [0, 1]}),
         ("PyTorchProfilerPlugin", {"profile_step_start": 1, "profile_step_end": 2}),
         ("WandbPlugin", {"project": "p", "entity": "e", "name": "n"}),
-        ("CometPlugin", {"project": "p", "workspace": "w"}),
+        ("CometPlugin", {"project": "p", "workspace": "w", "name": "n"}),
     ],
 )
 @pytest.mark.parametrize("comes_first", [True, False])

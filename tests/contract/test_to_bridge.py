@@ -55,6 +55,14 @@ NOT_FOR_PACKS = {
     # It has chosen adapters on attention alone.
     "BP841": "nemotron_3_nano_4b_peft",
     "BP834": "deepseek_v4",
+    # Classes for images and sound.
+    "BP943": "gemma3_vl|glm_45v|nemotron_omni|nemotron_nano_v2_vl|qwen3_omni",
+    "BP730": "gemma4_vl",
+    "BP949": "gemma4_vl",
+    "BP944": "_vl|kimi|minimax|ministral",
+    "BP945": "qwen35_vl|qwen3_vl",
+    "BP946": "step37",
+    "BP947": "qwen25_vl|qwen35_vl|qwen3_vl",
 }
 #: What the host refuses in the recipe as it is shipped, whatever its data.
 NOT_VALID = {"Invalid choices for recompute_modules": "deepseek_v4"}
