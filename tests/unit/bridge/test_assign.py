@@ -178,3 +178,10 @@ def test_value_that_does_not_fit(name: str, value: Any, allowed: str) -> None:
 
     assert str(raised.value).startswith(f"bridge_overrides.{name} is {value!r}; allowed: ")
     assert allowed in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"), [(tuple, (128, 0)), (tuple | None, (128, 0)), (tuple[int, int], (128, 0))]
+)
+def test_a_list_becomes_a_tuple_also_where_its_parts_have_no_types(annotation: Any, value: Any) -> None:
+    assert host_value([128, 0], annotation, field="bridge_overrides.model.window_size") == value

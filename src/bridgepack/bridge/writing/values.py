@@ -94,6 +94,8 @@ def _of_class(value: Any, kind: type) -> Any:
         raise _NoFit(_NAMES[kind])
     if isinstance(value, kind) or (kind is bool and isinstance(value, int)):
         return value
+    if kind in _LISTS and isinstance(value, list):
+        return kind(value)  # a tuple without the types of its parts
     if value is None and issubclass(kind, enum.Enum):
         return None  # the host's own recipes set choices to None, whatever is declared
     if issubclass(kind, enum.Enum):
