@@ -15,7 +15,7 @@ from bridgepack.bridge.wiring import Setting
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
 from bridgepack.data.export import export_artifact
-from bridgepack.host.release import release_of
+from bridgepack.host import release_of
 from bridgepack.records import SPLITS, PackedRow
 from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
 from tests.support.older_host_probe import BASE, MODULES, answer, settings_of

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch.nn.functional
 
-from bridgepack.bridge.bases import base_of, model_named
+from bridgepack.bridge.bases import base_of
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.writing.write import to_bridge
+from bridgepack.host import TARGET
 from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.layout import Layout, gpu_named, memory_of
 from bridgepack.planning.shape import shape_of
@@ -35,7 +36,7 @@ def _config(values: dict[str, Any], **others: Any) -> Any:
 
 
 def _settings(name: str) -> dict[str, Any]:
-    values = model_named(name)
+    values = TARGET.facts.model_named(name)
     assert values is not None
     return values
 

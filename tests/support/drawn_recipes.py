@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bridgepack.host.fields import precision_names, types_of
+from bridgepack.host import TARGET
 
 TEXT = (
     *("llama32_1b_sft_1gpu_h100_bf16_config", "qwen3_8b_sft_4gpu_h100_bf16_config"),
@@ -38,7 +38,7 @@ VALUES = (0, 1, 2, 0.5, True, False, None, "abc", "torch.bfloat16", "flash", "at
 PRECISIONS = ("bf16_mixed", "fp16_mixed", "bf16_with_fp8_current_scaling_mixed", "bf16_with_mxfp8_mixed")
 #: Overrides that have been met, besides those that are drawn.
 MET: tuple[Mapping[str, Any], ...] = (
-    *({"mixed_precision": name} for name in (*precision_names()[:4], "foo", "bf16-mixed")),
+    *({"mixed_precision": name} for name in (*TARGET.facts.precision_names[:4], "foo", "bf16-mixed")),
     {"model": {"first_last_layers_bf16": True}},
     {"model": {"sequence_parallel": True}},
     {"scheduler": {"lr_decay_steps": 5}},
@@ -115,5 +115,5 @@ def _overrides(chance: random.Random) -> dict[str, Any]:
 
 
 def _field(chance: random.Random, section: str) -> str:
-    name = chance.choice(sorted(types_of(SECTIONS[section])))
+    name = chance.choice(sorted(TARGET.facts.types_of(SECTIONS[section])))
     return name.replace("e", "3", 1) if chance.random() < 0.05 else name

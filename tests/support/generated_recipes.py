@@ -9,6 +9,7 @@ from typing import Any
 from bridgepack.bridge.bases import base_of, is_left_out
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.host import TARGET
 from tests.support.generated_configs import FAULTS, TOPOLOGY_FAULTS
 from tests.support.named_faults import NAMED_FAULTS
 
@@ -116,7 +117,7 @@ def _overrides(choose: random.Random, model: Mapping[str, Any], *, has_adapter: 
         yield "model.recompute_granularity", "selective"
         yield "model.recompute_modules", recomputed
     for path in choose.sample(sorted(_OVERRIDES), choose.randint(0, _MAX_OVERRIDES)):
-        if path not in _NOT_SET_SO and not path.startswith("model.recompute_") and not is_left_out(path):
+        if path not in _NOT_SET_SO and not path.startswith("model.recompute_") and not is_left_out(TARGET, path):
             yield path, choose.choice(_OVERRIDES[path])
 
 

@@ -14,7 +14,7 @@ from bridgepack.config.recipe.training import PrecisionConfig
 from tests.support.format_cases import compact
 from tests.support.hub_configs import model_configs
 
-FILE = Path(__file__).parents[2] / "src" / "bridgepack" / "bridge" / "bases.json"
+FILE = Path(__file__).parents[2] / "src" / "bridgepack" / "host" / "bases_v06.json"
 #: Classes of which a recipe, or an override of one, makes a new object.
 _CLASSES = (
     "megatron.bridge.data.builders.direct_hf_sft.DirectHFSFTDatasetConfig",

@@ -27,7 +27,7 @@ from bridgepack.bridge.wiring import Packs, Setting, host_settings
 from bridgepack.bridge.writing.older_hosts import older_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.host.release import RELEASES, HostRelease, release_of
+from bridgepack.host import RELEASES, HostRelease, release_of
 from tests.support.host_datasets import build_host_datasets, load_host_tokenizer
 from tests.support.hub_configs import offline_hub
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.bridge.bases import base_of, shipped_names
+from bridgepack.bridge.bases import base_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.host import TARGET
 from bridgepack.planning.calibration import layout_of
 from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.estimate import Arithmetic, Speed, Work, cost_of
@@ -46,7 +47,7 @@ class Shipped:
 
 def text_recipes() -> list[str]:
     """Return the recipes that pack texts and whose model is known."""
-    return [name for name in shipped_names() if _is_text(name)]
+    return [name for name in TARGET.facts.recipes if _is_text(name)]
 
 
 def _is_text(name: str) -> bool:

@@ -1,6 +1,7 @@
 """A ConfigContainer of Megatron-Bridge, live or saved as YAML, as the settings that rules judge."""
 
 import copy
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -11,6 +12,8 @@ from bridgepack.bridge.bases import all_sections
 from bridgepack.bridge.plain import plain_values
 from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.errors import ConfigError
+from bridgepack.host import TARGET, release_of
+from bridgepack.host.names import in_canonical_names
 from bridgepack.records import RunConfig
 
 #: Sections of every ConfigContainer, which identify one.
@@ -35,12 +38,15 @@ def is_saved_container(values: Any) -> bool:
 
 
 def config_of_container(container: Any, *, place: str) -> RunConfig:
-    """Return the settings of a live ConfigContainer, which is not changed.
+    """Return the settings of a live ConfigContainer under canonical names; it is not changed.
 
     Raises:
         ConfigError: it has no model, train or dataset section.
     """
-    return _config(plain_values(container), place)
+    host = sys.modules.get("megatron.bridge")  # a live config's package is imported; other objects have no version
+    version = TARGET.bridge if host is None else str(host.__version__).partition("+")[0]
+    values, moved = in_canonical_names(plain_values(container), release_of(version))
+    return replace(_config(values, place), user_paths=moved, bridge_version=version)
 
 
 def config_of_saved(values: Mapping[str, Any], *, place: str) -> RunConfig:
@@ -58,9 +64,9 @@ def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     Raises:
         ConfigError: a path does not exist, or a section would become a plain value.
     """
-    values = copy.deepcopy(dict(config.values))
+    values, moved = copy.deepcopy(dict(config.values)), {theirs: ours for ours, theirs in config.user_paths.items()}
     for path, value in changes.items():
-        _change(values, path, value)
+        _change(values, moved.get(path, path), value)
     return replace(config, values=values)
 
 

@@ -10,25 +10,22 @@ from bridgepack.bridge.adopting.corrections import corrected
 from bridgepack.bridge.artifact_paths import packs_in, paths_of_artifact
 from bridgepack.bridge.bases import (
     LOADER_FIELDS,
-    as_held,
     base_of,
     hint_for_no_recipe,
-    made,
     new_section,
-    precision_named,
     why_model_unknown,
 )
-from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
+from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.plain import put, value_at
 from bridgepack.bridge.refusing.overrides import not_kept, refused_path
 from bridgepack.bridge.refusing.recipes import models, readings
 from bridgepack.bridge.shipped import is_shipped_model
-from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_settings
+from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting
 from bridgepack.bridge.wiring.data import EXCHANGE
 from bridgepack.bridge.wiring.training import BOOKKEEPING
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.host.fields import registered_precision
+from bridgepack.host import HostRelease
 from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
 from bridgepack.records import Refusal, RunConfig
 from bridgepack.rules.engine.context import NO_PACKS
@@ -52,9 +49,7 @@ _FROM_FILES = "Megatron-Bridge computes it from the data; check the ConfigContai
 _NOT_SAID = dict.fromkeys(("dataset.source", "dataset.validation_source", "dataset.test_source"), _FROM_FILES)
 
 
-def config_of_recipe(
-    recipe: SFTRecipe, *, place: str | None = None, artifact: Path | None = None, is_newest: bool = True
-) -> RunConfig:
+def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: Path | None = None) -> RunConfig:
     """Return the settings of a recipe's run: the recipe's, over those of its base.
 
     Settings that are unknown without the host or without packs are listed, so that rules on them are skipped.
@@ -63,7 +58,6 @@ def config_of_recipe(
         recipe: the recipe.
         place: name of the recipe for messages (default: the recipe's name).
         artifact: folder, file or pattern of the packs (default: the recipe's if it exists); without, paths are unknown.
-        is_newest: whether the newest host will run it; the bases of older hosts are unknown.
 
     Raises:
         ConfigError: overrides nest too deep.
@@ -72,10 +66,10 @@ def config_of_recipe(
         artifact = Path(recipe.artifact)
     reads_packs = recipe.packing.mode == "offline"
     packs = packs_in(artifact) if artifact is not None and reads_packs else None
-    values, settings = _started(recipe, packs) if is_newest else _stated(recipe, packs)
-    refused = [*models(recipe, values), *readings(recipe)] if is_newest else []
+    values, settings = _started(recipe, packs)
+    refused = [*models(recipe, values), *readings(recipe)]
     unknown = _NOT_SAID | _unknown_model(values, recipe)
-    user_paths, lost = _write_settings(values, settings, recipe, is_newest=is_newest)
+    user_paths, lost = _write_settings(values, settings, recipe)
     if reads_packs:
         unknown |= _put_pack_paths(values, artifact, settings)
         unknown |= _drop_length(values, settings) if packs is None and recipe.schedule.train_iters is None else {}
@@ -84,21 +78,21 @@ def config_of_recipe(
         builds_packs=reads_packs,
         no_recipe=(recipe.model.name, hint) if recipe.model and (hint := hint_for_no_recipe(recipe)) else None,
         refusals=(*refused, *lost),
-        is_complete=is_newest,
-        unknown=unknown if is_newest else {},
+        is_complete=True,
+        unknown=unknown,
+        bridge_version=recipe.bridge_version,
         place=place or recipe.name,
         user_paths=user_paths,
         ignored=recipe.ignore,
         world_size=recipe.parallelism.num_gpus,
     )
-    if is_newest:
-        corrected(
-            values,
-            lambda: config,
-            lambda change: _write(values, change.path, change.value),
-            may_change=lambda path: not is_decided(path, settings),
-            world_size=recipe.parallelism.num_gpus,
-        )
+    corrected(
+        lambda path: value_at(values, path),
+        lambda: config,
+        lambda change: _write(values, recipe.release, change.path, change.value),
+        may_change=lambda path: not is_decided(path, settings),
+        world_size=recipe.parallelism.num_gpus,
+    )
     return config
 
 
@@ -112,44 +106,29 @@ def _unknown_model(values: dict[str, Any], recipe: SFTRecipe) -> dict[str, str]:
 
 
 def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:
-    values = base_of(recipe)
-    settings = settings_over(values, recipe, packs, precision_named(recipe.precision.recipe))
+    values, facts = base_of(recipe), recipe.release.facts
+    settings = settings_over(values, recipe, packs, facts.precision_named(recipe.precision.recipe))
     size, base = recipe.packing.packed_sequence_size, values["dataset"] or {}
     loader = {name: base[name] for name in LOADER_FIELDS if name in base}
     if recipe.packing.mode == "offline":
-        specs = made("PackedSequenceSpecs", packed_sequence_size=size)
-        values["dataset"] = made(_TEXT_DATASET, seq_length=size, offline_packing_specs=specs, **loader)
+        specs = facts.made("PackedSequenceSpecs", packed_sequence_size=size)
+        values["dataset"] = facts.made(_TEXT_DATASET, seq_length=size, offline_packing_specs=specs, **loader)
     elif str(base.get("_target_")).endswith(f".{_DIRECT_DATASET}"):
         values["dataset"] = {**base, "seq_length": size}
     else:
-        values["dataset"] = made(_DIRECT_DATASET, seq_length=size, **loader)
+        values["dataset"] = facts.made(_DIRECT_DATASET, seq_length=size, **loader)
     kind = _ADAPTERS.get(recipe.method.kind)
     if kind is None:
         values["peft"] = None
     elif not str((values["peft"] or {}).get("_target_")).endswith(f".{kind}"):
-        values["peft"] = made(kind)
+        values["peft"] = facts.made(kind)
     if values["tokenizer"].get("tokenizer_model") != recipe.tokenizer.name_or_path:
-        values["tokenizer"] = made("TokenizerConfig")
+        values["tokenizer"] = facts.made("TokenizerConfig")
     return values, settings
 
 
-def _stated(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:
-    """Return the classes of the recipe's sections and its settings, without a base."""
-    is_offline = recipe.packing.mode == "offline"
-    dataset = {"hf_dataset": None, "hf_rewrite": False, "max_train_samples": None} if is_offline else {}
-    kind = f"megatron.bridge.data.builders.{_TEXT_DATASET if is_offline else _DIRECT_DATASET}"
-    values: dict[str, Any] = {"dataset": {"_target_": kind, **dataset}, "train": {"rampup_batch_size": None}}
-    if is_offline:
-        values["dataset"]["offline_packing_specs"] = {"tokenizer_model_name": None}
-    if recipe.model is not None:
-        values["model"] = {"hf_model_id": recipe.model.name}  # tells the family, also where it is a recipe's name
-    adapter = _ADAPTERS.get(recipe.method.kind)
-    values["peft"] = {"_target_": f"megatron.bridge.peft.{recipe.method.kind}.{adapter}"} if adapter else None
-    return values, {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
-
-
 def _write_settings(
-    values: dict[str, Any], settings: Mapping[str, Setting], recipe: SFTRecipe, *, is_newest: bool
+    values: dict[str, Any], settings: Mapping[str, Setting], recipe: SFTRecipe
 ) -> tuple[dict[str, str], tuple[Refusal, ...]]:
     """Write settings, except the paths of packs and refused overrides, into plain values.
 
@@ -167,14 +146,14 @@ def _write_settings(
         if _is_override(setting):
             *above, _ = accumulate(setting.path.split("."), "{}.{}".format)
             user_paths |= {path: f"{OVERRIDES}.{path}" for path in above}
-            lost = refused_path(values, setting, settings, recipe.bridge_overrides) if is_newest else None
+            lost = refused_path(values, setting, settings, recipe)
             if lost is not None:
                 user_paths[lost.path] = f"{OVERRIDES}.{lost.path}"
                 refused.append(lost)
                 continue
             kept.append(setting)
-        _write(values, setting.path, setting.value)
-    lost_later = (not_kept(values, setting, user_paths) for setting in kept) if is_newest else ()
+        _write(values, recipe.release, setting.path, setting.value)
+    lost_later = (not_kept(values, setting, user_paths, recipe.release.facts) for setting in kept)
     return user_paths, (*refused, *filter(None, lost_later))
 
 
@@ -182,7 +161,7 @@ def _is_override(setting: Setting | None) -> bool:
     return setting is not None and setting.field.startswith(f"{OVERRIDES}.")
 
 
-def _write(values: dict[str, Any], path: str, value: Any) -> None:
+def _write(values: dict[str, Any], release: HostRelease, path: str, value: Any) -> None:
     """Write a value as the host does: a missing section is created, an object gets its class defaults.
 
     An empty section does not change an existing one; a field of a precision that has a name keeps its other fields.
@@ -191,10 +170,10 @@ def _write(values: dict[str, Any], path: str, value: Any) -> None:
         return
     section, _, rest = path.partition(".")
     if rest and section in values and values[section] is None:
-        values[section] = new_section(section)
+        values[section] = new_section(release, section)
     if rest and section == _PRECISION and isinstance(values.get(section), str):
-        values[section] = copy.deepcopy(registered_precision(values[section]) or values[section])
-    put(values, path, as_held(path, value))
+        values[section] = copy.deepcopy(release.facts.registered_precision(values[section]) or values[section])
+    put(values, path, release.facts.as_held(path, value))
 
 
 def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dict[str, Setting]) -> dict[str, str]:

@@ -9,7 +9,8 @@ from packaging.version import Version
 from bridgepack.bridge.wiring import Packs, host_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.host.release import HostRelease, release_of
+from bridgepack.host import release_of
+from bridgepack.host.names import in_canonical_names
 from bridgepack.records import TRAIN, RunConfig
 from bridgepack.records.results import leaves
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology, require_positive
@@ -41,21 +42,21 @@ def replay_settings(
     Raises:
         ConfigError: a setting is missing, or the host does not run with it.
     """
-    values, release = _Values(source, num_packs), release_of(version)
+    values = _Values(source, num_packs, version)
     if num_packs.get(split, 0) < 1:
         raise ConfigError(f"split is {split!r}; allowed: {', '.join(num_packs) or 'none, as there are no packs'}.")
     is_training = split == TRAIN
     context = values.integer("model.context_parallel_size", 1)
     global_batch, micro_batch = values.integer("train.global_batch_size"), values.integer("train.micro_batch_size")
-    if not is_training and release.has_eval_sizes:
+    if not is_training:
         context = values.integer("dist.eval_context_parallel_size", context)
         global_batch = values.integer("validation.eval_global_batch_size", global_batch)
         micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
     max_samples = _max_samples(values, "dataset.max_train_samples" if is_training else None)
     if is_training:
-        others = _of_training(values, release, max_samples or num_packs[split]) | {"resume_step": resume_step}
+        others = _of_training(values, max_samples or num_packs[split]) | {"resume_step": resume_step}
     else:
-        schedule = _schedule(values, num_packs.get(TRAIN, 0), release)
+        schedule = _schedule(values, num_packs.get(TRAIN, 0))
         others = {"is_evaluation": True, "resume_step": schedule.batches_until(resume_step)}
     return ReplaySettings(
         version=Version(version).base_version,  # a pre-release counts as its release: 0.6.2rc1 -> 0.6.2
@@ -79,7 +80,7 @@ def evaluation_schedule(
     Raises:
         ConfigError: a setting is missing or has the wrong type.
     """
-    return _schedule(_Values(source, num_packs), num_packs.get(TRAIN, 0), release_of(version))
+    return _schedule(_Values(source, num_packs, version), num_packs.get(TRAIN, 0))
 
 
 def stated_world_size(source: SFTRecipe | RunConfig) -> int | None:
@@ -90,10 +91,10 @@ def stated_world_size(source: SFTRecipe | RunConfig) -> int | None:
 class _Values:
     """Typed reads by the host's path; missing or null settings have the default."""
 
-    def __init__(self, source: SFTRecipe | RunConfig, num_packs: Mapping[str, int]) -> None:
+    def __init__(self, source: SFTRecipe | RunConfig, num_packs: Mapping[str, int], version: str) -> None:
         self._place = source.place if isinstance(source, RunConfig) else source.name
         if isinstance(source, RunConfig):
-            self.flat = dict(leaves(source.values))
+            self.flat = dict(leaves(in_canonical_names(source.values, release_of(version))[0]))
             return
         if source.packing.mode != "offline":
             raise ConfigError(
@@ -139,7 +140,7 @@ def _topology(values: _Values, world_size: int, context: int) -> Topology:
     )
 
 
-def _of_training(values: _Values, release: HostRelease, num_samples: int) -> dict[str, Any]:
+def _of_training(values: _Values, num_samples: int) -> dict[str, Any]:
     epochs, loader = values.value("train.num_epochs"), values.value("dataset.dataloader_type", "batch")
     if epochs is not None and loader != "batch":
         raise ConfigError(
@@ -147,22 +148,15 @@ def _of_training(values: _Values, release: HostRelease, num_samples: int) -> dic
             "counts epochs, and training does not start. Set one of them."
         )
     drops_last = epochs is None and values.flag("dataset.drop_last", default=True)
-    ramp_up = values.value("train.rampup_batch_size") if release.ramps_up_batches else None
-    if ramp_up is not None:
-        raise ConfigError(
-            f"train.rampup_batch_size is {ramp_up!r}; allowed: null, as the order of packs is not worked out for "
-            "batches that grow. Set it to null."
-        )
-    return {"drop_last": drops_last or not release.has_drop_last, "num_steps": _num_steps(values, num_samples)}
+    return {"drop_last": drops_last, "num_steps": _num_steps(values, num_samples)}
 
 
-def _schedule(values: _Values, num_packs: int, release: HostRelease) -> EvaluationSchedule:
+def _schedule(values: _Values, num_packs: int) -> EvaluationSchedule:
     eval_iters = values.evaluation("eval_iters")
-    first = values.integer_or_none("validation.start_eval_at_iter") if release.has_eval_sizes else None
     return EvaluationSchedule(
         eval_interval=values.evaluation("eval_interval") or None,
         eval_iters=_EVAL_ITERS if eval_iters is None else eval_iters,
-        start_eval_at_iter=first,
+        start_eval_at_iter=values.integer_or_none("validation.start_eval_at_iter"),
         num_steps=_num_steps(values, _max_samples(values, "dataset.max_train_samples") or num_packs),
         skips_training=values.flag("train.skip_train", default=values.flag("validation.skip_train", default=False)),
     )

@@ -12,6 +12,7 @@ from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.training import ModelConfig
 from bridgepack.errors import ConfigError
+from bridgepack.host import HostRelease, release_of
 
 #: Prefix of a recipe that Megatron-Bridge ships, e.g. `bridge:qwen3_8b_sft_config`.
 PREFIX = "bridge:"
@@ -37,6 +38,15 @@ def shipped_recipes() -> Mapping[str, Callable[[], Any]]:
     module = import_host(MODULE)
     names = sorted(name for name, value in vars(module).items() if isfunction(value) and _NAME.fullmatch(name))
     return {name: getattr(module, name) for name in names}
+
+
+def installed_release() -> HostRelease:
+    """Return the release of the installed Megatron-Bridge.
+
+    Raises:
+        ConfigError: Megatron-Bridge cannot be imported, or is older than every supported release.
+    """
+    return release_of(import_host("megatron.bridge").__version__, place="the installed megatron-bridge")
 
 
 def shipped_name(name: str) -> str:

@@ -18,7 +18,7 @@ from bridgepack.checking.options import checked_given
 from bridgepack.checking.real import with_each_fault_once, with_verdict
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
-from bridgepack.host.release import BRIDGE, RELEASES
+from bridgepack.host import BRIDGE
 from bridgepack.records import Change, Finding, RunConfig, Waiting
 from bridgepack.rules.engine.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.environment import target_versions
@@ -189,9 +189,12 @@ def _geometry_of_run(config: RunConfig | None) -> dict[str, int]:
 def _run_of(loaded: Target, packs: CheckedArtifact | None, options: CheckOptions) -> Run:
     environment, config = options.environment, loaded.config
     assert config is not None
-    versions = target_versions(options.bridge_version, environment.versions if environment else None)
-    if loaded.recipe is not None and config.unknown and str(versions[BRIDGE]) not in RELEASES[-1]:
-        config = config_of_recipe(loaded.recipe, place=loaded.place, artifact=options.artifact, is_newest=False)
+    versions = target_versions(
+        options.bridge_version or config.bridge_version, environment.versions if environment else None
+    )
+    if loaded.recipe is not None and versions.release.name != loaded.recipe.release.name:
+        recipe = loaded.recipe.override({"bridge_version": str(versions[BRIDGE])})
+        config = replace(config_of_recipe(recipe, place=loaded.place, artifact=options.artifact), inputs=config.inputs)
     return Run(
         config=in_current_names(config, versions),
         versions=versions,

@@ -31,7 +31,7 @@ def echo(text: str, *, err: bool = False) -> None:
 
 def tell_if_newer(bridge_version: str | None) -> None:
     """Say on standard error that a version of megatron-bridge is newer than all that is known."""
-    from bridgepack.host.release import note_of_newer  # a third of the time that --help takes
+    from bridgepack.host import note_of_newer  # a third of the time that --help takes
 
     newer = note_of_newer(bridge_version or "")
     if newer:

@@ -21,7 +21,7 @@ from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.npy import write_npy_rows
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError
-from bridgepack.host.release import packed_file_name, release_of
+from bridgepack.host import packed_file_name, release_of
 from bridgepack.records import Manifest, RowBatch, ShardRecord, SplitRecord
 from bridgepack.records.results import Result
 

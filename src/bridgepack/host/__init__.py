@@ -1,4 +1,71 @@
 """What Megatron-Bridge is and does, as data: releases, model classes, adapters. Nothing of it is imported.
 
-Facts come from reading and running a release; a module says which. Rooms above decide what follows from them.
+In: versions and names. Out: `HostRelease`s and the facts of models. Rooms above decide what follows from them.
+Read first: `release`, then `v07`. A new release is one file such as `v07`, its JSON from `scripts/host_facts`, and its
+name in RELEASES; a new habit is one field of `HostRelease` and its one reader.
 """
+
+from dataclasses import replace
+from functools import cache
+
+from packaging.version import InvalidVersion, Version
+
+from bridgepack.errors import ConfigError
+from bridgepack.host.release import BRIDGE as BRIDGE
+from bridgepack.host.release import CORE as CORE
+from bridgepack.host.release import ENGINE as ENGINE
+from bridgepack.host.release import HostRelease as HostRelease
+from bridgepack.host.v06 import V06
+from bridgepack.host.v07 import V07
+
+#: The supported releases, the oldest first.
+RELEASES = (V06, V07)
+#: The release that is meant where nothing says another.
+TARGET = V06
+
+
+def release_of(bridge_version: str, *, place: str = "--bridge-version") -> HostRelease:
+    """Return the release that a version of Megatron-Bridge belongs to, e.g. 0.6 for `0.6`, `0.6.1` and `0.6.2rc1`.
+
+    A version newer than every release is treated like the newest one; the release says so by `is_known`.
+
+    Args:
+        bridge_version: the version.
+        place: where it was given, for the message.
+
+    Raises:
+        ConfigError: it is no version, or older than every supported release.
+    """
+    try:
+        version = Version(bridge_version)
+    except InvalidVersion:
+        raise ConfigError(f"{place} is {bridge_version!r}; allowed: a version such as {TARGET.bridge}.") from None
+    found = next((release for release in RELEASES if bridge_version in release), None)
+    if found is None and Version(version.base_version) < Version(RELEASES[0].bridge):
+        names = " and ".join(release.name for release in RELEASES)
+        raise ConfigError(
+            f"{place} is {bridge_version}; allowed: {names}. Older ones are no longer supported: upgrade "
+            "megatron-bridge."
+        )
+    return found or _like_newest(version.base_version)
+
+
+@cache
+def _like_newest(version: str) -> HostRelease:
+    """Return the newest release under the version of one that is not known here."""
+    name = ".".join(version.split(".")[:2])
+    return replace(RELEASES[-1], name=name, versions=f"=={version}", bridge=version, is_known=False)
+
+
+def note_of_newer(bridge_version: str) -> str:
+    """Return what to say of a version that is newer than all that is known here; empty for others, as for none."""
+    try:
+        release = release_of(bridge_version)
+    except ConfigError:
+        return ""
+    if release.is_known:
+        return ""
+    return (
+        f"{bridge_version} is newer than {RELEASES[-1].name}, the newest that this bridgepack knows, and treated like "
+        "it; update bridgepack"
+    )

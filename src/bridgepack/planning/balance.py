@@ -19,7 +19,7 @@ from bridgepack.data.packing.balance import balanced_order, pack_costs, slots_of
 from bridgepack.data.packing.order import seeded_order
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.host.release import BRIDGE, TARGET
+from bridgepack.host import TARGET
 from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.shape import ModelShape, model_shape, shape_of_run
 from bridgepack.proof.packs import recorded_recipe
@@ -52,7 +52,7 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
             "for its ranks. Set it, or set packing.balance.kind to none."
         )
     try:
-        settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=TARGET[BRIDGE])
+        settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=TARGET.bridge)
         why_not = _why_not(settings)
         if why_not is not None:
             raise ConfigError(f"{why_not}. Set packing.balance.kind to none.")
@@ -79,7 +79,7 @@ def balance_of_repack(artifact: Path, changes: Mapping[str, Any]) -> BalanceReco
 
 
 def waiting_in(
-    artifact: Artifact, source: SFTRecipe | RunConfig, *, world_size: int | None = None, version: str = TARGET[BRIDGE]
+    artifact: Artifact, source: SFTRecipe | RunConfig, *, world_size: int | None = None, version: str = TARGET.bridge
 ) -> Waiting:
     """Return how long ranks wait for each other in the first epoch of a run over an artifact.
 

@@ -42,7 +42,7 @@ class Limits:
 
 def limits_of(recipe: SFTRecipe, gpu_name: str = "") -> Limits:
     """Return the limits of a recipe's model; the GPU's name as `plan --gpu` takes it, or empty if it is not known."""
-    versions = target_versions()
+    versions = target_versions(recipe.bridge_version)
     config = in_current_names(config_of_recipe(recipe.override({"artifact": None})), versions)
     run = Run(config=config, versions=versions)
     try:

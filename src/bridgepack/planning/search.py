@@ -49,7 +49,7 @@ _LEAST_GAIN = 0.01
 
 def refusals(recipe: SFTRecipe) -> list[Finding]:
     """Return the errors that `check` finds in a recipe without files and packs, in the recipe's own fields."""
-    versions = target_versions()
+    versions = target_versions(recipe.bridge_version)
     config = config_of_recipe(recipe)
     run = Run(config=in_current_names(config, versions), versions=versions)
     return [

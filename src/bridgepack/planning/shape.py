@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack import geometry
-from bridgepack.bridge.bases import base_of, hint_for_no_recipe, model_named, models_of_hub
+from bridgepack.bridge.bases import base_of, hint_for_no_recipe
 from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.host import TARGET
 from bridgepack.host.modules import LAYER_SYMBOLS
 from bridgepack.host.vocabularies import vocabulary_of
 from bridgepack.planning.activations import Kept, Part, dense_parts, expert_parts, logit_bytes
@@ -123,7 +124,7 @@ def shape_of_run(config: RunConfig) -> ModelShape:
     settings = dict(model) if isinstance(model, Mapping) else {}
     if not settings.get("vocab_size") and isinstance(tokenizer, Mapping):  # the host can take it from the tokenizer
         name = str(tokenizer.get("tokenizer_model"))
-        settings["vocab_size"] = (model_named(name) or {}).get("vocab_size") or vocabulary_of(name)
+        settings["vocab_size"] = (TARGET.facts.model_named(name) or {}).get("vocab_size") or vocabulary_of(name)
     try:
         return shape_of(settings)
     except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError) as error:
@@ -139,13 +140,14 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
     found = base.get("model")
     if found is None:
         name = recipe.model.name if recipe.model else ""
-        hint = did_you_mean(name, models_of_hub(), "Download its config.json and name that folder.")
+        hint = did_you_mean(name, recipe.release.facts.models, "Download its config.json and name that folder.")
         raise ConfigError(
             f"model.name is {f'{shown(name)}, whose sizes are not known' if name else 'not set'}; allowed: a recipe of "
             "Megatron-Bridge, a model of the hub that its recipes train, e.g. Qwen/Qwen3-8B, or a folder with the "
             f"model's config.json. {hint_for_no_recipe(recipe) or hint}"
         )
-    like = model_named(recipe.model.name if recipe.model else "") or model_named(recipe.tokenizer.name_or_path) or {}
+    names = (recipe.model.name if recipe.model else "", recipe.tokenizer.name_or_path)
+    like: Mapping[str, Any] = next(filter(None, map(recipe.release.facts.model_named, names)), {})
     vocabulary = found.get("vocab_size") or like.get("vocab_size")  # the host can take it from the tokenizer
     vocabulary = vocabulary or vocabulary_of((base["tokenizer"] or {}).get("tokenizer_model"))
     return {**found, "vocab_size": vocabulary, "max_position_embeddings": like.get("seq_length")}

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.bridge.bases import precision_named
 from bridgepack.bridge.plain import value_at
+from bridgepack.host import TARGET
 from bridgepack.planning.layout import States
 
 _BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "uint8": 1.0}
@@ -36,7 +36,7 @@ def states_of(values: Mapping[str, Any]) -> States:
 def _reduces_in_fp32(values: Mapping[str, Any]) -> bool:
     """Return whether gradients are kept in fp32; mixed precision writes over the setting of `ddp`."""
     precision = values.get("mixed_precision")
-    named = precision_named(precision) if isinstance(precision, str) else precision
+    named = TARGET.facts.precision_named(precision) if isinstance(precision, str) else precision
     decides = named if isinstance(named, Mapping) else values.get("ddp") or {}
     return bool(decides.get("grad_reduce_in_fp32", True))
 

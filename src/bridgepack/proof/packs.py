@@ -18,7 +18,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.shards.row_groups import read_shard_rows
 from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.host.release import BRIDGE, TARGET
+from bridgepack.host import TARGET
 from bridgepack.records import TRAIN, PackedRow, RunConfig
 from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
@@ -127,7 +127,7 @@ class RunOptions:
     overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> new value
     world_size: int | None = None  #: processes of the run; None for the recipe's
     context: int | None = None  #: context-parallel ranks; None for the recipe's
-    bridge_version: str = TARGET[BRIDGE]
+    bridge_version: str = TARGET.bridge
     resume_step: int = 0  #: steps that the loaded checkpoint had done
 
 

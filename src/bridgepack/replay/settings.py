@@ -5,7 +5,7 @@ from typing import Literal
 
 from bridgepack import geometry
 from bridgepack.errors import ConfigError
-from bridgepack.host.release import HostRelease, release_of
+from bridgepack.host import HostRelease, release_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

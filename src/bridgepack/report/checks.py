@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bridgepack.bridge.locations import line_of
 from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError, Problem
-from bridgepack.host.release import BRIDGE, CORE, TARGET
+from bridgepack.host import TARGET
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import Rule, Severity
@@ -270,10 +270,10 @@ def describe_rule(rule: Rule) -> str:
 def source_links(source: str) -> list[str]:
     """Return links to the lines of Megatron-Bridge and Megatron-Core that a source names, at their versions."""
     links = []
-    version = TARGET[BRIDGE]
+    version = TARGET.bridge
     for named, path, room, line in _PLACES.findall(source):
         version = named or version
-        tag = f"v{version}/src" if room == "bridge" else f"core_v{TARGET[CORE]}"
+        tag = f"v{version}/src" if room == "bridge" else f"core_v{TARGET.core}"
         if path:
             links.append(f"{_REPOSITORIES[room]}/blob/{tag}/{path}" + (f"#L{line}" if line else ""))
     return links

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bridgepack.bridge.bases import model_named, models_of_hub
+from bridgepack.host import TARGET
 from bridgepack.host.vision_language import TEXT_PACKS, text_packs_named, text_packs_of
 
 
@@ -52,8 +52,8 @@ def test_text_models_are_not_in_the_table(hub_id: str) -> None:
 
 def test_id_and_class_of_known_models_agree() -> None:
     num_checked = 0
-    for name in models_of_hub():
-        model = model_named(name)
+    for name in TARGET.facts.models:
+        model = TARGET.facts.model_named(name)
         assert model is not None
         assert text_packs_named(name) == text_packs_of(str(model["_target_"]).rpartition(".")[2]), name
         num_checked += 1

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.bridge.bases import model_named
+from bridgepack.host import TARGET
 from bridgepack.planning.estimate import Arithmetic, Speed, Work
 from bridgepack.planning.layout import Layout, gpu_named, memory_of
 from bridgepack.planning.shape import ModelShape, shape_of
@@ -177,7 +177,7 @@ def test_the_slowest_stage_sets_the_pace() -> None:
 
 
 def _mixture(**layout: int) -> Arithmetic:
-    values = model_named("Qwen/Qwen3-30B-A3B")
+    values = TARGET.facts.model_named("Qwen/Qwen3-30B-A3B")
     assert values is not None
     return Arithmetic(
         shape=shape_of(values), gpu=H100, layout=Layout(num_gpus=64, **layout), is_full=True, speed=Speed()

@@ -27,7 +27,7 @@ from typing import Any
 from packaging.version import Version
 from scripts.bench.balance import RUN
 
-from bridgepack.host.release import TARGET
+from bridgepack.host import TARGET
 from bridgepack.records import Refusal, RunConfig, StepRatios, Waiting
 from bridgepack.rules.engine.context import NO_PACKS
 from bridgepack.rules.engine.environment import Versions
@@ -85,7 +85,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
             inputs=tuple((field, path) for field, path in case.get("inputs", {}).items()),
         ),
         versions=Versions(
-            versions={name: Version(text) for name, text in {**TARGET, **case.get("versions", {})}.items()},
+            versions={name: Version(text) for name, text in {**TARGET.companions, **case.get("versions", {})}.items()},
             origin="a case",
         ),
         world_size_given=case.get("world_size", 8),

@@ -6,9 +6,11 @@ from typing import Any
 
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.plain import value_at
+from bridgepack.bridge.shipped import installed_release
 from bridgepack.bridge.wiring import derived
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.errors import ConfigError
+from bridgepack.host.names import name_in
 from bridgepack.records import Change, Finding, RunConfig
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.judge import judge_run
@@ -30,18 +32,25 @@ def correct(
     Raises:
         ConfigError: changes contradict each other, or one does not fit.
     """
+    release = installed_release()
 
     def write(change: Change) -> None:
-        assign(config, [derived(change.path, change.value, change.why)])
+        assign(config, [derived(name_in(release, change.path), change.value, change.why)])
 
     def judged() -> RunConfig:
         return config_of_container(config, place=type(config).__name__)
 
-    return corrected(config, judged, write, may_change=may_change, world_size=world_size)
+    return corrected(
+        lambda path: value_at(config, name_in(release, path)),
+        judged,
+        write,
+        may_change=may_change,
+        world_size=world_size,
+    )
 
 
 def corrected(
-    values: Any,
+    value_of: Callable[[str], Any],
     judged: Callable[[], RunConfig],
     write: Callable[[Change], None],
     *,
@@ -51,7 +60,7 @@ def corrected(
     """Apply the changes that errors and warnings propose, and return them, each path once.
 
     Args:
-        values: the ConfigContainer or plain values to change.
+        value_of: returns the present value at a canonical path of the settings to change.
         judged: returns them as rules judge them.
         write: writes a change into them.
         may_change: returns whether a path may be changed.
@@ -61,9 +70,9 @@ def corrected(
         ConfigError: changes contradict each other, or one does not fit.
     """
     made: dict[str, Change] = {}
-    for changes in rounds_of_changes(lambda: _proposed(values, judged(), world_size, may_change)):
+    for changes in rounds_of_changes(lambda: _proposed(value_of, judged(), world_size, may_change)):
         for path, change in changes.items():
-            old = made[path].old if path in made else value_at(values, path)
+            old = made[path].old if path in made else value_of(path)
             write(change)
             made[path] = replace(change, old=old)
     return tuple(made.values())
@@ -91,19 +100,19 @@ def findings_on(config: Any, *, world_size: int | None = None, codes: Collection
 
 
 def _findings(config: RunConfig, world_size: int | None, rules: Sequence[RunRule] = RUN_RULES) -> tuple[Finding, ...]:
-    subject = Run(config=config, versions=target_versions(), world_size_given=world_size)
+    subject = Run(config=config, versions=target_versions(config.bridge_version), world_size_given=world_size)
     found = [one for one in judge_run(subject, rules).findings if one.severity != Severity.ADVICE]
     return tuple(sorted(found, key=lambda finding: finding.severity != Severity.ERROR))
 
 
 def _proposed(
-    values: Any, config: RunConfig, world_size: int | None, may_change: Callable[[str], bool]
+    value_of: Callable[[str], Any], config: RunConfig, world_size: int | None, may_change: Callable[[str], bool]
 ) -> dict[str, Change]:
     """Return path -> change; of several changes, that of the first finding. A finding's changes stay together."""
     proposed: dict[str, Change] = {}
     for finding in _findings(config, world_size):
         if finding.code not in _FOR_A_PERSON and all(may_change(change.path) for change in finding.changes):
             for change in finding.changes:
-                if value_at(values, change.path) != change.value:
+                if value_of(change.path) != change.value:
                     proposed.setdefault(change.path, replace(change, why=f"{finding.code}: {change.why}"))
     return proposed

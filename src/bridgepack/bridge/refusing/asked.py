@@ -20,7 +20,7 @@ _PATH = re.compile(r"\b[a-z_]+(?:\.[a-z_0-9]+)+\b")
 
 
 def refusals_of(recipe: SFTRecipe) -> tuple[Finding, ...]:
-    """Return what `to_bridge` refuses of a recipe for the newest host, in the recipe's own fields; no host is needed.
+    """Return what `to_bridge` refuses of a recipe for its host, in the recipe's own fields; no host is needed.
 
     Raises:
         ConfigError: `bridge_overrides` nest too deep, or changes of rules contradict each other.
@@ -30,7 +30,7 @@ def refusals_of(recipe: SFTRecipe) -> tuple[Finding, ...]:
 
 
 def _judged(config: RunConfig, codes: frozenset[str]) -> tuple[Finding, ...]:
-    run = Run(config=config, versions=target_versions())
+    run = Run(config=config, versions=target_versions(config.bridge_version))
     return judge_run(run, [rule for rule in RUN_RULES if rule.code in codes]).findings
 
 

@@ -8,23 +8,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from bridgepack.bridge.bases import all_sections, is_left_out, new_section, precision_named
+from bridgepack.bridge.bases import is_left_out, new_section
 from bridgepack.bridge.inherited import is_decided
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.wiring import OVERRIDES, Setting
 from bridgepack.config.errors import did_you_mean, known_names, shown
-from bridgepack.host.fields import (
-    CONTAINER,
-    FUNCTION,
-    as_plain,
-    class_in,
-    holds_mapping,
-    precision_names,
-    registered_precision,
-    required_of,
-    types_of,
-    why_unfit,
-)
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.host import HostRelease
+from bridgepack.host.facts import CONTAINER, FUNCTION, HostFacts, as_plain, class_in, holds_mapping
 from bridgepack.host.overwritten import DECIDERS, DEPENDENT, OF_TOKENIZER, WORKED_OUT
 from bridgepack.records import Change, Refusal
 
@@ -41,15 +32,25 @@ class Place:
     node: Any  #: its plain values
     kind: str  #: its class; empty if unknown
     above: str  #: its dotted path; empty for the whole config
+    release: HostRelease  #: whose classes it has
 
     @property
     def title(self) -> str:
         """Name of the class, without its module."""
         return (self.kind or str(self.node.get("_target_", ""))).rpartition(".")[2]
 
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """Declared fields of its class -> type; empty for an unknown class."""
+        return self.release.facts.types_of(self.kind)
+
     def declared(self, name: str) -> Any:
         """Return the type of a field; `any` if it is unknown."""
-        return types_of(self.kind).get(name, "any")
+        return self.fields.get(name, "any")
+
+    def inner(self, node: Any, kind: str, path: str) -> "Place":
+        """Return the place of an object in a field of this one."""
+        return Place(node=node, kind=kind, above=path, release=self.release)
 
     def below(self, name: str) -> str:
         """Return the path of a field."""
@@ -57,7 +58,7 @@ class Place:
 
 
 def refused_path(
-    values: Mapping[str, Any], setting: Setting, settings: Mapping[str, Setting], written: Mapping[str, Any]
+    values: Mapping[str, Any], setting: Setting, settings: Mapping[str, Setting], recipe: SFTRecipe
 ) -> Refusal | None:
     """Return why an override cannot be written: its path leads nowhere, or its value does not fit; or None.
 
@@ -65,9 +66,11 @@ def refused_path(
         values: plain values of the config, before the override is written.
         setting: the override.
         settings: path -> every setting of the recipe.
-        written: `bridge_overrides`, for the correction of a misspelt name.
+        recipe: the recipe, for its host, and for the correction of a misspelt name.
     """
-    place = Place(node={**dict.fromkeys(all_sections()), **values}, kind=CONTAINER, above="")
+    release, written = recipe.release, recipe.bridge_overrides
+    node = {**dict.fromkeys(release.facts.sections), **values}
+    place = Place(node=node, kind=CONTAINER, above="", release=release)
     *sections, leaf = setting.path.split(".")
     for name in sections:
         found = _step(place, name, setting, settings, written)
@@ -87,18 +90,19 @@ def _step(
     if lost is not None:
         return lost
     node, path, declared = place.node.get(name), place.below(name), place.declared(name)
-    if path not in all_sections() and is_left_out(path):
+    if path not in place.release.facts.sections and is_left_out(place.release, path):
         return None
     if path == _PRECISION and isinstance(node, str):
-        node = registered_precision(node) or precision_named("bf16_mixed")
+        facts = place.release.facts
+        node = facts.registered_precision(node) or facts.precision_named("bf16_mixed")
     if node is None:
         return _made(place, name, setting, settings)
     if isinstance(node, Mapping):
-        return Place(node=node, kind=str(node.get("_target_", "")), above=path) if "_target_" in node else None
+        return place.inner(node, str(node.get("_target_", "")), path) if "_target_" in node else None
     if isinstance(node, (bool, int, float, str)):
         below, found = setting.path.removeprefix(f"{path}.").partition(".")[0], f"below {path}, a plain value"
         return _refusal(f"{path}.{below}", f"{found}, {shown(node)}", "fields of objects", f"Set {path} as a whole.")
-    return None if declared == "any" or isinstance(node, (list, tuple)) else Place(node={}, kind="", above=path)
+    return None if declared == "any" or isinstance(node, (list, tuple)) else place.inner({}, "", path)
 
 
 def _made(place: Place, name: str, setting: Setting, settings: Mapping[str, Setting]) -> Place | Refusal | None:
@@ -113,20 +117,20 @@ def _made(place: Place, name: str, setting: Setting, settings: Mapping[str, Sett
         return _refusal(setting.path, found, "with method.kind lora or dora", "Set method.kind, or remove it.")
     if kind is None:
         return _refusal(setting.path, found, f"with {path}", f"Set {path} first, or remove it.")
-    missing = [field for field in required_of(kind) if f"{path}.{field}" not in settings]
+    missing = [field for field in place.release.facts.required_of(kind) if f"{path}.{field}" not in settings]
     if missing:
         names = ", ".join(f"{path}.{field}" for field in missing)
         fix = f"Set it, too, or take a base recipe that has {path}."
         return _refusal(setting.path, found, f"with {names}", fix)
-    node = new_section(path) or dict.fromkeys(types_of(kind))
-    return Place(node=node, kind=kind, above=path) if types_of(kind) else None
+    fields = place.release.facts.types_of(kind)
+    return place.inner(new_section(place.release, path) or dict.fromkeys(fields), kind, path) if fields else None
 
 
 def _nowhere(place: Place, name: str, settings: Mapping[str, Setting], written: Mapping[str, Any]) -> Refusal | None:
     """Return the refusal of a name that an object does not have, or None."""
     path = place.below(name)
-    known = {field for field in (*place.node, *types_of(place.kind)) if not field.startswith("_")}
-    if name in known or (not name.startswith("_") and is_left_out(path)):
+    known = {field for field in (*place.node, *place.fields) if not field.startswith("_")}
+    if name in known or (not name.startswith("_") and is_left_out(place.release, path)):
         return None
     if not place.kind:
         return None
@@ -149,21 +153,23 @@ def _correction(
 
 def _unfit(place: Place, name: str, setting: Setting) -> Refusal | None:
     """Return the refusal of a value of the wrong type, or None."""
-    value, path = setting.value, setting.path
+    value, path, facts = setting.value, setting.path, place.release.facts
     if path == _PRECISION and isinstance(value, str):
-        if registered_precision(value) is not None:
+        if facts.registered_precision(value) is not None:
             return None
-        allowed, _, hint = known_names(value, precision_names()).removeprefix("allowed: ").partition(". ")
+        allowed, _, hint = known_names(value, facts.precision_names).removeprefix("allowed: ").partition(". ")
         return _refusal(path, shown(value), allowed, hint, kind="unfit")
     is_kept = (value == {} and place.node.get(name) is not None) or (
         value is None and name in place.node and place.node[name] is None
     )
     declared = place.declared(name)
-    reason = None if is_kept else why_unfit(value, declared)
+    reason = None if is_kept else facts.why_unfit(value, declared)
     if reason is None:
         return None
     if place.kind == CONTAINER:
-        reason = "a section with named fields" + (", or null for none" if why_unfit(None, declared) is None else "")
+        reason = "a section with named fields" + (
+            ", or null for none" if facts.why_unfit(None, declared) is None else ""
+        )
     fix = "Set it on the ConfigContainer in Python." if FUNCTION in reason else "Use one of these."
     return _refusal(path, shown(value), reason, fix, kind="unfit")
 
@@ -178,15 +184,18 @@ def _refusal(
 type _Refuse = Callable[[str, str], Refusal]
 
 
-def not_kept(values: Mapping[str, Any], setting: Setting, user_paths: Mapping[str, str]) -> Refusal | None:
+def not_kept(
+    values: Mapping[str, Any], setting: Setting, user_paths: Mapping[str, str], facts: HostFacts
+) -> Refusal | None:
     """Return why the host would not keep an override when the run starts, or None.
 
     Args:
         values: plain values of the config, with every setting written.
         setting: the override.
         user_paths: path -> field of the recipe, for what to set instead.
+        facts: of the host.
     """
-    path, declared = setting.path, _declared(values, setting.path)
+    path, declared = setting.path, _declared(values, setting.path, facts)
     value = as_plain(value_at(values, path), declared)
 
     def advised(*paths: str) -> str:
@@ -204,23 +213,23 @@ def not_kept(values: Mapping[str, Any], setting: Setting, user_paths: Mapping[st
         return refused(f"none: it has no effect while {name} is {without_effect}", f"Remove it, or change {name}.")
     section, _, name = path.partition(".")
     for decider, sections in DECIDERS.items():
-        decided = _decided(values, decider).get(name, ...) if section in sections else ...
+        decided = _decided(values, decider, facts).get(name, ...) if section in sections else ...
         if decided is not ... and decided != value:
             allowed = f"{_text(decided)}, which {decider} writes over it when the run starts"
             return refused(allowed, advised(f"{decider}.{name}"))
     return _worked_out_again(values, section, name, refused)
 
 
-def _declared(values: Mapping[str, Any], path: str) -> Any:
+def _declared(values: Mapping[str, Any], path: str, facts: HostFacts) -> Any:
     section, _, name = path.rpartition(".")
     holder = value_at(values, section)
-    return types_of(str(holder.get("_target_", ""))).get(name, "any") if isinstance(holder, Mapping) else "any"
+    return facts.types_of(str(holder.get("_target_", ""))).get(name, "any") if isinstance(holder, Mapping) else "any"
 
 
-def _decided(values: Mapping[str, Any], decider: str) -> Mapping[str, Any]:
+def _decided(values: Mapping[str, Any], decider: str, facts: HostFacts) -> Mapping[str, Any]:
     """Return the fields of a section that overwrites others."""
     source = values.get(decider)
-    source = registered_precision(source) if isinstance(source, str) else source
+    source = facts.registered_precision(source) if isinstance(source, str) else source
     return {name: value for name, value in (source or {}).items() if not name.startswith("_")}
 
 

@@ -118,10 +118,10 @@ def models(recipe: SFTRecipe, base: Mapping[str, Any]) -> Iterator[Refusal]:
         yield Refusal(
             kind="model", path="model.name", found=found, allowed="language models", fix="Use another recipe."
         )
-    reason = why_not_made(recipe.model)
+    reason = why_not_made(recipe)
     if reason is not None:
         found = f"{name}, which Megatron-Bridge does not make: {reason}"
-        allowed = "a recipe of megatron-bridge 0.6.2 that can be made"
+        allowed = f"a recipe of megatron-bridge {recipe.release.name} that can be made"
         yield Refusal(kind="model", path="model.name", found=found, allowed=allowed, fix="Use another recipe.")
 
 

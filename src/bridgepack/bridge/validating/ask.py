@@ -16,7 +16,7 @@ from packaging.version import Version
 from bridgepack.bridge.environment import environment_here
 from bridgepack.bridge.targets import Target
 from bridgepack.bridge.validating.verdict import Question
-from bridgepack.host.release import BRIDGE
+from bridgepack.host import BRIDGE
 from bridgepack.records import HostVerdict
 
 #: Most seconds of a question; imports take 18 s of processor time, more on a busy machine or a network disk.

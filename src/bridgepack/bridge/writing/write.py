@@ -13,16 +13,16 @@ from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.refusing.asked import OF_TOPOLOGY, refusal_text, refusals_of
 from bridgepack.bridge.refusing.recipes import builder_of, readings
-from bridgepack.bridge.shipped import import_host, is_shipped_model, load_shipped, named_precision
-from bridgepack.bridge.wiring import Packs, Setting, derived, host_settings
+from bridgepack.bridge.shipped import import_host, installed_release, is_shipped_model, load_shipped, named_precision
+from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived
 from bridgepack.bridge.writing.assign import assign
-from bridgepack.bridge.writing.older_hosts import look_up_packs, older_settings
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
 from bridgepack.errors import ConfigError
-from bridgepack.host.release import RELEASES, HostRelease, release_of
+from bridgepack.host import HostRelease
+from bridgepack.host.names import class_in, name_in
 
 #: Errors of AutoBridge for a model that cannot be read or has an unknown family.
 _MODEL_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, ImportError, AttributeError)
@@ -42,8 +42,7 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
 
     Args:
         recipe: the recipe.
-        artifact: folder of the packs (default: the recipe's, else `artifacts/NAME`). It need not exist yet, except
-            with megatron-bridge before 0.6, which needs the output of `bridgepack export`.
+        artifact: folder of the packs (default: the recipe's, else `artifacts/NAME`). It need not exist yet.
 
     Raises:
         ConfigError: the base cannot be loaded here, the host does not have a setting, or the topology is
@@ -60,8 +59,7 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
     """Return the ConfigContainer of a recipe, and every setting that was written into the base.
 
     Values of the base that do not work with packed rows are corrected if a rule has a safe change and the recipe does
-    not set the value; `check` reports the others. Rules support the newest release only, so with an older release
-    nothing is corrected.
+    not set the value; `check` reports the others.
 
     Raises:
         ConfigError: the base cannot be loaded here, or the host does not have a setting; in the words of `check` where
@@ -75,37 +73,44 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
 
 def _as_checked(error: ConfigError, recipe: SFTRecipe) -> ConfigError:
     """Return what `check` says against a recipe, or the error of the installed host if it says nothing."""
-    version = import_host("megatron.bridge").__version__
-    if recipe.model is None or release_of(version) is not RELEASES[-1]:
+    if recipe.model is None:
         return error
-    refused = refusals_of(recipe)
+    refused = refusals_of(_for_installed(recipe))
     return ConfigError(refusal_text(refused[0])) if refused else error
 
 
 def _written(recipe: SFTRecipe, artifact: str | Path | None) -> HostConfig:
-    config = _base_config(recipe)
-    release = release_of(import_host("megatron.bridge").__version__)
+    recipe = _for_installed(recipe)
+    config, release = _base_config(recipe), recipe.release
     recipe, packs = _with_packs(recipe, artifact)
-    is_older = release is not RELEASES[-1]
-    if is_older:
-        settings = {one.path: one for one in older_settings(host_settings(recipe, packs=packs), release)}
-    else:
-        base = config_of_container(config, place=recipe.name).values
-        precision = plain_values(named_precision(recipe.precision.recipe))
-        settings = settings_over(base, recipe, packs, precision)
+    base = config_of_container(config, place=recipe.name).values
+    precision = plain_values(named_precision(recipe.precision.recipe))
+    settings = settings_over(base, recipe, packs, precision)
     config.dataset = dataset_config(recipe, config.dataset, release)
     config.peft = _adapter(config.peft, recipe)
     if config.tokenizer.tokenizer_model != recipe.tokenizer.name_or_path:
         config.tokenizer = type(config.tokenizer)()
-    assign(config, settings.values())
-    if is_older:
-        look_up_packs(config, release)
-        return HostConfig(config=config, settings=tuple(settings.values()))
+    assign(config, (dataclasses.replace(one, path=name_in(release, one.path)) for one in settings.values()))
     for change in correct(
         config, may_change=lambda path: not is_decided(path, settings), world_size=recipe.parallelism.num_gpus
     ):
         settings[change.path] = derived(change.path, change.value, change.why)
     return HostConfig(config=config, settings=tuple(settings.values()))
+
+
+def _for_installed(recipe: SFTRecipe) -> SFTRecipe:
+    """Return a recipe for the installed host.
+
+    Raises:
+        ConfigError: it says that it is for another release.
+    """
+    installed, version = installed_release(), import_host("megatron.bridge").__version__
+    if recipe.bridge_version is not None and recipe.release.name != installed.name:
+        raise ConfigError(
+            f"bridge_version is {recipe.bridge_version}, and megatron-bridge {version} is installed; allowed: "
+            f"{installed.name}. Set it to the version that trains, or install megatron-bridge {recipe.release.bridge}."
+        )
+    return recipe.override({"bridge_version": version.partition("+")[0]})
 
 
 def _base_config(recipe: SFTRecipe) -> Any:
@@ -166,6 +171,8 @@ def _adapter(base: Any, recipe: SFTRecipe) -> Any:
 
 
 _BUILDERS = "megatron.bridge.data.builders"
+_DATASET_CLASS = "megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig"
+_SPECS_CLASS = "megatron.bridge.data.packing.config.PackedSequenceSpecs"
 
 
 def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
@@ -179,9 +186,9 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     size, mode = recipe.packing.packed_sequence_size, recipe.packing.mode
     loader = {name: getattr(base, name) for name in LOADER_FIELDS if hasattr(base, name)}
     if mode == "offline":
-        specs = _host_class(release.specs_class)(packed_sequence_size=size)
-        field = release.specs_path.rpartition(".")[2]
-        return _host_class(release.dataset_class)(seq_length=size, **{field: specs}, **loader)
+        specs = _host_class(release, _SPECS_CLASS)(packed_sequence_size=size)
+        field = name_in(release, SPECS).rpartition(".")[2]
+        return _host_class(release, _DATASET_CLASS)(seq_length=size, **{field: specs}, **loader)
     for refusal in readings(recipe):
         raise ConfigError(f"{refusal.path} is {refusal.found}; allowed: {refusal.allowed} (BP852). {refusal.fix}")
     sources = {"source": _source(recipe, "train"), "validation_source": None, "test_source": None}
@@ -193,8 +200,8 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     return kind(seq_length=size, **loader, **sources)
 
 
-def _host_class(name: str) -> Any:
-    module, _, attribute = name.rpartition(".")
+def _host_class(release: HostRelease, name: str) -> Any:
+    module, _, attribute = class_in(release, name).rpartition(".")
     return getattr(import_host(module), attribute)
 
 

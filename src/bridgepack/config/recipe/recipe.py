@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from bridgepack import geometry
 from bridgepack.config.document import Document
@@ -28,6 +28,7 @@ from bridgepack.config.recipe.training import (
     ScheduleConfig,
 )
 from bridgepack.errors import ConfigError
+from bridgepack.host import TARGET, HostRelease, release_of
 from bridgepack.records import BalanceRecord
 
 
@@ -80,6 +81,8 @@ class SFTRecipe(Document):
     """Batch sizes."""
     artifact: Annotated[str, Field(min_length=1)] | None = None
     """Folder of the packs: `build` writes them there and the run reads them."""
+    bridge_version: str | None = None
+    """Version of Megatron-Bridge that the run uses, e.g. `0.7`; null for the installed one, or 0.6 where none is."""
     model: ModelConfig | None = None
     """Model to train; a build needs none."""
     method: Method = FullMethod()
@@ -106,6 +109,18 @@ class SFTRecipe(Document):
     ignore: dict[str, str] = Field(default_factory=dict)
     """Rule to ignore -> the reason, e.g. `{BP014: "compared with an old run"}`. Unknown codes, and codes without a
     finding, are reported."""
+
+    @field_validator("bridge_version")
+    @classmethod
+    def _check_version(cls, text: str | None) -> str | None:
+        if text is not None:
+            release_of(text, place="bridge_version")
+        return text
+
+    @property
+    def release(self) -> HostRelease:
+        """The release of Megatron-Bridge that the recipe is for."""
+        return TARGET if self.bridge_version is None else release_of(self.bridge_version)
 
     @property
     def mixes_sources(self) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.host.release import BRIDGE as BRIDGE
-from bridgepack.host.release import CORE as CORE
-from bridgepack.host.release import ENGINE as ENGINE
-from bridgepack.host.release import TARGET, note_of_newer, release_of
+from bridgepack.host import BRIDGE as BRIDGE
+from bridgepack.host import CORE as CORE
+from bridgepack.host import ENGINE as ENGINE
+from bridgepack.host import TARGET, HostRelease, note_of_newer, release_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +22,11 @@ class Versions:
 
     def __getitem__(self, distribution: str) -> Version:
         return self.versions[distribution]
+
+    @property
+    def release(self) -> HostRelease:
+        """The release of megatron-bridge; one that is not known here is treated like the newest."""
+        return release_of(str(self.versions[BRIDGE]))
 
     def are_in(self, allowed: Mapping[str, str]) -> bool:
         """Return whether every given distribution has a version that its specifier allows.
@@ -61,7 +66,7 @@ def target_versions(bridge_version: str | None = None, installed: Mapping[str, s
     Raises:
         ConfigError: bridge_version is not a version, or older than every supported release.
     """
-    chosen, origin = dict(TARGET), "the target of this version of bridgepack"
+    chosen, origin = TARGET.companions, "the target of this version of bridgepack"
     if bridge_version is not None:
         release = release_of(bridge_version)
         chosen = {BRIDGE: bridge_version, CORE: release.core, ENGINE: release.engine}
@@ -70,6 +75,7 @@ def target_versions(bridge_version: str | None = None, installed: Mapping[str, s
     if known:
         chosen |= known if bridge_version is None else {k: v for k, v in known.items() if k != BRIDGE}
         origin = "from the environment given"
+    release_of(chosen[BRIDGE], place="--bridge-version" if bridge_version else f"{BRIDGE} in the environment")
     newer = note_of_newer(chosen[BRIDGE])
     origin = f"{origin}; {newer}" if newer else origin
     return Versions(versions={name: Version(text) for name, text in chosen.items()}, origin=origin)

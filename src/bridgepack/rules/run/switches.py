@@ -3,17 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.host.names import FORMER_FIELDS, FORMER_MODULES
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, SPECS, Run
-
-#: Name in 0.3-0.5 -> what replaced it.
-_OLD_NAMES = {
-    "packed_sequence_specs": "enable_offline_packing and offline_packing_specs",
-    "pack_sequences_in_batch": "enable_in_batch_packing",
-}
-#: Module that 0.6 no longer has -> the module that has its classes.
-_OLD_MODULES = {"megatron.bridge.data.datasets.packed_sequence": "megatron.bridge.data.packing"}
 
 
 @rule("BP001", ERROR, "PSB001; bridge/training/config.py:1155", when=PACKS_OFFLINE, noticed=VALIDATE)
@@ -72,7 +64,7 @@ def evaluation_micro_batch_size_not_one(run: Run) -> Found:
         yield wrong(path, str(size), "1 with offline packing", to=1, because="a pack is a whole micro batch")
 
 
-@rule("BP015", ERROR, "PSB015; bridge/data/builders/gpt_sft.py:104", versions={BRIDGE: ">=0.6"})
+@rule("BP015", ERROR, "PSB015; bridge/data/builders/gpt_sft.py:104")
 def attribute_name_of_old_version(run: Run) -> Found:
     """Packing is set under a name that megatron-bridge 0.6 does not read.
 
@@ -80,12 +72,12 @@ def attribute_name_of_old_version(run: Run) -> Found:
     Bad: dataset.packed_sequence_specs = PackedSequenceSpecs(...). Good: dataset.offline_packing_specs.
     Fix: Use enable_offline_packing with offline_packing_specs, or enable_in_batch_packing.
     """
-    for name, replacement in _OLD_NAMES.items():
+    for name, replacement in FORMER_FIELDS.items():
         if run.stated(f"dataset.{name}"):
             yield wrong(f"dataset.{name}", "set", f"{replacement}, which replaced it in 0.6")
 
 
-@rule("BP016", ERROR, "PSB016; bridge/data/packing/__init__.py", versions={BRIDGE: ">=0.6"}, noticed="import")
+@rule("BP016", ERROR, "PSB016; bridge/data/packing/__init__.py", noticed="import")
 def import_path_of_old_version(run: Run) -> Found:
     """The settings name a class in a module that megatron-bridge 0.6 no longer has.
 
@@ -96,8 +88,8 @@ def import_path_of_old_version(run: Run) -> Found:
     """
     for path, target in _targets(run.config.values):
         module, _, name = target.rpartition(".")
-        if module in _OLD_MODULES:
-            yield wrong(f"{path}._target_", target, f"{_OLD_MODULES[module]}.{name}")
+        if module in FORMER_MODULES:
+            yield wrong(f"{path}._target_", target, f"{FORMER_MODULES[module]}.{name}")
 
 
 def _targets(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

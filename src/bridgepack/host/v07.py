@@ -1,0 +1,15 @@
+"""Megatron-Bridge 0.7: what differs from 0.6. Source: main at 067f987df of 2026-08-22, with the core that it pins."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from bridgepack.host.v06 import V06
+
+V07 = replace(
+    V06,
+    name="0.7",
+    versions=">=0.7,<0.8",
+    bridge="0.7.0",
+    core="0.20.0",
+    bases=Path(__file__).with_name("bases_v06.json"),
+)
