@@ -222,7 +222,7 @@ _LAYERS = (
     (("launch", "nemo-run"),),
     (("api", "one function a command"),),
     (("running", "jobs, the guard"),),
-    (("report", "text, pages"),),
+    (("reporting", "text, pages"),),
     (("checking", "a target judged"), ("canary", "packed, unpacked")),
     (("planning", "costs, topology, balance"),),
     (("proof", "trace, verify, diff, masks"),),

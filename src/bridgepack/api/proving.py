@@ -26,8 +26,8 @@ from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source,
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import TRAIN
-from bridgepack.report.checks import explained
-from bridgepack.report.html.files import report
+from bridgepack.reporting.checks import explained
+from bridgepack.reporting.html.files import report
 from bridgepack.rules.engine.report import CheckReport
 
 __all__ = ["canary", "check", "diff", "explain", "inspect", "masks", "report", "trace", "verify"]

@@ -23,8 +23,8 @@ from bridgepack.launch.text import (
     describe_launch,
     describe_result,
 )
-from bridgepack.report.checks import rendered
-from bridgepack.report.progress import TerminalProgress
+from bridgepack.reporting.checks import rendered
+from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.rules.engine.text import report_to_dict
 
 

@@ -23,7 +23,7 @@ from bridgepack.launch.processes import Interruption, end_processes, restored_si
 from bridgepack.launch.results import ALIVE, LaunchInterrupt, LaunchResult, Listener, State, TaskResult
 from bridgepack.launch.tasks import RUN_VARIABLE, LaunchTask, is_on_this_machine, make_tasks
 from bridgepack.launch.watching import TaskFailedError, Watch, await_reports, state_name
-from bridgepack.report.text import printable
+from bridgepack.reporting.text import printable
 
 
 def submit(

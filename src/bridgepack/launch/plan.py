@@ -26,7 +26,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
-from bridgepack.report.checks import rendered
+from bridgepack.reporting.checks import rendered
 from bridgepack.rules.engine.environment import Environment
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.running.assignment import Assignment, RunFolder, num_cores

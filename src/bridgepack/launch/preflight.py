@@ -29,7 +29,7 @@ from bridgepack.config.errors import shown
 from bridgepack.config.load import parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchRefusedError
-from bridgepack.report.checks import rendered
+from bridgepack.reporting.checks import rendered
 
 # nemo-run 0.11 parses `Optional[X]` on its command line, but not `X | None`.
 OptionalText = Optional[str]  # noqa: UP045

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridgepack.config.cluster.listing import ExecutorListing, ListedField, ListedSection
-from bridgepack.report.text import printable
+from bridgepack.reporting.text import printable
 
 if TYPE_CHECKING:
     from bridgepack.launch.dry_run import DryRun

@@ -213,7 +213,7 @@ def build(recipe: SFTRecipe, output: OptionalText = None, num_workers: int = 1, 
         BridgepackError: as `bridgepack.build` does.
     """
     from bridgepack.api import build as build_artifact
-    from bridgepack.report.terminal import describe_build
+    from bridgepack.reporting.terminal import describe_build
 
     say(describe_build(build_artifact(recipe, output=output, num_workers=num_workers, replace=replace), recipe))
 
@@ -240,7 +240,7 @@ def check(
         BridgepackError: as `bridgepack.check` does.
     """
     from bridgepack.api import check as check_recipe
-    from bridgepack.report.checks import rendered
+    from bridgepack.reporting.checks import rendered
 
     report = check_recipe(recipe, artifact=artifact, world_size=world_size, environment=environment)
     text = rendered(report).rstrip("\n")

@@ -16,9 +16,9 @@ from bridgepack.data.reading.remote import CloudPath, artifact_place
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, TRAIN, Manifest, SplitRecord
 from bridgepack.records.results import Result
-from bridgepack.report.checks import staged_report
-from bridgepack.report.html.page import artifact_page
-from bridgepack.report.html.render import rendered
+from bridgepack.reporting.checks import staged_report
+from bridgepack.reporting.html.page import artifact_page
+from bridgepack.reporting.html.render import rendered
 from bridgepack.rules.engine.report import CheckReport
 
 #: Bytes per number of each column; `datasets` adds four per list for its offset.

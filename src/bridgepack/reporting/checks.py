@@ -19,7 +19,7 @@ from bridgepack.bridge.locations import line_of
 from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError, Problem
 from bridgepack.host.release import BRIDGE, CORE, TARGET
-from bridgepack.report.text import printable
+from bridgepack.reporting.text import printable
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import Rule, Severity
 from bridgepack.rules.engine.sarif import (

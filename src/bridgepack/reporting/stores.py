@@ -5,7 +5,7 @@ from collections import Counter
 
 from bridgepack.data.export import Export
 from bridgepack.data.store.upkeep import Pruned, StoreListing, Verified
-from bridgepack.report.text import printable
+from bridgepack.reporting.text import printable
 
 _SHOWN_FILES = 20
 _SPANS = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))

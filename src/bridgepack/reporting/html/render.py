@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from bridgepack.report.text import printable
+from bridgepack.reporting.text import printable
 
 #: Maximum characters of a text from the data, except packs.
 _LONGEST_TEXT = 400

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from bridgepack.canary.records import CanaryReport, LayoutRecord, Measured
-from bridgepack.report.text import printable
+from bridgepack.reporting.text import printable
 
 _MARKS = {"same": "ok", "differs": "DIFFERS", "could not run": "NOT RUN"}
 _KERNELS = {

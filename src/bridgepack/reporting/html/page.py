@@ -30,7 +30,7 @@ from bridgepack.planning.lengths import lengths_of
 from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
 from bridgepack.proof.packs import opened_artifact, recorded_recipe
 from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, PackedRow, SplitRecord, Waiting
-from bridgepack.report.html.charts import (
+from bridgepack.reporting.html.charts import (
     Chart,
     PackBar,
     SplitLengths,
@@ -40,10 +40,10 @@ from bridgepack.report.html.charts import (
     pack_bars,
     value_chart,
 )
-from bridgepack.report.html.render import rendered
-from bridgepack.report.plans import NO_LAYOUT
-from bridgepack.report.terminal import source_tree
-from bridgepack.report.text import without_middle
+from bridgepack.reporting.html.render import rendered
+from bridgepack.reporting.plans import NO_LAYOUT
+from bridgepack.reporting.terminal import source_tree
+from bridgepack.reporting.text import without_middle
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.text import rule_page

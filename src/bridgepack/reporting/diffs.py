@@ -7,9 +7,9 @@ from bridgepack import __version__
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.proof.diff.records import DiffReport, SequenceDifference, SplitDiff
-from bridgepack.report.html.charts import Chart, length_chart, lengths_of_plan
-from bridgepack.report.html.render import rendered
-from bridgepack.report.text import printable
+from bridgepack.reporting.html.charts import Chart, length_chart, lengths_of_plan
+from bridgepack.reporting.html.render import rendered
+from bridgepack.reporting.text import printable
 
 _FATES = {
     "lost": "only in the first",

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import bridgepack.report.html
+import bridgepack.reporting.html
 from bridgepack.bridge.targets import recipe_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.artifact import Artifact
@@ -19,8 +19,8 @@ from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.build import build_artifact
 from bridgepack.records import HostVerdict
 from bridgepack.records.checks import Finding
-from bridgepack.report.html.charts import length_chart, lengths_of_plan, lengths_of_rows, pack_bars, value_chart
-from bridgepack.report.html.page import ArtifactPage, artifact_page
+from bridgepack.reporting.html.charts import length_chart, lengths_of_plan, lengths_of_rows, pack_bars, value_chart
+from bridgepack.reporting.html.page import ArtifactPage, artifact_page
 from bridgepack.rules.engine.text import RULE_PAGES
 from tests.support.small_builds import chat_row, small_recipe, tokenized_recipe, tokenized_row, write_json_lines
 
@@ -129,7 +129,7 @@ def _luminance(colour: str) -> float:
 
 
 def test_colours_have_contrast_in_both_themes() -> None:
-    style = (Path(bridgepack.report.html.__file__).parent / "templates" / "style.css").read_text()
+    style = (Path(bridgepack.reporting.html.__file__).parent / "templates" / "style.css").read_text()
     light, dark = (
         dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)[:2]
     )

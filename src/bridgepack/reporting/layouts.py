@@ -6,7 +6,7 @@ from typing import Any
 from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.layouts.entry import PublicLayout
 from bridgepack.config.layouts.sayings import words_of_slots
-from bridgepack.report.text import printable
+from bridgepack.reporting.text import printable
 
 
 def describe_detection(detection: Detection) -> str:

@@ -10,9 +10,9 @@ from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.launch.results import LaunchResult, TaskResult
 from bridgepack.launch.text import describe_interrupt, describe_result, log_tail
-from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.recipes import catalogue_table, entry_to_dict, resolved_view, shipped_lines
-from bridgepack.report.text import printable
+from bridgepack.reporting.progress import TerminalProgress
+from bridgepack.reporting.recipes import catalogue_table, entry_to_dict, resolved_view, shipped_lines
+from bridgepack.reporting.text import printable
 from tests.support.catalogue import SMALL
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
 
@@ -218,7 +218,7 @@ def test_control_characters_are_replaced_and_lines_stay() -> None:
 
 def test_log_lines_are_ten_seconds_apart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now_s = 100.0
-    monkeypatch.setattr("bridgepack.report.progress.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("bridgepack.reporting.progress.time.monotonic", lambda: now_s)
     with TerminalProgress() as progress:
         progress.start("Tokenising", 600, "rows")
         for _ in range(60):

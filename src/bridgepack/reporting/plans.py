@@ -13,14 +13,14 @@ from bridgepack.planning.plan import Plan
 from bridgepack.planning.preview import Note, Preview, SourcePreview
 from bridgepack.planning.sample import STOPPED_EARLY
 from bridgepack.records import LOSS_CURES
-from bridgepack.report.terminal import (
+from bridgepack.reporting.terminal import (
     TOKENIZER_WARNING,
     describe_run,
     describe_unread,
     draw_sequence,
     trained_text_note,
 )
-from bridgepack.report.text import printable, without_middle
+from bridgepack.reporting.text import printable, without_middle
 
 _BAR = 32
 #: Number of candidates in the table; JSON has all.

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from bridgepack.report.terminal import describe_build
+from bridgepack.reporting.terminal import describe_build
 from tests.support.small_builds import build, chat_row, small_recipe, write_json_lines
 
 

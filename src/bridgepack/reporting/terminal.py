@@ -21,7 +21,7 @@ from bridgepack.records import (
     UnreadField,
     Waiting,
 )
-from bridgepack.report.text import printable, without_middle
+from bridgepack.reporting.text import printable, without_middle
 
 if TYPE_CHECKING:
     from bridgepack.data.artifact.inspection import PackView, SequenceView
