@@ -223,7 +223,7 @@ _LAYERS = (
     (("api", "one function a command"),),
     (("running", "jobs, the guard"),),
     (("reporting", "text, pages"),),
-    (("checking", "a target judged"), ("canary", "packed, unpacked")),
+    (("checking", "a target judged"), ("canaries", "packed, unpacked")),
     (("planning", "costs, topology, balance"),),
     (("proof", "trace, verify, diff, masks"),),
     (("bridge", "Megatron-Bridge's settings"),),

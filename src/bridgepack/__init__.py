@@ -54,7 +54,7 @@ __all__ = [
     "verify",
 ]
 #: Packages of the same name as a command, which can be called.
-_CALLED_PACKAGES = ("canary", "launch")
+_CALLED_PACKAGES = ("launch",)
 
 
 def __dir__() -> list[str]:
@@ -77,7 +77,7 @@ def __getattr__(name: str) -> Any:
 
 
 def make_callable(package: str, home: str) -> None:
-    """Make a package also the function of its name, which the module `home` defines: `bridgepack.canary(...)`."""
+    """Make a package also the function of its name, which the module `home` defines: `bridgepack.launch(...)`."""
 
     def function() -> Any:
         return getattr(import_module(home), package.rpartition(".")[2])

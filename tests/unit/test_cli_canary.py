@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.canary import faults
-from bridgepack.canary.naming import finding
-from bridgepack.canary.records import CanaryOptions, CanaryReport
-from bridgepack.canary.targets import open_target
+from bridgepack.canaries import faults
+from bridgepack.canaries.naming import finding
+from bridgepack.canaries.records import CanaryOptions, CanaryReport
+from bridgepack.canaries.targets import open_target
 from bridgepack.errors import ConfigError
 from bridgepack.reporting.canaries import describe_self_test
 from tests.support import small_builds as small

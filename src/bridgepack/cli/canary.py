@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from bridgepack.canary.canary import run_canary, run_self_test
-from bridgepack.canary.faults import FAULTS
-from bridgepack.canary.records import CanaryOptions, CanaryReport
+from bridgepack.canaries.canary import run_canary, run_self_test
+from bridgepack.canaries.faults import FAULTS
+from bridgepack.canaries.records import CanaryOptions, CanaryReport
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo

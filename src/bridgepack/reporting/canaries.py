@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from bridgepack.canary.records import CanaryReport, LayoutRecord, Measured
+from bridgepack.canaries.records import CanaryReport, LayoutRecord, Measured
 from bridgepack.reporting.text import printable
 
 _MARKS = {"same": "ok", "differs": "DIFFERS", "could not run": "NOT RUN"}

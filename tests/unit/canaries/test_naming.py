@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.canary import faults
-from bridgepack.canary.inputs import PackedInput
-from bridgepack.canary.naming import ADVICE, TOKENS_DIFFER, named_faults
-from bridgepack.canary.records import Layout, RunOutcome, SeenRank
+from bridgepack.canaries import faults
+from bridgepack.canaries.inputs import PackedInput
+from bridgepack.canaries.naming import ADVICE, TOKENS_DIFFER, named_faults
+from bridgepack.canaries.records import Layout, RunOutcome, SeenRank
 from tests.support.canaries import packed_input, packed_row, seen_batch, seen_rank
 
 ROW = packed_row(range(5, 15), [0, 1, 1, 0, 0, 0, 1, 1, 1, 0], [0, 4])

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bridgepack.canary.records import Layout
+from bridgepack.canaries.records import Layout
 
 BOUNDARIES_DROPPED = "boundaries-dropped"
 MASK_SHIFTED = "mask-shifted"

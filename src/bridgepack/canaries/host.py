@@ -10,8 +10,8 @@ from bridgepack.bridge.environment import environment_here
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.targets import quiet
 from bridgepack.bridge.writing.write import to_bridge
-from bridgepack.canary.records import HostFacts
-from bridgepack.canary.tiny_model import cut_down, cut_down_adapters, left_out, require_covered
+from bridgepack.canaries.records import HostFacts
+from bridgepack.canaries.tiny_model import cut_down, cut_down_adapters, left_out, require_covered
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.families import family_named

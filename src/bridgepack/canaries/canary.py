@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bridgepack.canary import faults
-from bridgepack.canary.comparison import Comparison
-from bridgepack.canary.packs import chosen_packs
-from bridgepack.canary.processes import HostProcess
-from bridgepack.canary.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
-from bridgepack.canary.targets import open_target
-from bridgepack.canary.tiny_model import asked_layout, default_layouts, fitted, require_fit
+from bridgepack.canaries import faults
+from bridgepack.canaries.comparison import Comparison
+from bridgepack.canaries.packs import chosen_packs
+from bridgepack.canaries.processes import HostProcess
+from bridgepack.canaries.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
+from bridgepack.canaries.targets import open_target
+from bridgepack.canaries.tiny_model import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.config.arguments import checked, stated_options
 from bridgepack.errors import ConfigError
 

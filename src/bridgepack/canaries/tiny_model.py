@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from bridgepack.canary.records import ADAPTER_SIZE, HostFacts, Layout
+from bridgepack.canaries.records import ADAPTER_SIZE, HostFacts, Layout
 from bridgepack.errors import ConfigError
 
 #: Rank of adapters: a multiple of every tensor-parallel size.

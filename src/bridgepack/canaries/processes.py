@@ -1,7 +1,7 @@
 """The process that has the host imported, and forks the ranks of each step off itself, and how it is asked.
 
-`python -m bridgepack.canary.processes` takes one JSON request a line on standard input, and writes one answer a line on
-standard output. It ends when standard input does, or the process that started it.
+`python -m bridgepack.canaries.processes` takes one JSON request a line on standard input, and writes one answer a line
+on standard output. It ends when standard input does, or the process that started it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from bridgepack.canary.cpu import COMPUTING
-from bridgepack.canary.records import HostFacts, Layout, RunOutcome, RunRequest
+from bridgepack.canaries.cpu import COMPUTING
+from bridgepack.canaries.records import HostFacts, Layout, RunOutcome, RunRequest
 from bridgepack.errors import BridgepackError, ConfigError
 
 _LOG = "host.log"
@@ -45,7 +45,7 @@ class HostProcess(AbstractContextManager["HostProcess"]):
         self._log = folder / _LOG
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "bridgepack.canary.processes"],
+                [sys.executable, "-P", "-m", "bridgepack.canaries.processes"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -129,7 +129,7 @@ def die_with_parent() -> None:
 
 
 def _opened(request: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    from bridgepack.canary.host import opened
+    from bridgepack.canaries.host import opened
 
     config, facts = opened(request)
     for name in ("gpt_step", "train", "setup", "utils.train_utils"):
@@ -177,11 +177,11 @@ def _rank(config: Any, request: RunRequest, rank: int, port: int) -> None:
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": request.layout.world_size, "MASTER_PORT": port}
     os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in own.items()}})
     if request.kernel == "reference":
-        from bridgepack.canary.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
+        from bridgepack.canaries.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
         run_cuda_calls_on_cpu(is_wide=request.precision == "float64")
         run_the_rest_on_cpu()
-    from bridgepack.canary.step import Step
+    from bridgepack.canaries.step import Step
 
     step = Step(config, request)
     try:

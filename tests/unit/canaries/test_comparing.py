@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bridgepack.canary import comparing
-from bridgepack.canary.comparing import Sizes, WholeStep, distance, whole_step
-from bridgepack.canary.judging import judged
-from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN
-from bridgepack.canary.records import Bound, Layout, RunOutcome, SeenRank
+from bridgepack.canaries import comparing
+from bridgepack.canaries.comparing import Sizes, WholeStep, distance, whole_step
+from bridgepack.canaries.judging import judged
+from bridgepack.canaries.naming import LEAK_IN_ATTENTION, UNKNOWN
+from bridgepack.canaries.records import Bound, Layout, RunOutcome, SeenRank
 from tests.support.canaries import packed_input, packed_row, seen_batch, seen_rank
 
 

@@ -7,19 +7,19 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from bridgepack.canary import faults
-from bridgepack.canary.comparing import (
+from bridgepack.canaries import faults
+from bridgepack.canaries.comparing import (
     Sizes,
     WholeStep,
     bound_for,
     unpacked_step,
 )
-from bridgepack.canary.inputs import PackedInput, packed_input, write_packed, write_sequences
-from bridgepack.canary.judging import adapters_without_gradient, judged
-from bridgepack.canary.naming import ADAPTERS_WITHOUT_GRADIENT, finding
-from bridgepack.canary.packs import ChosenPacks
-from bridgepack.canary.processes import HostProcess
-from bridgepack.canary.records import (
+from bridgepack.canaries.inputs import PackedInput, packed_input, write_packed, write_sequences
+from bridgepack.canaries.judging import adapters_without_gradient, judged
+from bridgepack.canaries.naming import ADAPTERS_WITHOUT_GRADIENT, finding
+from bridgepack.canaries.packs import ChosenPacks
+from bridgepack.canaries.processes import HostProcess
+from bridgepack.canaries.records import (
     Bound,
     CanaryFinding,
     CanaryOptions,
@@ -35,7 +35,7 @@ from bridgepack.canary.records import (
     RunOutcome,
     RunRequest,
 )
-from bridgepack.canary.targets import CanaryTarget
+from bridgepack.canaries.targets import CanaryTarget
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
 

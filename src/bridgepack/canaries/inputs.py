@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridgepack import geometry
-from bridgepack.canary import faults
-from bridgepack.canary.packs import ChosenPacks, laid_out, lengths_of
-from bridgepack.canary.records import FloatArray, HostFacts, Layout, RunRequest
+from bridgepack.canaries import faults
+from bridgepack.canaries.packs import ChosenPacks, laid_out, lengths_of
+from bridgepack.canaries.records import FloatArray, HostFacts, Layout, RunRequest
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateMetadata, CollateSettings
 

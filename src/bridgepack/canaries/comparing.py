@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.canary.inputs import PackedInput, merged
-from bridgepack.canary.records import (
+from bridgepack.canaries.inputs import PackedInput, merged
+from bridgepack.canaries.records import (
     ADAPTER_SIZE,
     Bound,
     FloatArray,

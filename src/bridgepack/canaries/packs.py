@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from bridgepack import geometry
-from bridgepack.canary.records import IntArray
+from bridgepack.canaries.records import IntArray
 from bridgepack.records import PackedRow
 
 #: The vocabulary is a multiple of it, so that tensor-parallel ranks share it evenly.

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.canary import faults
-from bridgepack.canary.inputs import PackedInput, drawn, merged, packed_input, part_of, whole_shape
-from bridgepack.canary.packs import chosen_packs
-from bridgepack.canary.records import Layout
+from bridgepack.canaries import faults
+from bridgepack.canaries.inputs import PackedInput, drawn, merged, packed_input, part_of, whole_shape
+from bridgepack.canaries.packs import chosen_packs
+from bridgepack.canaries.records import Layout
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.records import PackedRow
 from tests.support.canaries import FACTS, packed_row

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.canary.canary import _kernel
-from bridgepack.canary.processes import HostProcess, _reason
-from bridgepack.canary.records import CanaryOptions, Layout
-from bridgepack.canary.tiny_model import default_layouts, fitted, require_fit
+from bridgepack.canaries.canary import _kernel
+from bridgepack.canaries.processes import HostProcess, _reason
+from bridgepack.canaries.records import CanaryOptions, Layout
+from bridgepack.canaries.tiny_model import default_layouts, fitted, require_fit
 from bridgepack.errors import ConfigError
 from tests.support.canaries import FACTS
 

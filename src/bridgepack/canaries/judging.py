@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 
-from bridgepack.canary import faults
-from bridgepack.canary.comparing import TINY, Distance, WholeStep, distance, packed_step
-from bridgepack.canary.inputs import PackedInput
-from bridgepack.canary.naming import ADAPTERS_WITHOUT_GRADIENT, LEAK_IN_ATTENTION, UNKNOWN, finding, named_faults
-from bridgepack.canary.records import Bound, CanaryFinding, Measured, RunOutcome
+from bridgepack.canaries import faults
+from bridgepack.canaries.comparing import TINY, Distance, WholeStep, distance, packed_step
+from bridgepack.canaries.inputs import PackedInput
+from bridgepack.canaries.naming import ADAPTERS_WITHOUT_GRADIENT, LEAK_IN_ATTENTION, UNKNOWN, finding, named_faults
+from bridgepack.canaries.records import Bound, CanaryFinding, Measured, RunOutcome
 
 #: Number of parameters listed in a message.
 _NUM_NAMED = 3

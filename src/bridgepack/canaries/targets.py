@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bridgepack.bridge.targets import load_target
-from bridgepack.canary.packs import TokenSequence, choice_of, laid_out, lengths_of
-from bridgepack.canary.records import CanaryOptions
+from bridgepack.canaries.packs import TokenSequence, choice_of, laid_out, lengths_of
+from bridgepack.canaries.records import CanaryOptions
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata

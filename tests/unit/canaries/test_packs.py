@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bridgepack.canary.packs import choice_of, chosen_packs, laid_out, lengths_of, sequences_of
+from bridgepack.canaries.packs import choice_of, chosen_packs, laid_out, lengths_of, sequences_of
 from bridgepack.records import PackedRow
 from tests.support.canaries import packed_row
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from bridgepack.canary import faults
-from bridgepack.canary.inputs import PackedInput, multiple_for
-from bridgepack.canary.packs import lengths_of
-from bridgepack.canary.records import CanaryFinding, IntArray, RunOutcome, SeenBatch, SeenRank
+from bridgepack.canaries import faults
+from bridgepack.canaries.inputs import PackedInput, multiple_for
+from bridgepack.canaries.packs import lengths_of
+from bridgepack.canaries.records import CanaryFinding, IntArray, RunOutcome, SeenBatch, SeenRank
 from bridgepack.geometry import first_difference
 from bridgepack.replay.collate import predict_batch
 from bridgepack.replay.slicing import RankSlices, slice_row

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from bridgepack.bridge.forward_steps import forward_step_for
-from bridgepack.canary import faults
-from bridgepack.canary.inputs import DATALOADER_TYPES, GATED, Rows, drawn, global_name, part_of, whole_shape
-from bridgepack.canary.records import IntArray, RunRequest, SeenBatch, SeenRank
-from bridgepack.canary.tiny_model import WITHOUT_KERNELS, assign_known
+from bridgepack.canaries import faults
+from bridgepack.canaries.inputs import DATALOADER_TYPES, GATED, Rows, drawn, global_name, part_of, whole_shape
+from bridgepack.canaries.records import IntArray, RunRequest, SeenBatch, SeenRank
+from bridgepack.canaries.tiny_model import WITHOUT_KERNELS, assign_known
 
 
 class Watch:
@@ -173,7 +173,7 @@ def _model_values(request: RunRequest) -> dict[str, Any]:
         values["calculate_per_token_loss"] = True
     if request.kernel != "reference":
         return values
-    from bridgepack.canary.cpu.reference_attention import reference_layer_spec
+    from bridgepack.canaries.cpu.reference_attention import reference_layer_spec
 
     return {**values, **WITHOUT_KERNELS, "transformer_layer_spec": reference_layer_spec}
 
