@@ -219,7 +219,7 @@ def balance() -> str:
 
 _LAYERS = (
     (("cli", "parses, prints"),),
-    (("launch", "nemo-run"),),
+    (("launching", "nemo-run"),),
     (("api", "one function a command"),),
     (("running", "jobs, the guard"),),
     (("reporting", "text, pages"),),

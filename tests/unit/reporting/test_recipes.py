@@ -8,8 +8,8 @@ import pytest
 
 from bridgepack.config.load import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.launch.results import LaunchResult, TaskResult
-from bridgepack.launch.text import describe_interrupt, describe_result, log_tail
+from bridgepack.launching.results import LaunchResult, TaskResult
+from bridgepack.launching.text import describe_interrupt, describe_result, log_tail
 from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.recipes import catalogue_table, entry_to_dict, resolved_view, shipped_lines
 from bridgepack.reporting.text import printable

@@ -18,11 +18,11 @@ from torchx.specs.api import is_terminal
 
 from bridgepack.config.cluster.executors import LOCAL_KINDS
 from bridgepack.errors import ConfigError, LaunchError
-from bridgepack.launch.plan import LaunchPlan
-from bridgepack.launch.processes import Interruption, end_processes, restored_signals, undisturbed
-from bridgepack.launch.results import ALIVE, LaunchInterrupt, LaunchResult, Listener, State, TaskResult
-from bridgepack.launch.tasks import RUN_VARIABLE, LaunchTask, is_on_this_machine, make_tasks
-from bridgepack.launch.watching import TaskFailedError, Watch, await_reports, state_name
+from bridgepack.launching.plan import LaunchPlan
+from bridgepack.launching.processes import Interruption, end_processes, restored_signals, undisturbed
+from bridgepack.launching.results import ALIVE, LaunchInterrupt, LaunchResult, Listener, State, TaskResult
+from bridgepack.launching.tasks import RUN_VARIABLE, LaunchTask, is_on_this_machine, make_tasks
+from bridgepack.launching.watching import TaskFailedError, Watch, await_reports, state_name
 from bridgepack.reporting.text import printable
 
 

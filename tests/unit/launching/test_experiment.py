@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.launch.processes import Interruption, restored_signals
+from bridgepack.launching.processes import Interruption, restored_signals
 
 pytest.importorskip("nemo_run")
 
@@ -22,10 +22,10 @@ from nemo_run.config import set_nemorun_home
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchError
-from bridgepack.launch.experiment import make_experiment, submit
-from bridgepack.launch.plan import LaunchPlan, plan_launch
-from bridgepack.launch.results import LaunchInterrupt, LaunchResult
-from bridgepack.launch.tasks import LaunchTask, make_tasks
+from bridgepack.launching.experiment import make_experiment, submit
+from bridgepack.launching.plan import LaunchPlan, plan_launch
+from bridgepack.launching.results import LaunchInterrupt, LaunchResult
+from bridgepack.launching.tasks import LaunchTask, make_tasks
 from tests.support.full_clusters import least_executor
 from tests.support.processes import is_running, wait_until
 

@@ -1,27 +1,22 @@
 """Launches a run through nemo-run: executors, tasks, experiment. The only layer that imports nemo_run.
 
-The package is callable: `bridgepack.launch("recipe.yaml", "cluster.yaml")`.
-
 In: a recipe and a cluster. Out: a plan, nemo-run's own objects, and the results of the tasks.
 Read first: `plan`, then `tasks` and `experiment`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bridgepack import make_callable
+from bridgepack.config.arguments import checked
+from bridgepack.config.cluster.cluster import ClusterConfig
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-
-if TYPE_CHECKING:
-    from bridgepack.config.cluster.cluster import ClusterConfig
-    from bridgepack.config.recipe.recipe import SFTRecipe
-    from bridgepack.launch.results import LaunchResult, Listener
+from bridgepack.launching.results import LaunchResult, Listener
 
 
+@checked
 def launch(
     recipe: SFTRecipe | Mapping[str, Any] | str | Path,
     cluster: ClusterConfig | Mapping[str, Any] | str | Path,
@@ -62,8 +57,8 @@ def launch(
         LaunchInterrupt: the launch was interrupted; its `result` has the state of each task.
     """
     require_nemo_run()
-    from bridgepack.launch.experiment import submit
-    from bridgepack.launch.plan import plan_launch
+    from bridgepack.launching.experiment import submit
+    from bridgepack.launching.plan import plan_launch
 
     how: dict[str, Any] = {"artifact": artifact, "skip": skip, "environment": environment}
     how |= {"overrides": overrides, "cluster_overrides": cluster_overrides, "real_validate": real_validate}
@@ -81,6 +76,3 @@ def require_nemo_run() -> None:
         raise ConfigError(
             'launching needs nemo-run, which is not installed. In a clone of bridgepack: pip install -e ".[launch]"'
         )
-
-
-make_callable(__name__, __name__)

@@ -15,7 +15,7 @@ from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.errors import BridgepackError, ConfigError, LaunchRefusedError
-from bridgepack.launch.preflight import PreflightPlugin, sees_this_machine, trained_target, world_size_of
+from bridgepack.launching.preflight import PreflightPlugin, sees_this_machine, trained_target, world_size_of
 from tests.support.catalogue import SMALL
 
 pytestmark = pytest.mark.usefixtures("nemo_home")

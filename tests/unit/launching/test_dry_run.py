@@ -16,9 +16,9 @@ from ruamel.yaml import YAML
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchError
-from bridgepack.launch.dry_run import DryRun, preview
-from bridgepack.launch.plan import plan_launch
-from bridgepack.launch.text import describe_dry_run
+from bridgepack.launching.dry_run import DryRun, preview
+from bridgepack.launching.plan import plan_launch
+from bridgepack.launching.text import describe_dry_run
 from bridgepack.running.assignment import decode
 from tests.support.full_clusters import least_executor
 

@@ -11,7 +11,7 @@ from bridgepack.checking import real
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, DataError, LaunchRefusedError, TokenizerError
-from bridgepack.launch.plan import LaunchPlan, plan_launch
+from bridgepack.launching.plan import LaunchPlan, plan_launch
 from bridgepack.records import HostVerdict
 from bridgepack.rules.engine.subject import Environment
 from tests.support.full_clusters import least_executor
@@ -213,7 +213,7 @@ def test_commit_and_changes_are_recorded(recipe: SFTRecipe, tmp_path: Path) -> N
 
 def test_the_package_is_the_function(recipe: SFTRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
-    monkeypatch.setattr("bridgepack.launch.experiment.submit", lambda plan, **given: seen.update(given, plan=plan))
+    monkeypatch.setattr("bridgepack.launching.experiment.submit", lambda plan, **given: seen.update(given, plan=plan))
     changes = {"overrides": {"packing.seed": 3}, "cluster_overrides": {"workspace": "w"}}
     bridgepack.launch(recipe, "local", **changes, skip=["train"], follow=True)
 

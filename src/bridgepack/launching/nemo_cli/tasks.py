@@ -23,7 +23,7 @@ from bridgepack.config.load import catalogue_names, load_recipe, parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import written_values
 from bridgepack.errors import BridgepackError, ConfigError, LaunchRefusedError
-from bridgepack.launch.preflight import OptionalNumber, OptionalText, PreflightPlugin, say, with_types
+from bridgepack.launching.preflight import OptionalNumber, OptionalText, PreflightPlugin, say, with_types
 
 #: Fields of a recipe without subfields.
 _PLAIN = frozenset({"name", "artifact"})
@@ -157,7 +157,7 @@ class RecipeContext(RunContext):  # type: ignore[misc]
     def _executor(self, name: str) -> run.Config[run.Executor]:
         if name.endswith(_CLUSTER_SUFFIXES):
             from bridgepack.config.cluster.cluster import load_cluster
-            from bridgepack.launch.tasks import make_executor
+            from bridgepack.launching.tasks import make_executor
 
             return make_executor(load_cluster(name), self.task).to_config()
         if name not in _EXECUTORS:

@@ -12,9 +12,9 @@ from bridgepack.config.cluster.listing import ExecutorListing, ListedField, List
 from bridgepack.reporting.text import printable
 
 if TYPE_CHECKING:
-    from bridgepack.launch.dry_run import DryRun
-    from bridgepack.launch.plan import LaunchPlan
-    from bridgepack.launch.results import LaunchResult, TaskResult
+    from bridgepack.launching.dry_run import DryRun
+    from bridgepack.launching.plan import LaunchPlan
+    from bridgepack.launching.results import LaunchResult, TaskResult
 
 _LABEL = 12
 _WIDTH = 100

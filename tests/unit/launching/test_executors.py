@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bridgepack.config.cluster import ClusterConfig, load_cluster
 from bridgepack.errors import ConfigError
-from bridgepack.launch.tasks import exported, make_executor
+from bridgepack.launching.tasks import exported, make_executor
 from tests.support.full_clusters import full_cluster
 
 pytestmark = pytest.mark.bridge

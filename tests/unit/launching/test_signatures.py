@@ -11,9 +11,9 @@ import pytest
 
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.errors import ConfigError
-from bridgepack.launch.refusals import refuse_unlaunchable
-from bridgepack.launch.signatures import checked_fields, find_executor, list_classes
-from bridgepack.launch.tasks import make_executor
+from bridgepack.launching.refusals import refuse_unlaunchable
+from bridgepack.launching.signatures import checked_fields, find_executor, list_classes
+from bridgepack.launching.tasks import make_executor
 from tests.support.full_clusters import least_executor
 from tests.support.launches import launch_recipe
 

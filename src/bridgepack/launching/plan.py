@@ -25,7 +25,7 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError, LaunchRefusedError
-from bridgepack.launch.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
+from bridgepack.launching.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
 from bridgepack.reporting.checks import rendered
 from bridgepack.rules.engine.environment import Environment
 from bridgepack.rules.engine.report import CheckReport

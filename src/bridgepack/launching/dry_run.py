@@ -15,10 +15,10 @@ from ruamel.yaml.scalarstring import walk_tree
 
 from bridgepack.config.write import recipe_to_yaml, written_values
 from bridgepack.errors import LaunchError
-from bridgepack.launch.experiment import add_tasks, make_experiment, output_on_stderr, reason_of, refuse_detaching
-from bridgepack.launch.plan import LaunchPlan
-from bridgepack.launch.processes import restored_signals
-from bridgepack.launch.tasks import LaunchTask, make_tasks
+from bridgepack.launching.experiment import add_tasks, make_experiment, output_on_stderr, reason_of, refuse_detaching
+from bridgepack.launching.plan import LaunchPlan
+from bridgepack.launching.processes import restored_signals
+from bridgepack.launching.tasks import LaunchTask, make_tasks
 from bridgepack.rules.engine.text import report_to_dict
 
 #: Variables that torchx sets for itself.

@@ -24,8 +24,8 @@ from bridgepack.config.cluster.processes import Processes
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.config.cluster.values import REFERENCE, hide_secrets, is_one_word, resolve_references
 from bridgepack.errors import ConfigError
-from bridgepack.launch.plan import DEFAULT_PYTHON, LaunchPlan
-from bridgepack.launch.signatures import checked_executor, field_names, find_executor
+from bridgepack.launching.plan import DEFAULT_PYTHON, LaunchPlan
+from bridgepack.launching.signatures import checked_executor, field_names, find_executor
 from bridgepack.running.assignment import OPTION, encode
 
 #: Kinds of packagers, launchers and tunnels -> their classes.

@@ -70,7 +70,7 @@ def _refuse_unknown_class(executor: NemoRunExecutor, place: str) -> None:
     """
     from nemo_run.run.torchx_backend.schedulers.api import EXECUTOR_MAPPING
 
-    from bridgepack.launch.signatures import checked_executor, find_executor
+    from bridgepack.launching.signatures import checked_executor, find_executor
 
     cls = find_executor(executor.facts.class_name, place)
     if cls not in EXECUTOR_MAPPING:

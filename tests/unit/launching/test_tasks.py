@@ -11,9 +11,9 @@ pytest.importorskip("nemo_run")
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.launch.plan import plan_launch
-from bridgepack.launch.tasks import LaunchTask, make_tasks
-from bridgepack.launch.watching import state_of_rows
+from bridgepack.launching.plan import plan_launch
+from bridgepack.launching.tasks import LaunchTask, make_tasks
+from bridgepack.launching.watching import state_of_rows
 
 pytestmark = pytest.mark.bridge
 
