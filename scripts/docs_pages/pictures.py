@@ -218,9 +218,9 @@ def balance() -> str:
 
 
 _LAYERS = (
-    (("cli", "parses, prints"),),
-    (("launching", "nemo-run"),),
+    (("cli", "parses, prints"), ("nemo_cli", "nemo-run's")),
     (("api", "one function a command"),),
+    (("launching", "nemo-run"),),
     (("running", "jobs, the guard"),),
     (("reporting", "text, pages"),),
     (("checking", "a target judged"), ("canaries", "packed, unpacked")),

@@ -1,5 +1,0 @@
-"""`python -m bridgepack.launching.nemo_cli`."""
-
-from bridgepack.launching.nemo_cli import main
-
-main()
