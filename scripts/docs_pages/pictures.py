@@ -218,12 +218,12 @@ def balance() -> str:
 
 
 _LAYERS = (
-    (("cli", "parses, prints"),),
-    (("launch", "nemo-run"),),
+    (("cli", "parses, prints"), ("nemo_cli", "nemo-run's")),
     (("api", "one function a command"),),
+    (("launching", "nemo-run"),),
     (("running", "jobs, the guard"),),
-    (("report", "text, pages"),),
-    (("checking", "a target judged"), ("canary", "packed, unpacked")),
+    (("reporting", "text, pages"),),
+    (("checking", "a target judged"), ("canaries", "packed, unpacked")),
     (("planning", "costs, topology, balance"),),
     (("proof", "trace, verify, diff, masks"),),
     (("bridge", "Megatron-Bridge's settings"),),

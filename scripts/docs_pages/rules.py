@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from bridgepack.report.checks import versions_text
+from bridgepack.reporting.checks import versions_text
 from bridgepack.rules.engine.rule import Rule
 from bridgepack.rules.registry import group_of
 

@@ -1,8 +1,7 @@
 """bridgepack: packed SFT datasets for NVIDIA Megatron-Bridge, built exactly and checked before training."""
 
-import sys
 from importlib import import_module
-from types import ModuleType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
         verify,
     )
     from bridgepack.config.recipe.recipe import SFTRecipe
-    from bridgepack.launch import launch
+    from bridgepack.launching import launch
+    from bridgepack.launching.preflight import PreflightPlugin as PreflightPlugin
 
 __version__ = "0.1.0"
 __all__ = [
@@ -53,8 +53,15 @@ __all__ = [
     "trace",
     "verify",
 ]
-#: Packages of the same name as a command, which can be called.
-_CALLED_PACKAGES = ("canary", "launch", "report")
+#: Public names that `bridgepack.api` does not have -> the module that has them. PreflightPlugin needs nemo-run, so
+#: `__all__` leaves it out: `from bridgepack import *` works without.
+_HOMES = MappingProxyType(
+    {
+        "PreflightPlugin": "bridgepack.launching.preflight",
+        "SFTRecipe": "bridgepack.config.recipe.recipe",
+        "launch": "bridgepack.launching",
+    }
+)
 
 
 def __dir__() -> list[str]:
@@ -68,31 +75,6 @@ def __getattr__(name: str) -> Any:
     Raises:
         AttributeError: for any other name.
     """
-    if name in _CALLED_PACKAGES:
-        return import_module(f"bridgepack.{name}")
-    if name not in __all__:
+    if name not in __all__ and name not in _HOMES:
         raise AttributeError(f"module 'bridgepack' has no attribute {name!r}")
-    home = "bridgepack.config.recipe.recipe" if name == "SFTRecipe" else "bridgepack.api"
-    return getattr(import_module(home), name)
-
-
-def make_callable(package: str, home: str) -> None:
-    """Make a package also the function of its name, which the module `home` defines: `bridgepack.report(...)`."""
-
-    def function() -> Any:
-        return getattr(import_module(home), package.rpartition(".")[2])
-
-    class CallablePackage(ModuleType):
-        def __call__(self, *arguments: Any, **options: Any) -> Any:
-            from bridgepack.config.arguments import bound  # slow to import
-
-            bound(function(), arguments, options)
-            return function()(*arguments, **options)
-
-        @property
-        def __signature__(self) -> Any:
-            import inspect
-
-            return inspect.signature(function())
-
-    sys.modules[package].__class__ = CallablePackage
+    return getattr(import_module(_HOMES.get(name, "bridgepack.api")), name)

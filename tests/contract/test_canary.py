@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.canary import faults
-from bridgepack.canary.processes import HostProcess
-from bridgepack.canary.records import CanaryReport, Layout, RunRequest
+from bridgepack.canaries import faults
+from bridgepack.canaries.processes import HostProcess
+from bridgepack.canaries.records import CanaryReport, Layout, RunRequest
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError
 from tests.support.canaries import build_artifact, canary_recipe, compare, comparison, write_inputs
@@ -310,7 +310,7 @@ def test_the_command_prints_one_page_and_exits_with_1_for_a_fault(
     host: HostProcess, artifact: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process with the host is that of the other tests; what it does is the command's."""
-    monkeypatch.setattr("bridgepack.canary.canary.HostProcess", lambda *_, **__: nullcontext(host))
+    monkeypatch.setattr("bridgepack.canaries.canary.HostProcess", lambda *_, **__: nullcontext(host))
     finished = command("canary", artifact, "--pipeline", 3, "--packs", 2, "--plant", "boundaries-dropped")
 
     assert finished.code == 1, finished.errors

@@ -11,8 +11,8 @@ pytest.importorskip("nemo_run")
 
 import nemo_run as run
 
-import bridgepack.launch.experiment
-from bridgepack.launch.tasks import LaunchTask
+import bridgepack.launching.experiment
+from bridgepack.launching.tasks import LaunchTask
 from bridgepack.running.assignment import assignment_of
 from tests.support.docs_blocks import Block, blocks
 from tests.support.launches import launch_recipe
@@ -38,7 +38,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Sequence[Launc
         found.append((plan, tasks))
         return SimpleNamespace(has_failed=False)
 
-    monkeypatch.setattr(bridgepack.launch.experiment, "submit", submit)
+    monkeypatch.setattr(bridgepack.launching.experiment, "submit", submit)
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bridgepack.api import build
-from bridgepack.canary.cpu import ENVIRONMENT
+from bridgepack.canaries.cpu import ENVIRONMENT
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml

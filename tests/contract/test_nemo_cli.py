@@ -21,8 +21,8 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError, LaunchRefusedError
-from bridgepack.launch.nemo_cli import as_config, build, check, train
-from bridgepack.launch.preflight import PreflightPlugin
+from bridgepack.launching.preflight import PreflightPlugin
+from bridgepack.nemo_cli import as_config, build, check, train
 from tests.support.docs_blocks import run_snippets
 from tests.support.small_builds import environment, tokenized_recipe, tokenized_row, write_json_lines
 from tests.support.tokenizers import CHATML, write_tokenizer
@@ -189,7 +189,7 @@ def test_build_runs_as_a_job_of_an_experiment(tmp_path: Path, recipe_file: Path,
 def test_build_from_the_command_line(tmp_path: Path, recipe_file: Path, variables: dict[str, str]) -> None:
     output = tmp_path / "packed"
     words = ["build", f"recipe={recipe_file}", "recipe.packing.packed_sequence_size=32", f"output={output}", "--yes"]
-    command = [sys.executable, "-m", "bridgepack.launch.nemo_cli", *words]
+    command = [sys.executable, "-m", "bridgepack.nemo_cli", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr + done.stdout
     assert Artifact(output).manifest.packed_sequence_size == 32

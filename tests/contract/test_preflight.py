@@ -10,7 +10,7 @@ import nemo_run as run
 import pytest
 
 from bridgepack.errors import ConfigError, LaunchRefusedError
-from bridgepack.launch.preflight import PreflightPlugin
+from bridgepack.launching.preflight import PreflightPlugin
 from tests.support.bridge_recipes import quiet_host
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("nemo_home")]

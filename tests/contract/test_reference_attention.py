@@ -29,7 +29,7 @@ def _oracle(tensors: tuple[Any, Any, Any], token: int, head: int, first: int) ->
 
 
 def _attention(tensors: tuple[Any, Any, Any], positions: Any, **changes: Any) -> Any:
-    from bridgepack.canary.cpu.reference_attention import packed_attention
+    from bridgepack.canaries.cpu.reference_attention import packed_attention
 
     query, key, value = tensors
     options = {"offsets": OFFSETS, "max_seqlen": 16, "scale": 0.3, **changes}

@@ -10,7 +10,7 @@ TransformerEngine (TE) stops, and what is done about it here:
 - TE's layers, fused RoPE, fused token permutation, NCCL: other settings, `ON_CPU` of tests/support/tiny_recipes.py. So
   the experts are megatron-core's SequentialMLP; grouped GEMM (TEGroupedMLP) and LoRA on it cannot run here.
 - megatron-core's local attention refuses packed sequences: `ThdAttention` takes its place.
-- CUDA calls of the training loop: src/bridgepack/canary/cpu/training.py.
+- CUDA calls of the training loop: src/bridgepack/canaries/cpu/training.py.
 - LoRA: megatron-bridge believes that TE is there and compares layers with stand-ins: told that it is not.
 - MoE: the dispatcher waits for an event of a CUDA stream: it gets one that is always over.
 """

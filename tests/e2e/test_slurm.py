@@ -44,7 +44,7 @@ sys.exit(os.environ["SLURM_ARRAY_TASK_ID"] == "0" and os.environ["SLURM_PROCID"]
 """
 #: The command, which asks this Slurm for states more often than one that others use, too.
 _PROGRAM = """\
-from bridgepack.launch import watching
+from bridgepack.launching import watching
 watching._POLL_ELSEWHERE_S = 0.5
 from bridgepack.cli import main
 main()

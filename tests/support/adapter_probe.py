@@ -81,7 +81,7 @@ def settings_of(request: AdapterRequest) -> dict[str, Any]:
 
 
 def main(requests_path: str, results_path: str) -> None:
-    from bridgepack.canary.cpu import ENVIRONMENT
+    from bridgepack.canaries.cpu import ENVIRONMENT
 
     os.environ.update(ENVIRONMENT)
     from tests.support.train_on_cpu import import_host
@@ -96,7 +96,7 @@ def _run_on_cpu() -> None:
     import torch
     from megatron.core import parallel_state
 
-    from bridgepack.canary.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
+    from bridgepack.canaries.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
     run_cuda_calls_on_cpu()
     run_the_rest_on_cpu()

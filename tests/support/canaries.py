@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from bridgepack.api import build
-from bridgepack.canary.comparison import Comparison
-from bridgepack.canary.inputs import PackedInput
-from bridgepack.canary.packs import chosen_packs
-from bridgepack.canary.processes import HostProcess
-from bridgepack.canary.records import CanaryOptions, CanaryReport, HostFacts, Layout, Precision, SeenBatch, SeenRank
-from bridgepack.canary.targets import open_target
+from bridgepack.canaries.comparison import Comparison
+from bridgepack.canaries.inputs import PackedInput
+from bridgepack.canaries.packs import chosen_packs
+from bridgepack.canaries.processes import HostProcess
+from bridgepack.canaries.records import CanaryOptions, CanaryReport, HostFacts, Layout, Precision, SeenBatch, SeenRank
+from bridgepack.canaries.targets import open_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.records import PackedRow

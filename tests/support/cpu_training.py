@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bridgepack.canary.cpu.reference_attention import ReferenceAttention, local_spec_with
+from bridgepack.canaries.cpu.reference_attention import ReferenceAttention, local_spec_with
 
 
 class ThdAttention(ReferenceAttention):  # type: ignore[misc]

@@ -78,7 +78,7 @@ def main(request_file: Path, answer_file: Path) -> None:
 
 def _make(values: dict[str, Any], task: str = "train", **options: Any) -> Any:
     from bridgepack.config.cluster import ClusterConfig
-    from bridgepack.launch.tasks import make_executor
+    from bridgepack.launching.tasks import make_executor
 
     return make_executor(ClusterConfig.from_mapping(values), task, **options)  # type: ignore[arg-type]
 
@@ -94,7 +94,7 @@ def _refusal(values: dict[str, Any]) -> str:
 
 
 def _listed() -> dict[str, list[str]]:
-    from bridgepack.launch.signatures import list_classes
+    from bridgepack.launching.signatures import list_classes
 
     return {section.nemo_run_class: [field.name for field in section.fields] for section in list_classes()}
 

@@ -21,15 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridgepack.bridge.environment import environment_here
-from bridgepack.canary.cpu import ENVIRONMENT
-from bridgepack.canary.processes import die_with_parent
+from bridgepack.canaries.cpu import ENVIRONMENT
+from bridgepack.canaries.processes import die_with_parent
 from tests.support import sabotage
 from tests.support.train_on_cpu import import_host, run_on_cpu
 
 #: What every process of a run would import for itself; none of it keeps a function of the host that damage replaces.
 _PRELOADED = (
     *("bridgepack.running.train", "bridgepack.data.artifact.checking", "bridgepack.rules.registry"),
-    *("bridgepack.bridge.writing.write", "bridgepack.planning.balance", "bridgepack.canary.cpu.reference_attention"),
+    *("bridgepack.bridge.writing.write", "bridgepack.planning.balance", "bridgepack.canaries.cpu.reference_attention"),
 )
 
 

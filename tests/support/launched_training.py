@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bridgepack.canary.cpu import ENVIRONMENT
+from bridgepack.canaries.cpu import ENVIRONMENT
 from tests.support.small_builds import WITHOUT_TORCH
 
 PROJECT = Path(__file__).parents[2]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bridgepack.canary.faults import in_every_batch
+from bridgepack.canaries.faults import in_every_batch
 
 _OFFSETS = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
 _FIRST_BAD_STEP = 2

@@ -201,7 +201,7 @@ def _ranks(groups: Any) -> Iterator[None]:
     from megatron.core import parallel_state
     from megatron.core import utils as core_utils
 
-    from bridgepack.canary.cpu.training import _tokens_of_context_rank
+    from bridgepack.canaries.cpu.training import _tokens_of_context_rank
 
     sizes = {"context_parallel": groups.cp, "tensor_model_parallel": groups.tp}
     with pytest.MonkeyPatch.context() as patch:

@@ -13,7 +13,7 @@ PROJECT = Path(__file__).parents[2]
 #: Of a script its own folder is on the path, whose modules would hide others of the same names, and not the project's.
 sys.path[:] = [str(PROJECT), *(place for place in sys.path if Path(place).resolve() != Path(__file__).parent)]
 
-from bridgepack.canary.cpu import ENVIRONMENT  # noqa: E402
+from bridgepack.canaries.cpu import ENVIRONMENT  # noqa: E402
 from tests.support import sabotage  # noqa: E402 (found on that path)
 
 
@@ -31,8 +31,8 @@ def run_on_cpu() -> None:
     """Make training run on CPU, with attention that takes packed rows, until the process ends."""
     from megatron.bridge.models.gpt_provider import GPTModelProvider
 
-    from bridgepack.canary.cpu.reference_attention import reference_layer_spec
-    from bridgepack.canary.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
+    from bridgepack.canaries.cpu.reference_attention import reference_layer_spec
+    from bridgepack.canaries.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
     run_cuda_calls_on_cpu()
     run_the_rest_on_cpu()

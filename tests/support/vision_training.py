@@ -71,7 +71,7 @@ def main(requests_path: str, results_path: str) -> None:
     import_host()
     import torch
 
-    from bridgepack.canary.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
+    from bridgepack.canaries.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
     run_cuda_calls_on_cpu()
     run_the_rest_on_cpu()

@@ -40,6 +40,21 @@ def test_every_command_has_its_function() -> None:
     assert [*signature(bridgepack.report).parameters] == ["artifact", "output", "card", "given"]
 
 
+def test_no_room_hides_a_function_of_its_name() -> None:
+    """Importing a room sets an attribute of the package, which would win over the function of the same name."""
+    rooms = {path.stem for path in Path(bridgepack.__file__).parent.iterdir()}
+
+    assert rooms & {*bridgepack.__all__} == set()
+    assert {"api", "canaries", "launching", "reporting"} <= rooms
+
+
+def test_the_plugin_is_public_but_a_star_import_needs_no_nemo_run() -> None:
+    from bridgepack import PreflightPlugin
+
+    assert PreflightPlugin.__module__ == "bridgepack.launching.preflight"
+    assert "PreflightPlugin" not in bridgepack.__all__
+
+
 def test_results_are_values_and_tables(recipe: dict[str, Any], tmp_path: Path) -> None:
     built = bridgepack.build(recipe, output="packed")
     other = bridgepack.repack("packed", {"packing.packed_sequence_size": 128}, output="wide")

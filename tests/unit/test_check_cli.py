@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bridgepack.errors import ConfigError
-from bridgepack.report.checks import staged_report
+from bridgepack.reporting.checks import staged_report
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines
 
 RECIPE = """\

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.canary import faults
-from bridgepack.canary.naming import finding
-from bridgepack.canary.records import CanaryOptions, CanaryReport
-from bridgepack.canary.targets import open_target
+from bridgepack.canaries import faults
+from bridgepack.canaries.naming import finding
+from bridgepack.canaries.records import CanaryOptions, CanaryReport
+from bridgepack.canaries.targets import open_target
 from bridgepack.errors import ConfigError
-from bridgepack.report.canaries import describe_self_test
+from bridgepack.reporting.canaries import describe_self_test
 from tests.support import small_builds as small
 from tests.support.small_builds import Command
 from tests.support.traced_artifacts import restate

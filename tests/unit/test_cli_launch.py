@@ -53,7 +53,7 @@ def test_mistakes_leave_nothing(folder: Path, command: Command, arguments: tuple
 
 
 def test_broken_recipe_never_reaches_nemo_run(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "bridgepack.launch.experiment", raising=False)
+    monkeypatch.delitem(sys.modules, "bridgepack.launching.experiment", raising=False)
     arguments = ("recipe.yaml", "--cluster", "local", "--set", "batch.micro_batch_size=2")
     before = sorted(folder.rglob("*"))
     ran = command("launch", *arguments)
@@ -61,7 +61,7 @@ def test_broken_recipe_never_reaches_nemo_run(folder: Path, command: Command, mo
     assert ran.code == 1
     assert "error[BP004]: micro-batch-size-not-one" in ran.output
     assert ran.errors == "error: the check found errors; nothing was submitted\n"
-    assert "bridgepack.launch.experiment" not in sys.modules
+    assert "bridgepack.launching.experiment" not in sys.modules
     assert sorted(folder.rglob("*")) == before
 
     content = json.loads(command("launch", *arguments, "--json").output)
@@ -103,7 +103,7 @@ def test_a_failed_launch_gives_1_and_the_log(folder: Path, command: Command, mon
 
 def test_plans_and_the_list_of_executors_need_no_nemo_run() -> None:
     program = (
-        "import sys; sys.modules['nemo_run'] = None; sys.modules['torch'] = None\nimport bridgepack.launch.plan\n"
+        "import sys; sys.modules['nemo_run'] = None; sys.modules['torch'] = None\nimport bridgepack.launching.plan\n"
         "from bridgepack.cli import main; main(['launch', '--list-executors', *sys.argv[1:]])"
     )
 
@@ -124,7 +124,7 @@ def test_plans_and_the_list_of_executors_need_no_nemo_run() -> None:
 
 def test_missing_nemo_run_says_what_to_install(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr("bridgepack.launch.find_spec", lambda name: None if name == "nemo_run" else find(name))
+    monkeypatch.setattr("bridgepack.launching.find_spec", lambda name: None if name == "nemo_run" else find(name))
     ran = command("launch", "recipe.yaml", "--cluster", "local")
 
     assert (ran.code, ran.output) == (2, "")

@@ -29,7 +29,7 @@ from bridgepack.data.artifact.bridge_metadata import BridgeMetadataEntry
 from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.examples.__main__ import write_examples
 from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistics
-from bridgepack.report.checks import named_rule
+from bridgepack.reporting.checks import named_rule
 from bridgepack.rules.registry import ALL_RULES
 from tests.support.docs_blocks import PROJECT, Block, blocks, pages, run_snippets
 from tests.unit.test_cli import commands_below

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bridgepack.canary.canary import canary
+from bridgepack.canaries.canary import canary
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.arguments import checked, stated_options
@@ -26,8 +26,8 @@ from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source,
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import TRAIN
-from bridgepack.report.checks import explained
-from bridgepack.report.html.files import report
+from bridgepack.reporting.checks import explained
+from bridgepack.reporting.html.files import report
 from bridgepack.rules.engine.report import CheckReport
 
 __all__ = ["canary", "check", "diff", "explain", "inspect", "masks", "report", "trace", "verify"]

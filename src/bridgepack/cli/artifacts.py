@@ -19,9 +19,15 @@ from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.errors import BridgepackError
 from bridgepack.planning.balance import balance_of_repack, waiting_in
 from bridgepack.proof.packs import recorded_recipe
-from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.stores import describe_export
-from bridgepack.report.terminal import describe_build, describe_histogram, describe_manifest, describe_plan, draw_pack
+from bridgepack.reporting.progress import TerminalProgress
+from bridgepack.reporting.stores import describe_export
+from bridgepack.reporting.terminal import (
+    describe_build,
+    describe_histogram,
+    describe_manifest,
+    describe_plan,
+    draw_pack,
+)
 
 
 @click.command()

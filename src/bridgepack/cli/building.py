@@ -13,10 +13,10 @@ from bridgepack.data.build import build_artifact, planned_build
 from bridgepack.data.results import BuildOptions, BuildResult, build_options
 from bridgepack.data.workplace import complete_on_interrupt
 from bridgepack.planning.balance import balance_for
-from bridgepack.report.checks import counts_and_codes, rendered
-from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.terminal import describe_build, describe_plan
-from bridgepack.report.text import printable
+from bridgepack.reporting.checks import counts_and_codes, rendered
+from bridgepack.reporting.progress import TerminalProgress
+from bridgepack.reporting.terminal import describe_build, describe_plan
+from bridgepack.reporting.text import printable
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.text import report_to_dict
 
@@ -80,7 +80,7 @@ def _judged(
         target = recipe_target(recipe, options.overrides, artifact=result.output)
         if not is_reported:
             return check_target(target, options), None
-        from bridgepack.report.html.files import write_report  # slow to import
+        from bridgepack.reporting.html.files import write_report  # slow to import
 
         written = write_report(result.output, options, target=target)
     return written.report, written.files["output"]

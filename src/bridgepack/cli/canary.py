@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
-from bridgepack.canary.canary import run_canary, run_self_test
-from bridgepack.canary.faults import FAULTS
-from bridgepack.canary.records import CanaryOptions, CanaryReport
+from bridgepack.canaries.canary import run_canary, run_self_test
+from bridgepack.canaries.faults import FAULTS
+from bridgepack.canaries.records import CanaryOptions, CanaryReport
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
-from bridgepack.report.canaries import describe_canary, describe_self_test
-from bridgepack.report.checks import check_report_path, staged_report
-from bridgepack.report.progress import TerminalProgress
+from bridgepack.reporting.canaries import describe_canary, describe_self_test
+from bridgepack.reporting.checks import check_report_path, staged_report
+from bridgepack.reporting.progress import TerminalProgress
 
 
 @click.command()

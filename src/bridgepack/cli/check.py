@@ -16,7 +16,7 @@ from bridgepack.config.load import parse_overrides
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import BridgepackError
-from bridgepack.report.checks import (
+from bridgepack.reporting.checks import (
     check_report_path,
     describe_diff,
     describe_fix,
@@ -30,8 +30,8 @@ from bridgepack.report.checks import (
     rules_table,
     staged_report,
 )
-from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.text import printable
+from bridgepack.reporting.progress import TerminalProgress
+from bridgepack.reporting.text import printable
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.registry import ALL_RULES
 

@@ -13,18 +13,18 @@ from bridgepack.cli.output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour
 from bridgepack.config.cluster.listing import list_executors
 from bridgepack.config.load import parse_overrides
 from bridgepack.errors import LaunchRefusedError
-from bridgepack.launch import require_nemo_run
-from bridgepack.launch.plan import LaunchPlan, plan_launch
-from bridgepack.launch.results import LaunchInterrupt
-from bridgepack.launch.text import (
+from bridgepack.launching import require_nemo_run
+from bridgepack.launching.plan import LaunchPlan, plan_launch
+from bridgepack.launching.results import LaunchInterrupt
+from bridgepack.launching.text import (
     describe_dry_run,
     describe_executors,
     describe_interrupt,
     describe_launch,
     describe_result,
 )
-from bridgepack.report.checks import rendered
-from bridgepack.report.progress import TerminalProgress
+from bridgepack.reporting.checks import rendered
+from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.rules.engine.text import report_to_dict
 
 
@@ -74,7 +74,7 @@ def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
 def _list_executors(*, as_json: bool) -> int:
     classes = None
     if find_spec("nemo_run") is not None:
-        from bridgepack.launch.signatures import list_classes  # it needs nemo-run, which may be missing
+        from bridgepack.launching.signatures import list_classes  # it needs nemo-run, which may be missing
 
         classes = list_classes()
     listing = list_executors(classes or ())
@@ -108,7 +108,7 @@ def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
         return FINDINGS
     if not arguments["dry_run"]:
         return _submitted(plan, arguments)
-    from bridgepack.launch.dry_run import preview  # it imports nemo-run, which takes seconds
+    from bridgepack.launching.dry_run import preview  # it imports nemo-run, which takes seconds
 
     outcome = preview(plan, detach=arguments["detach"])
     print_json(outcome.to_dict()) if arguments["as_json"] else echo(describe_dry_run(outcome))
@@ -116,7 +116,7 @@ def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
 
 
 def _submitted(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
-    from bridgepack.launch.experiment import submit  # it imports nemo-run, which takes seconds
+    from bridgepack.launching.experiment import submit  # it imports nemo-run, which takes seconds
 
     click.echo(describe_launch(plan), err=True)
     started_s = time.monotonic()

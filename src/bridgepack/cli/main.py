@@ -12,7 +12,7 @@ from bridgepack import __version__
 from bridgepack.cli.output import COULD_NOT_RUN, StopSignals, print_json, silence
 from bridgepack.data.workers.memory import collect_rarely
 from bridgepack.errors import BridgepackError, ConfigError, unusable
-from bridgepack.report.text import printable
+from bridgepack.reporting.text import printable
 
 #: Command -> its heading in the list of commands, its module in this package, and the first line of its help.
 COMMANDS = {
@@ -139,7 +139,7 @@ def _failed(
     """Print why a command could not run or was interrupted; with --json also as JSON on standard output."""
     given = sys.argv[1:] if arguments is None else arguments
     if "--json" in given:
-        from bridgepack.report.checks import failure_to_dict  # reports are slow to import
+        from bridgepack.reporting.checks import failure_to_dict  # reports are slow to import
 
         with suppress(ConfigError):  # standard output cannot be written
             print_json(failure_to_dict(error, message, code))

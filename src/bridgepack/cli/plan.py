@@ -53,7 +53,7 @@ def plan(
     from bridgepack import api
     from bridgepack.config.load import parse_overrides
     from bridgepack.config.write import recipe_to_yaml
-    from bridgepack.report.plans import describe_plan
+    from bridgepack.reporting.plans import describe_plan
 
     found = api.plan(
         recipe,
@@ -90,7 +90,7 @@ def preview(
         import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
     from bridgepack.config.load import load_recipe, parse_overrides
     from bridgepack.planning.preview import preview_recipe
-    from bridgepack.report.plans import describe_preview
+    from bridgepack.reporting.plans import describe_preview
 
     found = preview_recipe(load_recipe(recipe, parse_overrides(overrides)), num_rows=num_rows)
     print_json(found.to_dict()) if as_json else echo(describe_preview(found, has_colour=has_colour()))

@@ -22,11 +22,11 @@ from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source,
 from bridgepack.proof.verify.verify import DEFAULT_SAMPLE as SAMPLED_PACKS
 from bridgepack.proof.verify.verify import DEFAULT_SEED as SEED_OF_PACKS
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.report.checks import staged_report
-from bridgepack.report.diffs import artifact_diff_page, describe_artifact_diff
-from bridgepack.report.html.files import check_place
-from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.proofs import (
+from bridgepack.reporting.checks import staged_report
+from bridgepack.reporting.diffs import artifact_diff_page, describe_artifact_diff
+from bridgepack.reporting.html.files import check_place
+from bridgepack.reporting.progress import TerminalProgress
+from bridgepack.reporting.proofs import (
     describe_masks,
     describe_pack,
     describe_source,

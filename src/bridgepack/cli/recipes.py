@@ -20,10 +20,10 @@ from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.planning.detecting import detect_data
 from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
 from bridgepack.planning.plan import new_recipe, with_splits
-from bridgepack.report.checks import staged_report
-from bridgepack.report.layouts import describe_detection, layout_to_dict, layouts_table
-from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
-from bridgepack.report.text import printable
+from bridgepack.reporting.checks import staged_report
+from bridgepack.reporting.layouts import describe_detection, layout_to_dict, layouts_table
+from bridgepack.reporting.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
+from bridgepack.reporting.text import printable
 
 
 @click.group()

@@ -10,10 +10,10 @@ from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tokenizers.frameworks import import_transformers
-from bridgepack.report.checks import counts_and_codes
-from bridgepack.report.html.files import write_report
-from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.text import printable
+from bridgepack.reporting.checks import counts_and_codes
+from bridgepack.reporting.html.files import write_report
+from bridgepack.reporting.progress import TerminalProgress
+from bridgepack.reporting.text import printable
 
 
 @click.command()

@@ -13,8 +13,8 @@ from bridgepack.data.store.store import STORE_VARIABLE, default_store
 from bridgepack.data.store.upkeep import list_store, prune_store, verify_store
 from bridgepack.data.workers.memory import parse_size
 from bridgepack.errors import StoreError
-from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.stores import describe_pruned, describe_store, describe_verified
+from bridgepack.reporting.progress import TerminalProgress
+from bridgepack.reporting.stores import describe_pruned, describe_store, describe_verified
 
 #: Token store beside a build's output, and the maximum number of stores that a message names.
 _BESIDE_OUTPUT, _SHOWN = ".bridgepack/tokens", 5

@@ -30,7 +30,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml, written_values
 from bridgepack.data.files import write_text
 from bridgepack.errors import BridgepackError, ConfigError
-from bridgepack.report.text import printable
+from bridgepack.reporting.text import printable
 
 SUCCEEDED, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 

@@ -9,7 +9,7 @@ from bridgepack.data.build import DEFAULT_FOLDER, build_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.errors import ArtifactInUseError
 from bridgepack.planning.balance import balance_for
-from bridgepack.report.terminal import describe_build
+from bridgepack.reporting.terminal import describe_build
 from bridgepack.running.assignment import (
     SUCCEEDED,
     ArtifactPlace,

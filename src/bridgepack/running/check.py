@@ -7,7 +7,7 @@ from bridgepack.bridge.environment import environment_here
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
-from bridgepack.report.checks import rendered
+from bridgepack.reporting.checks import rendered
 from bridgepack.rules.engine.text import report_to_dict
 from bridgepack.running.assignment import (
     FINDINGS,

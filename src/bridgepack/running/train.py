@@ -19,8 +19,8 @@ from typing import Any
 from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.bridge.shipped import import_host
 from bridgepack.errors import BridgepackError, ConfigError
-from bridgepack.report.checks import rendered
-from bridgepack.report.text import printable
+from bridgepack.reporting.checks import rendered
+from bridgepack.reporting.text import printable
 from bridgepack.rules.engine.text import report_to_dict
 from bridgepack.running.assignment import (
     COULD_NOT_RUN,

@@ -11,7 +11,7 @@ from bridgepack.checking import real
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.records import HostVerdict
-from bridgepack.report.checks import rendered
+from bridgepack.reporting.checks import rendered
 from bridgepack.rules.engine.environment import Environment
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.host_itself import refused_by_the_host_itself

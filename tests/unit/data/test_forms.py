@@ -21,7 +21,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.planning.preview import preview_recipe
 from bridgepack.records import LostKind
-from bridgepack.report.plans import describe_preview
+from bridgepack.reporting.plans import describe_preview
 from tests.support.read_rows import read_row
 from tests.support.small_builds import AS_HOST, build, small_recipe, write_json_lines
 

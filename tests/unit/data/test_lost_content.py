@@ -21,7 +21,7 @@ from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import LostKind
-from bridgepack.report.terminal import describe_build
+from bridgepack.reporting.terminal import describe_build
 from tests.support.read_rows import read_row
 from tests.support.small_builds import build, dropped, small_recipe, with_changes, write_json_lines
 from tests.support.tokenizers import CHATML, loaded_tokenizer

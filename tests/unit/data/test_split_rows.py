@@ -20,7 +20,7 @@ from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.trace import trace_source
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import Manifest
-from bridgepack.report.proofs import describe_source
+from bridgepack.reporting.proofs import describe_source
 from tests.support import small_builds as small
 
 #: Row 1 becomes two pieces behind one that only has context; row 2 stays whole; row 3 trains nothing.

@@ -24,7 +24,7 @@ from bridgepack.planning.search import refusals
 from bridgepack.planning.shape import model_shape
 from bridgepack.records import TRAIN
 from bridgepack.replay.order import PackOrder
-from bridgepack.report.plans import describe_plan
+from bridgepack.reporting.plans import describe_plan
 from tests.support.catalogue import SMALL
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 

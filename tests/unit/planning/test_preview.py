@@ -18,8 +18,8 @@ from bridgepack.data.reading import sampling
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning import sample
-from bridgepack.report.plans import describe_preview
-from bridgepack.report.recipes import resolved_view
+from bridgepack.reporting.plans import describe_preview
+from bridgepack.reporting.recipes import resolved_view
 from tests.support.small_builds import (
     Command,
     build,

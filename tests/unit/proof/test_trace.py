@@ -14,7 +14,7 @@ from bridgepack.proof.trace.packs import epoch_of, evaluated_after, ranks_by_cop
 from bridgepack.proof.trace.records import StepTrace, TokenRange, TracedPack
 from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology
-from bridgepack.report.proofs import describe_step
+from bridgepack.reporting.proofs import describe_step
 from tests.support.small_builds import build, tokenized_row, write_json_lines
 from tests.support.traced_artifacts import (
     BLANK_LINE,

@@ -1,0 +1,330 @@
+"""The inputs of a step, written and read: packs laid out for its topology, or sequences one by one; and its weights.
+
+Weights are the same in every layout: whole tensors drawn by name, of which each rank takes its part. Tensor-parallel
+ranks split a dimension into equal parts. A gated MLP's first matrix holds the gate above the value, and each rank has a
+part of both, so its parts are interleaved: whole [g0 g1 v0 v1] -> rank 0 [g0 v0], rank 1 [g1 v1].
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridgepack import geometry
+from bridgepack.canaries import faults
+from bridgepack.canaries.packs import ChosenPacks, laid_out, lengths_of
+from bridgepack.canaries.records import FloatArray, HostFacts, Layout, RunRequest
+from bridgepack.records import PackedRow
+from bridgepack.replay.collate import CollateMetadata, CollateSettings
+
+#: Rows are as wide as a multiple of it where packs are not padded to one length; the host's own multiple.
+_WIDTH_MULTIPLE = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedInput:
+    """Packs for one layout."""
+
+    layout: Layout  #: over which processes
+    numbers: tuple[int, ...]  #: of the packs in their split
+    rows: tuple[PackedRow, ...]  #: one pack each, as the step reads them
+    intended: tuple[PackedRow, ...]  #: the same, as they should be; other rows only where a fault is planted
+    settings: CollateSettings  #: of the host's collate, as they should be
+    is_laid_out_anew: bool  #: the artifact's own boundaries do not fit the layout, so sequences were padded for it
+    entries: tuple[dict[str, Any], ...]  #: of the metadata that the step reads
+    fault: str | None = None  #: what is planted
+
+
+def multiple_for(layout: Layout) -> int:
+    """Return the multiple of runtime lengths that a layout needs."""
+    return geometry.pad_seq_to_mult(
+        context_parallel_size=layout.context,
+        tensor_model_parallel_size=layout.tensor,
+        sequence_parallel=layout.sequence_parallel,
+    )
+
+
+def packed_input(
+    chosen: ChosenPacks,
+    layout: Layout,
+    facts: HostFacts,
+    *,
+    entries: Sequence[dict[str, Any]],
+    pad_seq_to_mult: int,
+    keeps_boundaries: bool,
+    fault: str | None = None,
+) -> PackedInput:
+    """Return packs for a layout, with the artifact's metadata and multiple, and the planted fault if any.
+
+    With `keeps_boundaries` packs are taken as they are even where their lengths do not fit.
+    """
+    needed = multiple_for(layout)
+    fits = all((lengths_of(pack.row) % needed == 0).all() for pack in chosen.packs)
+    is_anew = not fits and not keeps_boundaries
+    intended = tuple(
+        laid_out(pack.sequences, needed, chosen.eos_token_id) if is_anew else pack.row for pack in chosen.packs
+    )
+    own = tuple(entries)
+    if is_anew or chosen.num_cut:
+        own = _own_entries(entries, intended, multiple=needed if is_anew else 1)
+    pads_offsets = facts.pad_cu_seqlens or fault == faults.MAX_SEQLEN_TOO_SMALL
+    settings = CollateSettings(
+        # what the longest row needs, so that every rank can share it
+        packed_sequence_size=geometry.ceil_to_multiple(
+            max(len(row.input_ids) - len(row.seq_start_id) for row in intended), math.lcm(needed, _WIDTH_MULTIPLE)
+        ),
+        pad_seq_to_mult=max(pad_seq_to_mult, needed) if is_anew else pad_seq_to_mult,
+        eos_token_id=chosen.eos_token_id,
+        pad_to_max_length=facts.pad_to_max_length or pads_offsets,
+        pad_cu_seqlens=pads_offsets,
+        metadata=CollateMetadata.from_entries(own) if pads_offsets else None,
+    )
+    rows = intended
+    if fault == faults.WRONG_MULTIPLE:  # as they are laid out without context parallelism
+        rows = tuple(_shortened(laid_out(pack.sequences, 1, chosen.eos_token_id), needed) for pack in chosen.packs)
+    longest = max(int(lengths_of(row).max()) for row in intended)
+    wrong = {"dataset_max_seqlen": max(longest // 2, 1), "min_packed_seqlen": 2**31 - 1}  # and no pack has a tail
+    return PackedInput(
+        layout=layout,
+        numbers=tuple(pack.number for pack in chosen.packs),
+        rows=rows,
+        intended=intended,
+        settings=settings,
+        is_laid_out_anew=is_anew,
+        entries=tuple({**entry, **wrong} for entry in own) if fault == faults.MAX_SEQLEN_TOO_SMALL else own,
+        fault=fault,
+    )
+
+
+def write_packed(folder: Path, packs: PackedInput) -> None:
+    """Write the packs of a step, as the host's dataset reads them."""
+    (folder / PACKS_FOLDER).mkdir(parents=True)
+    (folder / METADATA_FILE).write_text(json.dumps(list(packs.entries)))
+    columns = {
+        "input_ids": (pa.list_(pa.int32()), [row.input_ids.tolist() for row in packs.rows]),
+        "loss_mask": (pa.list_(pa.int8()), [row.loss_mask.astype(np.int8).tolist() for row in packs.rows]),
+        "seq_start_id": (pa.list_(pa.int32()), [row.seq_start_id.tolist() for row in packs.rows]),
+    }
+    table = pa.table({name: pa.array(values, kind) for name, (kind, values) in columns.items()})
+    pq.write_table(table, folder / PACKS_FOLDER / "shard-00000.idx.parquet")
+
+
+def write_sequences(folder: Path, chosen: ChosenPacks) -> None:
+    """Write the sequences one by one; their masks are token-aligned, as those of rows that are not packed."""
+    folder.mkdir(parents=True)
+    sequences = chosen.sequences
+    np.savez(
+        folder / SEQUENCES_FILE,
+        input_ids=np.concatenate([one.input_ids for one in sequences]),
+        loss_mask=np.concatenate([np.roll(one.loss_mask, 1) for one in sequences]),
+        bounds=np.cumsum([0, *(len(one.input_ids) for one in sequences)]),
+    )
+
+
+def _shortened(row: PackedRow, multiple: int) -> PackedRow:
+    """Return a pack of which one sequence at least has a length that is no multiple; the last one loses a token."""
+    lengths = lengths_of(row)
+    if (lengths % multiple).any() or lengths[-1] < 2:
+        return row
+    mask = row.loss_mask[:-1].copy()
+    mask[-1] = 0
+    return replace(row, input_ids=row.input_ids[:-1], loss_mask=mask)
+
+
+def _own_entries(
+    entries: Sequence[dict[str, Any]], rows: Sequence[PackedRow], *, multiple: int
+) -> tuple[dict[str, Any], ...]:
+    """Return an artifact's metadata for packs that were cut or padded: what is wrong with it stays wrong."""
+    emptiest = min(len(row.input_ids) - len(row.seq_start_id) for row in rows)
+    return tuple(
+        {
+            **entry,
+            "dataset_max_seqlen": geometry.ceil_to_multiple(int(entry["dataset_max_seqlen"]), multiple),
+            "min_packed_seqlen": emptiest,
+        }
+        for entry in entries
+    )
+
+
+PACKS_FOLDER = "training"
+SEQUENCES_FILE = "sequences.npz"
+METADATA_FILE = "bridge_metadata.json"
+#: Whether rows are packs -> the host's name for how they are drawn.
+DATALOADER_TYPES = {True: "batch", False: "single"}
+#: The host's sampler shuffles with it, in every layout the same.
+_SAMPLER_SEED = 1234
+#: Multiple of the width of a sequence's row (megatron-bridge 0.6.2, data/datasets/gpt_sft.py, GPTSFTChatDataset).
+_ROW_MULTIPLE = 16
+#: Options of a dataset that say how packs are read, not how raw rows are tokenised.
+_OF_PACKS = ("return_cu_seqlen", "answer_only_loss", "pad_seq_length_to_mult", "ceil_to_power_2")
+
+
+class Rows:
+    """The batches of a data-parallel rank, and which rows each is made of."""
+
+    def __init__(self, request: RunRequest, dataset_kwargs: dict[str, Any], *, data_rank: int) -> None:
+        self.order: list[int] = []
+        self._request = request
+        self._data_rank = data_rank
+        self._dataset = _packed_dataset(request, dataset_kwargs) if request.is_packed else _SequenceDataset(request)
+
+    def batches(self) -> Iterator[dict[str, Any]]:
+        """Yield batches as the host's loader does: global ones of packs, sequences one by one."""
+        from megatron.bridge.data.loaders import cyclic_iter
+        from megatron.bridge.data.samplers import build_pretraining_data_loader
+
+        request = self._request
+        loader = build_pretraining_data_loader(
+            dataset=_Watched(self._dataset, self.order),
+            consumed_samples=0,
+            dataloader_type=DATALOADER_TYPES[request.is_packed],
+            micro_batch_size=1,
+            num_workers=0,
+            data_sharding=True,
+            collate_fn=self._dataset.collate_fn,
+            pin_memory=False,
+            data_parallel_rank=self._data_rank,
+            data_parallel_size=request.layout.data,
+            drop_last=True,
+            global_batch_size=request.num_rows,
+            seed=_SAMPLER_SEED,
+        )
+        yield from cyclic_iter(loader)
+
+
+class _Watched:
+    def __init__(self, dataset: Any, order: list[int]) -> None:
+        self._dataset = dataset
+        self._order = order
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        self._order.append(int(index))
+        return self._dataset[index]
+
+
+def _packed_dataset(request: RunRequest, dataset_kwargs: dict[str, Any]) -> Any:
+    from megatron.bridge.data.builders.gpt_sft import build_gpt_sft_split
+
+    folder = Path(request.folder)
+    return build_gpt_sft_split(
+        str(folder / PACKS_FOLDER / "*.idx.parquet"),
+        tokenizer=SimpleNamespace(eos_id=request.eos_token_id),
+        seq_length=request.packed_sequence_size,
+        memmap_workers=1,
+        seed=_SAMPLER_SEED,
+        packed_sequence_size=request.packed_sequence_size,
+        pack_metadata_path=folder / METADATA_FILE,
+        pad_cu_seqlens=request.pad_cu_seqlens,
+        pad_seq_to_mult=request.pad_seq_to_mult,
+        dataset_kwargs={
+            **{name: value for name, value in dataset_kwargs.items() if name in _OF_PACKS},
+            "pad_to_max_length": request.pad_to_max_length,
+        },
+    )
+
+
+class _SequenceDataset:
+    """Sequences one by one, collated as the host collates chats that are not packed."""
+
+    def __init__(self, request: RunRequest) -> None:
+        from megatron.bridge.data.datasets.gpt_sft import GPTSFTChatDataset
+
+        with np.load(Path(request.folder) / SEQUENCES_FILE) as stored:
+            self._ids, self._mask, self._bounds = stored["input_ids"], stored["loss_mask"], stored["bounds"]
+        longest = int(np.diff(self._bounds).max())
+        host = object.__new__(GPTSFTChatDataset)
+        host.tokenizer = SimpleNamespace(eos_id=request.eos_token_id)
+        host.max_seq_length = geometry.ceil_to_multiple(longest, _ROW_MULTIPLE)
+        host.pad_to_max_length = False
+        host.pad_seq_length_to_mult = 1
+        host.ceil_to_power_2 = False
+        host.tokens_to_generate = 0
+        host.get_attention_mask_from_fusion = True
+        self.collate_fn = host.collate_fn
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        own = slice(self._bounds[index], self._bounds[index + 1])
+        return {
+            "input_ids": self._ids[own],
+            "loss_mask": self._mask[own],
+            "context_ids": self._ids[own][:1],
+            "answer_ids": self._ids[own][1:],
+            "metadata": {},
+        }
+
+
+EMBEDDING = "embedding.word_embeddings.weight"
+_OUTPUT = "output_layer.weight"
+_LAYER = re.compile(r"^(decoder\.layers\.)(\d+)(\..*)$")
+#: Parameters of a gated MLP of which each rank has two pieces.
+GATED = re.compile(r"linear_fc1\.((to_wrap\.)?(weight|bias)|adapter\.(linear_out\.weight|weight_magnitude))$")
+#: megatron-core's own, and those that TransformerEngine puts into the matrix that follows.
+_NORM = re.compile(r"(norm[a-z_]*\.weight|layer_norm_weight)$")
+_WRAPPERS = re.compile(r"^(module\.)+")
+
+
+def global_name(name: str, *, first_layer: int, has_tied_embeddings: bool) -> str:
+    """Return a parameter's name in the whole model, of its name on a pipeline stage.
+
+    Example: `decoder.layers.1.mlp.linear_fc1.weight` on a stage that begins with layer 4 -> `decoder.layers.5. ...`.
+    """
+    name = _WRAPPERS.sub("", name)
+    if has_tied_embeddings and name == _OUTPUT:
+        return EMBEDDING
+    found = _LAYER.match(name)
+    return f"{found[1]}{int(found[2]) + first_layer}{found[3]}" if found else name
+
+
+def whole_shape(shape: Sequence[int], dimension: int, num_ranks: int) -> tuple[int, ...]:
+    """Return the shape of a tensor that ranks split along a dimension; -1 where none is split."""
+    return tuple(size * num_ranks if index == dimension else size for index, size in enumerate(shape))
+
+
+def drawn(name: str, shape: Sequence[int], seed: int) -> FloatArray:
+    """Return the whole weights of a parameter; float64 values that float32 can hold, whatever the order of drawing.
+
+    Matrices are normal with variance 1 / inputs, so that attention is far from flat and every layer counts; embeddings
+    have deviation 0.3, weights of norms are near 1 and biases near 0.
+    """
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    values = rng.standard_normal(tuple(shape))
+    if _NORM.search(name):
+        values = 1 + 0.1 * values
+    elif len(shape) == 1:
+        values = 0.1 * values
+    else:
+        values = values * (0.3 if name == EMBEDDING else 1 / math.sqrt(shape[-1]))
+    held: FloatArray = values.astype(np.float32).astype(np.float64)
+    return held
+
+
+def part_of(whole: FloatArray, dimension: int, interleaved: int, num_ranks: int, rank: int) -> FloatArray:
+    """Return a rank's part of a whole tensor."""
+    if dimension < 0 or num_ranks == 1:
+        return whole
+    pieces = [np.split(part, num_ranks, axis=dimension)[rank] for part in np.split(whole, interleaved, axis=dimension)]
+    return np.concatenate(pieces, axis=dimension)
+
+
+def merged(parts: Sequence[FloatArray], dimension: int, interleaved: int) -> FloatArray:
+    """Return the whole tensor of its parts, in rank order; of copies, the first."""
+    if dimension < 0 or len(parts) == 1:
+        return parts[0]
+    pieces = [np.split(part, interleaved, axis=dimension) for part in parts]
+    return np.concatenate([piece for group in zip(*pieces, strict=True) for piece in group], axis=dimension)

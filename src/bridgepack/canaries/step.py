@@ -1,0 +1,320 @@
+"""One training step of the host on one rank: its model, its loader, its schedule, its loss, its gradients.
+
+What is real: megatron.bridge.training.train.train_step with gpt_step.forward_step, the packed dataset with its collate
+and sampler, megatron-core's forward and backward schedule, its distributed data parallelism and finalize_model_grads.
+What is not: the optimiser, which changes nothing; and on a machine without TransformerEngine the attention kernel.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from bridgepack.bridge.forward_steps import forward_step_for
+from bridgepack.canaries import faults
+from bridgepack.canaries.inputs import DATALOADER_TYPES, GATED, Rows, drawn, global_name, part_of, whole_shape
+from bridgepack.canaries.records import IntArray, RunRequest, SeenBatch, SeenRank
+from bridgepack.canaries.tiny_model import WITHOUT_KERNELS, assign_known
+
+
+class Watch:
+    """What a rank saw of its micro batches."""
+
+    def __init__(self, model: Any, rows: list[int]) -> None:
+        self._rows = rows
+        self._batches: list[dict[str, Any]] = []
+        self.loss = 0.0
+        self.num_trained = 0
+        self.router_margin: float | None = None
+        model.register_forward_pre_hook(self._see_inputs, with_kwargs=True)
+        is_first = True
+        for name, module in model.named_modules():
+            if name.endswith("core_attention") and is_first:
+                module.register_forward_pre_hook(self._see_boundaries, with_kwargs=True)
+                is_first = False
+            if name.endswith(".router"):
+                self._watch_router(module)
+
+    def wrap(self, forward_step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the host's forward step, of which the mask and the losses are noted."""
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            seen: dict[str, Any] = {}
+            self._batches.append(seen)
+            output, loss_function = forward_step(*arguments, **options)
+            seen["loss_mask"] = _whole_numbers(loss_function.args[0])
+
+            def noted(output_tensor: Any) -> Any:
+                seen["losses"] = output_tensor.detach().double().cpu().numpy().reshape(-1).copy()
+                loss, num_tokens, report = loss_function(output_tensor)
+                self.loss += float(loss.detach())
+                self.num_trained += int(num_tokens)
+                return loss, num_tokens, report
+
+            return output, noted
+
+        return watched
+
+    def batches(self) -> tuple[SeenBatch, ...]:
+        """Return what was seen."""
+        return tuple(SeenBatch(row=row, **seen) for row, seen in zip(self._rows, self._batches, strict=False))
+
+    def _see_inputs(self, _model: Any, _arguments: Any, options: dict[str, Any]) -> None:
+        seen = self._batches[-1]
+        seen["was_called"] = True
+        seen["tokens"] = _whole_numbers(options.get("input_ids"))
+        seen["position_ids"] = _whole_numbers(options.get("position_ids"))
+        seen["labels"] = _whole_numbers(options.get("labels"))
+        self._see_boundaries(_model, _arguments, options)
+
+    def _see_boundaries(self, _module: Any, _arguments: Any, options: dict[str, Any]) -> None:
+        """Note the boundaries that a stage is called with, then those that get as far as its attention."""
+        packed, seen = options.get("packed_seq_params"), self._batches[-1]
+        seen["offsets"] = seen["max_seqlen"] = None
+        if packed is not None:
+            padded = packed.cu_seqlens_q_padded
+            seen["offsets"] = _whole_numbers(packed.cu_seqlens_q if padded is None else padded)
+            seen["max_seqlen"] = int(packed.max_seqlen_q)
+
+    def _watch_router(self, router: Any) -> None:
+        """Note how far an expert that is chosen is from one that is not, in logits; megatron-core's TopKRouter."""
+        gating, num_chosen = router.gating, router.topk
+
+        def noted(*arguments: Any, **options: Any) -> Any:
+            logits = gating(*arguments, **options)
+            if num_chosen < logits.shape[-1]:
+                best = logits.detach().double().topk(num_chosen + 1, dim=-1).values
+                margin = float((best[..., -2] - best[..., -1]).min())
+                self.router_margin = margin if self.router_margin is None else min(margin, self.router_margin)
+            return logits
+
+        router.gating = noted
+
+
+def _whole_numbers(tensor: Any) -> IntArray | None:
+    if tensor is None:
+        return None
+    numbers: IntArray = tensor.detach().cpu().numpy().reshape(-1).astype(np.int64)
+    return numbers
+
+
+def _trained(model: Any) -> Iterator[tuple[str, Any]]:
+    return ((name, own) for name, own in model.named_parameters() if own.requires_grad)
+
+
+def _require_trained(model: Any) -> None:
+    if not any(True for _ in _trained(model)):
+        raise ValueError("the adapters' target_modules name no module of the model, so nothing is trained")
+
+
+def _split_dimension(model: Any, name: str, own: Any) -> int:
+    """Return the dimension along which tensor-parallel ranks split a weight; -1 if each has all of it.
+
+    DoRA's magnitudes are those of the rows that a rank has of the matrix (megatron/bridge/peft/dora.py of 0.6.2).
+    """
+    if name.endswith(_MAGNITUDE):
+        own = model.get_parameter(f"{name.removesuffix(_MAGNITUDE)}to_wrap.weight")
+        return 0 if getattr(own, "tensor_model_parallel", False) and own.partition_dim == 0 else -1
+    return own.partition_dim if getattr(own, "tensor_model_parallel", False) else -1
+
+
+_MAGNITUDE = "adapter.weight_magnitude"
+_DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+
+
+def step_config(config: Any, request: RunRequest) -> Any:
+    """Return the ConfigContainer of a step, made of that of the recipe with its tiny model, which is changed."""
+    from megatron.bridge.training import config as host
+
+    assign_known(config.model, _model_values(request))
+    return host.ConfigContainer(
+        model=config.model,
+        dataset=_dataset(config.dataset, request),
+        train=host.TrainingConfig(train_iters=1, micro_batch_size=1, global_batch_size=request.num_rows),
+        validation=host.ValidationConfig(eval_interval=None, eval_iters=0),
+        optimizer=host.OptimizerConfig(
+            optimizer="adam", lr=1e-3, clip_grad=0.0, bf16=False, use_distributed_optimizer=False
+        ),
+        scheduler=host.SchedulerConfig(lr_decay_style="constant"),
+        ddp=host.DistributedDataParallelConfig(
+            use_distributed_optimizer=False,
+            overlap_grad_reduce=False,
+            overlap_param_gather=False,
+            average_in_collective=bool(config.ddp.average_in_collective) and request.is_packed,
+            grad_reduce_in_fp32=request.precision == "bfloat16",
+        ),
+        logger=host.LoggerConfig(log_interval=1),
+        tokenizer=host.TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=request.vocab_size),
+        checkpoint=host.CheckpointConfig(async_save=False),
+        dist=host.DistributedInitConfig(distributed_backend="gloo" if request.kernel == "reference" else "nccl"),
+        rng=host.RNGConfig(seed=1),
+    )
+
+
+def _model_values(request: RunRequest) -> dict[str, Any]:
+    layout, dtype = request.layout, _DTYPES[request.precision]
+    values: dict[str, Any] = {
+        "tensor_model_parallel_size": layout.tensor,
+        "pipeline_model_parallel_size": layout.pipeline,
+        "context_parallel_size": layout.context,
+        "sequence_parallel": layout.sequence_parallel,
+        "seq_length": request.packed_sequence_size,
+        "vocab_size": request.vocab_size,
+        "params_dtype": dtype,
+        "pipeline_dtype": dtype,
+        "bf16": request.precision == "bfloat16",
+        "variable_seq_lengths": False,
+    }
+    if not request.is_packed:
+        # What packed steps are measured by is the loss per token, whatever the recipe says.
+        values["calculate_per_token_loss"] = True
+    if request.kernel != "reference":
+        return values
+    from bridgepack.canaries.cpu.reference_attention import reference_layer_spec
+
+    return {**values, **WITHOUT_KERNELS, "transformer_layer_spec": reference_layer_spec}
+
+
+def _dataset(dataset: Any, request: RunRequest) -> Any:
+    """Return the recipe's dataset config with the sizes of the step's packs."""
+    own = copy.copy(dataset)
+    assign_known(own, {"seq_length": request.packed_sequence_size, "dataloader_type": "batch", "num_workers": 0})
+    specs = copy.copy(own.offline_packing_specs)
+    specs.packed_sequence_size = request.packed_sequence_size
+    specs.pad_seq_to_mult = request.pad_seq_to_mult
+    specs.pad_cu_seqlens = request.pad_cu_seqlens
+    own.offline_packing_specs = specs
+    return own
+
+
+class Step:
+    """A step of one rank; what it saw can be asked for even where it failed."""
+
+    def __init__(self, config: Any, request: RunRequest) -> None:
+        self.request = request
+        self._dataset_kwargs = dict(config.dataset.dataset_kwargs or {})
+        self._forward_step = forward_step_for(config)
+        self._config = step_config(config, request)
+        self._adapters = config.peft
+        self._watch: Watch | None = None
+        self._rows: Rows | None = None
+        self._place: dict[str, int] = {"rank": 0, "tensor": 0, "pipeline": 0, "context": 0, "data": 0}
+        self._gradients: dict[str, Any] = {}
+        self._cuts: dict[str, tuple[int, int]] = {}
+        self._magnitudes: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Train one step."""
+        from megatron.bridge.training import setup as host_setup
+        from megatron.bridge.training.config import runtime_config_update
+        from megatron.bridge.training.state import GlobalState
+
+        state = GlobalState()
+        state.cfg = self._config
+        if self.request.fault == faults.LOSS_PER_RANK:
+            self._config.model.calculate_per_token_loss = False
+        runtime_config_update(self._config)
+        self._config.dataset.dataloader_type = DATALOADER_TYPES[self.request.is_packed]
+        groups = host_setup.initialize_megatron(cfg=self._config)
+        kinds = {"tensor": groups.tp, "pipeline": groups.pp, "context": groups.cp, "data": groups.dp}
+        self._place = {"rank": torch.distributed.get_rank(), **{kind: group.rank() for kind, group in kinds.items()}}
+        if self._adapters is not None:
+            apply, adapters = host_setup._apply_peft_transformation, self._adapters
+            self._config.model.register_pre_wrap_hook(lambda model: apply(adapters, model))
+        model = host_setup._build_distributed_model(self._config, groups)
+        _require_trained(model[0])
+        self._set_weights(model[0], groups)
+        # It changes nothing: what it would be given is what is compared.
+        optimizer = SimpleNamespace(zero_grad=lambda: None, scale_loss=lambda loss: loss, step=lambda: (True, 0.0, 0))
+        self._config.model.timers = None
+        host_setup._update_model_config_funcs(
+            model, self._config.model, self._config.ddp, optimizer, align_grad_reduce=False, pg_collection=groups
+        )
+        self._train(state, model, optimizer, groups)
+        self._gradients = {
+            self._global_name(name): own.main_grad.detach().double().cpu().numpy() for name, own in _trained(model[0])
+        }
+
+    def seen(self) -> SeenRank:
+        """Return what the rank saw so far."""
+        watch = self._watch
+        return SeenRank(
+            **self._place,
+            rows=tuple(self._rows.order) if self._rows else (),
+            batches=watch.batches() if watch else (),
+            loss=watch.loss if watch else 0.0,
+            num_trained=watch.num_trained if watch else 0,
+            gradients=self._gradients,
+            cuts=self._cuts,
+            magnitudes=self._magnitudes,
+            calculate_per_token_loss=bool(self._config.model.calculate_per_token_loss),
+            router_margin=watch.router_margin if watch else None,
+        )
+
+    def _train(self, state: Any, model: Any, optimizer: Any, groups: Any) -> None:
+        from megatron.bridge.training.train import train_step
+        from megatron.bridge.training.utils.train_utils import prepare_forward_step_func
+        from megatron.core.pipeline_parallel import get_forward_backward_func
+        from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
+        from megatron.core.rerun_state_machine import RerunDataIterator
+
+        rows = self._rows = Rows(self.request, self._dataset_kwargs, data_rank=self._place["data"])
+        self._watch = Watch(model[0].module, rows.order)
+        faults.plant_in_step(self.request.fault, self._place, self.request.layout)
+        forward_step = self._watch.wrap(prepare_forward_step_func(self._forward_step, state))
+        if not self.request.is_packed:
+            forward_step = self._measured(forward_step, model[0])
+        train_step(
+            forward_step,
+            RerunDataIterator(rows.batches()),
+            model,
+            optimizer,
+            SimpleNamespace(step=lambda **_: None),
+            state,
+            groups,
+            get_forward_backward_func(),
+            P2PCommunicator(pp_group=groups.pp, config=self._config.model),
+        )
+        if not self.request.is_packed:
+            self._measure(model[0], divisor=max(self._watch.num_trained, 1))
+
+    def _measured(self, forward_step: Any, model: Any) -> Any:
+        """Return the forward step, before which the gradient of the row before it is measured."""
+        self._sums = {name: torch.zeros_like(own.main_grad) for name, own in _trained(model)}
+
+        def measured(*arguments: Any, **options: Any) -> Any:
+            self._measure(model)
+            return forward_step(*arguments, **options)
+
+        return measured
+
+    def _measure(self, model: Any, divisor: int = 1) -> None:
+        """Add the norms of the gradients that came since the last call, which the host has divided by `divisor`."""
+        for name, own in _trained(model):
+            total, key = own.main_grad * divisor, self._global_name(name)
+            change = total - self._sums[name]
+            self._magnitudes[key] = self._magnitudes.get(key, 0.0) + float(change.double().norm())
+            self._sums[name] = total
+
+    def _set_weights(self, model: Any, groups: Any) -> None:
+        num_ranks, rank = groups.tp.size(), groups.tp.rank()
+        layers = (module for module in model.modules() if hasattr(module, "self_attention") and hasattr(module, "mlp"))
+        self._first_layer = min((layer.layer_number - 1 for layer in layers), default=0)
+        with torch.no_grad():
+            for name, own in model.named_parameters():
+                key = self._global_name(name)
+                has_whole_experts = self._config.model.expert_tensor_parallel_size == 1
+                is_whole = has_whole_experts and not getattr(own, "allreduce", True)
+                dimension = -1 if is_whole else _split_dimension(model, name, own)
+                parts = 2 if self._config.model.gated_linear_unit and GATED.search(key) else 1
+                whole = drawn(key, whole_shape(own.shape, dimension, num_ranks), self.request.seed)
+                part = part_of(whole, dimension, parts, num_ranks, rank)
+                own.copy_(torch.from_numpy(np.ascontiguousarray(part)).to(own.dtype))
+                self._cuts[key] = (dimension, parts)
+
+    def _global_name(self, name: str) -> str:
+        tied = bool(self._config.model.share_embeddings_and_output_weights)
+        return global_name(name, first_layer=self._first_layer, has_tied_embeddings=tied)

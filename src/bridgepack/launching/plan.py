@@ -1,0 +1,238 @@
+"""The plan of a launch, decided and checked before nemo-run is involved."""
+
+import contextlib
+import glob
+import secrets
+import subprocess
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bridgepack import __version__
+from bridgepack.bridge.refusing.recipes import refuse_packs_unread
+from bridgepack.bridge.targets import recipe_target
+from bridgepack.bridge.variables import with_variables
+from bridgepack.checking.check import check_target
+from bridgepack.checking.options import CheckOptions, is_asked_by_default, named_environment
+from bridgepack.config.arguments import checked
+from bridgepack.config.cluster.base import Task
+from bridgepack.config.cluster.cluster import ClusterConfig, load_cluster
+from bridgepack.config.cluster.notes import cluster_notes
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.tasks import Progress
+from bridgepack.errors import ConfigError, LaunchRefusedError
+from bridgepack.launching.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
+from bridgepack.reporting.checks import rendered
+from bridgepack.rules.engine.environment import Environment
+from bridgepack.rules.engine.report import CheckReport
+from bridgepack.running.assignment import Assignment, RunFolder, num_cores
+
+#: `python` value of the cluster file that means this interpreter for tasks on this machine.
+DEFAULT_PYTHON = "python"
+_OFFLINE = "offline"
+_GIT_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchPlan:
+    """What a launch will do."""
+
+    recipe: SFTRecipe  #: with every override applied
+    target: str  #: location of the recipe, as the user gave it
+    cluster: ClusterConfig  #: cluster that runs the tasks
+    tasks: tuple[Task, ...]  #: names of the tasks to run, in order
+    run_name: str  #: name of the run, and of nemo-run's experiment
+    run_folder: str  #: folder of the run, as every task sees it
+    artifacts: str  #: parent folder of a new artifact
+    artifact: str | None  #: existing packs; None if the build task builds or finds them
+    world_size: int  #: GPUs of the training
+    report: CheckReport  #: report of the check before submission; no errors
+    notes: tuple[str, ...]  #: notes for the user, one sentence each
+    git: Mapping[str, Any] | None  #: commit and is_dirty of the launching folder; None outside a repository
+    versions: Mapping[str, str]  #: package versions on the launching machine
+    launched_at: str  #: time of the plan, in UTC
+
+    def assignment(self) -> Assignment:
+        """Return the assignment passed to every task."""
+        return Assignment(
+            recipe=self.recipe,
+            run_folder=RunFolder(self.run_folder),
+            artifacts=self.artifacts,
+            artifact=self.artifact,
+            world_size=self.world_size,
+            judges_environment="train" in self.tasks or self.cluster.is_remote,
+            launch=self.facts(),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts of the launch as plain values for the run folder, without secrets."""
+        return {
+            "run_name": self.run_name,
+            "launched_at": self.launched_at,
+            "recipe": self.target,
+            "cluster": self.cluster.title,
+            "tasks": {task: self.cluster.executor_for(task).kind for task in self.tasks},
+            "world_size": self.world_size,
+            "git": self.git and dict(self.git),
+            "versions": dict(self.versions),
+        }
+
+
+@checked
+def plan_launch(
+    recipe: SFTRecipe | Mapping[str, Any] | str | Path,
+    cluster: ClusterConfig | Mapping[str, Any] | str | Path,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    cluster_overrides: Mapping[str, Any] | None = None,
+    environment: str | Path | None = None,
+    artifact: str | Path | None = None,
+    skip: Collection[str] = (),
+    real_validate: bool | None = None,
+    run_name: str | None = None,
+    progress: Progress | None = None,
+) -> LaunchPlan:
+    """Return the checked plan of a launch; writes and submits nothing.
+
+    Arguments as for `bridgepack.launch`; `environment` defaults to `here` if the training runs on this machine.
+
+    Raises:
+        ConfigError: recipe, cluster or an argument is invalid, or they contradict each other.
+        LaunchRefusedError: the check found errors.
+    """
+    recipe = load_recipe(recipe) if isinstance(recipe, Mapping) else recipe
+    found, where = load_recipe(recipe, overrides), load_cluster(cluster, cluster_overrides)
+    tasks = planned_tasks(where, skip, builds=artifact is None and found.packing.mode == _OFFLINE)
+    packs, world_size = _packs(found, where, tasks, artifact), _world_size(found, where, tasks)
+    refuse_unlaunchable(found, where, tasks)
+    if not where.is_remote:
+        refuse_missing_files(found, tasks)
+    known_packs = packs or found.artifact if found.packing.mode == _OFFLINE else None
+    options = CheckOptions(
+        artifact=Path(known_packs) if known_packs is not None and _exists(known_packs) else None,
+        environment=_environment_of_the_run(environment, where, tasks),
+        looks_at_files=not where.is_remote,
+        real_validate="train" in tasks and (is_asked_by_default() if real_validate is None else real_validate),
+        num_workers=num_cores(),
+        world_size=world_size,
+        overrides=overrides or {},
+        progress=progress,
+    )
+    return LaunchPlan(
+        recipe=found,
+        target=found.name if isinstance(recipe, SFTRecipe) else str(recipe),
+        cluster=where,
+        tasks=tasks,
+        artifact=packs,
+        world_size=world_size,
+        report=_checked(recipe, found, where, options),
+        notes=(*cluster_notes(where), *path_notes(found, where, packs)),
+        **_named(found, where, run_name),
+    )
+
+
+def _environment_of_the_run(
+    name: str | Path | None, cluster: ClusterConfig, tasks: Collection[str]
+) -> Environment | None:
+    # The packages on other machines are unknown.
+    trains_here = "train" in tasks and not cluster.is_remote and cluster.python == DEFAULT_PYTHON
+    return named_environment("here" if name is None and trains_here else name)
+
+
+def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, Any]:
+    now, versions = datetime.now(UTC), {"bridgepack": __version__}
+    with contextlib.suppress(PackageNotFoundError):
+        versions["nemo-run"] = version("nemo-run")
+    name = run_name or f"{recipe.name}_{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    workspace = cluster.workspace_path.rstrip("/")
+    return {
+        "run_name": name,
+        "run_folder": f"{workspace}/runs/{name}",
+        "artifacts": f"{workspace}/artifacts",
+        "launched_at": now.isoformat(timespec="seconds"),
+        "git": _git_state(Path.cwd()),
+        "versions": versions,
+    }
+
+
+def _packs(
+    recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str], artifact: str | Path | None
+) -> str | None:
+    refuse_packs_unread(recipe, artifact)
+    if "build" in tasks or recipe.packing.mode != _OFFLINE:
+        return None
+    found = str(artifact) if artifact is not None else recipe.artifact
+    if found is None:
+        raise ConfigError(
+            "--skip build leaves the run without packs: neither --artifact nor the recipe's artifact is set. "
+            "Add --artifact FOLDER, or do not skip build."
+        )
+    if cluster.is_remote:
+        is_of_this_machine = artifact is not None and _exists(found)
+        return str(Path(found).absolute()) if is_of_this_machine else found
+    if not _exists(found):
+        raise ConfigError(
+            f"{'--artifact' if artifact is not None else 'artifact'} is {found!r}; it does not exist, and build "
+            "is skipped. Correct the path, or do not skip build."
+        )
+    return str(Path(found).absolute())
+
+
+def _exists(artifact: str) -> bool:
+    return bool(glob.glob(artifact)) or Path(artifact).exists()  # noqa: PTH207 (a pattern, as `check` takes it)
+
+
+def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str]) -> int:
+    wanted = recipe.parallelism.num_gpus
+    if "train" not in tasks and wanted is not None:
+        return wanted
+    found = cluster.processes("train", wanted).world_size
+    if found is None:
+        raise ConfigError(
+            "parallelism.num_gpus is not set, and the cluster does not set the number of processes. Set it, e.g. "
+            "--set parallelism.num_gpus=8."
+        )
+    if wanted is not None and wanted != found:
+        processes = cluster.processes("train", wanted)
+        hint = "launch on torchrun" if cluster.executor_for("train").kind == "local" else "change the cluster's nodes"
+        raise ConfigError(
+            f"parallelism.num_gpus is {wanted}, and the cluster starts {processes.num_nodes} x "
+            f"{processes.num_per_node} processes. They must agree: --set parallelism.num_gpus={found}, or {hint}."
+        )
+    return found
+
+
+def _checked(
+    target: SFTRecipe | str | Path, recipe: SFTRecipe, cluster: ClusterConfig, options: CheckOptions
+) -> CheckReport:
+    loaded = recipe_target(target, options.overrides, artifact=options.artifact)
+    if loaded.config is not None:
+        variables, place = cluster.executor_for("train").env_vars, f"{cluster.place_of('train')}.env_vars"
+        loaded = replace(loaded, config=with_variables(loaded.config, variables, place=place))
+    report = check_target(loaded, options)
+    if report.has_errors:
+        text = rendered(report).rstrip("\n")
+        raise LaunchRefusedError(f"nothing was submitted: the check of {recipe.name} fails.\n\n{text}", report)
+    return report
+
+
+def _git_state(folder: Path) -> dict[str, Any] | None:
+    """Return `commit` and `is_dirty` (None if git times out) of a folder's repository; None without a repository."""
+    commit = _git(folder, "rev-parse", "--verify", "HEAD")
+    if not commit:
+        return None
+    changes = _git(folder, "status", "--porcelain")
+    return {"commit": commit, "is_dirty": None if changes is None else bool(changes)}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "--no-optional-locks", *arguments]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_GIT_LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None

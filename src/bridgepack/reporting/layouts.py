@@ -1,0 +1,50 @@
+"""Renders the public layouts, and which of them data has, as text for a terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bridgepack.config.layouts.detect import Detection
+from bridgepack.config.layouts.entry import PublicLayout
+from bridgepack.config.layouts.sayings import words_of_slots
+from bridgepack.reporting.text import printable
+
+
+def describe_detection(detection: Detection) -> str:
+    """Return what was detected and why, and the columns that nobody reads."""
+    return printable("\n".join(_lines(detection)))
+
+
+def _lines(detection: Detection) -> Iterator[str]:
+    yield f"layout: {detection.entry.name} ({detection.entry.title})"
+    yield from (f"  {line}" for line in detection.why)
+    for one in detection.unread:
+        share = f"in {one.num_rows:,} of {detection.num_rows:,} rows"
+        yield f"  unread: {one.name} ({one.holds}) {share}, e.g. {one.example!r}"
+    if detection.unread:
+        yield "  Name each in data.layout, where it is to be read, or in its ignore."
+
+
+def layouts_table(entries: Sequence[PublicLayout]) -> str:
+    """Return the entries with their columns, and what is said where they are not read."""
+    return "\n".join(line for entry in entries for line in _of_entry(entry))
+
+
+def _of_entry(entry: PublicLayout) -> Iterator[str]:
+    yield f"{entry.name}{'' if entry.layout else ' (refused)'}: {entry.title}"
+    yield f"  columns: {', '.join(words_of_slots(entry))}"
+    if not entry.layout:
+        yield f"  refused: {entry.refusal}"
+    yield f"  {entry.url}"
+
+
+def layout_to_dict(entry: PublicLayout) -> dict[str, Any]:
+    """Return an entry as plain values."""
+    return {
+        "name": entry.name,
+        "title": entry.title,
+        "url": entry.url,
+        "is_read": entry.layout is not None,
+        "columns": [*words_of_slots(entry)],
+        "marks": [*entry.marks],
+        **({"refusal": entry.refusal} if entry.refusal else {}),
+    }
