@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support import installed_host
+
 #: Nothing is fetched, no GPU is used, nothing is compiled (torch 2.13 compiled by dynamo trains to other losses), and
 #: `launch` does not import megatron-bridge for each check.
 _ENVIRONMENT = {
@@ -20,6 +22,7 @@ _ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
 }
 os.environ.update(_ENVIRONMENT)
+installed_host.put_first()
 #: What `nohup` or a shell has made ignored is inherited, a handler is not: what tests start begins as anywhere.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -10,6 +10,7 @@ import pytest
 from bridgepack.data.packing.balance import balanced_order, slots_of
 from bridgepack.geometry import IntArray
 from bridgepack.records import BalanceRecord
+from tests.support.installed_host import host_version
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -29,7 +30,7 @@ def _run(rng: random.Random) -> tuple[BalanceRecord, int, bool]:
         windows=(),
         matches_micro_batches=rng.random() < 0.3,
         begins_cheap=rng.random() < 0.3,
-        version="0.6.2",
+        version=host_version(),
         loader=rng.choice(("batch", "batch", "single", "cyclic")),
         loader_seed=rng.choice((0, 7, 1234, 2**32 - 1)),
         data_sharding=rng.random() < 0.5,

@@ -22,6 +22,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.running.assignment import RunFolder
 from tests.support.guarded_runs import RunRequest
+from tests.support.installed_host import host_version
 from tests.support.processes import asked
 from tests.support.small_builds import conversations_recipe, write_conversations
 from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights
@@ -278,7 +279,7 @@ def test_the_run_folder_has_what_the_run_was_made_of(results: Results, folder: P
     assert results["one-goes-on"]["exit_codes"] == [0]
     assert run["fingerprint"] == manifest["fingerprint"]
     assert run["world_size"] == 1
-    assert run["versions"]["megatron-bridge"] == "0.6.2"
+    assert run["versions"]["megatron-bridge"] == host_version()
     assert run["resumed_from"] == str(folder / "checkpoints")
     assert load_recipe(run_folder.path / "recipe.yaml").name == "guarded"
     assert json.loads((folder / "checkpoints" / "bridgepack.json").read_text())["seed"] == 1234

@@ -22,6 +22,7 @@ from bridgepack.host import TARGET
 from bridgepack.records import HostVerdict
 from tests.support.bridge_recipes import DENSE, recipe_of
 from tests.support.hub_configs import write_hub_cache
+from tests.support.installed_host import host_version
 from tests.support.processes import commands_with, wait_until
 from tests.support.upstream_recipes import load_recipe_config, world_size_of
 
@@ -165,7 +166,7 @@ def test_an_import_that_fails_is_a_state(home: Path, tmp_path: Path, monkeypatch
     monkeypatch.syspath_prepend(str(broken.parent))
     verdict = verdict_on(with_overrides())
     assert verdict.state == "not importable"
-    assert verdict.reason.startswith("megatron-bridge 0.6.2 is installed, but megatron.bridge")
+    assert verdict.reason.startswith(f"megatron-bridge {host_version()} is installed, but megatron.bridge")
     assert "libcudart.so.13" in verdict.reason
 
 

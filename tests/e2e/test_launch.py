@@ -16,6 +16,7 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
+from tests.support.installed_host import host_version
 from tests.support.launched_training import task_environment
 from tests.support.launches import ended, states
 from tests.support.processes import commands_with, started, wait_until
@@ -110,7 +111,7 @@ def _assert_trained(result: dict[str, Any], *, num_processes: int) -> None:
     assert facts["run.json"]["world_size"] == facts["launch.json"]["world_size"] == num_processes
     assert facts["run.json"]["fingerprint"] == manifest["fingerprint"]
     assert facts["run.json"]["order"]["global_batch_size"] == NUM_PACKS_PER_STEP
-    assert facts["run.json"]["versions"]["megatron-bridge"] == "0.6.2"
+    assert facts["run.json"]["versions"]["megatron-bridge"] == host_version()
     assert (run_folder / "recipe.yaml").is_file()
     reports = [json.loads(path.read_text()) for path in sorted((run_folder / "records").glob("check-*.json"))]
     assert [report["summary"]["num_errors"] for report in reports] == [0] * len(reports)

@@ -8,10 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tests.support.installed_host import host_version
 from tests.support.processes import run_module
 
 PROJECT = Path(__file__).parents[2]
-INSTALLED = "0.6.2"
+INSTALLED = host_version()
 
 
 def overlay(version: str) -> Path:

@@ -1,10 +1,14 @@
 """scripts/test: what it installs and runs for a contributor, for CI and for one test; by programs that say so."""
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support import installed_host
 
 PROJECT = Path(__file__).parents[2]
 PROGRAMS = ("ruff", "mypy", "lint-imports", "python")
@@ -57,6 +61,39 @@ def test_with_arguments_only_pytest_runs(project: Path) -> None:
 
     assert [words[0] for words in told[:-1]] == ["install", "python"]
     assert told[-1] == ["python", "-m", "pytest", "tests/unit", "-k", "format"]
+
+
+def test_packages_of_megatron_can_come_from_a_folder(project: Path) -> None:
+    (project / ".venv-test/bin/python").write_text(f'#!/bin/sh\necho "$BRIDGEPACK_MEGATRON $*" >> "{project}/told"\n')
+    (project / "main").mkdir()
+
+    told = _told(project, "scripts/test", "--megatron", "main", "tests/contract", "-x")
+
+    assert told[-1] == [str(project / "main"), "-m", "pytest", "tests/contract", "-x"]
+    refused = subprocess.run(
+        ["bash", "scripts/test", "--megatron", "away"], cwd=project, capture_output=True, check=False
+    )
+    assert refused.returncode == 1
+    assert b"away" in refused.stderr
+
+
+def test_packages_of_a_folder_are_found_before_the_installed_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "megatron" / "bridge").mkdir(parents=True)
+    (tmp_path / "megatron_bridge-9.9.dist-info").mkdir()
+    (tmp_path / "megatron_bridge-9.9.dist-info" / "METADATA").write_text("Name: megatron-bridge\nVersion: 9.9.0\n")
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    monkeypatch.setenv(installed_host.VARIABLE, str(tmp_path))
+
+    installed_host.put_first()
+
+    assert installed_host.host_version() == "9.9.0"
+    assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), "elsewhere"]
+    monkeypatch.setenv(installed_host.VARIABLE, str(tmp_path / "megatron"))
+    with pytest.raises(AssertionError, match="allowed: a folder with megatron/bridge"):
+        installed_host.put_first()
 
 
 def test_a_failed_check_is_told_before_the_count_of_tests(project: Path) -> None:
