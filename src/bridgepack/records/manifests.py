@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from bridgepack.host.release import release_of
 from bridgepack.records.sequences import Drop, DropReason, LostContent
 
 
@@ -49,8 +48,6 @@ class BalanceRecord:
             names.remove("loader_seed")
         elif self.loader == "cyclic":
             names[1] = "data_sharding"
-        if release_of(self.version).shuffles_batches != release_of(run.version).shuffles_batches:
-            names.append("version")
         both = {name: (getattr(self, name), getattr(run, name)) for name in names}
         return {name: (here, there) for name, (here, there) in both.items() if here != there}
 

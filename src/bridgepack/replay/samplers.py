@@ -50,8 +50,8 @@ def shuffled_epochs(num_rows: int, num_samples: int, seed: int) -> IntArray:
 
     Concatenates random permutations of all rows until there are enough, and cuts off the rest.
 
-    Source: megatron-bridge 0.3.0 to 0.6.2, GPTSFTPackedDataset.__init__ (np.random.seed) and _build_samples_mapping;
-    data/packing/gpt_sft.py and parquet.py of 0.6.2, data/datasets/sft.py before.
+    Source: megatron-bridge 0.6.2, GPTSFTPackedDataset.__init__ (np.random.seed) and _build_samples_mapping,
+    in data/packing/gpt_sft.py and parquet.py.
     """
     # The host uses NumPy's legacy generator, whose stream is frozen by NumPy's policy (NEP 19).
     random = np.random.RandomState(seed)
@@ -184,32 +184,10 @@ class ShuffledBatchSampler(Sampler):
         return epoch, total - offset
 
 
-class OrderedBatchSampler(Sampler):
-    """`batch` before 0.6: in file order; after resuming, every epoch begins where the run resumed.
-
-    Source: megatron-bridge 0.3.1 to 0.5.1, data/samplers.py (MegatronPretrainingBatchSampler) and data/loaders.py,
-    which never passes `drop_last` on.
-    """
-
-    def _num_draws(self, rank: int, consumed: int) -> int:
-        del rank
-        total = self._settings.num_samples
-        return (total - consumed % total) // self._settings.global_batch_size
-
-    def _consumed_after(self, last: Pass) -> int:
-        return last.consumed
-
-    def _samples_of(self, rank: int, found: Pass) -> IntArray:
-        size = self._settings.global_batch_size
-        first = found.consumed % self._settings.num_samples
-        starts = np.arange(found.num_draws)[:, None] * size
-        return first + starts + np.arange(rank, size, self._data_parallel_size)
-
-
 class SequentialSampler(Sampler):
     """`single`: once through, in file order; each rank takes the next micro batch.
 
-    Source: megatron-bridge 0.3.0 to 0.6.2, data/samplers.py (MegatronPretrainingSampler).
+    Source: megatron-bridge 0.6.2, data/samplers.py (MegatronPretrainingSampler).
     """
 
     def _num_draws(self, rank: int, consumed: int) -> int:
@@ -242,7 +220,7 @@ class SequentialSampler(Sampler):
 class CyclicSampler(Sampler):
     """`cyclic`: shuffles every epoch, ignoring the seed; without sharding, ranks can end an epoch at different steps.
 
-    Source: megatron-bridge 0.3.0 to 0.6.2, data/samplers.py (MegatronPretrainingRandomSampler).
+    Source: megatron-bridge 0.6.2, data/samplers.py (MegatronPretrainingRandomSampler).
     """
 
     def _num_draws(self, rank: int, consumed: int) -> int:
@@ -302,18 +280,16 @@ def make_sampler(settings: ReplaySettings, *, consumed: int) -> Sampler:
         return SequentialSampler(settings, consumed=consumed)
     if settings.loader == "cyclic":
         return CyclicSampler(settings, consumed=consumed)
-    return (ShuffledBatchSampler if settings.host.shuffles_batches else OrderedBatchSampler)(
-        settings, consumed=consumed
-    )
+    return ShuffledBatchSampler(settings, consumed=consumed)
 
 
 def _check_supply(settings: ReplaySettings) -> None:
     """Refuse fewer packs than the host needs to start.
 
-    Source: megatron-bridge 0.5.0 to 0.6.2, data/loaders.py ("Not enough train samples"), data/samplers.py
-    (_active_total_samples); before 0.5.0, the host asks the `batch` loader for a batch forever.
+    Source: megatron-bridge 0.6.2, data/loaders.py ("Not enough train samples"), data/samplers.py
+    (_active_total_samples).
     """
-    is_looked_at = settings.loader == "batch" or (settings.host.checks_supply and not settings.is_evaluation)
+    is_looked_at = settings.loader == "batch" or not settings.is_evaluation
     if is_looked_at and settings.drop_last and settings.num_samples < settings.global_batch_size:
         name = "validation.eval_global_batch_size" if settings.is_evaluation else "train.global_batch_size"
         raise ConfigError(

@@ -78,8 +78,7 @@ def epoch_of(settings: ReplaySettings, step: int, micro_batch: int = 0) -> int |
     Example: 5 packs, 2 a step, no rest taken -> steps 1 and 2 are epoch 1, step 3 is epoch 2.
     """
     size, total = settings.global_batch_size, settings.num_samples
-    is_resumed_earlier = settings.resume_step > 0 and not settings.host.shuffles_batches
-    if settings.max_samples is not None or is_resumed_earlier or settings.is_evaluation:
+    if settings.max_samples is not None or settings.is_evaluation:
         return None
     if settings.loader == "single":
         return 1
