@@ -45,7 +45,6 @@ _LONG_FILES = (
     "e2e/test_slurm_examples.py",
     "contract/test_guard.py",
     "e2e/test_launch.py",
-    "contract/test_older_versions.py",
     "e2e/test_interruption.py",
     "contract/test_chat_tokenization.py",
     "contract/test_tiny_recipes.py",

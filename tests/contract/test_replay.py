@@ -1,12 +1,6 @@
-"""Every replayed step holds the packs that the real loaders give the real training loop, of every version since 0.3.
+"""Every replayed step holds the packs that the real loaders give the real training loop."""
 
-The samplers are each version's own; they import nothing but torch, so their files are loaded from beside the test
-environment. Datasets, collate and the split into micro batches are those of 0.6.2; the older ones are compared as code.
-"""
-
-import ast
 import functools
-import importlib.util
 import os
 import random
 from collections import Counter
@@ -30,12 +24,11 @@ from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.samplers import torch_permutation
 from bridgepack.replay.settings import ReplaySettings, Topology
 from tests.support.host_datasets import host_dataset_config, open_host_dataset
-from tests.support.older_hosts import INSTALLED, host_package
 from tests.support.packed_rows import EOS_TOKEN_ID, write_shards
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
-VERSIONS = ("0.3.1", "0.4.2", "0.5.1", INSTALLED)
+INSTALLED = "0.6.2"
 #: Generated runs; `BRIDGEPACK_REPLAY_CASES=400` for a longer comparison.
 NUM_CASES = int(os.environ.get("BRIDGEPACK_REPLAY_CASES", "60"))
 SIZE, NUM_ID_TOKENS = 24, 4
@@ -50,15 +43,6 @@ Step = tuple[list[list[list[int]]], int]
 STOPS = (AssertionError, StopIteration, RuntimeError, ZeroDivisionError, ValueError, IndexError)
 
 
-def _load(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread(bridge: ModuleType) -> Iterator[None]:
     """Let torch compute on one thread: its operations are small here, and threads wait for each other."""
@@ -66,13 +50,6 @@ def _one_thread(bridge: ModuleType) -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(num_threads)
-
-
-@pytest.fixture(scope="module")
-def samplers(bridge: ModuleType) -> dict[str, ModuleType]:
-    """Return version -> its data/samplers.py."""
-    names = {version: f"samplers_{version.replace('.', '_')}" for version in VERSIONS}
-    return {version: _load(names[version], host_package(version) / "data" / "samplers.py") for version in VERSIONS}
 
 
 def _row(index: int, rng: np.random.Generator) -> PackedRow:
@@ -123,13 +100,14 @@ class _NotForever:
             raise RuntimeError("the host waits forever")
 
 
-def _iterators(module: ModuleType, dataset: Any, settings: ReplaySettings, consumed: int) -> list[Any]:
+def _iterators(dataset: Any, settings: ReplaySettings, consumed: int) -> list[Any]:
     """Return one iterator per data-parallel rank, as the host's loaders.py makes them."""
     from megatron.bridge.data.loaders import cyclic_iter
+    from megatron.bridge.data.samplers import build_pretraining_data_loader
 
     iterators = []
     for rank in range(settings.topology.data_parallel_size):
-        loader = module.build_pretraining_data_loader(
+        loader = build_pretraining_data_loader(
             dataset,
             consumed,
             settings.loader,
@@ -142,19 +120,17 @@ def _iterators(module: ModuleType, dataset: Any, settings: ReplaySettings, consu
             data_parallel_size=settings.topology.data_parallel_size,
             global_batch_size=settings.global_batch_size,
             drop_last=settings.drop_last,
-            **({"seed": settings.seed} if settings.host.shuffles_batches else {}),
+            seed=settings.seed,
         )
         iterators.append(iter(loader if settings.loader == "single" else cyclic_iter(_NotForever(loader))))
     return iterators
 
 
-def _host_steps(
-    module: ModuleType, dataset: Any, settings: ReplaySettings, consumed: int, num_steps: int
-) -> Iterator[Step]:
+def _host_steps(dataset: Any, settings: ReplaySettings, consumed: int, num_steps: int) -> Iterator[Step]:
     from megatron.bridge.data.batch_utils import prepare_finetuning_batch
 
     num_micro_batches = settings.global_batch_size // settings.packs_per_pass
-    iterators = _iterators(module, dataset, settings, consumed)
+    iterators = _iterators(dataset, settings, consumed)
     for _ in range(num_steps):
         step, total = [], 0
         for iterator in iterators:
@@ -187,7 +163,6 @@ def _until_it_stops(steps: Iterator[Step], stops: tuple[type[Exception], ...]) -
 
 def _case(rng: random.Random) -> tuple[ReplaySettings, int]:
     """Draw a run and how many of its steps to compare: some three epochs."""
-    version = rng.choice((*VERSIONS, INSTALLED, INSTALLED))
     topology = Topology(
         world_size=rng.choice((1, 2, 3, 4, 6, 8)) * (parallel := rng.choice((1, 1, 2))),
         pipeline_model_parallel_size=parallel,
@@ -196,14 +171,14 @@ def _case(rng: random.Random) -> tuple[ReplaySettings, int]:
     global_batch_size = topology.data_parallel_size * micro_batch_size * rng.choice((1, 1, 2, 3))
     num_packs = rng.randint(1, 40)
     settings = ReplaySettings(
-        version=version,
+        version=INSTALLED,
         num_packs=num_packs,
         topology=topology,
         loader=rng.choice(("batch", "batch", "batch", "cyclic", "single")),
         micro_batch_size=micro_batch_size,
         global_batch_size=global_batch_size,
         seed=rng.choice((1234, 0, 7, 2**32 - 1)),
-        drop_last=version != INSTALLED or rng.random() < 0.6,
+        drop_last=rng.random() < 0.6,
         data_sharding=rng.random() < 0.5,
         max_samples=rng.choice((None, None, rng.randint(2, 3 * num_packs + 1))),
         is_evaluation=True,  # loaders.py refuses training with few packs; its own test is below
@@ -214,7 +189,7 @@ def _case(rng: random.Random) -> tuple[ReplaySettings, int]:
 
 
 @pytest.mark.full
-def test_generated_runs(samplers: dict[str, ModuleType], host_tokenizer: Any, tmp_path: Path) -> None:
+def test_generated_runs(host_tokenizer: Any, tmp_path: Path) -> None:
     rng = random.Random(20250)
     compared: Counter[str] = Counter()
     for index in range(NUM_CASES):
@@ -227,7 +202,7 @@ def test_generated_runs(samplers: dict[str, ModuleType], host_tokenizer: Any, tm
         if settings.consumed_packs is not None:
             consumed = settings.consumed_packs
         own = _until_it_stops(_own_steps(settings, trained_tokens, num_steps), (ConfigError,))
-        host = _host_steps(samplers[settings.version], dataset, settings, consumed, num_steps)
+        host = _host_steps(dataset, settings, consumed, num_steps)
         steps, has_stopped = _until_it_stops(host, STOPS)
 
         assert own == (steps, has_stopped), settings
@@ -351,44 +326,6 @@ def test_the_host_needs_packs_for_a_batch(monkeypatch: pytest.MonkeyPatch, host_
 def _run_config(config: Any) -> RunConfig:
     sections = {name: dict(vars(getattr(config, name))) for name in ("dataset", "train", "validation", "rng")}
     return RunConfig(values=sections, is_complete=False, place="the test's config")
-
-
-def _functions(path: Path, name: str) -> list[str]:
-    """Return the code of every function of that name in a module, docstrings and annotations left out."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            has_docstring = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant)
-            found.append("\n".join(ast.unparse(line) for line in node.body[has_docstring:]))
-    return found
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("version", VERSIONS[:-1])
-def test_older_datasets_map_and_split_as_the_newest(version: str) -> None:
-    older, newest = host_package(version), host_package(INSTALLED)
-    mapping, split = "_build_samples_mapping", "split_batch_into_microbatches"
-    of_packs = [
-        [body for body in _functions(path, mapping) if "np.random.shuffle" in body]
-        for path in (older / "data" / "datasets" / "sft.py", newest / "data" / "packing" / "gpt_sft.py")
-    ]
-
-    assert of_packs[0] == of_packs[1] != []
-    assert _functions(older / "data" / "finetuning.py", split) == _functions(newest / "data" / "batch_utils.py", split)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("version", VERSIONS[:-1])
-def test_older_loaders_hand_neither_seed_nor_drop_last_on(version: str) -> None:
-    tree = ast.parse((host_package(version) / "data" / "loaders.py").read_text())
-    calls = [
-        {keyword.arg for keyword in node.keywords}
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "build_pretraining_data_loader"
-    ]
-
-    assert len(calls) == 4
-    assert not set.union(*calls) & {"seed", "drop_last"}
 
 
 def test_permutations_are_torch_s() -> None:

@@ -11,19 +11,18 @@ from bridgepack.replay.settings import ReplaySettings, Topology
 
 
 @st.composite
-def runs(draw: st.DrawFn, *, loader: str | None = None, version: str | None = None) -> ReplaySettings:
+def runs(draw: st.DrawFn, *, loader: str | None = None) -> ReplaySettings:
     """Draw a run of up to 40 packs on up to 6 data-parallel ranks."""
     data_parallel_size, micro_batch_size = draw(st.integers(1, 6)), draw(st.integers(1, 3))
-    chosen = version or draw(st.sampled_from(("0.3.1", "0.4.2", "0.5.1", "0.6.2")))
     return ReplaySettings(
-        version=chosen,
+        version="0.6.2",
         num_packs=draw(st.integers(1, 40)),
         topology=Topology(world_size=data_parallel_size),
         loader=loader or draw(st.sampled_from(("batch", "single", "cyclic"))),  # type: ignore[arg-type]
         micro_batch_size=micro_batch_size,
         global_batch_size=data_parallel_size * micro_batch_size * draw(st.integers(1, 3)),
         seed=draw(st.integers(0, 2**32 - 1)),
-        drop_last=chosen != "0.6.2" or draw(st.booleans()),
+        drop_last=draw(st.booleans()),
         data_sharding=draw(st.booleans()),
         max_samples=draw(st.none() | st.integers(2, 90)),
     )

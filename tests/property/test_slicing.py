@@ -6,7 +6,7 @@ from bridgepack.geometry import cu_seqlens
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import misplaced_tokens, slice_row, thd_positions
-from tests.support.older_hosts import positions_on_rank
+from tests.support.kernel_slices import positions_on_rank
 from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows
 
 RANKS = st.sampled_from((1, 2, 3, 4, 8))

@@ -55,7 +55,7 @@ def test_the_plugin_is_public_but_a_star_import_needs_no_nemo_run() -> None:
     assert "PreflightPlugin" not in bridgepack.__all__
 
 
-def test_results_are_values_and_tables(recipe: dict[str, Any], tmp_path: Path) -> None:
+def test_results_are_values_and_tables(recipe: dict[str, Any]) -> None:
     built = bridgepack.build(recipe, output="packed")
     other = bridgepack.repack("packed", {"packing.packed_sequence_size": 128}, output="wide")
     tables = {
@@ -68,7 +68,6 @@ def test_results_are_values_and_tables(recipe: dict[str, Any], tmp_path: Path) -
         "masks": (bridgepack.masks("packed"), 0),
         "diff": (bridgepack.diff("packed", "packed"), 0),
         "trace": (bridgepack.trace("packed", source="rows.jsonl:3", world_size=1), 1),
-        "export": (bridgepack.export("packed", tmp_path / "old", "0.3.0"), 1),
         "report": (bridgepack.report("packed"), 0),
     }
     for name, (result, num_rows) in tables.items():
@@ -275,7 +274,7 @@ class Named:
         (lambda: bridgepack.repack("packed", {}, output="s3://b/x"), "output is 's3://b/x', a URL; allowed: a local"),
         (lambda: bridgepack.verify("packed", scratch="s3://b/x"), "scratch is 's3://b/x', a URL; allowed: a local"),
         (lambda: bridgepack.report("x" * 300), "File name too long. Check the path"),
-        (lambda: bridgepack.export("packed", "a\0b", "0.3"), r"output is 'a\\x00b'; allowed: a path"),
+        (lambda: bridgepack.repack("packed", {}, output="a\0b"), r"output is 'a\\x00b'; allowed: a path"),
         (lambda: bridgepack.preview("mine.yaml", num_rows=2**70), "num_rows is 1180591620717411303424; allowed"),
     ],
 )

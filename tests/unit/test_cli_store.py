@@ -1,11 +1,15 @@
-"""The commands on stored tokens and exports, with every option and every mistake that one can make with them."""
+"""The commands on stored tokens, with every option and every mistake that one can make with them."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.small_builds import Command, build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
+from tests.support.traced_artifacts import change_manifest, restate
 
 ROWS = [tokenized_row(*([10 + index] * (2 + index % 9))) for index in range(50)]
 
@@ -72,9 +76,6 @@ def test_broken_file_is_a_finding_until_it_is_removed(folder: Path, command: Com
         (("repack", "gs://b/x"), "'gs://b/x' is a URL; give a local path."),
         (("repack", "artifacts/out", "--memory", "1K"), "--memory is '1K'; allowed: at least 448M."),
         (("repack", "nowhere"), "'nowhere' does not exist."),
-        (("export", "x", "--bridge-version", "0.2.0", "--output", "o"), "--bridge-version is 0.2.0; allowed: 0.3 and"),
-        (("export", "x", "--bridge-version", "0.3.1"), "Missing option '--output'"),
-        (("export", "x", "--output", "out"), "Missing option '--bridge-version'"),
     ],
 )
 def test_mistakes(folder: Path, command: Command, arguments: tuple[str, ...], message: str) -> None:
@@ -99,30 +100,14 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -
     return build(tokenized_recipe(write_json_lines(folder / "a.jsonl", rows), chatml_tokenizer), folder / "out").output
 
 
-def test_export_says_what_it_wrote(tmp_path: Path, artifact: Path, command: Command) -> None:
-    code, output, _ = command("export", artifact, "--bridge-version", "0.3.1", "--output", tmp_path / "out")
-    assert code == 0
-    assert output.startswith(f"Exported {artifact} to {tmp_path / 'out'}\n")
-    assert "megatron-bridge 0.3.1: one .npy file for each split" in output
-    assert "packs in 1 file" in output
-    assert (tmp_path / "out" / "training" / "training_16.npy").is_file()
-    assert command("check", tmp_path / "out").code == 0
-
-
-def test_dry_run_writes_nothing_and_json_tells(tmp_path: Path, artifact: Path, command: Command) -> None:
-    ran = command("export", artifact, "--bridge-version", "0.3.1", "--output", tmp_path / "out", "--dry-run")
-    assert (ran.code, ran.output.startswith("Would export ")) == (0, True)
-    assert list(tmp_path.iterdir()) == []
-
-    ran = command("export", artifact, "--bridge-version", "0.5.1", "--output", tmp_path / "out", "--json")
-    summary = json.loads(ran.output)
-    assert (ran.code, summary["pack_format"], summary["is_written"]) == (0, "parquet", True)
-    assert summary["manifest"]["fingerprint"] == summary["source_fingerprint"]
-
-
-def test_readers_of_parquet_alone_say_that_an_export_is_none(tmp_path: Path, artifact: Path, command: Command) -> None:
-    export = tmp_path / "out"
-    assert command("export", artifact, "--bridge-version", "0.3.1", "--output", export).code == 0
+def test_readers_of_parquet_alone_refuse_an_artifact_of_npy(tmp_path: Path, artifact: Path, command: Command) -> None:
+    export, name = shutil.copytree(artifact, tmp_path / "out"), "training/training_16.npy"
+    (shard,) = (export / "training").iterdir()
+    np.save(export / name, np.array(pq.read_table(shard).to_pylist(), dtype=object))
+    shard.unlink()
+    change_manifest(export, splits__0__shards__0__path=name)
+    restate(export)
+    assert command("check", export).code == 0
     for arguments in (
         ("inspect", export, "--row", "0"),
         ("trace", export, "--pack", "0"),
@@ -131,4 +116,4 @@ def test_readers_of_parquet_alone_say_that_an_export_is_none(tmp_path: Path, art
     ):
         ran = command(*arguments)
         assert (ran.code, ran.output) == (2, "")
-        assert "holds .npy files, an export for an older Megatron-Bridge" in ran.errors.splitlines()[-1]
+        assert "holds .npy files, an export of an earlier bridgepack" in ran.errors.splitlines()[-1]

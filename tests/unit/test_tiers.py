@@ -12,7 +12,7 @@ from tests.support import installed_host
 
 PROJECT = Path(__file__).parents[2]
 PROGRAMS = ("ruff", "mypy", "lint-imports", "python")
-INSTALLERS = ("install", "install_older", "install_object_store", "install_platforms")
+INSTALLERS = ("install", "install_object_store", "install_platforms")
 COMPILES = ["python", "-m", "compileall", "-q", "src", "tests"]
 CHECKS = ["ruff", "ruff", "mypy", "lint-imports"]
 

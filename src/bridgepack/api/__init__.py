@@ -5,7 +5,6 @@ Read first: `making`, then `proving`.
 """
 
 from bridgepack.api.making import build as build
-from bridgepack.api.making import export as export
 from bridgepack.api.making import forward_step_for as forward_step_for
 from bridgepack.api.making import load_recipe as load_recipe
 from bridgepack.api.making import pack_for as pack_for

@@ -12,7 +12,6 @@ from bridgepack.config.arguments import checked, local_path
 from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
-from bridgepack.data.export import Export, export_artifact
 from bridgepack.data.reading.kept_rows import recipe_with_rows
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildResult, build_options
@@ -196,28 +195,6 @@ def repack(
             replace=replace,
         ),
     )
-
-
-@checked
-def export(
-    artifact: str | Path, output: str | Path, bridge_version: str, *, progress: Progress | None = None
-) -> Export:
-    """Export an artifact in the format of a given Megatron-Bridge version; return what was written.
-
-    Example: `bridgepack.export("packed", "packed-0.3", "0.3.1").pack_format`.
-
-    Args:
-        artifact: its folder.
-        output: folder of the export.
-        bridge_version: target megatron-bridge version, 0.3 or later.
-        progress: receives progress updates.
-
-    Raises:
-        ConfigError: that version cannot read packs.
-        ArtifactError: the folder is not an artifact, or the output cannot be written.
-    """
-    places = local_path(artifact, "artifact"), local_path(output, "output")
-    return export_artifact(*places, bridge_version, progress=progress)
 
 
 @checked

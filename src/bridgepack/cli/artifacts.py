@@ -1,4 +1,4 @@
-"""The commands on an existing artifact: repack, inspect, export."""
+"""The commands on an existing artifact: repack, inspect."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -8,11 +8,10 @@ import click
 
 from bridgepack.cli.building import chosen_options
 from bridgepack.cli.options import Count, PathOption, PlaceOption, build_options, set_option
-from bridgepack.cli.output import CLEAN, echo, has_colour, print_json, tell_if_newer
+from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
-from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.repack import plan_repack, repack_artifact
 from bridgepack.data.tokenizers.frameworks import import_transformers
@@ -20,7 +19,6 @@ from bridgepack.errors import BridgepackError
 from bridgepack.planning.balance import balance_of_repack, waiting_in
 from bridgepack.proof.packs import recorded_recipe
 from bridgepack.reporting.progress import TerminalProgress
-from bridgepack.reporting.stores import describe_export
 from bridgepack.reporting.terminal import (
     describe_build,
     describe_histogram,
@@ -99,27 +97,4 @@ def inspect(
     echo(describe_manifest(manifest, opened.folder, waiting))
     for record in manifest.splits:
         echo("\n" + "\n".join(describe_histogram(record)))
-    return CLEAN
-
-
-@click.command()
-@click.argument("artifact", type=PathOption())
-@click.option(
-    "--bridge-version", required=True, metavar="VERSION", help="Target megatron-bridge version, 0.3 or later."
-)
-@click.option("--output", required=True, type=PathOption("FOLDER"), help="Folder to write the export to.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--dry-run", is_flag=True, help="Print what would be written; write nothing.")
-def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry_run: bool) -> int:
-    """Export ARTIFACT in the format of a given Megatron-Bridge version.
-
-    The rows stay unchanged.
-    """
-    tell_if_newer(bridge_version)
-    if dry_run:
-        result = plan_export(artifact, output, bridge_version)
-    else:
-        with TerminalProgress() as progress:
-            result = export_artifact(artifact, output, bridge_version, progress=progress)
-    print_json(result.to_dict()) if as_json else echo(describe_export(result))
     return CLEAN

@@ -21,7 +21,6 @@ COMMANDS = {
     "recipes": ("Make", "recipes", "List the available recipes, show one, or write a new one."),
     "build": ("Make", "build", "Build the packed artifact of RECIPE, or resume an interrupted build."),
     "repack": ("Make", "artifacts", "Pack the sequences of ARTIFACT again, with other sizes."),
-    "export": ("Make", "artifacts", "Export ARTIFACT in the format of a given Megatron-Bridge version."),
     "check": ("Check", "check", "Check TARGET against every rule that applies."),
     "rules": ("Check", "check", "List every rule of `check` by subject: code, severity, name."),
     "explain": ("Check", "check", "Explain RULE: why it matters, a bad and a good setting, the fix, the evidence."),

@@ -35,7 +35,7 @@ class ShardIndex:
     """Locations of packs in a split's shards, which the host concatenates in the order of their names.
 
     Source: megatron-bridge 0.6.2, data/packing/paths.py (_resolve_parquet_paths), data/packing/parquet.py
-    (_locate_row); 0.4.0 to 0.5.1, data/datasets/packed_parquet.py. All shards of a split are in one folder.
+    (_locate_row). All shards of a split are in one folder.
     """
 
     def __init__(self, num_rows: Mapping[str, int]) -> None:

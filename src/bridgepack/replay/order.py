@@ -33,8 +33,8 @@ class PackOrder:
 
     Keeps the orders of a few epochs in memory, 8 bytes per pack, and a few numbers per epoch.
 
-    Example: 5 packs, a global batch of 2, two ranks, no shuffling (0.5) -> step 1 [0] and [1], step 2 [2] and [3],
-    step 3 [0] and [1] again: the fifth is never read.
+    Example: 5 packs, a global batch of 2, two ranks, loader `single` -> step 1 [0] and [1], step 2 [2] and [3]:
+    the fifth is never read.
 
     Raises:
         ConfigError: training cannot start: the host stops or hangs before the first step.

@@ -50,8 +50,8 @@ def shuffled_epochs(num_rows: int, num_samples: int, seed: int) -> IntArray:
 
     Concatenates random permutations of all rows until there are enough, and cuts off the rest.
 
-    Source: megatron-bridge 0.3.0 to 0.6.2, GPTSFTPackedDataset.__init__ (np.random.seed) and _build_samples_mapping;
-    data/packing/gpt_sft.py and parquet.py of 0.6.2, data/datasets/sft.py before.
+    Source: megatron-bridge 0.6.2, GPTSFTPackedDataset.__init__ (np.random.seed) and _build_samples_mapping,
+    in data/packing/gpt_sft.py and parquet.py.
     """
     # The host uses NumPy's legacy generator, whose stream is frozen by NumPy's policy (NEP 19).
     random = np.random.RandomState(seed)
@@ -187,7 +187,7 @@ class ShuffledBatchSampler(Sampler):
 class SequentialSampler(Sampler):
     """`single`: once through, in file order; each rank takes the next micro batch.
 
-    Source: megatron-bridge 0.3.0 to 0.6.2, data/samplers.py (MegatronPretrainingSampler).
+    Source: megatron-bridge 0.6.2, data/samplers.py (MegatronPretrainingSampler).
     """
 
     def _num_draws(self, rank: int, consumed: int) -> int:
@@ -220,7 +220,7 @@ class SequentialSampler(Sampler):
 class CyclicSampler(Sampler):
     """`cyclic`: shuffles every epoch, ignoring the seed; without sharding, ranks can end an epoch at different steps.
 
-    Source: megatron-bridge 0.3.0 to 0.6.2, data/samplers.py (MegatronPretrainingRandomSampler).
+    Source: megatron-bridge 0.6.2, data/samplers.py (MegatronPretrainingRandomSampler).
     """
 
     def _num_draws(self, rank: int, consumed: int) -> int:
@@ -286,8 +286,8 @@ def make_sampler(settings: ReplaySettings, *, consumed: int) -> Sampler:
 def _check_supply(settings: ReplaySettings) -> None:
     """Refuse fewer packs than the host needs to start.
 
-    Source: megatron-bridge 0.5.0 to 0.6.2, data/loaders.py ("Not enough train samples"), data/samplers.py
-    (_active_total_samples); before 0.5.0, the host asks the `batch` loader for a batch forever.
+    Source: megatron-bridge 0.6.2, data/loaders.py ("Not enough train samples"), data/samplers.py
+    (_active_total_samples).
     """
     is_looked_at = settings.loader == "batch" or not settings.is_evaluation
     if is_looked_at and settings.drop_last and settings.num_samples < settings.global_batch_size:

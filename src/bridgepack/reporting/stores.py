@@ -1,9 +1,8 @@
-"""Renders token stores and exports as text."""
+"""Renders token stores as text."""
 
 import time
 from collections import Counter
 
-from bridgepack.data.export import Export
 from bridgepack.data.store.upkeep import Pruned, StoreListing, Verified
 from bridgepack.reporting.text import printable
 
@@ -69,21 +68,3 @@ def _ago(moment_s: float) -> str:
             count = int(seconds // length_s)
             return f"{count} {name}{'s' if count > 1 else ''} ago"
     return "just now"
-
-
-def describe_export(export: Export) -> str:
-    """Return the text of an export: format, source and files."""
-    form = "one .npy file for each split" if export.pack_format == "npy" else "Parquet, the artifact as it is"
-    lines = [
-        f"{'Exported' if export.manifest else 'Would export'} {export.source} to {export.output}",
-        "",
-        f"{'for':<22}megatron-bridge {export.bridge_version}: {form}",
-        f"{'made from':<22}{export.source_fingerprint[:12]}",
-    ]
-    if export.manifest is not None:
-        lines.append(f"{'fingerprint':<22}{export.manifest.fingerprint[:12]}")
-        for split in export.manifest.splits:
-            num_bytes = sum(shard.num_bytes for shard in split.shards)
-            files = f"{len(split.shards)} file{'s' if len(split.shards) > 1 else ''}"
-            lines.append(f"{split.name:<22}{split.statistics.num_packs:,} packs in {files}, {num_bytes:,} bytes")
-    return printable("\n".join(lines))

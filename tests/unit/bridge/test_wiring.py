@@ -1,10 +1,10 @@
-"""Settings of the host that a recipe and its packs decide: batches and steps of evaluation."""
+"""Settings of the host that a recipe and its packs decide, and where each comes from."""
 
 from typing import Any
 
 import pytest
 
-from bridgepack.bridge.wiring import Packs, host_settings
+from bridgepack.bridge.wiring import Packs, Setting, host_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from tests.support.catalogue import SMALL
 from tests.support.small_builds import with_changes
@@ -256,3 +256,37 @@ def test_runs_have_the_recipe_s_name_in_trackers() -> None:
     assert "logger.wandb_exp_name" not in values_of()
     assert values_of(logging={"wandb_project": "mine"})["logger.wandb_exp_name"] == "small"
     assert named["logger.wandb_exp_name"] == "other"
+
+
+BASE: dict[str, Any] = {
+    **SMALL,
+    "packing": {"packed_sequence_size": 4096},
+    "parallelism": {"context_parallel_size": 2, "num_gpus": 16},
+    "batch": {"global_batch_size": 32},
+}
+
+
+def settings(changes: dict[str, Any] | None = None, **sections: Any) -> dict[str, Setting]:
+    recipe = SFTRecipe.from_mapping({**BASE, **sections}).override(changes or {})
+    return {setting.path: setting for setting in host_settings(recipe)}
+
+
+def test_what_is_written_is_told_from_defaults_and_what_follows() -> None:
+    found = settings({"cuda_graphs": {"implementation": "full_iteration"}})
+    assert (found["model.context_parallel_size"].value, found["model.context_parallel_size"].origin) == (2, "recipe")
+    assert (found["model.cuda_graph_impl"].value, found["model.cuda_graph_impl"].origin) == ("full_iteration", "recipe")
+    assert found["model.tensor_model_parallel_size"].origin == found["optimizer.weight_decay"].origin == "default"
+    multiple = found["dataset.offline_packing_specs.pad_seq_to_mult"]
+    assert (multiple.value, multiple.origin, multiple.field) == (4, "derived", "packing.pad_seq_to_mult")
+    assert multiple.because
+
+
+def test_token_slots_become_packs_that_ranks_share_evenly() -> None:
+    found = [settings(batch={"tokens_per_step": slots}) for slots in (131072, 4096, 150000)]
+    assert [one["train.global_batch_size"].value for one in found] == [32, 8, 40]
+
+
+def test_the_learning_rate_follows_the_method() -> None:
+    assert settings()["optimizer.lr"].value == 5e-6
+    assert settings(method={"kind": "lora"})["optimizer.lr"].value == 1e-4
+    assert settings(optimizer={"lr": 2e-5})["optimizer.lr"].origin == "recipe"

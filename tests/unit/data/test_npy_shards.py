@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.shards.npy import iter_npy_batches, read_npy_facts, write_npy_rows
+from bridgepack.data.shards.npy import iter_npy_batches, read_npy_facts
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
-from tests.unit.rules.in_memory_artifact import row_batch
 
 ROWS: list[dict[str, Any]] = [
     {"input_ids": [11, 12, 2, 21, 22, 23, 2], "loss_mask": [False, True, False, 1, 1.0, 0, 0], "seq_start_id": [0, 3]},
@@ -265,30 +264,3 @@ def test_a_changed_byte_gives_facts_or_rows(tmp_path_factory: pytest.TempPathFac
         assert facts.read_error or facts.columns != SOUND_COLUMNS or facts.num_rows == len(ROWS)
     else:
         assert facts.num_rows == num_rows
-
-
-Lists = dict[str, list[int]]
-
-WRITTEN: list[Lists] = [
-    {"input_ids": [11, 12, 13, 2, 21, 22, 2], "loss_mask": [0, 1, 1, 0, 1, 1, 0], "seq_start_id": [0, 4]},
-    {"input_ids": [31, 150_000, 2], "loss_mask": [1, 1, 0], "seq_start_id": [0]},
-    {"input_ids": [255, 256, 65_535, 65_536], "loss_mask": [0, 0, 1, 0], "seq_start_id": [0]},
-]
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.lists(st.lists(st.integers(0, 2**31 - 1), min_size=1), min_size=1, max_size=4), max_size=4))
-def test_numpy_reads_plain_lists(tmp_path_factory: pytest.TempPathFactory, parts: list[list[list[int]]]) -> None:
-    drawn: list[list[Lists]] = [
-        [{"input_ids": ids, "loss_mask": [token % 2 for token in ids], "seq_start_id": [0]} for ids in part]
-        for part in parts
-    ]
-    rows = [row for part in [WRITTEN, *drawn] for row in part]
-    batches = (row_batch([list(row.values()) for row in part]) for part in [WRITTEN, *drawn])
-    path = tmp_path_factory.mktemp("npy") / "s.npy"
-    write_npy_rows(path, batches, len(rows))
-
-    array = np.load(path, allow_pickle=True)
-
-    assert (array.dtype, array.shape, list(array)) == (object, (len(rows),), rows)
-    assert {type(value) for row in array for values in row.values() for value in values} == {int}

@@ -199,8 +199,7 @@ def test_evaluation_batches_belong_to_steps(tmp_path: Path, chatml_tokenizer: Pa
         ({"drop_last": False}, [1, 1, 2, 2]),
         ({"loader": "single"}, [1, 1, 1, 1]),
         ({"loader": "cyclic"}, [1, 2, 3, 4]),
-        ({"version": "0.5.1"}, [1, 2, 3, 4]),
-        ({"version": "0.5.1", "resume_step": 1}, [None] * 4),
+        ({"resume_step": 1}, [1, 2, 3, 4]),
         ({"max_samples": 9}, [None] * 4),
     ],
 )

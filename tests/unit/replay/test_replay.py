@@ -27,7 +27,6 @@ RUN: dict[str, Any] = {
     "model": {"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 2, "context_parallel_size": 1},
     "validation": {"eval_interval": 4, "eval_iters": 3},
 }
-RAMPED = {"train": {"rampup_batch_size": [2, 2, 8]}, "dataset": {"dataloader_type": "single"}}
 NINE: dict[str, Any] = {"num_packs": {"training": 9}, "version": "0.6.2"}
 
 
@@ -109,11 +108,10 @@ def test_settings_that_the_host_refuses(changes: dict[str, Any], message: str) -
     [
         ({"num_packs": 1}, "train.global_batch_size is 2; allowed: at most the number of packs, 1"),
         ({"num_packs": 1, "is_evaluation": True}, "validation.eval_global_batch_size is 2"),
-        ({"num_packs": 1, "version": "0.5.1", "loader": "single"}, "train.global_batch_size is 2"),
-        ({"num_packs": 1, "version": "0.4.2", "loader": "cyclic"}, "2 packs at a time"),
+        ({"num_packs": 1, "loader": "single"}, "train.global_batch_size is 2"),
+        ({"num_packs": 1, "loader": "cyclic", "is_evaluation": True}, "2 packs at a time"),
         ({"loader": "single", "resume_step": 3}, "6 packs are consumed and the run has 5"),
         ({"loader": "cyclic", "consumed_packs": 1}, "1 packs are consumed; allowed with dataloader_type cyclic"),
-        ({"version": "0.5.1", "resume_step": 2}, r"0\.5\.1 hangs with 4 of 5 packs consumed"),
     ],
 )
 def test_runs_that_do_not_get_to_a_first_step(changes: dict[str, Any], message: str) -> None:
@@ -133,16 +131,6 @@ def test_settings_of_a_recipe_and_of_its_evaluation() -> None:
     assert evaluation_schedule(recipe, **given) == schedule
     settings = replay_settings(recipe, world_size=4, split="validation", resume_step=3, **given)
     assert (settings.topology.data_parallel_size, settings.is_evaluation, settings.resume_step) == (2, True, 2)
-
-
-@pytest.mark.parametrize(("version", "ramp", "size"), [("0.4.2", None, 4), ("0.5.1", [2, 2, 8], 2)])
-def test_settings_of_a_run_are_read_as_its_version_does(version: str, ramp: list[int] | None, size: int) -> None:
-    dataset = {"dataloader_type": "single", "drop_last": False}
-    run = _run(train={"rampup_batch_size": ramp}, dataset=dataset, validation={"eval_global_batch_size": 2})
-    given: dict[str, Any] = {"num_packs": {"training": 9, "validation": 9}, "world_size": 4, "version": version}
-
-    assert replay_settings(run, **given).drop_last
-    assert replay_settings(run, split="validation", **given).global_batch_size == size
 
 
 def test_settings_of_a_run() -> None:
@@ -174,7 +162,6 @@ def test_settings_of_a_run() -> None:
         ({}, {"world_size": None}, "world_size is not given"),
         ({}, {"split": "test"}, "split is 'test'; allowed: training"),
         ({}, {"version": "new"}, "allowed: a version such as 0.6.2"),
-        (RAMPED, {"version": "0.4.2"}, r"rampup_batch_size is \[2, 2, 8\]; allowed: null"),
     ],
 )
 def test_runs_that_do_not_say_enough(changes: dict[str, Any], arguments: dict[str, Any], message: str) -> None:

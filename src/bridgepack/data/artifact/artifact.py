@@ -57,14 +57,14 @@ def shard_problem(folder: Path, record: ShardRecord | FileRecord, *, hashes: boo
 
 
 def refuse_npy(folder: Path, shards: Iterable[ShardRecord]) -> None:
-    """Refuse `.npy` shards of an export, which only `check` and the host read.
+    """Refuse `.npy` shards, which earlier versions exported and only `check` and the host read.
 
     Raises:
         ArtifactError: a shard is a `.npy` file.
     """
     if any(shard.path.endswith(NPY_SUFFIX) for shard in shards):
         raise ArtifactError(
-            f"{str(folder)!r} holds {NPY_SUFFIX} files, an export for an older Megatron-Bridge; allowed: artifacts of "
+            f"{str(folder)!r} holds {NPY_SUFFIX} files, an export of an earlier bridgepack; allowed: artifacts of "
             "Parquet files. Give the artifact that it was exported from."
         )
 

@@ -10,7 +10,7 @@ import pickle
 import re
 import tokenize
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,6 @@ import numpy as np
 import numpy.lib.format as npy_format
 import numpy.typing as npt
 
-from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.shards.row_groups import one_line, row_batch
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
@@ -252,34 +251,3 @@ def _flat(rows: Sequence[Row], key: str) -> tuple[npt.NDArray[Any], IntArray]:
     if values.ndim != 1 or not (values.dtype.kind == "i" or (key == LOSS_MASK and values.dtype.kind == "f")):
         raise _LayoutError(f"an element of {key} is not a 64-bit integer")
     return values, offsets
-
-
-def write_npy_rows(path: Path, batches: Iterable[RowBatch], num_rows: int) -> None:
-    """Write rows to one file, atomically; holds only one batch in memory, so the header needs `num_rows` first.
-
-    Each row is a dict of three lists of integers, `input_ids`, `loss_mask` and `seq_start_id`, as in Parquet.
-
-    Raises:
-        ArtifactError: there are more or fewer rows.
-    """
-    written = 0
-    with replaced_when_whole(path) as temporary, temporary.open("wb") as stream:
-        header = {"descr": npy_format.dtype_to_descr(np.dtype(object)), "fortran_order": False, "shape": (num_rows,)}
-        npy_format.write_array_header_1_0(stream, header)
-        # an object array's pickle, up to its empty list of elements
-        state = map(_pickled, (_STATE_VERSION, (num_rows,), np.dtype(object), False))
-        stream.write(pickle.PROTO + bytes([_PROTOCOL]) + _RECONSTRUCT + _pickled((np.ndarray, (0,), b"b")))
-        stream.write(pickle.REDUCE + pickle.MARK + b"".join(state) + pickle.EMPTY_LIST)
-        for batch in batches:
-            rows = map(batch.row, range(batch.num_rows))
-            parts = [_pickled({name: getattr(row, name).tolist() for name in ROW_COLUMNS}) for row in rows]
-            stream.write(b"".join([pickle.MARK, *parts, pickle.APPENDS]))
-            written += batch.num_rows
-        stream.write(pickle.TUPLE + pickle.BUILD + pickle.STOP)
-        if written != num_rows:
-            raise ArtifactError(f"{path.name}: {written} rows; the manifest says {num_rows}. Build the artifact again.")
-
-
-def _pickled(value: Any) -> bytes:
-    """Return the opcodes that put a value on the stack: a pickle without its first and last opcode."""
-    return pickle.dumps(value, protocol=_PROTOCOL)[2:-1]

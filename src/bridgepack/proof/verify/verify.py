@@ -47,7 +47,7 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
     a sample and every pack of the first shard that does not match the manifest, or all by rebuilding the artifact.
 
     Raises:
-        ArtifactError: the folder is not an artifact, or is an export of `.npy` files.
+        ArtifactError: the folder is not an artifact, or holds `.npy` files.
         ConfigError: an override changes anything but the location of sources.
         StoreError: the token store does not exist.
     """

@@ -16,8 +16,6 @@ from bridgepack.rules.engine.truth import SplitTruth
 #: cu_seqlens are int32.
 MAX_PACKED_SEQUENCE_SIZE = 2**31 - 1
 
-#: The key that `data.export` adds to an artifact's derived values.
-_EXPORT_NOTE = "bridge_version"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: File names that the host's loader finds in a folder. Source: megatron-bridge 0.6.2, data/packing/paths.py.
 _FOUND_BY_HOST = re.compile(r"[^./][^/]*\.(?:parquet|pq|npy)")
@@ -197,7 +195,7 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
     size = manifest.packed_sequence_size
     vocab_size, eos = manifest.tokenizer.get("vocab_size"), manifest.tokenizer.get("eos_token_id")
     limit = vocab_size if type(vocab_size) is int else 0
-    is_ours = manifest.versions.get("bridgepack") == __version__ and _EXPORT_NOTE not in manifest.resolved
+    is_ours = manifest.versions.get("bridgepack") == __version__
     fingerprint = manifest.fingerprint
     expected = fingerprint_of_manifest(manifest) if is_ours else fingerprint
     for field, is_right, found, allowed in (
