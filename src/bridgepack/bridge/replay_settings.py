@@ -15,9 +15,8 @@ from bridgepack.records import TRAIN, RunConfig
 from bridgepack.records.results import leaves
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology, require_positive
 
-#: Defaults of the host's dataclasses, for missing settings.
-#: Source: megatron-bridge 0.6.2, data/base.py (DataloaderConfig), data/builders/gpt_sft.py (GPTSFTDatasetConfig).
-_SEED, _EVAL_ITERS = 1234, 100
+#: Section of a missing setting -> the class whose default the host takes.
+_CLASSES = {"dataset": "GPTSFTDatasetConfig", "validation": "ValidationConfig", "rng": "RNGConfig"}
 
 
 def replay_settings(
@@ -62,7 +61,7 @@ def replay_settings(
         version=Version(version).base_version,  # a pre-release counts as its release: 0.6.2rc1 -> 0.6.2
         num_packs=num_packs[split],
         topology=_topology(values, _world_size(source, world_size), context),
-        loader=values.value("dataset.dataloader_type", "batch"),
+        loader=_loader(values),
         micro_batch_size=micro_batch,
         global_batch_size=global_batch,
         seed=_seed(values, max_samples),
@@ -92,6 +91,7 @@ class _Values:
     """Typed reads by the host's path; missing or null settings have the default."""
 
     def __init__(self, source: SFTRecipe | RunConfig, num_packs: Mapping[str, int], version: str) -> None:
+        self._defaults = release_of(version).facts.defaults
         self._place = source.place if isinstance(source, RunConfig) else source.name
         if isinstance(source, RunConfig):
             self.flat = dict(leaves(in_canonical_names(source.values, release_of(version))[0]))
@@ -109,6 +109,11 @@ class _Values:
         if found is not None and kinds and type(found) not in kinds:
             raise ConfigError(f"{path} is {found!r}; allowed: {allowed}.")
         return default if found is None else found
+
+    def host_default(self, path: str) -> Any:
+        """Return the host's default of a setting."""
+        section, _, name = path.partition(".")
+        return self._defaults[_CLASSES[section]][name]
 
     def integer(self, path: str, default: int | None = None) -> int:
         value = self.integer_or_none(path, default)
@@ -129,6 +134,11 @@ class _Values:
         return self.integer_or_none(f"validation.{name}") if old is None else old
 
 
+def _loader(values: _Values) -> Any:
+    path = "dataset.dataloader_type"
+    return values.value(path, values.host_default(path))
+
+
 def _topology(values: _Values, world_size: int, context: int) -> Topology:
     decentralized = values.flag("dist.use_decentralized_pg", default=False)
     return Topology(
@@ -141,13 +151,13 @@ def _topology(values: _Values, world_size: int, context: int) -> Topology:
 
 
 def _of_training(values: _Values, num_samples: int) -> dict[str, Any]:
-    epochs, loader = values.value("train.num_epochs"), values.value("dataset.dataloader_type", "batch")
+    epochs, loader = values.value("train.num_epochs"), _loader(values)
     if epochs is not None and loader != "batch":
         raise ConfigError(
             f"train.num_epochs is {epochs} with dataset.dataloader_type {loader}; allowed: batch, as only its loader "
             "counts epochs, and training does not start. Set one of them."
         )
-    drops_last = epochs is None and values.flag("dataset.drop_last", default=True)
+    drops_last = epochs is None and values.flag("dataset.drop_last", default=values.host_default("dataset.drop_last"))
     return {"drop_last": drops_last, "num_steps": _num_steps(values, num_samples)}
 
 
@@ -155,7 +165,7 @@ def _schedule(values: _Values, num_packs: int) -> EvaluationSchedule:
     eval_iters = values.evaluation("eval_iters")
     return EvaluationSchedule(
         eval_interval=values.evaluation("eval_interval") or None,
-        eval_iters=_EVAL_ITERS if eval_iters is None else eval_iters,
+        eval_iters=values.host_default("validation.eval_iters") if eval_iters is None else eval_iters,
         start_eval_at_iter=values.integer_or_none("validation.start_eval_at_iter"),
         num_steps=_num_steps(values, _max_samples(values, "dataset.max_train_samples") or num_packs),
         skips_training=values.flag("train.skip_train", default=values.flag("validation.skip_train", default=False)),
@@ -183,13 +193,14 @@ def _seed(values: _Values, max_samples: int | None) -> int:
 
     Source: megatron-bridge 0.6.2, data/loaders.py (sampler_seed).
     """
-    if values.flat.get("dataset.seed", _SEED) is None:
+    seed = values.host_default("dataset.seed")
+    if values.flat.get("dataset.seed", seed) is None:
         if max_samples is not None:
             raise ConfigError(
                 "dataset.seed is null with a limit of packs, so each rank draws different ones. Set a seed."
             )
-        return values.integer("rng.seed", _SEED)
-    return values.integer("dataset.seed", _SEED)
+        return values.integer("rng.seed", values.host_default("rng.seed"))
+    return values.integer("dataset.seed", seed)
 
 
 def _num_steps(values: _Values, num_samples: int) -> int | None:

@@ -23,6 +23,12 @@ class HostRelease:
     core: str  #: version of megatron-core that this version resolves to
     engine: str  #: version of transformer-engine that it was released with
     bases: Path  #: the file of its facts; `scripts/host_facts` writes it
+    core_works: str  #: versions of megatron-core that work with it
+    core_released: str  #: versions of megatron-core of the series that it was released with
+    python: str  #: versions of Python that it can be installed for
+    transformers: str  #: versions of transformers that its metadata allow
+    needs: tuple[str, ...]  #: distributions that it does not start without, by their names in a listing
+    withdrawn: tuple[str, ...] = ()  #: its versions that the authors withdrew
     is_known: bool = True  #: False for a version newer than every release here, which is treated like the newest
     #: canonical path of a setting -> its path in this release; a path stands for all below it
     renamed: Mapping[str, str] = field(default_factory=dict)

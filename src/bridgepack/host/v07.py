@@ -11,5 +11,8 @@ V07 = replace(
     versions=">=0.7,<0.8",
     bridge="0.7.0",
     core="0.20.0",
+    core_works=">=0.20.dev0",
+    core_released=">=0.20.dev0,<0.21.dev0",
+    withdrawn=(),
     bases=Path(__file__).with_name("bases_v06.json"),
 )

@@ -1,10 +1,13 @@
 """Rules on the installed versions: incompatible combinations and versions with known faults."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 
 from packaging.version import Version
 
-from bridgepack.rules.engine.context import given
+from bridgepack.errors import ConfigError
+from bridgepack.host import HostRelease, release_of
+from bridgepack.rules.engine.context import CannotJudgeError, given
 from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE, is_in, version_of
 from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
@@ -22,38 +25,31 @@ def installed_version(run: Run, name: str) -> Version | None:
     return given(version_of(text), f"the environment has no valid version of {name}: {text!r}")
 
 
-#: Release of megatron-bridge -> versions of megatron-core that work with it, and versions it was released with.
-#: Source: rule catalogue section 3 and PSB719; wheels of megatron-bridge 0.3.1 to 0.6.2.
-_CORE_WORKS: Mapping[str, str] = {"0.3": ">=0.15.0a0", "0.4": ">=0.15", "0.5": ">=0.15", "0.6": ">=0.18"}
-_CORE_RELEASED: Mapping[str, str] = {
-    "0.3": ">=0.15.0a0,<0.17",
-    "0.4": ">=0.17.dev0,<0.18.dev0",
-    "0.5": ">=0.18.dev0,<0.19.dev0",
-    "0.6": ">=0.19.dev0,<0.20.dev0",
-}
-#: Distributions that the host needs to start, by their names in a listing.
-#: Source: importing megatron.bridge 0.6.2, its recipes, data and training loop without each of them.
-_NEEDED_NAMES = (
-    "megatron-bridge megatron-core torch triton transformers accelerate datasets diffusers einops megatron-energon"
-    " multi-storage-client nvidia-modelopt nvidia-resiliency-ext omegaconf opentelemetry-api peft pillow rich six"
-    " tensorboard"
-)
 #: Distributions that replace another in images with their own builds.
 _STAND_INS: Mapping[str, tuple[str, ...]] = {"triton": ("pytorch-triton", "triton-nightly"), "pillow": ("pillow-simd",)}
-#: (versions of megatron-bridge, versions of Python that it supports).
-_PYTHONS: tuple[tuple[str, str], ...] = ((">=0.4.dev0", ">=3.12,<3.13"), ("<0.4.dev0", ">=3.10"))
-_TRANSFORMERS = ">=5.8,<=5.12.1"
 
 
-def _core_outside(run: Run, wanted: Mapping[str, str]) -> Found:
+def _release(run: Run) -> HostRelease:
+    """Return the installed release of megatron-bridge, or the one that the run is judged for."""
+    installed = installed_version(run, BRIDGE)
+    try:
+        return run.versions.release if installed is None else release_of(str(installed))
+    except ConfigError as error:
+        raise CannotJudgeError(str(error)) from None
+
+
+def _core_outside(run: Run, wanted: Callable[[HostRelease], str]) -> Found:
     """Yield a finding for a megatron-core outside the wanted versions; one that cannot work is reported once."""
-    host, core = installed_version(run, BRIDGE) or run.versions[BRIDGE], installed_version(run, CORE)
-    release = f"{host.major}.{host.minor}"
-    if core is None or release not in wanted or is_in(core, wanted[release]):
+    release, core = _release(run), installed_version(run, CORE)
+    if core is None or is_in(core, wanted(release)):
         return
-    if wanted is _CORE_WORKS or is_in(core, _CORE_WORKS[release]):
-        allowed = f"{wanted[release]} for {release}".replace(".dev0", "")
-        yield wrong(CORE, f"{core} with megatron-bridge {release}", allowed)
+    if wanted is _works or is_in(core, release.core_works):
+        allowed = f"{wanted(release)} for {release.name}".replace(".dev0", "")
+        yield wrong(CORE, f"{core} with megatron-bridge {release.name}", allowed)
+
+
+_works: Callable[[HostRelease], str] = attrgetter("core_works")
+_released: Callable[[HostRelease], str] = attrgetter("core_released")
 
 
 @rule("BP964", ERROR, "PSC404; bridge/data/packing/parquet.py:52-63", when=PACKS_OFFLINE, versions={BRIDGE: ">=0.4"})
@@ -82,7 +78,7 @@ def megatron_core_too_old(run: Run) -> Found:
     Noticed: import, or first step.
     Evidence: executed: the resolution to 0.13.1; the older limits are from the wheels' metadata.
     """
-    yield from _core_outside(run, _CORE_WORKS)
+    yield from _core_outside(run, _works)
 
 
 @rule("BP981", WARNING, "PSB719, PSC409; rule catalogue section 3", noticed="import, first step, or never")
@@ -94,7 +90,7 @@ def megatron_core_of_another_release(run: Run) -> Found:
     Fix: Install the versions that were released together.
     Evidence: release notes and pins; the combinations were not executed.
     """
-    yield from _core_outside(run, _CORE_RELEASED)
+    yield from _core_outside(run, _released)
 
 
 @rule("BP982", ERROR, "PSC404; megatron-core 0.19.2, extra dev", versions={CORE: ">=0.18"}, noticed="import")
@@ -121,7 +117,7 @@ def package_missing(run: Run) -> Found:
     Evidence: executed: each was needed at import.
     """
     installed = set(run.require_environment().versions)
-    for name in _NEEDED_NAMES.split():
+    for name in _release(run).needs:
         if not installed.intersection((name, *_STAND_INS.get(name, ()))):
             yield wrong(name, "not installed", "installed", group="packages")
 
@@ -181,8 +177,9 @@ def yanked_release(run: Run) -> Found:
     Bad: megatron-bridge 0.6.1. Good: megatron-bridge 0.6.2. Fix: pip install megatron-bridge==0.6.2
     """
     version = installed_version(run, BRIDGE)
-    if is_in(version, "==0.6.1"):
-        yield wrong(BRIDGE, str(version), "0.6.2")
+    release = _release(run)
+    if version is not None and str(version) in release.withdrawn:
+        yield wrong(BRIDGE, str(version), release.bridge)
 
 
 @rule("BP988", ERROR, noticed="installation, or import", evidence="the wheels' own metadata")
@@ -194,24 +191,23 @@ def python_not_supported(run: Run) -> Found:
     Fix: Use Python 3.12. Source: PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2
     """
     python = given(run.require_environment().python, "the environment has no version of Python")
-    bridge = installed_version(run, BRIDGE) or run.versions[BRIDGE]
-    allowed = next(pythons for bridges, pythons in _PYTHONS if is_in(bridge, bridges))
+    bridge, allowed = installed_version(run, BRIDGE) or run.versions[BRIDGE], _release(run).python
     if not is_in(given(version_of(python), f"{python!r} is not a version of Python"), allowed):
         yield wrong("python", f"{python} with megatron-bridge {bridge}", allowed)
 
 
-@rule("BP989", WARNING, "PSC404; wheel metadata of megatron-bridge 0.6.2", versions={BRIDGE: ">=0.6,<0.7"})
+@rule("BP989", WARNING, "PSC404; wheel metadata of megatron-bridge 0.6.2")
 def transformers_out_of_range(run: Run) -> Found:
-    """The version of transformers is outside the range that megatron-bridge 0.6 allows.
+    """The version of transformers is outside the range that megatron-bridge allows.
 
     Why: Crash or silent: models, templates and tokenizers behave differently in other versions.
     Bad: megatron-bridge 0.6.2, transformers 4.57.1. Good: transformers 5.8.0.
     Fix: pip install "transformers>=5.8,<=5.12.1"
     Noticed: import, or never. Evidence: the wheel's own metadata.
     """
-    version = installed_version(run, "transformers")
-    if version is not None and not is_in(version, _TRANSFORMERS):
-        yield wrong("transformers", str(version), _TRANSFORMERS)
+    version, allowed = installed_version(run, "transformers"), _release(run).transformers
+    if version is not None and not is_in(version, allowed):
+        yield wrong("transformers", str(version), allowed)
 
 
 _TOKENIZER = "tokenizer.tokenizer_model"
