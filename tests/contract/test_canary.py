@@ -316,7 +316,7 @@ def test_the_command_prints_one_page_and_exits_with_1_for_a_fault(
     assert finished.code == 1, finished.errors
     lines = finished.output.splitlines()
     assert lines[0].startswith("canary of ")
-    assert "boundaries-dropped (BP801, BP890) in PP 3" in lines
+    assert "boundaries-dropped (BP802, BP890) in PP 3" in lines
     assert any("pipeline stage 2 of 3 got no boundaries" in line for line in lines)
     assert lines[-1] == "differs: 1 of 1 layout (PP 3)"
     assert len(lines) < 40

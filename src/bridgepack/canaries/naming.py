@@ -20,7 +20,7 @@ ADAPTERS_WITHOUT_GRADIENT = "adapters-without-gradient"
 #: Name -> the rules that cover it, and what to do.
 ADVICE: Mapping[str, tuple[tuple[str, ...], str]] = {
     faults.BOUNDARIES_DROPPED: (
-        ("BP801", "BP890"),
+        ("BP802", "BP890"),
         "Use megatron-bridge 0.6.2, whose get_batch gives every stage the boundaries, and no forward step of your own.",
     ),
     faults.MASK_SHIFTED: (("BP309",), "Build the artifact again, and let nothing change batches after the loader."),

@@ -37,6 +37,14 @@ HOST_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, HostRule))
 SUPPRESSION_RULES = tuple(rule for rule in ALL_RULES if isinstance(rule, SuppressionRule))
 
 
+#: Codes of rules that are gone, mostly of releases that are no longer supported. None of them is given again.
+RETIRED = frozenset(
+    {
+        *("BP006", "BP041", "BP526", "BP613", "BP633", "BP801", "BP907", "BP960", "BP968", "BP969", "BP970", "BP974"),
+        "BP975",
+    }
+)
+
 #: (beginning of the code, title), the longer beginnings first.
 GROUPS: tuple[tuple[str, str], ...] = (
     ("BP993", "What Megatron-Bridge itself says"),

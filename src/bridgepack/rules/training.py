@@ -32,8 +32,8 @@ def stage_trained_without_boundaries(step: StepFacts) -> Found:
     Why: Silent: its layers attend across all sequences of a pack as if they were one sequence; the loss still falls.
     Bad: in a pipeline of 3 stages the layers of stage 1 get packed_seq_params None.
     Good: every layer of every stage gets cu_seqlens in every micro batch.
-    Fix: Read the finding: if the loader gave boundaries, the forward step or the model lost them (BP801 and BP802
-        name versions and settings that do); if it gave none, the dataset or its collate lost them.
+    Fix: Read the finding: if the loader gave boundaries, the forward step or the model lost them (BP802
+        names settings that do); if it gave none, the dataset or its collate lost them.
     Evidence: executed with a pipeline of 3 stages whose middle one loses them; the issues above.
     Source: Megatron-LM issue 4092, pull requests 4103 and 4150; Megatron-Bridge issue 2952, pull request 3926
     """

@@ -102,12 +102,6 @@ def test_overrides_of_a_model_that_is_not_known_here_are_not_judged() -> None:
     assert all("org/unknown are not known here" in rule.reason for rule in report.rules_skipped)
 
 
-def test_an_older_host_is_not_asked_with_the_data_of_the_newest() -> None:
-    recipe = recipe_of(DENSE, bridge_overrides={"model": {"cp_com_type": "a2a"}})
-
-    assert check_target(recipe, CheckOptions(select=("BP044", "BP850"), bridge_version="0.5.1")).findings == ()
-
-
 def test_no_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "megatron"]:
         monkeypatch.delitem(sys.modules, name)

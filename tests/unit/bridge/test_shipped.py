@@ -53,7 +53,7 @@ def test_name_that_no_recipe_has_is_an_error(name: str, hint: str) -> None:
 
     assert (finding.where, finding.found) == ("model.name", name)
     assert finding.fix == hint
-    assert check_target(recipe_of(name), CheckOptions(select=("BP043",), bridge_version="0.5.1")).findings == ()
+    assert check_target(recipe_of(name), CheckOptions(select=("BP043",), bridge_version="0.7.0")).findings == ()
 
 
 @pytest.mark.parametrize("name", ["qwen3_8b_sft", "qwen3_next_80b_a3b_peft", "org/name", "bridge:qwen3_8b_sft"])

@@ -131,7 +131,7 @@ def test_nothing_is_asked_or_said_without_the_option(monkeypatch: pytest.MonkeyP
     [
         ({}, {}, "absent"),
         ({"megatron-bridge": "0.5.1"}, {}, "other version"),
-        ({"megatron-bridge": "0.6.2"}, {"bridge_version": "0.5.1"}, "other version"),
+        ({"megatron-bridge": "0.6.2"}, {"bridge_version": "0.7.0"}, "other version"),
     ],
 )
 def test_no_process_is_started_where_the_host_cannot_be_asked(

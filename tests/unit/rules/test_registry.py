@@ -13,7 +13,7 @@ from bridgepack.host import TARGET
 from bridgepack.records import Finding
 from bridgepack.rules.engine.judge import check_selectors, selected
 from bridgepack.rules.engine.rule import Rule, RunRule
-from bridgepack.rules.registry import ALL_RULES, RUN_RULES, SUPPRESSION_RULES, group_of
+from bridgepack.rules.registry import ALL_RULES, RETIRED, RUN_RULES, SUPPRESSION_RULES, group_of
 from bridgepack.rules.suppression import SuppressionRule, Suppressions, apply_suppressions
 
 
@@ -22,6 +22,11 @@ def test_codes_and_names_are_unique_and_every_decorated_function_is_collected() 
     decorated = re.compile(r"^@\w*rule\($|^@\w*rule\(\"", re.MULTILINE)
     texts = [path.read_text(encoding="utf-8") for path in Path(bridgepack.rules.__path__[0]).rglob("*.py")]
     assert sum(len(decorated.findall(text)) for text in texts) == len(ALL_RULES) > 300
+
+
+def test_no_code_is_given_again() -> None:
+    assert {code for code in RETIRED if not re.fullmatch(r"BP\d\d\d", code)} == set() != RETIRED
+    assert RETIRED & {rule.code for rule in ALL_RULES} == set()
 
 
 @pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.code)

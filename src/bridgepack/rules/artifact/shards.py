@@ -246,10 +246,10 @@ def npy_values_not_lists(facts: ArtifactFacts) -> Found:
 def npy_pickle_unsafe(facts: ArtifactFacts) -> Found:
     """The pickle in a `.npy` shard imports more than lists, dicts, numbers and arrays of them.
 
-    Why: Crash at start with 0.6, whose unpickler refuses it (exit 1). Silent before 0.6: np.load runs the code.
+    Why: Crash at start: the host's unpickler refuses it (exit 1). Anything that loads it with np.load runs the code.
     Bad: a pickle that names os.system, or torch.storage._load_from_bytes. Good: a pickle of dicts of lists of integers.
-    Fix: Do not load the file with numpy or an old host; rebuild the rows from their source as Parquet.
-    Noticed: dataset build with 0.6; never with 0.5 and older. Evidence: read in the source of megatron-bridge 0.6.2.
+    Fix: Do not load the file with numpy; rebuild the rows from their source as Parquet.
+    Noticed: dataset build. Evidence: read in the source of megatron-bridge 0.6.2.
     """
     for shard in _npy_shards(facts):
         for name in shard.forbidden_globals:

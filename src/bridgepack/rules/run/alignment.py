@@ -100,7 +100,7 @@ def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
         yield wrong("model.seq_length", str(run.seq_length), allowed)
 
 
-@rule("BP105", WARNING, "PSB105; bridge/recipes/llama/h100/llama3.py:1346", versions={BRIDGE: ">=0.6,<0.7"})
+@rule("BP105", WARNING, "PSB105; bridge/recipes/llama/h100/llama3.py:1346", versions={BRIDGE: "<0.7"})
 def recipe_derives_multiple_too_early(run: Run) -> Found:
     """The shipped recipe sets pad_seq_to_mult from context_parallel_size before it sets context_parallel_size.
 

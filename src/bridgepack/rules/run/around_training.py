@@ -1,12 +1,10 @@
-"""Rules on packing inside the job, file systems, and earlier versions of the host."""
+"""Rules on packing inside the job, file systems, and packs of earlier versions of the host."""
 
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
-from bridgepack.rules.run.models.families import has_mamba_layers
 from bridgepack.rules.run.reading import splits_context
 
 _WORKERS, _TRAIN_PATH = f"{SPECS}.num_tokenizer_workers", f"{SPECS}.packed_train_data_path"
@@ -160,7 +158,7 @@ def packs_written_without_a_lock(run: Run) -> Found:
     yield wrong(_TRAIN_PATH, f"{splits} packed inside the job", _MADE_BEFORE)
 
 
-@rule("BP967", ERROR, when=HAS_SPECS, versions={BRIDGE: ">=0.6"}, noticed="never, or first step", instead_of="BP308")
+@rule("BP967", ERROR, when=HAS_SPECS, noticed="never, or first step", instead_of="BP308")
 def artifact_of_earlier_host(run: Run) -> Found:
     """The packs were made by version 0.5.1 or earlier, which padded stored lengths instead of runtime lengths.
 
@@ -180,99 +178,3 @@ def artifact_of_earlier_host(run: Run) -> Found:
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
             found = f"{truth.num_sequences} sequences, stored lengths multiples of {multiple}, runtime lengths not"
             yield wrong(truth.split, found, f"runtime lengths that are multiples of {multiple}", group=truth.split)
-
-
-@rule("BP968", ERROR, when=(IS_PACKED, has_mamba_layers), versions={BRIDGE: "<0.5"})
-def mamba_state_leaks_in_earlier_host(run: Run) -> Found:
-    """Packing is on for a model with Mamba layers, and this version never resets their state.
-
-    Why: Silent: the state of one sequence leaks into the next, with either value of is_hybrid_model.
-    Bad: a model with Mamba layers packed with megatron-bridge 0.4.2. Good: 0.6.2 and is_hybrid_model true.
-    Fix: Install megatron-bridge 0.6.2, or train unpacked. Evidence: Bridge #3474, #3484, released with 0.5.0.
-    Source: PSC408; bridge/training/gpt_step.py:441-451
-    """
-    found = f"packed Mamba layers with megatron-bridge {run.versions[BRIDGE]}"
-    yield wrong("dataset.enable_offline_packing", found, "megatron-bridge 0.5 or newer")
-
-
-@rule("BP969", ERROR, versions={BRIDGE: "<0.4"}, evidence="read in the source of 0.3.1")
-def packs_of_first_releases(run: Run) -> Found:
-    """The run's packs are not .npy files, and this version reads nothing else.
-
-    Why: Crash when the specs are made: packed training data file must be a .npy file. If the path is set later, crash
-        while the dataset is built, as 0.3 does not read Parquet.
-    Bad: megatron-bridge 0.3.1, training_4096.idx.parquet. Good: training_4096.npy.
-    Fix: Install megatron-bridge 0.6.2, or write .npy packs and set explicit paths.
-    Noticed: construction of PackedSequenceSpecs, or dataset build.
-    Source: PSC409; megatron-bridge 0.3.1, bridge/data/datasets/packed_sequence.py
-    """
-    for path in explicit_paths(run):
-        if not path.is_npy:
-            yield wrong(path.setting, f"{path.text} with megatron-bridge {run.versions[BRIDGE]}", "a .npy file")
-
-
-@rule("BP970", ERROR, "PSC410; Bridge #1292, #1867", when=(IS_PACKED, splits_context), versions={BRIDGE: "<0.3"})
-def context_parallelism_before_it_packed(run: Run) -> Found:
-    """Context parallelism is on with packed rows, and this version does not support the two together.
-
-    Why: Crash at the first step, or silent.
-    Bad: megatron-bridge 0.2.0, context_parallel_size 2, packing on. Good: megatron-bridge 0.6.2.
-    Fix: Install megatron-bridge 0.6.2. Noticed: first step, or never. Evidence: Bridge #1292, #1867.
-    """
-    found = f"{run.context_parallel_size} with megatron-bridge {run.versions[BRIDGE]}"
-    yield wrong("model.context_parallel_size", found, "1, or megatron-bridge 0.3 or newer")
-
-
-@rule("BP960", WARNING, "Megatron-Bridge #4489", when=(HAS_SPECS, splits_context), versions={BRIDGE: "<0.5.1"})
-def offsets_filled_up_under_context_parallelism(run: Run) -> Found:
-    """Context parallelism splits packed rows by cu_seqlens that this version pads with -1.
-
-    Why: Silent, as read in the source: the split uses the -1 entries as offsets, so some ranks get wrong tokens.
-    Bad: megatron-bridge 0.4.2, CP 2, packs, pad_cu_seqlens false. Good: pad_cu_seqlens true.
-    Fix: Set pad_cu_seqlens to true with its metadata, or install megatron-bridge 0.5.1 or newer.
-    Evidence: read in 0.3.1 and 0.4.2; the split computed in Python; not run on a GPU.
-    """
-    if not run.flag(f"{SPECS}.pad_cu_seqlens"):
-        yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with context_parallel_size {run.context_parallel_size}", "true")
-
-
-@rule("BP974", WARNING, "PSC407; Bridge #4056, #4598", when=splits_packed_by_host, versions={BRIDGE: "<0.6"})
-def packing_inside_job_of_earlier_host(run: Run) -> Found:
-    """A version up to 0.5.1 packs the data, and applies pad_seq_to_mult to stored lengths instead of runtime lengths.
-
-    Why: Silent or crash at the first step: runtime lengths are one token short of the multiple; chat data crashes.
-    Bad: megatron-bridge 0.5.1, pad_seq_to_mult 8, packs made inside the job. Good: packs built by `bridgepack build`.
-    Fix: Install megatron-bridge 0.6.2, or use packs built by `bridgepack build`.
-    Noticed: dataset build, first step, or never. Evidence: Bridge #4056, #4598, #4489.
-    """
-    if run.pad_seq_to_mult > 1:
-        found = f"{run.pad_seq_to_mult}, packed by megatron-bridge {run.versions[BRIDGE]}"
-        yield wrong(f"{SPECS}.pad_seq_to_mult", found, "1, or packs built by `bridgepack build`")
-
-
-@rule("BP975", ADVICE, when=splits_packed_by_host, versions={BRIDGE: "<0.6"}, evidence="read in 0.3.1 and 0.5.1")
-def pack_cache_without_fingerprint(run: Run) -> Found:
-    """The host identifies its cached packs by tokenizer, multiple and size only.
-
-    Why: Silent: cached packs with another sequence length, seed, template, loss mask or data are used silently.
-    Bad: megatron-bridge 0.5.1, packs made inside the job, a dataset_root used before. Good: explicit paths.
-    Fix: Set explicit paths to the packs, or delete the packed folder after every change.
-    Source: PSC415; megatron-bridge 0.5.1, bridge/data/builders/finetuning_dataset.py:339-407
-    """
-    yield wrong(_TRAIN_PATH, f"not set, with megatron-bridge {run.versions[BRIDGE]}", "explicit paths to packs")
-
-
-@rule("BP041", ERROR, versions={BRIDGE: "<0.6"}, evidence="read in 0.3.1, 0.4.2 and 0.5.1")
-def packing_described_without_size(run: Run) -> Found:
-    """packed_sequence_specs is set with a size that is not positive, which turns packing off before 0.6.
-
-    Why: Silent: the default is -1, so PackedSequenceSpecs() does not pack, and steps train a fraction of the tokens.
-    Bad: PackedSequenceSpecs(packed_sequence_size=-1). Good: PackedSequenceSpecs(packed_sequence_size=4096).
-    Fix: Set packed_sequence_size, or packed_sequence_specs to null.
-    Source: PSB003, PSB015; megatron-bridge 0.4.2, bridge/training/config.py:1212
-    """
-    path = "dataset.packed_sequence_specs"
-    size = run.integer(f"{path}.packed_sequence_size", default=-1) if run.is_set(path) else 1
-    if size <= 0:
-        allowed, why = "a positive number of tokens, equal to seq_length", "packs are as long as the model's rows"
-        yield wrong(f"{path}.packed_sequence_size", str(size), allowed, to=run.seq_length, because=why)

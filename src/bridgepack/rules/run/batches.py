@@ -13,7 +13,6 @@ _BALANCED_FOR = {
     "data_sharding": "dataset.data_sharding",
     "data_parallel_size": "data_parallel_size",
     "global_batch_size": "train.global_batch_size",
-    "version": "megatron-bridge",
 }
 _EVAL_CONTEXT = "dist.eval_context_parallel_size"
 _EVAL_SIZES = ("validation.eval_micro_batch_size", "validation.eval_global_batch_size")

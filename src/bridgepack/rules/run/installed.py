@@ -52,7 +52,7 @@ _works: Callable[[HostRelease], str] = attrgetter("core_works")
 _released: Callable[[HostRelease], str] = attrgetter("core_released")
 
 
-@rule("BP964", ERROR, "PSC404; bridge/data/packing/parquet.py:52-63", when=PACKS_OFFLINE, versions={BRIDGE: ">=0.4"})
+@rule("BP964", ERROR, "PSC404; bridge/data/packing/parquet.py:52-63", when=PACKS_OFFLINE)
 def pyarrow_missing(run: Run) -> Found:
     """Packs are Parquet files, but pyarrow is missing or too old.
 
@@ -107,7 +107,7 @@ def resiliency_extension_too_old(run: Run) -> Found:
         yield wrong("nvidia-resiliency-ext", str(version), "0.5 or newer")
 
 
-@rule("BP983", ERROR, "PSC404; imports of megatron-bridge 0.6.2", versions={BRIDGE: ">=0.6"}, noticed="import")
+@rule("BP983", ERROR, "PSC404; imports of megatron-bridge 0.6.2", noticed="import")
 def package_missing(run: Run) -> Found:
     """A package that the host needs to start is not installed.
 
@@ -188,7 +188,7 @@ def python_not_supported(run: Run) -> Found:
 
     Why: Crash while installing, or on import of syntax that an older Python does not know.
     Bad: megatron-bridge 0.6.2 with Python 3.11. Good: megatron-bridge 0.6.2 with Python 3.12.
-    Fix: Use Python 3.12. Source: PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2
+    Fix: Use Python 3.12. Source: PSC404; wheel metadata of megatron-bridge 0.6.2
     """
     python = given(run.require_environment().python, "the environment has no version of Python")
     bridge, allowed = installed_version(run, BRIDGE) or run.versions[BRIDGE], _release(run).python

@@ -36,25 +36,6 @@ def _without_layers(run: Run, beside: str, why: str) -> Violation:
     return wrong(_LAYERS, f"{run.num_mtp_layers} with {beside}", "None with packed rows", changes=mended)
 
 
-@rule("BP801", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.5"})
-def middle_stages_without_boundaries(run: Run) -> Found:
-    """In this version of megatron-bridge middle pipeline stages do not get the boundaries of packed sequences.
-
-    Why: Silent: their layers attend across all sequences of a pack; benchmarks fell by 10 to 20 points while the loss
-        looked better (0.035 against 0.571). Bad: megatron-bridge 0.4.2, pipeline_model_parallel_size 4, packing on.
-    Good: megatron-bridge 0.5.0 or newer; or at most 2 stages without virtual stages.
-    Fix: Upgrade megatron-bridge to 0.5.0 or newer, or use at most two pipeline stages.
-    Evidence: Bridge #2952, fixed by #3926; Megatron-LM #4092, #4150 for its own loop. Packing inside the batch is not
-        affected: vlm_step of 0.4.2 reads the batch on every stage.
-    Source: PSB801; bridge/training/gpt_step.py:120-124,311-317 (the fixed code)
-    """
-    size = run.pipeline_model_parallel_size
-    num_stages = size * _num_chunks(run) if size > 1 else 1
-    if num_stages > 2:
-        found = f"{size}, {num_stages} stages with virtual ones, megatron-bridge {run.versions[BRIDGE]}"
-        yield wrong("model.pipeline_model_parallel_size", found, "at most 2 stages, or megatron-bridge 0.5.0 and newer")
-
-
 @rule("BP809", WARNING, "PSB809; bridge/training/initialize.py:355", when=PACKS_OFFLINE, noticed="some step")
 def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
     """Tensor-parallel communication overlap uses buffers that are sized for rows of another width.

@@ -4,7 +4,7 @@ from functools import partial
 
 from bridgepack.rules.engine.environment import CORE
 from bridgepack.rules.engine.rule import ERROR, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.engine.subject import Run
 
 _LENGTHS = _STEPS, _SAMPLES, _EPOCHS = "train.train_iters", "train.train_samples", "train.num_epochs"
 _MAX_STEPS, _RAMP_UP = "scheduler.max_steps", "train.rampup_batch_size"
@@ -180,27 +180,12 @@ def evaluation_steps_missing(run: Run) -> Found:
         yield wrong("validation.eval_iters", "null", "a number; 0 turns evaluation off", to=0, because=why)
 
 
-@rule("BP006", ERROR, when=PACKS_OFFLINE, versions={CORE: "<0.18"}, noticed="first step")
-def batch_size_ramp_up_with_packing(run: Run) -> Found:
-    """Batch size ramp-up is set with offline packing.
-
-    Why: Crash at the first step: the loader splits the full batch into too few micro batches, each of several packs.
-    Bad: rampup_batch_size [8, 8, 10000], global_batch_size 64, offline packing. Good: rampup_batch_size null.
-    Fix: Remove rampup_batch_size.
-    Evidence: read in the source; in megatron-core 0.18 and newer the ramp-up is ignored (BP038).
-    Source: PSB006; bridge/data/batch_utils.py:55, training/train.py:882
-    """
-    if run.value(_RAMP_UP) is not None and run.value("dataset.dataloader_type") == "batch":
-        why = "the loader always gives the full batch"
-        yield wrong(_RAMP_UP, str(run.value(_RAMP_UP)), "null with offline packing", to=None, because=why)
-
-
 @rule("BP038", WARNING, versions={CORE: ">=0.18"}, evidence="read in megatron-core 0.18.1 and 0.19.2")
 def batch_size_ramp_up_ignored(run: Run) -> Found:
     """Batch size ramp-up is set, but this version of megatron-core ignores it.
 
     Why: Silent: the full batch is used from the first step on; rank 0 logs a line. The host also ignores
-        step_batch_size_schedule. Before megatron-core 0.18 a ramp-up crashes packed runs at the first step.
+        step_batch_size_schedule.
     Bad: rampup_batch_size [8, 8, 10000]. Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size and step_batch_size_schedule.
     Source: PSB006; core/num_microbatches_calculator.py:79, bridge/training/initialize.py:115

@@ -3,7 +3,6 @@
 from bridgepack.host.positions import positions_of
 from bridgepack.records import Change
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.families import family_of
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
@@ -72,7 +71,7 @@ def packs_shorter_than_their_sequences(run: Run) -> Found:
         yield wrong(_SIZE, f"{size}, and model.seq_length is {length}", f"{length}, the length of the model's rows")
 
 
-@rule("BP042", WARNING, when=HAS_SPECS, versions={BRIDGE: ">=0.6"}, noticed="first step, or never")
+@rule("BP042", WARNING, when=HAS_SPECS, noticed="first step, or never")
 def packs_wider_than_model(run: Run) -> Found:
     """packed_sequence_size is larger than model.seq_length.
 

@@ -7,7 +7,6 @@ from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.files import Files
 from bridgepack.rules.engine.rule import ADVICE, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, PACKS_OFFLINE, SPECS, Run
@@ -214,20 +213,6 @@ def packs_newer_than_checkpoint(run: Run) -> Found:
 def _last_written(files: Files, paths: Iterable[str]) -> float | None:
     times = (files.modified_s(path) for path in paths)
     return max((time for time in times if time is not None), default=None)
-
-
-@rule("BP613", ADVICE, "PSB613; bridge/data/samplers.py before 0.6", when=PACKS_OFFLINE, versions={BRIDGE: "<0.6"})
-def packs_read_in_file_order(run: Run) -> Found:
-    """This version of the host reads packs in file order in every epoch.
-
-    Why: Silent: batches are not shuffled before 0.6; first-fit fills the first packs best, so they drift over an epoch.
-    Bad: packs made by megatron-bridge 0.5.1, trained with 0.5.1. Good: packs made by bridgepack, in random order.
-    Fix: Shuffle rows when packs are written, or use megatron-bridge 0.6. Evidence: history of the host's samplers.py.
-    """
-    has_manifest = run.artifact is not None and run.artifact.manifest is not None
-    if run.value("dataset.dataloader_type") == "batch" and not has_manifest:
-        found = f"batch in megatron-bridge {run.versions[BRIDGE]}, which does not shuffle"
-        yield wrong("dataset.dataloader_type", found, "packs in random order, or megatron-bridge 0.6")
 
 
 @rule("BP616", ADVICE, "PSB616; bridge/data/builders/gpt_sft.py:868", when=HAS_SPECS)

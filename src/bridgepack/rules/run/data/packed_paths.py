@@ -2,17 +2,12 @@
 
 from dataclasses import dataclass
 
-from packaging.version import Version
-
 from bridgepack.records import SPLITS, TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.files import Files
 from bridgepack.rules.engine.rule import Found, wrong
 from bridgepack.rules.engine.subject import SPECS, Run
 
-#: First versions whose own packs are Parquet files, and have a fingerprint in their folder's name.
-_FIRST_WITH_PARQUET, _FIRST_WITH_FINGERPRINT = Version("0.4.dev0"), Version("0.6.dev0")
 VALIDATION = SPLITS[1]
 PATH_SETTINGS = {TRAIN: f"{SPECS}.packed_train_data_path", VALIDATION: f"{SPECS}.packed_val_data_path"}
 METADATA_SETTING = f"{SPECS}.packed_metadata_path"
@@ -124,10 +119,9 @@ def raw_root(run: Run) -> str:
 def cached_packs(run: Run, split: str, files: Files) -> tuple[str, ...]:
     """Return the host's cached packs of this size and multiple under the raw root, with any other settings.
 
-    Source: megatron/bridge/data/builders/gpt_sft.py:796-850; finetuning_dataset.py:339-407 before 0.6.
+    Source: megatron/bridge/data/builders/gpt_sft.py:796-850.
     """
-    ending = "npy" if run.versions[BRIDGE] < _FIRST_WITH_PARQUET else "idx.parquet"
-    return files.matches(f"{_cache_folder(run)}/{split}_{run.packed_sequence_size}.{ending}")
+    return files.matches(f"{_cache_folder(run)}/{split}_{run.packed_sequence_size}.idx.parquet")
 
 
 def cached_metadata(run: Run, files: Files) -> tuple[str, ...]:
@@ -150,8 +144,7 @@ def cache_folders(run: Run, files: Files) -> tuple[str, ...]:
 
 def _cache_folder(run: Run) -> str:
     multiple = run.value(f"{SPECS}.pad_seq_to_mult")
-    fingerprint = "" if run.versions[BRIDGE] < _FIRST_WITH_FINGERPRINT else "_sft_*"
-    return f"{raw_root(run)}/packed/*_pad_seq_to_mult{multiple}{fingerprint}"
+    return f"{raw_root(run)}/packed/*_pad_seq_to_mult{multiple}_sft_*"
 
 
 def longest_sequence(run: Run) -> int:

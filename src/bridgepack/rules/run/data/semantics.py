@@ -1,6 +1,5 @@
 """Rules on preprocessing, templates, masks, special tokens and over-long examples."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,8 +40,6 @@ def prompt_completion(run: Run) -> Mapping[str, Any]:
 
 
 _KWARGS, _ADD_BOS = "dataset.dataset_kwargs", "dataset.preprocessing.add_bos"
-#: A template with this block marks the assistant's tokens.
-_GENERATION_BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 #: Families whose tokenizers have no BOS token, and families whose tokenizers begin every text with BOS.
 _WITHOUT_BOS = ("qwen2", "qwen3")
 _BEGIN_WITH_BOS = ("llama", "gemma", "mistral", "ministral3")
@@ -91,7 +88,7 @@ def chat_template_in_dataset_kwargs(run: Run) -> Found:
         yield wrong(f"{_KWARGS}.chat_template", "set", "not set; tokenizer.chat_template")
 
 
-@rule("BP513", WARNING, "PSB513; bridge/data/packing/algorithms.py:286", when=host_packs, versions={BRIDGE: ">=0.6"})
+@rule("BP513", WARNING, "PSB513; bridge/data/packing/algorithms.py:286", when=host_packs)
 def legacy_mask(run: Run) -> Found:
     """The host packs a local file without dataset.preprocessing, so it guesses the mask from one position.
 
@@ -156,25 +153,6 @@ def tokenizer_not_hugging_face(run: Run) -> Found:
     kind = None if preprocessing_kind(run) == LEGACY else run.text_or_none("tokenizer.tokenizer_type")
     if preprocessing_kind(run) != LEGACY and kind != "HuggingFaceTokenizer":
         yield wrong("tokenizer.tokenizer_type", str(kind), "HuggingFaceTokenizer")
-
-
-@rule("BP526", WARNING, "PSB526; bridge/data/datasets/utils.py:950 of 0.4.2", versions={BRIDGE: "<0.5"})
-def template_without_generation_block(run: Run) -> Found:
-    """A version before 0.5 packs chats with a template that may have no `{% generation %}` blocks.
-
-    Why: Silent: these versions give such a chat a mask of ones, so the model also learns to write prompts.
-    Bad: megatron-bridge 0.4.2, chat and use_hf_tokenizer_chat_template true. Good: a template with such blocks.
-    Fix: Use 0.5 or newer, add generation blocks to the template, or use packs built by `bridgepack build`.
-    Evidence: Bridge #3359, read in 0.4.2.
-    """
-    kwargs = run.dataset_kwargs
-    uses_template = kwargs.get("use_hf_tokenizer_chat_template") and kwargs.get("chat", True)
-    if not (uses_template and host_packs(run) and preprocessing_kind(run) == CHAT):
-        return
-    template = run.text_or_none("tokenizer.chat_template")
-    if template is None or not _GENERATION_BLOCK.search(template):
-        found = "the tokenizer's own" if template is None else "no {% generation %} block"
-        yield wrong("tokenizer.chat_template", found, "a template with {% generation %} blocks")
 
 
 @rule("BP539", ADVICE, when=host_packs, evidence="executed with the real 0.6.2; Model-Optimizer #2113")

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes
@@ -31,7 +30,7 @@ _REPORTED_ELSEWHERE = frozenset({"max_num_samples", "chat_template"})
 _BASE_RECIPE = {"dataset.seq_length": 2048, "train.global_batch_size": 128, "train.train_iters": 1000}
 
 
-@rule("BP017", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed=VALIDATE, evidence=EXECUTED)
+@rule("BP017", ERROR, when=IS_TEXT, noticed=VALIDATE, evidence=EXECUTED)
 def data_source_not_exactly_one(run: Run) -> Found:
     """The dataset has no source, or two.
 
@@ -63,7 +62,7 @@ def rewrite_of_explicit_packs(run: Run) -> Found:
         yield wrong("dataset.hf_rewrite", found, allowed, to=False, because="explicit packs are not rewritten")
 
 
-@rule("BP019", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed="dataset build", evidence=EXECUTED)
+@rule("BP019", ERROR, when=IS_TEXT, noticed="dataset build", evidence=EXECUTED)
 def dataset_option_unknown(run: Run) -> Found:
     """dataset_kwargs has an option that no dataset of the host accepts.
 
@@ -78,7 +77,7 @@ def dataset_option_unknown(run: Run) -> Found:
             yield wrong(f"{_OPTIONS}.{option}", "set", ", ".join(sorted(allowed)))
 
 
-@rule("BP035", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed="validate()")
+@rule("BP035", ERROR, when=IS_TEXT, noticed="validate()")
 def dataset_option_refused(run: Run) -> Found:
     """dataset_kwargs has an option that belongs elsewhere, or a value that is not plain.
 

@@ -1,7 +1,6 @@
 """Rules on having enough packs and test rows for the run's batches and steps."""
 
 import math
-import re
 
 from bridgepack.geometry import floor_to_multiple
 from bridgepack.records import TRAIN, VALIDATION
@@ -23,8 +22,6 @@ _LARGE_BATCH_SEQUENCES = 1024
 USUAL_SEQUENCES = 128
 #: Optimiser steps of a run below which a smaller batch is advised.
 FEWEST_STEPS = 20
-#: Folder of one checkpoint. Source: megatron-bridge 0.5.1, training/utils/checkpoint_utils.py.
-_STEP_FOLDER = re.compile(r"iter_(\d{7,})")
 
 
 def num_packs(run: Run, split: str) -> int:
@@ -227,28 +224,3 @@ def packs_run_out(run: Run) -> Found:
     if needed > packs:
         found, allowed = f"single, with {packs} packs for {needed}", "batch, which repeats the packs"
         yield wrong("dataset.dataloader_type", found, allowed, to="batch", because="the batch loader repeats the packs")
-
-
-@rule("BP633", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.6"}, noticed="never: training hangs at its first step")
-def resumes_with_less_than_a_batch(run: Run) -> Found:
-    """This version of the host resumes at a point where the epoch has fewer packs left than global_batch_size.
-
-    Why: Silent: its loader starts every pass over the packs at the resumed position, finds no whole batch there, and
-        loops forever. With more packs left, it trains on these alone until the end.
-    Bad: megatron-bridge 0.5.1, 40 packs, batches of 16, checkpoint of step 2: 8 packs left. Good: of step 1.
-    Fix: Resume from another checkpoint (checkpoint.ckpt_step), or with megatron-bridge 0.6.
-    Source: bridge/data/samplers.py (MegatronPretrainingBatchSampler), data/loaders.py (cyclic_iter) of 0.3.0 to 0.5.1
-    Evidence: read in the source of 0.3.0 to 0.5.1.
-    """
-    folder = run.text_or_none("checkpoint.load") if run.is_stated("checkpoint.load") else None
-    if folder is None or _loader(run) != "batch" or run.flag("checkpoint.finetune"):
-        return
-    step, batch = run.stated_integer("checkpoint.ckpt_step"), run.global_batch_size
-    if step is None:
-        found = (_STEP_FOLDER.fullmatch(name) for name in run.require_files().names(folder))
-        step = max((int(name[1]) for name in found if name is not None), default=0)
-    packs = _training_packs(run)
-    left = packs - step * batch % packs if packs > 0 else 0
-    if 0 < left < batch <= packs:
-        text = f"step {step}: {left} of {packs} packs are left in the epoch, fewer than a batch of {batch}"
-        yield wrong("checkpoint.load", text, "a checkpoint with at least one batch left in the epoch")

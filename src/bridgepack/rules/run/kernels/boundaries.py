@@ -3,7 +3,7 @@
 from packaging.version import Version
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
-from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE
+from bridgepack.rules.engine.environment import CORE, ENGINE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import has_own_dataset, splits_context, truths, uses_engine_attention
@@ -80,7 +80,7 @@ def very_short_sequences_with_old_kernels(run: Run) -> Found:
             yield wrong(truth.split, found, allowed)
 
 
-@rule("BP719", ERROR, when=IS_PACKED, versions={BRIDGE: ">=0.6"}, evidence="read in megatron-bridge 0.6.2")
+@rule("BP719", ERROR, when=IS_PACKED, evidence="read in megatron-bridge 0.6.2")
 def core_cannot_split_packed_rows(run: Run) -> Found:
     """This megatron-core is too old to split packed rows over context-parallel ranks.
 
@@ -96,7 +96,7 @@ def core_cannot_split_packed_rows(run: Run) -> Found:
         yield wrong("model.context_parallel_size", found, f"megatron-core {_CORE_WITH_PARTITION} or newer")
 
 
-@rule("BP720", WARNING, when=(IS_PACKED, splits_context), versions={BRIDGE: ">=0.6", ENGINE: "<2.17"})
+@rule("BP720", WARNING, when=(IS_PACKED, splits_context), versions={ENGINE: "<2.17"})
 def attention_kernels_older_than_the_host(run: Run) -> Found:
     """Packed rows are split by context parallelism with a TransformerEngine older than the host was tested with.
 

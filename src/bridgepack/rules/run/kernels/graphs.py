@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import GRAPH_IMPLS, GraphCapture, graph_capture, graph_entries, nearest_multiples
@@ -77,7 +76,7 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
         yield wrong(capture.path, found, allowed, to=capture.off, because=why)
 
 
-@rule("BP924", ERROR, "PSC104; bridge/utils/cuda_graph.py:134-155", versions={BRIDGE: ">=0.6"}, noticed=VALIDATE)
+@rule("BP924", ERROR, "PSC104; bridge/utils/cuda_graph.py:134-155", noticed=VALIDATE)
 def local_graphs_of_layers(run: Run) -> Found:
     """CUDA graphs are local but not of the full iteration.
 

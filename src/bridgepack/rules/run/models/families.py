@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from packaging.version import Version
 
-from bridgepack.rules.engine.environment import BRIDGE, CORE, version_of
+from bridgepack.rules.engine.environment import CORE, version_of
 from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import attention_backend, backend_takes_effect, has_own_dataset
@@ -47,7 +47,7 @@ def family_packed_against_its_recipe(run: Run) -> Found:
         yield wrong(_OFFLINE, f"packed rows for {run.family.evidence} ({run.family.name})", allowed)
 
 
-@rule("BP902", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"}, noticed="first step", evidence="read in 0.6.2")
+@rule("BP902", ERROR, when=PACKS_IN_BATCH, noticed="first step", evidence="read in 0.6.2")
 def in_batch_packing_refused_by_family(run: Run) -> Found:
     """In-batch packing is on for a model family whose own data code refuses it.
 
@@ -100,7 +100,7 @@ def local_attention_packed(run: Run) -> Found:
         yield wrong("model.transformer_layer_spec", target, "a specification with TransformerEngine's layers")
 
 
-@rule("BP915", WARNING, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"})
+@rule("BP915", WARNING, when=PACKS_IN_BATCH)
 def in_batch_packing_against_its_recipe(run: Run) -> Found:
     """In-batch packing is on for a model family whose recipes in the host turn it off.
 
@@ -177,7 +177,7 @@ def has_gated_delta_net(run: Run) -> bool:
     return bool(run.of_model("experimental_attention_variant") == "gated_delta_net")
 
 
-@rule("BP905", ERROR, when=IS_PACKED, versions={BRIDGE: ">=0.5"})
+@rule("BP905", ERROR, when=IS_PACKED)
 def hybrid_model_not_declared(run: Run) -> Found:
     """Packing is on for a model with Mamba layers, but is_hybrid_model is false.
 
@@ -206,20 +206,6 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
         version = installed.get(name)
         if version is None or (version_of(version) or needed) < needed:
             yield wrong(name, version or "not installed", f"{needed} or newer", group=name)
-
-
-@rule("BP907", ERROR, when=(IS_PACKED, has_gated_delta_net), versions={CORE: "<0.18"}, noticed="first step")
-def gated_delta_net_on_old_core(run: Run) -> Found:
-    """Packing is on for a model with gated delta net layers, which megatron-core supports from 0.18 on.
-
-    Why: Crash at the first step: NotImplementedError. Bad: Qwen3-Next packed with megatron-core 0.17.1.
-    Good: Qwen3-Next unpacked with megatron-core 0.17.1, or packed with 0.19.2.
-    Fix: Install megatron-core 0.18 or newer, or turn packing off.
-    Evidence: Megatron-LM #2645; the packed path read in megatron-core 0.19.2.
-    Source: PSB907; core/ssm/gated_delta_net/gdn.py:95-125
-    """
-    found = f"gated_delta_net packed with megatron-core {run.versions[CORE]}"
-    yield wrong("model.experimental_attention_variant", found, "megatron-core 0.18 or newer")
 
 
 @rule("BP908", ADVICE, when=(has_gated_delta_net, has_own_dataset), evidence="read in megatron-core 0.19.2")

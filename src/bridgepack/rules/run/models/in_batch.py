@@ -122,7 +122,7 @@ def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
         yield wrong("mixed_precision", run.number_format, "bf16 with in-batch packing")
 
 
-@rule("BP937", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6.0,<0.6.2"}, evidence="Bridge #5440")
+@rule("BP937", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: "<0.6.2"}, evidence="Bridge #5440")
 def in_batch_packing_with_builder_config(run: Run) -> Found:
     """0.6.0 and 0.6.1: in-batch packing is on with a builder-style model config and pipeline parallelism.
 
