@@ -87,7 +87,7 @@ def test_questions_that_have_no_answer(ask: Callable[[], object], message: str) 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": "0.2"}, "0.3 and newer"),
+        ({"version": "0.2"}, "allowed: 0.6 and 0.7"),
         ({"num_packs": 0}, "num_packs is 0"),
         ({"max_samples": 0}, "max_samples is 0"),
         ({"resume_step": -1}, "resume_step is -1; allowed: whole numbers from 0"),

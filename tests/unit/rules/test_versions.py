@@ -30,11 +30,11 @@ INSTALLED = {BRIDGE: "0.6.0", ENGINE: "2.18.0", "numpy": "2.0"}
     ("wanted", "installed", "expected"),
     [
         ("0.6.0", None, {BRIDGE: "0.6.0", CORE: "0.19.2", ENGINE: "2.17.1"}),
-        ("0.7.0", None, {BRIDGE: "0.7.0", CORE: "0.19.2"}),
+        ("0.7.0", None, {BRIDGE: "0.7.0", CORE: "0.20.0"}),
         (None, INSTALLED, {BRIDGE: "0.6.0", CORE: "0.19.2", ENGINE: "2.18.0"}),
         ("0.6.2", INSTALLED, {BRIDGE: "0.6.2", ENGINE: "2.18.0"}),
     ],
-    ids=["a release brings its companions", "a newer one keeps the target's", "installed", "named"],
+    ids=["a release brings its companions", "the next brings its own", "installed", "named"],
 )
 def test_companions(wanted: str | None, installed: dict[str, str] | None, expected: dict[str, str]) -> None:
     versions = target_versions(wanted, installed)

@@ -24,8 +24,8 @@ from bridgepack.rules.engine.settings import Settings, number_format_of
 SPECS = "dataset.offline_packing_specs"
 #: Dataset configs whose collate pads rows; all others except TEXT_DATASETS are custom providers.
 COLLATE_DATASETS = frozenset({"DirectHFSFTDatasetConfig", "EnergonDatasetConfig", "MockVLMSFTDatasetConfig"})
-#: Text dataset configs; the last two are from 0.3 to 0.5.
-TEXT_DATASETS = frozenset({"GPTSFTDatasetConfig", "FinetuningDatasetConfig", "HFDatasetConfig"})
+#: Text dataset configs, the second under the name before 0.6.
+TEXT_DATASETS = frozenset({"GPTSFTDatasetConfig", "FinetuningDatasetConfig"})
 #: Default multiple of row widths if `pad_to_max_length` is off.
 #: Source: megatron/bridge/data/packing/gpt_sft.py, the collate's `pad_seq_length_to_mult`.
 DEFAULT_WIDTH_MULTIPLE = 16

@@ -235,7 +235,7 @@ def environment_of_another_target(run: Run) -> Found:
     """The release of megatron-bridge in the environment differs from the one that the run is judged for.
 
     Why: Silent: rules that differ between releases judge for a release that the run will not use.
-    Bad: --bridge-version 0.6.2, an environment with megatron-bridge 0.5.1. Good: no --bridge-version.
+    Bad: --bridge-version 0.6.2, an environment with megatron-bridge 0.7.0. Good: no --bridge-version.
     Fix: Omit --bridge-version, or give the environment that the run will use.
     """
     version, target = installed_version(run, BRIDGE), run.versions[BRIDGE]

@@ -278,8 +278,6 @@ def raw_data_missing(run: Run) -> Found:
     """
     if run.value("dataset.hf_dataset") is not None:
         return
-    if run.dataset_kind == "HFDatasetConfig":
-        raise CannotJudgeError("the host writes the raw data itself")
     files, root = run.require_files(), raw_root(run)
     for split in splits_packed_by_host(run):
         raw = f"{root}/{split}.jsonl"
