@@ -26,6 +26,7 @@ from bridgepack.bridge.wiring.training import BOOKKEEPING
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
+from bridgepack.host.names import canonical_name
 from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
 from bridgepack.records import Refusal, RunConfig
 from bridgepack.rules.engine.context import NO_PACKS
@@ -144,11 +145,11 @@ def _write_settings(
         if setting.field:
             user_paths[setting.path] = setting.field
         if _is_override(setting):
-            *above, _ = accumulate(setting.path.split("."), "{}.{}".format)
-            user_paths |= {path: f"{OVERRIDES}.{path}" for path in above}
+            *above, _ = accumulate(setting.field.removeprefix(f"{OVERRIDES}.").split("."), "{}.{}".format)
+            user_paths |= {canonical_name(recipe.release, path): f"{OVERRIDES}.{path}" for path in above}
             lost = refused_path(values, setting, settings, recipe)
             if lost is not None:
-                user_paths[lost.path] = f"{OVERRIDES}.{lost.path}"
+                user_paths.setdefault(lost.path, f"{OVERRIDES}.{lost.path}")
                 refused.append(lost)
                 continue
             kept.append(setting)

@@ -16,6 +16,7 @@ from bridgepack.config.errors import did_you_mean, known_names, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
 from bridgepack.host.facts import CONTAINER, FUNCTION, HostFacts, as_plain, class_in, holds_mapping
+from bridgepack.host.names import name_in
 from bridgepack.host.overwritten import DECIDERS, DEPENDENT, OF_TOKENIZER, WORKED_OUT
 from bridgepack.records import Change, Refusal
 
@@ -46,7 +47,7 @@ class Place:
 
     def declared(self, name: str) -> Any:
         """Return the type of a field; `any` if it is unknown."""
-        return self.fields.get(name, "any")
+        return self.fields.get(name_in(self.release, self.below(name)).rpartition(".")[2], "any")
 
     def inner(self, node: Any, kind: str, path: str) -> "Place":
         """Return the place of an object in a field of this one."""

@@ -16,6 +16,7 @@ from bridgepack.bridge.wiring.training import (
 )
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.host.names import canonical_name
 from bridgepack.records import TRAIN
 
 __all__ = [
@@ -81,8 +82,9 @@ def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Set
     """
     scope = Scope(recipe=recipe, packs=packs)
     found = {setting.path: setting for section in _SECTIONS for setting in section(scope)}
-    for path, value in _leaves(recipe.bridge_overrides):
-        found[path] = Setting(path=path, value=value, origin="recipe", field=f"{OVERRIDES}.{path}")
+    for written, value in _leaves(recipe.bridge_overrides):
+        path = canonical_name(recipe.release, written)
+        found[path] = Setting(path=path, value=value, origin="recipe", field=f"{OVERRIDES}.{written}")
     return tuple(found.values())
 
 

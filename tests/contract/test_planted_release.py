@@ -1,0 +1,162 @@
+"""A new release is one file: check, --fix, to_bridge, trace and the guard follow it, and 0.6 stays as it is."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bridgepack.canaries.cpu import ENVIRONMENT
+from bridgepack.config.write import recipe_to_yaml
+from tests.support.guarded_runs import RunRequest
+from tests.support.planted_release import NEW_NAME, NEW_SEED, OLD_NAME, OLD_SEED, VERSION, Planted, plant
+from tests.support.processes import run_module
+from tests.support.small_builds import build, conversations_recipe, write_conversations
+from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights
+
+pytestmark = [pytest.mark.bridge, pytest.mark.full]
+
+SPECS = "offline_packing_specs"
+TO_BRIDGE = """
+import sys
+from bridgepack.api import load_recipe
+config = load_recipe(sys.argv[1]).to_bridge(sys.argv[2])
+config.to_yaml(sys.argv[3])
+"""
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    return plant(tmp_path_factory.mktemp("planted"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, planted: Planted) -> Path:
+    """Return a folder with a recipe, its packs, and the config that the planted host makes of them, saved."""
+    folder = write_conversations(tmp_path_factory.mktemp("run"), limit=120, vocab_size=VOCAB_SIZE)
+    write_weights(folder / "model", num_layers=2)
+    recipe = conversations_recipe(
+        folder,
+        name="planted",
+        packing={"packed_sequence_size": 256, "max_sequence_length": 256},
+        preprocessing={"kind": "chat", "over_long": "truncate"},
+        batch={"global_batch_size": 4},
+        model={"name": str(folder / "model")},
+        parallelism={"context_parallel_size": 2, "num_gpus": 2},
+        schedule={"train_iters": 2, "eval_iters": 0},
+        checkpoint={"pretrained": str(folder / "model"), "folder": str(folder / "checkpoints")},
+        bridge_overrides={
+            **ON_CPU,
+            "checkpoint": {"save": None, "load": None},
+            "dataset": {"num_workers": 0, "persistent_workers": False},
+        },
+        guard={"first_steps": 2, "every_steps": None},
+        ignore={"BP984": "trained on CPU", "BP916": "trained on CPU"},
+    )
+    build(recipe, folder / "packs")
+    (folder / "recipe.yaml").write_text(recipe_to_yaml(recipe), encoding="utf-8")
+    (folder / "to_bridge.py").write_text(TO_BRIDGE, encoding="utf-8")
+    made = planted.run("to_bridge.py", "recipe.yaml", "packs", "run_config.yaml", folder=folder, has_host=True)
+    assert made.returncode == 0, made.stderr[-4000:]
+    return folder
+
+
+def _bridgepack(planted: Planted, folder: Path, *words: object) -> tuple[int, Any]:
+    found = planted.run("-m", "bridgepack", *words, folder=folder)
+    assert "Traceback" not in found.stderr, found.stderr
+    assert found.stdout, found.stderr
+    return found.returncode, json.loads(found.stdout) if "--json" in words else found.stdout
+
+
+def _saved(folder: Path, **changes: Any) -> Path:
+    """Return the saved config with other fields of `dataset`; of None they are left out."""
+    values = yaml.safe_load((folder / "run_config.yaml").read_text())
+    dataset = values["dataset"]
+    for name, value in changes.items():
+        holder = dataset[SPECS] if name in (OLD_NAME, NEW_NAME) else dataset
+        assert name in holder, name
+        if value is None:
+            del holder[name]
+        else:
+            holder[name] = value
+    path = folder / "changed.yaml"
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    return path
+
+
+def test_to_bridge_writes_the_new_name(folder: Path) -> None:
+    dataset = yaml.safe_load((folder / "run_config.yaml").read_text())["dataset"]
+
+    assert dataset[SPECS][NEW_NAME] == 4
+    assert OLD_NAME not in dataset[SPECS]
+
+
+def test_check_reads_the_new_name_in_a_saved_config_and_fix_writes_it(planted: Planted, folder: Path) -> None:
+    path = _saved(folder, **{NEW_NAME: 2})
+
+    code, report = _bridgepack(planted, folder, "check", path, "--bridge-version", VERSION, "--json")
+    found = {one["code"]: one for one in report["findings"]}
+    assert code == 1
+    assert found["BP101"]["where"] == f"dataset.{SPECS}.{NEW_NAME}"
+
+    planted.run("-m", "bridgepack", "check", path, "--bridge-version", VERSION, "--fix", folder=folder)
+    specs = yaml.safe_load(path.read_text())["dataset"][SPECS]
+    assert specs[NEW_NAME] == 4
+    assert OLD_NAME not in specs
+
+
+def test_an_override_has_the_name_of_the_recipes_release(planted: Planted, folder: Path) -> None:
+    words = ("check", "recipe.yaml", "--json", "--set", f"bridge_overrides.dataset.{SPECS}.{{}}=2")
+    mended = [word.format(NEW_NAME) for word in words]
+    _, report = _bridgepack(planted, folder, *mended, "--bridge-version", VERSION)
+    assert [one["where"] for one in report["findings"] if one["code"] == "BP101"] == [
+        f"bridge_overrides.dataset.{SPECS}.{NEW_NAME}"
+    ]
+
+    _, today = _bridgepack(planted, folder, *mended)
+    assert [one["where"] for one in today["findings"] if one["code"] == "BP850"] == [
+        f"bridge_overrides.dataset.{SPECS}.{NEW_NAME}"
+    ]
+
+
+def test_the_supported_release_is_judged_as_before(planted: Planted, folder: Path) -> None:
+    for version in ((), ("--bridge-version", "0.6.2")):
+        _, report = _bridgepack(planted, folder, "check", "recipe.yaml", "--artifact", "packs", "--json", *version)
+        _, newer = _bridgepack(
+            planted, folder, "check", "recipe.yaml", "--artifact", "packs", "--json", "--bridge-version", VERSION
+        )
+        assert {one["code"] for one in report["findings"]} == {one["code"] for one in newer["findings"]}
+        assert "0.6.2" in report["versions"]
+        assert VERSION in newer["versions"]
+
+
+def test_trace_takes_the_new_default(planted: Planted, folder: Path) -> None:
+    def packs(version: str, **changes: Any) -> Any:
+        words = ("trace", "packs", "--recipe", _saved(folder, **changes), "--step", 1, "--rank", 0, "--json")
+        _, found = _bridgepack(planted, folder, *words, "--bridge-version", version)
+        return found["packs"]
+
+    new, old = packs(VERSION, seed=NEW_SEED), packs(VERSION, seed=OLD_SEED)
+    assert new != old
+    assert packs(VERSION, seed=None) == new
+    assert packs("0.6.2", seed=None) == old
+
+
+def test_the_guard_lets_the_planted_host_train_to_its_end(planted: Planted, folder: Path) -> None:
+    run = RunRequest(
+        world_size=2,
+        arguments=(
+            *("--recipe", str(folder / "recipe.yaml"), "--run-folder", str(folder / "run")),
+            *("--artifact", str(folder / "packs")),
+        ),
+        log=str(folder / "logs"),
+    )
+    (folder / "requests.json").write_text(json.dumps([dataclasses.asdict(run)]))
+    variables = {**ENVIRONMENT, "MEGATRON_CONFIG_LOCK_DIR": str(folder), "HF_HOME": str(folder / "hf-home")}
+    places = (folder / "requests.json", folder / "results.json")
+    run_module("tests.support.guarded_runs", *places, first=(planted.bridgepack, planted.host), **variables)
+
+    (result,) = json.loads((folder / "results.json").read_text())
+    assert result["exit_codes"] == [0, 0], "\n".join(result["outputs"])[-6000:]

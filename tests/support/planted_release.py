@@ -1,0 +1,124 @@
+"""A release of Megatron-Bridge that does not exist, and a copy of bridgepack with the one file that says what it does.
+
+It is the installed host with one renamed field, one other default and one other habit.
+
+Docs promise that a new release is one file, its JSON and its name in RELEASES; this is the proof.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import bridgepack
+from bridgepack.host import release_of
+from tests.support.installed_host import host_version
+
+VERSION = "0.8.0"
+#: Name of a field in the installed host, and in the planted one.
+OLD_NAME, NEW_NAME = "pad_seq_to_mult", "sequence_multiple"
+#: Default of `GPTSFTDatasetConfig.seed` in both.
+OLD_SEED, NEW_SEED = 1234, 4321
+#: The line of the collate that clears the mask of labels after an EOS, which the planted host does not have.
+CLEARED = "        loss_mask[tokens == self.tokenizer.eos_id] = 0\n"
+PROJECT = Path(__file__).parents[2]
+
+_RELEASE = '''"""Megatron-Bridge 0.8: what it does otherwise."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from bridgepack.host.{base} import {base_name}
+
+V08 = replace(
+    {base_name},
+    name="0.8",
+    versions=">=0.8,<0.9",
+    bridge="{version}",
+    bases=Path(__file__).with_name("bases_v08.json"),
+    renamed={{**{base_name}.renamed, "dataset.offline_packing_specs.{old}": "dataset.offline_packing_specs.{new}"}},
+    # trains_after_eos=True,
+)
+'''
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planted:
+    """Folders that stand first on the path of a process."""
+
+    bridgepack: Path  #: with the copy of bridgepack
+    host: Path  #: with the planted host
+
+    def run(self, *words: object, folder: Path, has_host: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run Python with some words in a folder, over the copy of bridgepack and, if asked, over the planted host."""
+        first = [self.bridgepack, *([self.host] if has_host else [])]
+        paths = os.pathsep.join(map(str, [*first, PROJECT, *filter(None, sys.path)]))
+        return subprocess.run(
+            [sys.executable, *map(str, words)],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": paths, "HF_HOME": str(folder / "hf-home")},
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+
+
+def plant(folder: Path) -> Planted:
+    """Write both into a folder."""
+    return Planted(bridgepack=_copy_of_bridgepack(folder / "src"), host=_host(folder / "host"))
+
+
+def _copy_of_bridgepack(folder: Path) -> Path:
+    package = folder / "bridgepack"
+    source = Path(bridgepack.__file__).parent
+    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
+    base = release_of(host_version())
+    stem = f"v{base.name.replace('.', '')}"
+    room = package / "host"
+    text = _RELEASE.format(base=stem, base_name=stem.upper(), version=VERSION, old=OLD_NAME, new=NEW_NAME)
+    (room / "v08.py").write_text(text, encoding="utf-8")
+    facts = json.loads(base.bases.read_text(encoding="utf-8").replace(f'"{OLD_NAME}"', f'"{NEW_NAME}"'))
+    for name in ("GPTSFTDatasetConfig", "FinetuningDatasetConfig"):
+        facts["defaults"][name]["seed"] = NEW_SEED
+    (room / "bases_v08.json").write_text(json.dumps(facts), encoding="utf-8")
+    listed = (room / "__init__.py").read_text(encoding="utf-8")
+    listed = re.sub(r"^RELEASES = \((.*)\)$", r"RELEASES = (\1, V08)", listed, flags=re.MULTILINE)
+    mark = "\n#: The supported releases"
+    listed = listed.replace(mark, f"from bridgepack.host.v08 import V08\n{mark}")
+    (room / "__init__.py").write_text(listed, encoding="utf-8")
+    return folder
+
+
+def _host(folder: Path) -> Path:
+    found = find_spec("megatron.bridge")
+    assert found is not None
+    assert found.submodule_search_locations
+    source = Path(found.submodule_search_locations[0])
+    package = folder / "megatron" / "bridge"
+    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in package.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if OLD_NAME in text:
+            path.write_text(re.sub(rf"\b{OLD_NAME}\b", NEW_NAME, text), encoding="utf-8")
+    _change(package / "data" / "builders" / "gpt_sft.py", f"seed: int = {OLD_SEED}", f"seed: int = {NEW_SEED}")
+    _change(package / "data" / "packing" / "gpt_sft.py", CLEARED, "")
+    numbers = package / "package_info.py"
+    for name, number in zip(("MAJOR", "MINOR", "PATCH"), VERSION.split("."), strict=True):
+        text = re.sub(rf"^{name} = \d+$", f"{name} = {number}", numbers.read_text(), flags=re.MULTILINE)
+        numbers.write_text(text, encoding="utf-8")
+    metadata = folder / f"megatron_bridge-{VERSION}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: megatron-bridge\nVersion: {VERSION}\n")
+    return folder
+
+
+def _change(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text, f"{path.name} has no {old!r}"
+    path.write_text(text.replace(old, new), encoding="utf-8")
