@@ -116,7 +116,7 @@ def test_an_override_has_the_name_of_the_recipes_release(planted: Planted, folde
     ]
 
     _, today = _bridgepack(planted, folder, *mended)
-    assert [one["where"] for one in today["findings"] if one["code"] == "BP850"] == [
+    assert [one["where"] for one in today["findings"] if one["code"] == "BP044"] == [
         f"bridge_overrides.dataset.{SPECS}.{NEW_NAME}"
     ]
 
@@ -134,9 +134,9 @@ def test_the_supported_release_is_judged_as_before(planted: Planted, folder: Pat
 
 def test_trace_takes_the_new_default(planted: Planted, folder: Path) -> None:
     def packs(version: str, **changes: Any) -> Any:
-        words = ("trace", "packs", "--recipe", _saved(folder, **changes), "--step", 1, "--rank", 0, "--json")
+        words = ("trace", "packs", "--recipe", _saved(folder, **changes), "--step", 1, "--rank", 0, "--world-size", 2, "--json")
         _, found = _bridgepack(planted, folder, *words, "--bridge-version", version)
-        return found["packs"]
+        return found["batches"]
 
     new, old = packs(VERSION, seed=NEW_SEED), packs(VERSION, seed=OLD_SEED)
     assert new != old
