@@ -8,6 +8,7 @@ import numpy as np
 from bridgepack.data.packing.balance import balanced_order, pack_costs, straggler_ratios
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.geometry import IntArray
+from bridgepack.host import TARGET
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import thd_positions
@@ -108,7 +109,9 @@ def row_to_pack() -> str:
     drawing.cells("loss_mask", mask, _trained(mask))
     drawing.cells("seq_start_id", starts, "ab")
     drawing.y += 22
-    settings = CollateSettings(packed_sequence_size=6, pad_seq_to_mult=1, eos_token_id=2, pad_to_max_length=True)
+    settings = CollateSettings(
+        release=TARGET, packed_sequence_size=6, pad_seq_to_mult=1, eos_token_id=2, pad_to_max_length=True
+    )
     row = PackedRow(
         input_ids=np.array(ids, np.int32), loss_mask=np.array(mask, np.int8), seq_start_id=np.array(starts, np.int32)
     )

@@ -22,6 +22,7 @@ from tests.support.host_datasets import (
     load_host_tokenizer,
     snapshot,
 )
+from tests.support.installed_host import host_release
 from tests.support.small_builds import AS_HOST, conversations_recipe, small_recipe, write_conversations
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
@@ -84,6 +85,7 @@ def _config(artifact: Artifact, dataset_root: Path, **changes: Any) -> Any:
 def _settings(artifact: Artifact, *, pad_to_max_length: bool, pad_cu_seqlens: bool) -> CollateSettings:
     entries = read_bridge_metadata(artifact.folder / BRIDGE_METADATA_FILE)
     return CollateSettings(
+        release=host_release(),
         packed_sequence_size=artifact.manifest.packed_sequence_size,
         pad_seq_to_mult=artifact.manifest.pad_seq_to_mult,
         eos_token_id=artifact.manifest.tokenizer["eos_token_id"],

@@ -21,6 +21,7 @@ from bridgepack.errors import ArtifactError
 from bridgepack.records import PackedRow, SplitStatistics
 from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
 from tests.support.host_datasets import assert_same_batch, assert_same_batches, open_host_dataset
+from tests.support.installed_host import host_release
 from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows, random_rows, write_shard
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
@@ -53,6 +54,7 @@ def _entry(rows: Sequence[PackedRow]) -> BridgeMetadataEntry:
 
 def _settings(multiple: int, *, pad_to_max_length: bool = True, **changes: Any) -> CollateSettings:
     return CollateSettings(
+        release=host_release(),
         packed_sequence_size=changes.pop("packed_sequence_size", PACKED_SEQUENCE_SIZE),
         pad_seq_to_mult=multiple,
         eos_token_id=EOS_TOKEN_ID,

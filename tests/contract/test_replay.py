@@ -24,16 +24,21 @@ from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.samplers import torch_permutation
 from bridgepack.replay.settings import ReplaySettings, Topology
 from tests.support.host_datasets import host_dataset_config, open_host_dataset
+from tests.support.installed_host import host_release, host_version
 from tests.support.packed_rows import EOS_TOKEN_ID, write_shards
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
-INSTALLED = "0.6.2"
+INSTALLED = host_version()
 #: Generated runs; `BRIDGEPACK_REPLAY_CASES=400` for a longer comparison.
 NUM_CASES = int(os.environ.get("BRIDGEPACK_REPLAY_CASES", "60"))
 SIZE, NUM_ID_TOKENS = 24, 4
 COLLATE = CollateSettings(
-    packed_sequence_size=SIZE, pad_seq_to_mult=1, eos_token_id=EOS_TOKEN_ID, pad_to_max_length=True
+    release=host_release(),
+    packed_sequence_size=SIZE,
+    pad_seq_to_mult=1,
+    eos_token_id=EOS_TOKEN_ID,
+    pad_to_max_length=True,
 )
 #: Token ids that a pack's number is written in; neither EOS nor 0.
 FIRST_DIGIT, BASE = 3, 9

@@ -17,6 +17,7 @@ import torch
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import slice_row, thd_positions
 from tests.support.host_datasets import open_host_dataset
+from tests.support.installed_host import host_release
 from tests.support.packed_rows import EOS_TOKEN_ID, random_rows, write_shards
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
@@ -64,7 +65,11 @@ def test_the_host_s_forward_step_cuts_rows_so(
     rows = random_rows(ranks, num_rows=NUM_ROWS, packed_sequence_size=SIZE, pad_seq_to_mult=multiple)
     write_shards(tmp_path / "training", rows, num_shards=2, row_group_size=4)
     collate = CollateSettings(
-        packed_sequence_size=SIZE, pad_seq_to_mult=multiple, eos_token_id=EOS_TOKEN_ID, pad_to_max_length=True
+        release=host_release(),
+        packed_sequence_size=SIZE,
+        pad_seq_to_mult=multiple,
+        eos_token_id=EOS_TOKEN_ID,
+        pad_to_max_length=True,
     )
     host = open_host_dataset(tmp_path / "training", host_tokenizer, collate)
     whole = host.collate_fn([host[index] for index in range(NUM_ROWS)])

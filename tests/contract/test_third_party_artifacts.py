@@ -14,6 +14,7 @@ from bridgepack.records import SPLITS
 from bridgepack.replay.collate import CollateSettings
 from bridgepack.rules.engine.context import CheckContext
 from tests.support import host_datasets as host
+from tests.support.installed_host import host_release
 from tests.support.judging import check_artifact
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
@@ -71,6 +72,7 @@ def _packed_as_npy(dataset_root: Path, tokenizer: Any, pad_seq_to_mult: int) -> 
 
 def _settings(tokenizer: Any, size: int, pad_seq_to_mult: int) -> CollateSettings:
     return CollateSettings(
+        release=host_release(),
         packed_sequence_size=size,
         pad_seq_to_mult=pad_seq_to_mult,
         eos_token_id=tokenizer.eos_id,

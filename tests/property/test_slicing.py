@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.geometry import cu_seqlens
+from bridgepack.host import TARGET
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import misplaced_tokens, slice_row, thd_positions
@@ -38,7 +39,7 @@ def test_any_offsets_are_cut_as_the_kernel_cuts_them(
 def test_slices_hold_the_whole_row(drawn: tuple[int, list[PackedRow]]) -> None:
     ranks, rows = drawn
     collate = CollateSettings(
-        packed_sequence_size=SIZE, pad_seq_to_mult=8, eos_token_id=EOS_TOKEN_ID, pad_to_max_length=True
+        release=TARGET, packed_sequence_size=SIZE, pad_seq_to_mult=8, eos_token_id=EOS_TOKEN_ID, pad_to_max_length=True
     )
     batch = predict_batch(rows, collate)
     num_trained_tokens = 0

@@ -15,6 +15,7 @@ from bridgepack.canaries.records import CanaryOptions, CanaryReport, HostFacts, 
 from bridgepack.canaries.targets import open_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+from bridgepack.host import TARGET
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import slice_row
@@ -31,6 +32,7 @@ FACTS = HostFacts(
     pad_cu_seqlens=False,
     notes=(),
     versions={},
+    bridge_version=TARGET.bridge,
     num_gpus=0,
     has_transformer_engine=False,
 )
@@ -69,7 +71,9 @@ def packed_input(row: PackedRow, *others: PackedRow, size: int, layout: Layout |
         numbers=tuple(range(7, 7 + 2 * len(rows), 2)),
         rows=rows,
         intended=rows,
-        settings=CollateSettings(packed_sequence_size=size, pad_seq_to_mult=1, eos_token_id=0, pad_to_max_length=True),
+        settings=CollateSettings(
+            release=TARGET, packed_sequence_size=size, pad_seq_to_mult=1, eos_token_id=0, pad_to_max_length=True
+        ),
         is_laid_out_anew=False,
         entries=(),
     )
@@ -121,5 +125,7 @@ def comparison(
     opened = open_target(str(target), options)
     folder.mkdir(parents=True)
     facts = host.open(opened.recipe.model_dump(mode="json", exclude_unset=True), opened.artifact, folder)
-    chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
+    chosen = chosen_packs(
+        opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens, release=facts.release
+    )
     return Comparison(host, facts, opened, chosen, options, folder=folder, kernel="reference", precisions=precisions)

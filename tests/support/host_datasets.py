@@ -153,6 +153,7 @@ def assert_same_batches(host: Any, rows: Sequence[PackedRow], settings: CollateS
 def assert_same_batch(prediction: HostBatch, host_batch: dict[str, Any]) -> None:
     """Fail unless every value, shape and dtype is the host's, and the host gives nothing else."""
     tensors = TENSORS | ({} if prediction.cu_seqlens_padded is None else PADDED_TENSORS)
+    tensors |= {} if prediction.padding_mask is None else {"padding_mask": "padding_mask"}
     assert set(host_batch) == {*tensors, "attention_mask", "token_count"}
     assert host_batch["attention_mask"] is None
     assert prediction.token_count.tolist() == host_batch["token_count"]

@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+from bridgepack.host import HostRelease, release_of
+
 #: Where `scripts/test --megatron FOLDER` says which packages to take instead of the installed ones.
 VARIABLE = "BRIDGEPACK_MEGATRON"
 
@@ -23,3 +25,8 @@ def put_first() -> None:
 def host_version(distribution: str = "megatron-bridge") -> str:
     """Return the version of a distribution as imports find it: `0.6.2`."""
     return importlib.metadata.version(distribution)
+
+
+def host_release() -> HostRelease:
+    """Return the release of the Megatron-Bridge that is imported."""
+    return release_of(host_version())

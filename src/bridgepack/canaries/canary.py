@@ -8,10 +8,10 @@ from typing import Any
 
 from bridgepack.canaries import faults
 from bridgepack.canaries.comparison import Comparison
-from bridgepack.canaries.packs import chosen_packs
+from bridgepack.canaries.packs import ChosenPacks, chosen_packs
 from bridgepack.canaries.processes import HostProcess
 from bridgepack.canaries.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
-from bridgepack.canaries.targets import open_target
+from bridgepack.canaries.targets import CanaryTarget, open_target
 from bridgepack.canaries.tiny_model import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.config.arguments import checked, stated_options
 from bridgepack.errors import ConfigError
@@ -70,12 +70,6 @@ def run_self_test(target: str, options: CanaryOptions) -> list[CanaryReport]:
 def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | None = None) -> Iterator[Comparison]:
     """Yield the comparison of a target's packs, with the host loaded, in the first `num_precisions` (default: all)."""
     opened = open_target(target, options)
-    chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
-    if not any(one.loss_mask.any() for one in chosen.sequences):
-        raise ConfigError(
-            f"none of the {len(chosen.packs)} packs has a trained token within --max-tokens {options.max_tokens}, so "
-            "there is no loss to compare. Raise --max-tokens or --packs."
-        )
     with tempfile.TemporaryDirectory(prefix="bridgepack-canary-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with HostProcess(folder, is_on_cpu=options.uses_gpu is False) as host:
@@ -83,10 +77,22 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
             recipe = opened.recipe.model_dump(mode="json", exclude_unset=True)
             facts = host.open(recipe, opened.artifact, folder)
             options.progress.finish()
+            chosen = _chosen(opened, options, facts)
             kernel = _kernel(facts, options)
             known: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
             precisions = known[:num_precisions]
             yield Comparison(host, facts, opened, chosen, options, folder=folder, kernel=kernel, precisions=precisions)
+
+
+def _chosen(target: CanaryTarget, options: CanaryOptions, facts: HostFacts) -> ChosenPacks:
+    limit = options.max_tokens
+    chosen = chosen_packs(target.rows, eos_token_id=target.eos_token_id, max_tokens=limit, release=facts.release)
+    if not any(one.loss_mask.any() for one in chosen.sequences):
+        raise ConfigError(
+            f"none of the {len(chosen.packs)} packs has a trained token within --max-tokens {limit}, so there is no "
+            "loss to compare. Raise --max-tokens or --packs."
+        )
+    return chosen
 
 
 def _check_fault(fault: str | None, asked: Layout | None) -> None:

@@ -61,7 +61,7 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
     Raises:
         ConfigError: the host is not installed, or the model cannot be loaded or is not supported.
     """
-    import_host("megatron.bridge")
+    version = import_host("megatron.bridge").__version__
     import torch
 
     config, notes = _config(SFTRecipe.from_mapping(request["recipe"]), request)
@@ -81,6 +81,7 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
         pad_cu_seqlens=bool(specs is not None and specs.pad_cu_seqlens),
         notes=notes,
         versions={name: installed.get(name, "not installed") for name in _DISTRIBUTIONS},
+        bridge_version=version,
         num_gpus=torch.cuda.device_count(),
         has_transformer_engine=importlib.util.find_spec("transformer_engine") is not None,
     )

@@ -78,6 +78,7 @@ def packed_input(
         own = _own_entries(entries, intended, multiple=needed if is_anew else 1)
     pads_offsets = facts.pad_cu_seqlens or fault == faults.MAX_SEQLEN_TOO_SMALL
     settings = CollateSettings(
+        release=facts.release,
         # what the longest row needs, so that every rank can share it
         packed_sequence_size=geometry.ceil_to_multiple(
             max(len(row.input_ids) - len(row.seq_start_id) for row in intended), math.lcm(needed, _WIDTH_MULTIPLE)

@@ -9,7 +9,9 @@ import numpy as np
 
 from bridgepack import geometry
 from bridgepack.canaries.records import IntArray
+from bridgepack.host import HostRelease
 from bridgepack.records import PackedRow
+from bridgepack.records.sequences import is_learned
 
 #: The vocabulary is a multiple of it, so that tensor-parallel ranks share it evenly.
 _VOCAB_MULTIPLE = 128
@@ -22,7 +24,7 @@ class TokenSequence:
     """One sequence without alignment padding."""
 
     input_ids: IntArray  #: shape [stored tokens], int64
-    #: shape [stored tokens], int64, label-aligned: as the host trains it, so 0 where the input is EOS
+    #: shape [stored tokens], int64, label-aligned: 1 where the host trains the next token
     loss_mask: IntArray
 
     @property
@@ -49,7 +51,9 @@ class ChosenPacks:
     packs: tuple[Pack, ...]  #: in the order of their numbers
     eos_token_id: int  #: renumbered
     vocab_size: int  #: of the renumbered tokens
-    num_untrained_eos: int  #: tokens whose mask asks for training and whose input is EOS, which the host does not train
+    num_untrained_eos: (
+        int  #: labels whose mask asks for training and whose input is EOS, if the host does not train them
+    )
     fingerprint: str  #: sha256 of their contents
 
     @property
@@ -80,15 +84,17 @@ def choice_of(num_sequences: IntArray, longest: IntArray, num_packs: int) -> lis
     return sorted(list(dict.fromkeys(np.stack(rankings, axis=1).ravel().tolist()))[:num_packs])
 
 
-def chosen_packs(rows: Mapping[int, PackedRow], *, eos_token_id: int, max_tokens: int) -> ChosenPacks:
-    """Return packs, by their numbers, as the canary trains them; those longer than `max_tokens` lose sequences."""
+def chosen_packs(
+    rows: Mapping[int, PackedRow], *, eos_token_id: int, max_tokens: int, release: HostRelease
+) -> ChosenPacks:
+    """Return packs, by their numbers, as a host trains them; those longer than `max_tokens` lose sequences."""
     cut = {number: _shortened(row, max_tokens) for number, row in sorted(rows.items())}
     known = np.unique(np.concatenate([np.asarray([eos_token_id]), *(row.input_ids for row, _, _ in cut.values())]))
     eos = int(np.searchsorted(known, eos_token_id))
     packs, num_untrained = [], 0
     for number, (row, left_out, is_cut) in cut.items():
         renumbered = replace(row, input_ids=np.searchsorted(known, row.input_ids).astype(np.int32))
-        sequences = sequences_of(renumbered, eos)
+        sequences = sequences_of(renumbered, eos, release)
         num_untrained += int((renumbered.loss_mask != 0).sum()) - sum(int(one.loss_mask.sum()) for one in sequences)
         packs.append(
             Pack(number=number, row=renumbered, sequences=sequences, num_sequences_left_out=left_out, is_cut=is_cut)
@@ -102,18 +108,19 @@ def chosen_packs(rows: Mapping[int, PackedRow], *, eos_token_id: int, max_tokens
     )
 
 
-def sequences_of(row: PackedRow, eos_token_id: int) -> tuple[TokenSequence, ...]:
-    """Return the sequences of a pack without alignment padding, masks as the host trains them.
+def sequences_of(row: PackedRow, eos_token_id: int, release: HostRelease) -> tuple[TokenSequence, ...]:
+    """Return the sequences of a pack without alignment padding, masks as a host trains them.
 
-    Padding is EOS at the end of a sequence, which is never trained; so EOS at the end of the content goes with it.
+    Padding is EOS at the end of a sequence; EOS at the end of the content goes with it where no label after it is
+    trained.
     """
     bounds = geometry.seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
     found = []
     for start, stop in pairwise(bounds.tolist()):
         ids = row.input_ids[start:stop].astype(np.int64)
-        mask = ((row.loss_mask[start:stop] != 0) & (ids != eos_token_id)).astype(np.int64)
+        mask = is_learned(row.loss_mask[start:stop], ids, eos_token_id=eos_token_id, release=release).astype(np.int64)
         mask[-1] = 0
-        content = np.flatnonzero(ids[:-1] != eos_token_id)
+        content = np.flatnonzero((ids[:-1] != eos_token_id) | (mask[:-1] != 0))
         end = int(content[-1]) + 2 if len(content) else 2
         found.append(TokenSequence(input_ids=ids[:end], loss_mask=mask[:end]))
     return tuple(found)

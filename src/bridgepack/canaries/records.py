@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.tasks import Progress, SilentProgress
+from bridgepack.host import HostRelease, release_of
 from bridgepack.records.results import Result
 
 Precision = Literal["float32", "float64", "bfloat16"]
@@ -71,8 +72,14 @@ class HostFacts:
     pad_cu_seqlens: bool  #: of the recipe's dataset
     notes: tuple[str, ...]  #: what of the recipe is left out, and why
     versions: Mapping[str, str]  #: distribution -> version
+    bridge_version: str  #: version of Megatron-Bridge, as it says itself
     num_gpus: int  #: GPUs that processes can use here
     has_transformer_engine: bool  #: TransformerEngine can be imported
+
+    @property
+    def release(self) -> HostRelease:
+        """The release of Megatron-Bridge."""
+        return release_of(self.bridge_version)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

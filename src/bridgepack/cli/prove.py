@@ -52,7 +52,7 @@ _TIMES_SHOWN = 20
 @click.option(
     "--resume-step", type=Count(minimum=0), default=0, help="Checkpoint step that the run resumes from (default: 0)."
 )
-@click.option("--bridge-version", metavar="VERSION", help="megatron-bridge version (default: 0.6.2).")
+@click.option("--bridge-version", metavar="VERSION", help="megatron-bridge version (default: the recipe's).")
 @click.option("--limit", type=Count(), help="Maximum sequences of --pack (default: all), read times (default: 20).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def trace(artifact: Path | str, **arguments: Any) -> int:

@@ -34,6 +34,9 @@ class HostRelease:
     renamed: Mapping[str, str] = field(default_factory=dict)
     #: canonical dotted name of a class -> its name in this release
     classes: Mapping[str, str] = field(default_factory=dict)
+    #: labels whose input is EOS are trained where the rows' mask says so; without it their mask is cleared
+    trains_after_eos: bool = False
+    gives_padding_mask: bool = False  #: packed batches tell the router of experts which tokens are padding
 
     def __contains__(self, text: str) -> bool:
         """Return whether a version is of this release; 0.6.2rc1 and 0.6.2+abc count as 0.6.2."""

@@ -15,4 +15,6 @@ V07 = replace(
     core_released=">=0.20.dev0,<0.21.dev0",
     withdrawn=(),
     bases=Path(__file__).with_name("bases_v06.json"),
+    trains_after_eos=True,  # data/packing/gpt_sft.py (collate_fn)
+    gives_padding_mask=True,  # the same
 )

@@ -18,7 +18,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.shards.row_groups import read_shard_rows
 from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.host import TARGET
+from bridgepack.host import TARGET, HostRelease, release_of
 from bridgepack.records import TRAIN, PackedRow, RunConfig
 from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings
@@ -127,7 +127,7 @@ class RunOptions:
     overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> new value
     world_size: int | None = None  #: processes of the run; None for the recipe's
     context: int | None = None  #: context-parallel ranks; None for the recipe's
-    bridge_version: str = TARGET.bridge
+    bridge_version: str | None = None  #: of Megatron-Bridge; None for the recipe's
     resume_step: int = 0  #: steps that the loaded checkpoint had done
 
 
@@ -156,11 +156,20 @@ class TracedRun:
             PackOrder(self._settings(TRAIN))  # the host makes all loaders before it evaluates
         return PackOrder(self._settings(split))
 
+    @property
+    def version(self) -> str:
+        """Version of Megatron-Bridge that the run uses."""
+        return self.options.bridge_version or self.source.bridge_version or TARGET.bridge
+
+    @property
+    def release(self) -> HostRelease:
+        """The release that the version belongs to."""
+        return release_of(self.version)
+
     @cached_property
     def schedule(self) -> EvaluationSchedule:
         """Schedule of the run's evaluations."""
-        version = self.options.bridge_version
-        return evaluation_schedule(self.source, num_packs=self._num_packs, version=version)
+        return evaluation_schedule(self.source, num_packs=self._num_packs, version=self.version)
 
     def context_parallel_size(self, split: str) -> int:
         """Return the number of ranks that share each sequence of a split.
@@ -188,7 +197,7 @@ class TracedRun:
             source,
             num_packs=self._num_packs,
             world_size=self.options.world_size,
-            version=self.options.bridge_version,
+            version=self.version,
             split=split,
             resume_step=self.options.resume_step,
         )

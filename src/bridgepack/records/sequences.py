@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.geometry import IntArray
+from bridgepack.host import HostRelease
 
 TokenArray = npt.NDArray[np.int32]
 MaskArray = npt.NDArray[np.int8]
@@ -272,6 +273,19 @@ def token_counts(
     learned = trained.copy()
     learned[1:] &= input_ids[:-1] != eos_token_id
     return np.add.reduceat(trained, starts, dtype=np.int64), np.add.reduceat(learned, starts, dtype=np.int64)
+
+
+def is_learned(
+    loss_mask: npt.NDArray[Any], inputs: npt.NDArray[Any], *, eos_token_id: int, release: HostRelease
+) -> npt.NDArray[np.bool_]:
+    """Return which labels a host trains, of the mask and the input token of each; all have one shape.
+
+    Up to 0.6 the host clears the mask of labels whose input is EOS.
+
+    Source: megatron-bridge 0.6.2 and 0.7, data/packing/gpt_sft.py (collate_fn).
+    """
+    is_asked: npt.NDArray[np.bool_] = loss_mask != 0
+    return is_asked if release.trains_after_eos else is_asked & (inputs != eos_token_id)
 
 
 def joined_counts(parts: Iterable[UnreadCount]) -> list[UnreadCount]:

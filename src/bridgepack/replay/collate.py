@@ -1,6 +1,6 @@
 """Predicts in numpy the batch that the host's collate function makes of packed rows.
 
-Source: megatron-bridge 0.6.2, `data/packing/gpt_sft.py` (GPTSFTPackedDataset.collate_fn), with the host's
+Source: megatron-bridge 0.6.2 and 0.7, `data/packing/gpt_sft.py` (GPTSFTPackedDataset.collate_fn), with the host's
 defaults answer_only_loss true, return_cu_seqlen true, ceil_to_power_2 false.
 """
 
@@ -16,7 +16,9 @@ import numpy.typing as npt
 from bridgepack import geometry
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray
+from bridgepack.host import HostRelease
 from bridgepack.records import PackedRow
+from bridgepack.records.sequences import is_learned
 
 OffsetTable = npt.NDArray[np.int32]
 
@@ -51,9 +53,10 @@ class CollateSettings:
         ConfigError: pad_cu_seqlens without metadata or without pad_to_max_length.
     """
 
+    release: HostRelease  #: of the host whose collate it is
     packed_sequence_size: int  #: runtime tokens a pack can hold
     pad_seq_to_mult: int  #: multiple of physical runtime lengths; above 1 the host returns two offset arrays
-    eos_token_id: int  #: the host tokenizer's `eos_id`: fills tails, is never trained as an input
+    eos_token_id: int  #: the host tokenizer's `eos_id`: fills tails
     pad_to_max_length: bool  #: every batch is packed_sequence_size wide
     #: otherwise a batch is as wide as its widest row, rounded up to this multiple
     pad_seq_length_to_mult: int = DEFAULT_PAD_SEQ_LENGTH_TO_MULT
@@ -84,7 +87,7 @@ class HostBatch:
 
     tokens: IntArray  #: shape [num_rows, width], int64, runtime
     labels: IntArray  #: shape [num_rows, width], int64, runtime: the token after each of `tokens` in its sequence
-    loss_mask: IntArray  #: shape [num_rows, width], int64, runtime: 0 also wherever the input token is EOS
+    loss_mask: IntArray  #: shape [num_rows, width], int64, runtime: 1 where the host trains the label
     position_ids: IntArray  #: shape [num_rows, width], int64, runtime: from 0 in each physical sequence; tail 0
     #: shape [num_rows, num_boundaries], int32, runtime: logical offsets; with multiple 1 the physical ones
     cu_seqlens: OffsetTable
@@ -94,6 +97,9 @@ class HostBatch:
     #: constant from the metadata, with pad_cu_seqlens
     max_seqlen: npt.NDArray[np.int32]
     token_count: IntArray  #: shape [num_rows], int64: runtime tokens stored in each row, without the tail
+    #: shape [num_rows, width], bool, runtime: tokens that the router of experts leaves out, which are alignment padding
+    #: and the tail; None if the host's batches have none
+    padding_mask: npt.NDArray[np.bool_] | None
 
     @property
     def physical_offsets(self) -> OffsetTable:
@@ -136,7 +142,7 @@ def predict_batch(rows: Sequence[PackedRow], settings: CollateSettings) -> HostB
         width = min(width, geometry.ceil_to_multiple(int(token_count.max()), settings.pad_seq_length_to_mult))
     tokens = _table([row.tokens for row in runtime_rows], width, settings.eos_token_id)
     loss_mask = _table([row.loss_mask for row in runtime_rows], width, 0)
-    loss_mask[tokens == settings.eos_token_id] = 0
+    loss_mask[~is_learned(loss_mask, tokens, eos_token_id=settings.eos_token_id, release=settings.release)] = 0
     physical, logical = _offset_tables(runtime_rows, width, settings)
     return HostBatch(
         tokens=tokens,
@@ -147,6 +153,7 @@ def predict_batch(rows: Sequence[PackedRow], settings: CollateSettings) -> HostB
         cu_seqlens_padded=None if settings.pad_seq_to_mult == 1 else physical,
         max_seqlen=_max_seqlen(physical, width, settings),
         token_count=token_count,
+        padding_mask=_padding_mask(physical, logical, token_count, width, settings),
     )
 
 
@@ -221,6 +228,25 @@ def _offset_tables(
     physical = _table([row.physical_offsets for row in rows], num_boundaries, width)
     logical = [np.pad(row.logical_offsets, (0, num_boundaries - len(row.logical_offsets)), mode="edge") for row in rows]
     return physical.astype(np.int32), np.stack(logical).astype(np.int32)
+
+
+def _padding_mask(
+    physical: OffsetTable, logical: OffsetTable, token_count: IntArray, width: int, settings: CollateSettings
+) -> npt.NDArray[np.bool_] | None:
+    """Return which tokens are padding; with multiple 1 that is the tail alone, and trailing EOS are content.
+
+    Example: physical [0 4 8 12], logical [0 3 7 7] -> tokens 3 and 8 to 11.
+    """
+    if not settings.release.gives_padding_mask:
+        return None
+    places = np.arange(width)
+    if settings.pad_seq_to_mult == 1:
+        return places >= token_count[:, None]
+    padding = np.zeros((len(physical), width), dtype=bool)
+    for row, offsets, lengths in zip(padding, physical, np.diff(logical, axis=1), strict=True):
+        segment = np.searchsorted(offsets, places, side="right") - 1
+        row[:] = places - offsets[segment] >= lengths[segment]
+    return padding
 
 
 def _max_seqlen(physical: OffsetTable, width: int, settings: CollateSettings) -> npt.NDArray[np.int32]:

@@ -11,6 +11,7 @@ from bridgepack.canaries.inputs import PackedInput, drawn, merged, packed_input,
 from bridgepack.canaries.packs import chosen_packs
 from bridgepack.canaries.records import Layout
 from bridgepack.geometry import runtime_segment_lengths
+from bridgepack.host import TARGET
 from bridgepack.records import PackedRow
 from tests.support.canaries import FACTS, packed_row
 
@@ -21,7 +22,7 @@ FIXED = replace(FACTS, pad_cu_seqlens=True)
 
 
 def _input(layout: Layout, *, row: PackedRow = ROW, facts: Any = FIXED, max_tokens: int = 64, **options: Any) -> Any:
-    chosen = chosen_packs({0: row}, eos_token_id=2, max_tokens=max_tokens)
+    chosen = chosen_packs({0: row}, eos_token_id=2, max_tokens=max_tokens, release=TARGET)
     defaults: dict[str, Any] = {"entries": ENTRIES, "pad_seq_to_mult": 1, "keeps_boundaries": False}
     return packed_input(chosen, layout, facts, **{**defaults, **options})
 

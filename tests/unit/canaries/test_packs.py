@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bridgepack.canaries.packs import choice_of, chosen_packs, laid_out, lengths_of, sequences_of
+from bridgepack.host import TARGET, V06, V07, HostRelease
 from bridgepack.records import PackedRow
 from tests.support.canaries import packed_row
 
@@ -17,19 +18,32 @@ def _row(*sequences: tuple[list[int], list[int]]) -> PackedRow:
     return packed_row(ids, mask, starts.tolist())
 
 
-def test_padding_and_what_follows_eos_are_not_trained() -> None:
+@pytest.mark.parametrize(("release", "second", "num_untrained"), [(V06, [1, 0, 1, 0], 1), (V07, [1, 1, 1, 0], 0)])
+def test_padding_is_not_trained_and_what_follows_eos_as_the_host_does(
+    release: HostRelease, second: list[int], num_untrained: int
+) -> None:
     """The first sequence is padded from 2 to 4 runtime tokens; the second asks to train what follows EOS."""
     row = _row(([5, 6, 7, EOS, EOS], [1, 1, 0, 0, 0]), ([8, EOS, 9, EOS], [1, 1, 1, 0]))
 
-    chosen = chosen_packs({0: row}, eos_token_id=EOS, max_tokens=100)
+    chosen = chosen_packs({0: row}, eos_token_id=EOS, max_tokens=100, release=release)
 
     assert [one.input_ids.tolist() for one in chosen.sequences] == [[1, 2, 3, 0], [4, 0, 5, 0]]
-    assert [one.loss_mask.tolist() for one in chosen.sequences] == [[1, 1, 0, 0], [1, 0, 1, 0]]
-    assert chosen.num_untrained_eos == 1
+    assert [one.loss_mask.tolist() for one in chosen.sequences] == [[1, 1, 0, 0], second]
+    assert chosen.num_untrained_eos == num_untrained
+
+
+@pytest.mark.parametrize(
+    ("release", "ids", "mask"), [(V06, [8, 9, EOS], [1, 1, 0]), (V07, [8, 9, EOS, 5], [1, 1, 1, 0])]
+)
+def test_a_trained_label_after_the_last_eos_is_content(release: HostRelease, ids: list[int], mask: list[int]) -> None:
+    """A turn's end, and the newline behind it."""
+    (only,) = sequences_of(_row(([8, 9, EOS, 5], [1, 1, 1, 0])), EOS, release)
+
+    assert (only.input_ids.tolist(), only.loss_mask.tolist()) == (ids, mask)
 
 
 def test_a_sequence_of_nothing_but_eos_stays_a_sequence() -> None:
-    (only,) = sequences_of(_row(([EOS, EOS, EOS], [1, 1, 0])), EOS)
+    (only,) = sequences_of(_row(([EOS, EOS, EOS], [1, 1, 0])), EOS, TARGET)
 
     assert only.input_ids.tolist() == [EOS, EOS]
     assert only.loss_mask.tolist() == [0, 0]
@@ -51,7 +65,7 @@ def test_long_packs_lose_their_last_sequences_and_keep_two(
 ) -> None:
     row = _row(([5, 6, 7, 8], [1, 1, 1, 0]), ([5, 6, 7, 8, 9], [1, 1, 1, 1, 0]), ([5, 6, 7], [1, 1, 0]))
 
-    (pack,) = chosen_packs({0: row}, eos_token_id=EOS, max_tokens=max_tokens).packs
+    (pack,) = chosen_packs({0: row}, eos_token_id=EOS, max_tokens=max_tokens, release=TARGET).packs
 
     assert lengths_of(pack.row).tolist() == lengths
     assert (pack.num_sequences_left_out, pack.is_cut) == (left_out, is_cut)
@@ -61,8 +75,8 @@ def test_long_packs_lose_their_last_sequences_and_keep_two(
 
 
 def test_of_padding_one_token_stays_as_a_label_that_is_not_trained() -> None:
-    padded = laid_out(sequences_of(_row(([5, 6, 7, 8], [1, 1, 1, 0])), EOS), 8, EOS)
-    (only,) = sequences_of(padded, EOS)
+    padded = laid_out(sequences_of(_row(([5, 6, 7, 8], [1, 1, 1, 0])), EOS, TARGET), 8, EOS)
+    (only,) = sequences_of(padded, EOS, TARGET)
 
     assert padded.input_ids.tolist() == [5, 6, 7, 8, EOS, EOS, EOS, EOS, EOS]
     assert (only.input_ids.tolist(), only.loss_mask.tolist()) == ([5, 6, 7, 8, EOS], [1, 1, 1, 0, 0])
@@ -70,7 +84,9 @@ def test_of_padding_one_token_stays_as_a_label_that_is_not_trained() -> None:
 
 def test_fingerprint_is_that_of_the_content() -> None:
     row, other = _row(([5, 6, 7], [1, 1, 0])), _row(([5, 6, 7], [0, 1, 0]))
-    prints = [chosen_packs({0: one}, eos_token_id=EOS, max_tokens=9).fingerprint for one in (row, row, other)]
+    prints = [
+        chosen_packs({0: one}, eos_token_id=EOS, max_tokens=9, release=TARGET).fingerprint for one in (row, row, other)
+    ]
 
     assert prints[0] == prints[1] != prints[2]
 
@@ -86,7 +102,7 @@ def test_choice_takes_the_fullest_the_longest_and_the_emptiest() -> None:
 def test_tokens_are_renumbered_and_stay_distinct() -> None:
     row = _row(([70, 900, 70, EOS], [1, 1, 1, 0]), ([900, 50, EOS], [1, 1, 0]))
 
-    chosen = chosen_packs({7: row}, eos_token_id=EOS, max_tokens=100)
+    chosen = chosen_packs({7: row}, eos_token_id=EOS, max_tokens=100, release=TARGET)
 
     assert chosen.packs[0].number == 7
     assert chosen.packs[0].row.input_ids.tolist() == [2, 3, 2, 0, 3, 1, 0]

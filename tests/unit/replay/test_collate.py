@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.host import TARGET
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
 from bridgepack.replay.slicing import thd_positions
@@ -21,7 +22,13 @@ def _row(input_ids: list[int], loss_mask: list[int], seq_start_id: list[int]) ->
 
 
 def _settings(**changes: Any) -> CollateSettings:
-    sizes = {"packed_sequence_size": 16, "pad_seq_to_mult": 1, "eos_token_id": 2, "pad_to_max_length": True}
+    sizes = {
+        "release": TARGET,
+        "packed_sequence_size": 16,
+        "pad_seq_to_mult": 1,
+        "eos_token_id": 2,
+        "pad_to_max_length": True,
+    }
     return CollateSettings(**(sizes | changes))
 
 

@@ -6,7 +6,6 @@ from itertools import islice, pairwise
 
 import numpy as np
 
-from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import entries_of_packs
 from bridgepack.geometry import IntArray, seq_boundaries
 from bridgepack.proof.packs import TracedRun, read_packs, shard_index
@@ -20,6 +19,7 @@ from bridgepack.proof.trace.records import (
     TracedSource,
 )
 from bridgepack.records import TRAIN, PackedRow
+from bridgepack.records.sequences import is_learned
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology
@@ -118,15 +118,15 @@ def _why_never(order: PackOrder) -> str | None:
 class PackTracer:
     """Some packs of a split, read once and then looked up."""
 
-    def __init__(self, artifact: Artifact, split: str, packs: Iterable[int]) -> None:
-        """Read the packs.
+    def __init__(self, run: TracedRun, split: str, packs: Iterable[int]) -> None:
+        """Read the packs of a run's artifact.
 
         Raises:
             ArtifactError: the split, a shard or the plan cannot be read.
             ConfigError: the pack does not exist.
         """
-        wanted = set(packs)
-        self._artifact = artifact
+        wanted, artifact = set(packs), run.artifact
+        self._artifact, self._release = artifact, run.release
         self._record = artifact.split(split)
         self._index = shard_index(artifact, split)
         self._rows = read_packs(artifact, split, wanted)
@@ -185,6 +185,7 @@ class PackTracer:
         """
         manifest = self._artifact.manifest
         settings = CollateSettings(
+            release=self._release,
             packed_sequence_size=manifest.packed_sequence_size,
             pad_seq_to_mult=manifest.pad_seq_to_mult,
             eos_token_id=self._eos_token_id,
@@ -210,14 +211,16 @@ class PackTracer:
         bounds = seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
         for position, (start, stop) in enumerate(pairwise(bounds.tolist())):
             entry, inner = known.get(position), slice(start, stop - 1)
-            is_learned = (row.loss_mask[inner] != 0) & (row.input_ids[inner] != self._eos_token_id)
+            trained = is_learned(
+                row.loss_mask[inner], row.input_ids[inner], eos_token_id=self._eos_token_id, release=self._release
+            )
             found.append(
                 TracedSequence(
                     position=position,
                     file=inputs[entry.file_index].path if entry and 0 <= entry.file_index < len(inputs) else None,
                     row=entry.row if entry else None,
                     runtime_length=entry.runtime_length if entry else max(stop - start - 1, 0),
-                    num_trained_tokens=int(is_learned.sum()),
+                    num_trained_tokens=int(trained.sum()),
                     is_truncated=entry is not None and entry.is_truncated,
                     first_token=entry.first_token if entry else 0,
                 )

@@ -44,7 +44,7 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
     }
     _require_pack(run.artifact, split, drawn, step, pack)
     read = {item: order.filler_pack if item == FILLER else item for item in _flat(drawn.values())}
-    tracer = PackTracer(run.artifact, split, read.values())
+    tracer = PackTracer(run, split, read.values())
 
     def traced(item: int) -> Any:
         return tracer.traced(
@@ -117,7 +117,7 @@ def trace_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> PackTrac
     return PackTrace(
         artifact=str(run.artifact.folder),
         split=split,
-        pack=PackTracer(run.artifact, split, [pack]).traced(pack, context_parallel_size=context),
+        pack=PackTracer(run, split, [pack]).traced(pack, context_parallel_size=context),
         view=view_pack(run.artifact, split, pack),
         schedule=schedule_of_pack(run, split, pack, limit=limit),
     )
@@ -223,7 +223,7 @@ def _placement(run: TracedRun, split: str, entry: PlanEntry, limit: int) -> Plac
         )
     context = run.context_parallel_size(split)
     # ranges are the sequence's, counts the pack's
-    slices = PackTracer(run.artifact, split, [entry.pack]).context_slices(entry.pack, context) if context > 1 else ()
+    slices = PackTracer(run, split, [entry.pack]).context_slices(entry.pack, context) if context > 1 else ()
     return Placement(
         split=split,
         pack=entry.pack,

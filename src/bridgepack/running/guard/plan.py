@@ -11,6 +11,7 @@ from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
 from bridgepack.errors import ConfigError
+from bridgepack.host import HostRelease
 from bridgepack.records import TRAIN, Manifest, PackedRow, RunConfig
 from bridgepack.replay.collate import (
     DEFAULT_PAD_SEQ_LENGTH_TO_MULT,
@@ -59,7 +60,7 @@ class Planner:
             resume_step=num_steps_done,
         )
         self.order = PackOrder(replace(settings, consumed_packs=num_packs_read))
-        self._collate = _collate_settings(dataset, manifest, artifact)
+        self._collate = _collate_settings(dataset, manifest, artifact, settings.host)
 
     def planned(self, step: int, data_parallel_rank: int) -> PlannedStep:
         """Return what a data-parallel replica should compute in a step.
@@ -100,11 +101,14 @@ def _check_predictable(dataset: Mapping[str, Any], artifact: Path) -> None:
         raise ConfigError(f"dataset.dataset_kwargs.{unknown[0]} is set, which changes batches.")
 
 
-def _collate_settings(dataset: Mapping[str, Any], manifest: Manifest, artifact: Path) -> CollateSettings:
+def _collate_settings(
+    dataset: Mapping[str, Any], manifest: Manifest, artifact: Path, release: HostRelease
+) -> CollateSettings:
     specs, options = dataset[_SPECS], dataset.get("dataset_kwargs") or {}
     pads_offsets = bool(specs.get("pad_cu_seqlens"))
     entries = read_bridge_metadata(artifact / BRIDGE_METADATA_FILE) if pads_offsets else []
     return CollateSettings(
+        release=release,
         packed_sequence_size=specs["packed_sequence_size"],
         pad_seq_to_mult=specs.get("pad_seq_to_mult") or 1,
         eos_token_id=int(manifest.tokenizer["eos_token_id"]),
