@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bridgepack.bridge.targets import Target, load_target
 from bridgepack.canaries.canary import canary
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
@@ -55,10 +56,16 @@ def check(target: Any, **options: Any) -> CheckReport:
         stated["environment"] = named_environment(stated["environment"])
     if isinstance(stated.get("artifact"), str):
         stated["artifact"] = artifact_place(stated["artifact"])
-    if isinstance(target, Mapping | SFTRecipe | str | Path):
-        target, overrides = with_kept_rows(target, stated.get("overrides"))
-        stated |= {} if overrides is None else {"overrides": overrides}
-    return check_target(target, stated_options(CheckOptions, stated, "check"))
+    if isinstance(target, str | Path) and stated.get("overrides"):
+        target = load_target(target)  # here, so that its code runs once
+    if isinstance(target, Mapping | SFTRecipe):
+        target, stated["overrides"] = with_kept_rows(target, stated.get("overrides"))
+    elif isinstance(target, Target) and target.recipe is not None:
+        _, stated["overrides"] = with_kept_rows(target.recipe, stated.get("overrides"))
+    chosen = stated_options(CheckOptions, {name: value for name, value in stated.items() if value is not None}, "check")
+    if isinstance(target, Target):
+        target = target.override(chosen.overrides).reading(chosen.artifact or target.packs)
+    return check_target(target, chosen)
 
 
 @checked

@@ -1,4 +1,4 @@
-"""Loads the target of `bridgepack check`: a recipe, a ConfigContainer, a saved ConfigContainer, or an artifact."""
+"""Loads what a command is pointed at: a recipe, a ConfigContainer, a saved ConfigContainer, or an artifact."""
 
 import logging
 import sys
@@ -30,19 +30,49 @@ _FORMS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """A loaded target of a check."""
+    """What a command is pointed at, loaded once, because loading may run a user's code; commands hand it on."""
 
     #: a bridgepack recipe, a live ConfigContainer, a saved ConfigContainer, or an artifact alone
     kind: Literal["recipe", "container", "saved", "artifact"]
-    place: str
+    place: str  #: what the user named
     config: RunConfig | None = None  #: the run's settings; None for an artifact alone
-    recipe: SFTRecipe | None = None  #: the recipe; None for the other kinds
+    recipe: SFTRecipe | None = None  #: the recipe with the overrides; None for the other kinds
     artifact: Path | None = None  #: the artifact; None for the other kinds
     file: Path | None = None  #: the file that the settings come from, or None
     function: str | None = None  #: the function in a Python file, or None
-    container: Any = None  #: the live ConfigContainer as it was loaded; None for the other kinds
-    #: dotted path -> value, changed since in a live or saved ConfigContainer; those of a recipe are in `recipe`
-    overrides: Mapping[str, Any] = field(default_factory=dict)
+    #: what was loaded, without overrides: an SFTRecipe, a ConfigContainer, or the sections of a saved one
+    source: Any = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> value, changed since it was loaded
+    packs: Path | None = None  #: the packs that the run will read, if known
+
+    def override(self, overrides: Mapping[str, Any]) -> "Target":
+        """Return the target with more values changed; nothing is loaded again.
+
+        Raises:
+            ConfigError: a path does not exist, a value is impossible, or an artifact has no settings.
+        """
+        return _settled(replace(self, overrides={**self.overrides, **overrides}))
+
+    def reading(self, packs: Path | None) -> "Target":
+        """Return the target of a run that reads these packs; nothing is loaded again."""
+        return _settled(replace(self, packs=packs))
+
+
+def _settled(target: Target) -> Target:
+    """Return a target with the recipe and the settings that follow from its source, overrides and packs."""
+    source, place, overrides = target.source, target.place, target.overrides
+    if target.kind == "artifact":
+        if overrides:
+            raise ConfigError(f"--set {next(iter(overrides))}; an artifact has no settings. Remove it.")
+        return target
+    if target.kind != "recipe":
+        read = config_of_saved if target.kind == "saved" else config_of_container
+        return replace(target, config=changed(read(source, place=place), overrides))
+    recipe = source.override(overrides) if overrides else source
+    config = config_of_recipe(recipe, place=place, artifact=target.packs)
+    if target.file is not None and target.file.suffix.lower() in _SETTINGS_SUFFIXES:
+        config = replace(config, inputs=inputs_of(recipe))
+    return replace(target, recipe=recipe, config=config)
 
 
 def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, artifact: Path | None = None) -> Target:
@@ -56,21 +86,12 @@ def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, arti
     Raises:
         ConfigError: the target is unknown or cannot be loaded, or a path does not exist.
     """
-    overrides = overrides or {}
-    if isinstance(target, Mapping):
-        target = SFTRecipe.from_mapping(target)
-    if isinstance(target, SFTRecipe):
-        return _of_recipe(target, target.name, overrides, artifact)
-    if not isinstance(target, (str, Path)):
-        return _of_object(target, type(target).__name__, overrides, artifact)
-    text = str(target)
-    if not isinstance(target, Path):
-        _check_text(text)
     try:
-        return _of_text(text, overrides, artifact)
+        return _settled(replace(_loaded(target), overrides=dict(overrides or {}), packs=artifact))
     except OSError as error:
+        name = str(target) if isinstance(target, str | Path) else type(target).__name__
         raise ConfigError(
-            f"target {text!r} cannot be read: {error.strerror}. Check the path and its rights."
+            f"target {name!r} cannot be read: {error.strerror}. Check the path and its rights."
         ) from error
 
 
@@ -79,28 +100,54 @@ def recipe_target(
 ) -> Target:
     """Return the target of a recipe as `build` names it; a recipe of the catalogue wins over a folder of that name.
 
+    What its code prints goes to standard error.
+
     Raises:
-        ConfigError: as `load_target`.
+        ConfigError: as `load_recipe`.
     """
-    place = recipe if isinstance(recipe, SFTRecipe) else str(recipe)
-    if isinstance(place, str) and Path(place).is_dir():
-        place = catalogue_target(place)
-    return load_target(place, overrides, artifact=artifact)
+    if isinstance(recipe, SFTRecipe):
+        return load_target(recipe, overrides, artifact=artifact)
+    text = catalogue_target(str(recipe)) if Path(recipe).is_dir() else str(recipe)
+    with redirect_stdout(sys.stderr):
+        found = _of_object(load_recipe(text), text)
+    return _settled(replace(found, **_written_at(text), overrides=dict(overrides or {}), packs=artifact))
 
 
-def _of_text(text: str, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
+def _loaded(target: Any) -> Target:
+    if isinstance(target, Mapping):
+        target = SFTRecipe.from_mapping(target)
+    if isinstance(target, SFTRecipe):
+        return _of_object(target, target.name)
+    if not isinstance(target, (str, Path)):
+        return _of_object(target, type(target).__name__)
+    text = str(target)
+    if not isinstance(target, Path):
+        _check_text(text)
+    return _of_text(text)
+
+
+def _of_text(text: str) -> Target:
     if _names_artifact(text):
-        if overrides:
-            raise ConfigError(f"--set {next(iter(overrides))}; an artifact has no settings. Remove it.")
         return Target(kind="artifact", place=text, artifact=artifact_place(text))
-    path, _, function = text.rpartition(":") if ":" in text and not Path(text).is_file() else (text, "", "")
-    if Path(path).suffix.lower() in _SETTINGS_SUFFIXES:
+    path, function = _parts(text)
+    if path.suffix.lower() in _SETTINGS_SUFFIXES:
         if function:
-            raise ConfigError(f"target is {text!r}; a {Path(path).suffix} file has no functions. Remove :{function}.")
-        return _of_file(Path(path), overrides, artifact)
-    found = _of_object(_load_value(text), text, overrides, artifact)
-    is_file = Path(path).suffix.lower() == ".py"
-    return replace(found, file=Path(path) if is_file else None, function=function or None) if is_file else found
+            raise ConfigError(f"target is {text!r}; a {path.suffix} file has no functions. Remove :{function}.")
+        return _of_file(path)
+    return replace(_of_object(_load_value(text), text), **_written_at(text))
+
+
+def _parts(text: str) -> tuple[Path, str]:
+    """Return the file that a text names, and the function after its colon."""
+    path, _, function = text.rpartition(":") if ":" in text and not Path(text).is_file() else (text, "", "")
+    return Path(path), function
+
+
+def _written_at(text: str) -> dict[str, Any]:
+    """Return the fields `file` and `function` of a target that is named by a file."""
+    path, function = _parts(text)
+    is_file = path.suffix.lower() in {*_SETTINGS_SUFFIXES, ".py"}
+    return {"file": path, "function": function or None} if is_file else {}
 
 
 def _check_text(text: str) -> None:
@@ -122,31 +169,19 @@ def _names_artifact(text: str) -> bool:
     )
 
 
-def _of_file(path: Path, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
+def _of_file(path: Path) -> Target:
     values = read_sections(path)
     if is_saved_container(values):
-        config = changed(config_of_saved(values, place=str(path)), overrides)
-        return Target(kind="saved", place=str(path), config=config, file=path, overrides=overrides)
+        return Target(kind="saved", place=str(path), source=values, file=path)
     with written_in(path):
-        recipe = SFTRecipe.from_mapping(values)
-    found = _of_recipe(recipe, str(path), overrides, artifact)
-    assert found.recipe is not None
-    assert found.config is not None
-    return replace(found, file=path, config=replace(found.config, inputs=inputs_of(found.recipe)))
+        return Target(kind="recipe", place=str(path), source=SFTRecipe.from_mapping(values), file=path)
 
 
-def _of_recipe(recipe: SFTRecipe, place: str, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
-    recipe = recipe.override(overrides) if overrides else recipe
-    config = config_of_recipe(recipe, place=place, artifact=artifact)
-    return Target(kind="recipe", place=place, recipe=recipe, config=config)
-
-
-def _of_object(value: Any, place: str, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
+def _of_object(value: Any, place: str) -> Target:
     if isinstance(value, SFTRecipe):
-        return _of_recipe(value, place, overrides, artifact)
+        return Target(kind="recipe", place=place, source=value)
     if is_container(value):
-        config = changed(config_of_container(value, place=place), overrides)
-        return Target(kind="container", place=place, config=config, container=value, overrides=overrides)
+        return Target(kind="container", place=place, source=value)
     kind = type(value).__name__
     found, others = f"target {place!r} gives a {kind}", ""
     advice = "Return one of these."

@@ -48,7 +48,7 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
     """Return the report of the rules on a target.
 
     Args:
-        target: argument or result of `bridge.targets.load_target`.
+        target: argument or result of `bridge.targets.load_target`; a result has the overrides and packs already.
         options: options of the check.
         packs: the artifact, if it has already been checked.
 
@@ -59,7 +59,7 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
     """
     check_selectors(ALL_RULES, options.select, "--select")
     check_selectors(ALL_RULES, options.ignore, "--ignore")
-    loaded = target if isinstance(target, Target) else load_target(target, options.overrides, artifact=options.artifact)
+    loaded = loaded_target(target, options)
     _check_agreement(loaded, options)
     packs = packs or checked_artifact(loaded, options)
     if packs is None:
@@ -83,6 +83,15 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
         target=loaded.place,
         target_path=str(loaded.file or loaded.artifact or ""),
     )
+
+
+def loaded_target(target: Any, options: CheckOptions) -> Target:
+    """Return the target of a check, which is loaded unless it has been.
+
+    Raises:
+        ConfigError: as `bridge.targets.load_target`.
+    """
+    return target if isinstance(target, Target) else load_target(target, options.overrides, artifact=options.artifact)
 
 
 def unjudged(report: CheckReport, select: Sequence[str]) -> tuple[SkippedRule, ...]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bridgepack.bridge.adopting.corrections import rounds_of_changes
-from bridgepack.bridge.targets import Target, load_target
-from bridgepack.checking.check import check_target, checked_artifact, is_judged_for
+from bridgepack.bridge.targets import Target
+from bridgepack.checking.check import check_target, checked_artifact, is_judged_for, loaded_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.editing import CannotEditError, FileEdit, edit_file, read_text
 from bridgepack.data.files import replaced_when_whole
@@ -35,17 +35,17 @@ class Fixed:
         return any(change.needs_repack for change in self.changes)
 
 
-def fixed(target: str, options: CheckOptions) -> Fixed:
+def fixed(target: Any, options: CheckOptions) -> Fixed:
     """Return a file's edit with every safe change; nothing is written yet.
 
     Args:
-        target: a recipe's or a config's file, as `check` takes it.
-        options: as for `check`; overrides are not written.
+        target: a recipe's or a config's file, as `check_target` takes it.
+        options: as for `check_target`; overrides are not written.
 
     Raises:
         ConfigError: the target is not a file of the user, a change cannot be made in it, or changes contradict.
     """
-    loaded = load_target(target, options.overrides, artifact=options.artifact)
+    loaded = loaded_target(target, options)
     if loaded.config is None:
         raise ConfigError(
             f"--fix and --diff change settings, and {loaded.place!r} is an artifact, which has none. Remove them, or "
@@ -54,10 +54,9 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
     packs, quick = checked_artifact(loaded, options), replace(options, real_validate=False)
 
     def report_with(changes: Mapping[str, Change], asked: CheckOptions = quick) -> CheckReport:
-        values = {path: change.value for path, change in changes.items()}
-        again = load_target(target, {**options.overrides, **values}, artifact=options.artifact)
+        again = loaded.override({path: change.value for path, change in changes.items()})
         fitting = packs if packs is not None and is_judged_for(packs, again) else None
-        return check_target(replace(again, file=loaded.file), asked, packs=fitting)
+        return check_target(again, asked, packs=fitting)
 
     reports = [check_target(loaded, quick, packs=packs)]
     changes: dict[str, Change] = {}

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.targets import recipe_target
+from bridgepack.bridge.targets import Target, recipe_target
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.cli.options import num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
-from bridgepack.config.load import load_recipe, parse_overrides
+from bridgepack.config.load import parse_overrides
 from bridgepack.data.build import build_artifact, planned_build
 from bridgepack.data.results import BuildOptions, BuildResult, build_options
 from bridgepack.data.workplace import complete_on_interrupt
@@ -33,7 +33,9 @@ def build_recipe(
     **options: Any,
 ) -> int:
     """Build, or print what a build would do, and return the exit code; `options` are those of `build_options`."""
-    loaded, chosen = load_recipe(recipe, parse_overrides(overrides)), chosen_options(**options)
+    target, chosen = recipe_target(recipe, parse_overrides(overrides)), chosen_options(**options)
+    loaded = target.recipe
+    assert loaded is not None
     balance = balance_for(loaded)
     if dry_run:
         with (
@@ -51,7 +53,7 @@ def build_recipe(
         if not as_json:
             echo(describe_build(result, loaded))
         if is_checked or is_reported:
-            judged, page = _judged(recipe, overrides, result, is_reported=is_reported, num_workers=chosen.num_workers)
+            judged, page = _judged(target, result, is_reported=is_reported, num_workers=chosen.num_workers)
         if judged and is_checked:
             summary["check"] = report_to_dict(judged)
             if not as_json:
@@ -68,16 +70,16 @@ def build_recipe(
 
 
 def _judged(
-    recipe: str, overrides: tuple[str, ...], result: BuildResult, *, is_reported: bool, num_workers: int
+    target: Target, result: BuildResult, *, is_reported: bool, num_workers: int
 ) -> tuple[CheckReport, Path | None]:
     with TerminalProgress() as progress:
         options = CheckOptions(
             artifact=result.output,
-            overrides=parse_overrides(overrides),
+            overrides=target.overrides,
             num_workers=max(num_workers, 1),
             progress=progress,
         )
-        target = recipe_target(recipe, options.overrides, artifact=result.output)
+        target = target.reading(result.output)
         if not is_reported:
             return check_target(target, options), None
         from bridgepack.reporting.html.files import write_report  # slow to import

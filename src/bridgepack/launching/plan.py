@@ -13,7 +13,7 @@ from typing import Any
 
 from bridgepack import __version__
 from bridgepack.bridge.refusing.recipes import refuse_packs_unread
-from bridgepack.bridge.targets import recipe_target
+from bridgepack.bridge.targets import Target, recipe_target
 from bridgepack.bridge.variables import with_variables
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, is_asked_by_default, named_environment
@@ -104,8 +104,9 @@ def plan_launch(
         ConfigError: recipe, cluster or an argument is invalid, or they contradict each other.
         LaunchRefusedError: the check found errors.
     """
-    recipe = load_recipe(recipe) if isinstance(recipe, Mapping) else recipe
-    found, where = load_recipe(recipe, overrides), load_cluster(cluster, cluster_overrides)
+    target = recipe_target(load_recipe(recipe) if isinstance(recipe, Mapping) else recipe, overrides)
+    found, where = target.recipe, load_cluster(cluster, cluster_overrides)
+    assert found is not None
     tasks = planned_tasks(where, skip, builds=artifact is None and found.packing.mode == _OFFLINE)
     packs, world_size = _packs(found, where, tasks, artifact), _world_size(found, where, tasks)
     refuse_unlaunchable(found, where, tasks)
@@ -124,12 +125,12 @@ def plan_launch(
     )
     return LaunchPlan(
         recipe=found,
-        target=found.name if isinstance(recipe, SFTRecipe) else str(recipe),
+        target=str(recipe) if isinstance(recipe, str | Path) else found.name,
         cluster=where,
         tasks=tasks,
         artifact=packs,
         world_size=world_size,
-        report=_checked(recipe, found, where, options),
+        report=_checked(target.reading(options.artifact), where, options),
         notes=(*cluster_notes(where), *path_notes(found, where, packs)),
         **_named(found, where, run_name),
     )
@@ -206,14 +207,12 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
     return found
 
 
-def _checked(
-    target: SFTRecipe | str | Path, recipe: SFTRecipe, cluster: ClusterConfig, options: CheckOptions
-) -> CheckReport:
-    loaded = recipe_target(target, options.overrides, artifact=options.artifact)
-    if loaded.config is not None:
-        variables, place = cluster.executor_for("train").env_vars, f"{cluster.place_of('train')}.env_vars"
-        loaded = replace(loaded, config=with_variables(loaded.config, variables, place=place))
-    report = check_target(loaded, options)
+def _checked(target: Target, cluster: ClusterConfig, options: CheckOptions) -> CheckReport:
+    recipe, config = target.recipe, target.config
+    assert recipe is not None
+    assert config is not None
+    variables, place = cluster.executor_for("train").env_vars, f"{cluster.place_of('train')}.env_vars"
+    report = check_target(replace(target, config=with_variables(config, variables, place=place)), options)
     if report.has_errors:
         text = rendered(report).rstrip("\n")
         raise LaunchRefusedError(f"nothing was submitted: the check of {recipe.name} fails.\n\n{text}", report)

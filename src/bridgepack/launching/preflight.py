@@ -19,7 +19,7 @@ from nemo_run import DockerExecutor, Executor, LocalExecutor, LocalTunnel, Plugi
 from nemo_run.core.frontend.console.api import CONSOLE
 
 from bridgepack.bridge.bases import all_sections
-from bridgepack.bridge.container import changed, is_container
+from bridgepack.bridge.container import is_container
 from bridgepack.bridge.shipped import PREFIX
 from bridgepack.bridge.targets import Target, load_target, quiet
 from bridgepack.bridge.wiring import OVERRIDES
@@ -158,8 +158,6 @@ def trained_target(task: Any, executor: Executor, *, target: str | None, options
     if value is None:
         raise ConfigError(f"PreflightPlugin cannot see what {_name(task)} trains. Name it: {_line(words)}")
     found = load_target(value, artifact=options.artifact)
-    if found.config is not None:  # a run reads packs; its source data may be on another machine
-        found = replace(found, config=replace(found.config, inputs=()))
     if found.kind == "artifact":
         raise ConfigError(
             f"target is {target!r}, an artifact. Give a recipe or a config as target, and artifact=FOLDER."
@@ -167,16 +165,11 @@ def trained_target(task: Any, executor: Executor, *, target: str | None, options
     if found.kind != "saved":
         _refuse_unseen_options(_name(task), words)
     seen = _overrides(words)
-    if not seen and not options.overrides:
-        return found
     place = f"{found.place} with {len(seen)} override{'s' if len(seen) > 1 else ''}" if seen else found.place
-    if found.recipe is not None:
-        paths = {f"{OVERRIDES}.{path}": value for path, value in seen.items()}  # the host's own paths
-        found = load_target(found.recipe, {**paths, **options.overrides}, artifact=options.artifact)
-        return replace(found, place=place)
+    paths = {f"{OVERRIDES}.{path}": value for path, value in seen.items()} if found.recipe is not None else seen
+    found = replace(found, place=place).override({**paths, **options.overrides})  # a script has the host's own paths
     assert found.config is not None
-    overrides = {**seen, **options.overrides}
-    return replace(found, place=place, config=changed(found.config, overrides), overrides=overrides)
+    return replace(found, config=replace(found.config, inputs=()))  # its source data may be on another machine
 
 
 def _name(task: Any) -> str:

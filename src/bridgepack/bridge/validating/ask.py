@@ -68,7 +68,7 @@ def _question(target: Target, world_size: int | None, artifact: Path | None) -> 
         )
     if target.kind == "saved":
         return Question(saved=str(target.file), overrides=target.overrides, **facts)
-    return Question(pickled=pickle.dumps(target.container), overrides=target.overrides, **facts)
+    return Question(pickled=pickle.dumps(target.source), overrides=target.overrides, **facts)
 
 
 def _gpu_of(target: Target) -> str:

@@ -52,14 +52,16 @@ def recipe_with_rows(
     return load_recipe(*with_kept_rows(recipe, overrides, output=output, store=store))
 
 
-def with_kept_rows[Target](
-    recipe: Target,
+def with_kept_rows(
+    recipe: Any,
     overrides: Mapping[str, Any] | None,
     *,
     output: str | Path | None = None,
     store: Path | None = None,
-) -> tuple[Target, Mapping[str, Any] | None]:
-    """Return a recipe as given, and its overrides, with the paths of the written rows in place of rows in memory.
+) -> tuple[Any, Mapping[str, Any] | None]:
+    """Return a recipe, and its overrides, with the paths of the written rows in place of rows in memory.
+
+    The recipe is as given, or loaded if it was named and the overrides have rows: its code runs once.
 
     Raises:
         ConfigError, StoreError: as `recipe_with_rows`.
@@ -69,10 +71,12 @@ def with_kept_rows[Target](
     def noted(_: _Kind, value: Any, field: str) -> None:
         found.append((value, field))
 
-    placeholders = _kept(recipe, noted), _kept(overrides, noted)
+    fields, changes = _kept(recipe, noted), _kept(overrides, noted)
     if not found:
         return recipe, overrides
-    loaded = load_recipe(*placeholders)  # fails before rows are written
+    is_named = not isinstance(recipe, Mapping)
+    recipe = load_recipe(recipe) if is_named else recipe
+    loaded = load_recipe(recipe if is_named else fields, changes)  # fails before rows are written
     named = loaded.artifact if output is None or scheme_of(str(output)) is not None else output
     with opened_store(store or default_store(Path(named or "artifacts/any"))) as opened:
         keep = partial(_written, folder=opened.folder / ROWS)
