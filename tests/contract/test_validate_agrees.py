@@ -10,7 +10,7 @@ from bridgepack.rules.engine.rule import Severity
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.generated_configs import GeneratedConfig, generated
 from tests.support.gpu_host import pretend_gpu_host
-from tests.support.upstream_recipes import findings_of, silence, validate
+from tests.support.upstream_recipes import RecipeFunction, findings_of, load_recipe_config, silence, validate
 
 #: Set it for a longer run.
 NUM_CONFIGS = int(os.environ.get("BRIDGEPACK_NUM_CONFIGS", "3500"))
@@ -27,9 +27,9 @@ LATER = ("setup", "model build", "first step")
 
 
 @pytest.fixture(scope="module")
-def bases(upstream_configs: dict[str, Any]) -> dict[str, Any]:
-    by_name = {name.rpartition(".")[2]: config for name, config in upstream_configs.items()}
-    return {name: by_name[name] for name in BASES}
+def bases(host: None, upstream_recipes: dict[str, RecipeFunction]) -> dict[str, Any]:
+    by_name = {name.rpartition(".")[2]: function for name, function in upstream_recipes.items()}
+    return {name: load_recipe_config(by_name[name]) for name in BASES}
 
 
 def errors_of(case: GeneratedConfig) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.support.named_faults import NAMED_FAULTS
+from tests.support.upstream_recipes import copied
 
 #: Fields that are true or false.
 _SWITCHES = (
@@ -113,7 +114,7 @@ class GeneratedConfig:
 def generated(bases: Mapping[str, Any], seed: int) -> GeneratedConfig:
     choose = random.Random(seed)
     base = choose.choice(sorted(bases))
-    config = copy.deepcopy(bases[base])
+    config = copied(bases[base])
     faults: dict[str, Any] = {}
     world_size = _set_topology(config, choose)
     known = (FAULTS, TOPOLOGY_FAULTS, NAMED_FAULTS)[seed % 3]

@@ -97,6 +97,25 @@ def world_size_of(name: str, config: Any = None) -> int:
     return math.ceil(world_size / block) * block
 
 
+def copied(config: Any) -> Any:
+    """Return a deep copy of a config.
+
+    A model config of 0.7 has the fields of its `transformer` as its own, `__deepcopy__` of that class among them:
+    `copy.deepcopy` of the whole would hold the transformer alone.
+    """
+    again = copy.copy(config)
+    for name, value in vars(config).items():
+        object.__setattr__(again, name, _with_parts(value) if name == "model" else copy.deepcopy(value))
+    return again
+
+
+def _with_parts(model: Any) -> Any:
+    again = object.__new__(type(model))
+    for name, value in vars(model).items():
+        object.__setattr__(again, name, copy.deepcopy(value))
+    return again
+
+
 def validate(config: Any, world_size: int) -> str | None:
     """Return what the host's `runtime_config_update` raises for a config on `world_size` ranks, None if it passes.
 
@@ -104,7 +123,7 @@ def validate(config: Any, world_size: int) -> str | None:
     """
     with process_as_before(), silence():
         try:
-            candidate = copy.deepcopy(config)
+            candidate = copied(config)
             if candidate.peft is not None:
                 candidate.checkpoint.pretrained_checkpoint = "/checkpoints/any"
             validated(candidate, world_size)
@@ -117,7 +136,8 @@ def validate(config: Any, world_size: int) -> str | None:
 def findings_of(config: Any, place: str, world_size: int) -> Sequence[Finding]:
     """Return what the rules say of a config that has a checkpoint, as `validate` gives it, on so many ranks."""
     plain = changed(config_of_container(config, place=place), {"checkpoint.pretrained_checkpoint": "/checkpoints/any"})
-    return judge_run(Run(config=plain, versions=target_versions(), world_size_given=world_size), RUN_RULES).findings
+    run = Run(config=plain, versions=target_versions(plain.bridge_version), world_size_given=world_size)
+    return judge_run(run, RUN_RULES).findings
 
 
 def _num_ranks_of_one_replica(model: Any) -> int:

@@ -218,13 +218,14 @@ def test_packs_are_judged_under_the_geometry_that_fixing_leaves(packs: Path, com
     assert json.loads(fixed.output) == json.loads(after.output)
 
 
-@pytest.mark.parametrize(("version", "is_newer"), [("9.9", True), ("0.6.3rc1", True), ("0.6.2+mine", False)])
+@pytest.mark.parametrize(("version", "is_newer"), [("9.9", True), ("0.6.3rc1", False), ("0.6.2+mine", False)])
 def test_a_version_that_nobody_knows_yet_is_said(folder: Path, command: Command, version: str, is_newer: bool) -> None:
-    ran = command("check", "mine.yaml", "--bridge-version", version, "--json")
-
-    told = f"{version} is newer than 0.6.2, the newest that this bridgepack knows, and treated like it"
-    assert ran.errors == (f"--bridge-version {told}\n" if is_newer else "")
-    assert (told in json.loads(ran.output)["versions"]) == is_newer
+    told = f"megatron-bridge {version} is newer than all that is known, and treated like the newest: bridgepack knows"
+    report = command("check", "mine.yaml", "--bridge-version", version, "--json")
+    assert report.errors == ""
+    assert json.loads(report.output)["note"].startswith(told) == is_newer
+    annotations = command("check", "mine.yaml", "--bridge-version", version, "--format", "github")
+    assert annotations.errors.startswith(told) == is_newer
 
 
 def test_a_diff_becomes_a_file_and_the_command_that_packs_again_can_be_pasted(folder: Path, command: Command) -> None:

@@ -72,7 +72,8 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
         run = _run_of(loaded, packs, options)
         loaded = replace(loaded, config=run.config)
         on_run = judge_run(run, options.selected(RUN_RULES), max_examples=options.max_examples)
-        on_run, version = replace(on_run, versions=run.versions.described()), run.versions[BRIDGE]
+        on_run = replace(on_run, versions=run.versions.described(), note=run.versions.note)
+        version = run.versions[BRIDGE]
     report = with_verdict(_joined(on_packs, on_run, options), loaded, options, version)
     report = with_each_fault_once(_suppressed(report, loaded.config, options))
     skipped_rules = (replace(rule, reason=in_users_paths(rule.reason, loaded.config)) for rule in report.rules_skipped)
@@ -252,6 +253,7 @@ def _joined(on_packs: CheckReport, on_run: CheckReport, options: CheckOptions) -
         rules_skipped=tuple(sorted(all_skipped, key=lambda rule: rule.code)),
         rules_not_applicable=on_run.rules_not_applicable,
         versions=on_run.versions,
+        note=on_run.note,
     )
 
 

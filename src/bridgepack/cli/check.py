@@ -11,7 +11,7 @@ from bridgepack.checking.fix import fixed, write_edit
 from bridgepack.checking.options import CheckOptions, named_environment, parse_given
 from bridgepack.cli.completion import complete_recipe, complete_rule
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option, real_validate_option
-from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, tell_if_newer
+from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tasks import Progress
@@ -78,7 +78,6 @@ def check(target: str, **arguments: Any) -> int:
     a recipe of the same name.
     """
     form, output = _form(arguments), arguments["output"]
-    tell_if_newer(arguments["bridge_version"])
     check_report_path(output, target, arguments["environment"])
     try:
         return _checked(target, arguments, form)
@@ -101,6 +100,8 @@ def _checked(target: str, arguments: dict[str, Any], form: str) -> int:
             return _fix(target, options, arguments, form)
         report = check_target(target, options)
     text = _text(report, form, arguments)
+    if report.note and form not in ("text", "json"):
+        echo(report.note, err=True)
     with staged_report(arguments["output"], text):
         pass
     if arguments["output"] is None:

@@ -35,7 +35,7 @@ def tell_if_newer(bridge_version: str | None) -> None:
 
     newer = note_of_newer(bridge_version or "")
     if newer:
-        echo(f"--bridge-version {newer}", err=True)
+        echo(newer, err=True)
 
 
 def silence(stream: Any) -> None:

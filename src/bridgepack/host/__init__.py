@@ -22,6 +22,8 @@ from bridgepack.host.v07 import V07
 RELEASES = (V06, V07)
 #: The release that is meant where nothing says another.
 TARGET = V06
+#: What to do about a version that is newer than all of them.
+UPDATE = f"bridgepack knows Megatron-Bridge up to {RELEASES[-1].name}; update it with pip install -U bridgepack"
 
 
 def release_of(bridge_version: str, *, place: str = "--bridge-version") -> HostRelease:
@@ -65,7 +67,4 @@ def note_of_newer(bridge_version: str) -> str:
         return ""
     if release.is_known:
         return ""
-    return (
-        f"{bridge_version} is newer than {RELEASES[-1].name}, the newest that this bridgepack knows, and treated like "
-        "it; update bridgepack"
-    )
+    return f"megatron-bridge {bridge_version} is newer than all that is known, and treated like the newest: {UPDATE}"

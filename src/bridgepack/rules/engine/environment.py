@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 from bridgepack.host import BRIDGE as BRIDGE
 from bridgepack.host import CORE as CORE
 from bridgepack.host import ENGINE as ENGINE
-from bridgepack.host import TARGET, HostRelease, note_of_newer, release_of
+from bridgepack.host import TARGET, UPDATE, HostRelease, note_of_newer, release_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +27,17 @@ class Versions:
     def release(self) -> HostRelease:
         """The release of megatron-bridge; one that is not known here is treated like the newest."""
         return release_of(str(self.versions[BRIDGE]))
+
+    @property
+    def why_unknown(self) -> str | None:
+        """Why nothing is known of the habits of this megatron-bridge; None for a release that is known."""
+        release = self.release
+        return None if release.is_known else f"not known for {release.name}: {UPDATE}"
+
+    @property
+    def note(self) -> str:
+        """What to say of a megatron-bridge that is newer than all that is known; empty for others."""
+        return note_of_newer(str(self.versions[BRIDGE]))
 
     def are_in(self, allowed: Mapping[str, str]) -> bool:
         """Return whether every given distribution has a version that its specifier allows.
@@ -76,8 +87,6 @@ def target_versions(bridge_version: str | None = None, installed: Mapping[str, s
         chosen |= known if bridge_version is None else {k: v for k, v in known.items() if k != BRIDGE}
         origin = "from the environment given"
     release_of(chosen[BRIDGE], place="--bridge-version" if bridge_version else f"{BRIDGE} in the environment")
-    newer = note_of_newer(chosen[BRIDGE])
-    origin = f"{origin}; {newer}" if newer else origin
     return Versions(versions={name: Version(text) for name, text in chosen.items()}, origin=origin)
 
 

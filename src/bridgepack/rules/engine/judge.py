@@ -5,6 +5,7 @@ from functools import partial
 
 from bridgepack.config.errors import did_you_mean
 from bridgepack.errors import ConfigError
+from bridgepack.host import BRIDGE
 from bridgepack.records import Finding, InspectableArtifact
 from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.facts import ArtifactFacts
@@ -70,12 +71,14 @@ def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> C
     Raises:
         RuleCrashError: a rule raised.
     """
-    applies = {rule.code: run.versions.are_in(rule.versions) for rule in rules}
+    unknown = run.versions.why_unknown  # then nobody knows on which side of a version it is
+    reasons = {rule.code: unknown for rule in rules if unknown is not None and BRIDGE in rule.versions}
+    applies = {rule.code: rule.code in reasons or run.versions.are_in(rule.versions) for rule in rules}
     applicable = [rule for rule in rules if applies[rule.code]]
-    reasons: dict[str, str] = {}
     findings: list[Finding] = []
     for rule in applicable:
-        findings += _judged(rule, partial(rule.violations, run), run.config.place, max_examples, reasons)
+        if rule.code not in reasons:
+            findings += _judged(rule, partial(rule.violations, run), run.config.place, max_examples, reasons)
     return CheckReport(
         findings=tuple(findings),
         rules_run=tuple(rule.code for rule in applicable if rule.code not in reasons),

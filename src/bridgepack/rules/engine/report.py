@@ -46,6 +46,7 @@ class CheckReport(Result):
         target: the run or artifact that was checked.
         target_path: its file or folder; empty if it has none.
         versions: the versions that it was judged for, as text; empty if no rule depends on them.
+        note: what to know of these versions before anything else, e.g. that they are newer than all that is known.
         rules_not_applicable: codes of the rules that do not apply to these versions, sorted.
         suppressed: findings that the user ignores with a reason.
         host: what the installed Megatron-Bridge itself says of the run; None if it was not asked.
@@ -64,6 +65,7 @@ class CheckReport(Result):
     target: str = ""
     target_path: str = ""
     versions: str = ""
+    note: str = ""
     rules_not_applicable: tuple[str, ...] = ()
     suppressed: tuple[Suppressed, ...] = ()
     host: HostVerdict | None = None

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from bridgepack import geometry
+from bridgepack.host import HostRelease
 from bridgepack.records import RunConfig, Waiting
 from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS, CannotJudgeError, given, known
 from bridgepack.rules.engine.environment import Environment as Environment
@@ -63,6 +64,13 @@ class Run(Settings):
     files: Files | None = None  #: the file system; None if files are not checked
     waiting: Waiting | str = NO_PACKS  #: how long ranks wait for each other, or why that is unknown
     balance_refused: str | None = None  #: why `build` refuses the recipe's balance; None if it accepts it
+
+    @property
+    def release(self) -> HostRelease:
+        """The release of Megatron-Bridge, for its habits; raises `CannotJudgeError` if it is newer than all known."""
+        if self.versions.why_unknown is not None:
+            raise CannotJudgeError(self.versions.why_unknown)
+        return self.versions.release
 
     @cached_property
     def loaded(self) -> RunConfig:

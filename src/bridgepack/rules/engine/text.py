@@ -39,7 +39,8 @@ def render_text(
 ) -> str:
     """Return findings and a summary line, which counts advice and skipped rules that are not shown."""
     shown = [finding for finding in report.findings if shows_advice or finding.severity != Severity.ADVICE]
-    blocks = [_finding_text(finding, has_colour=has_colour) for finding in shown]
+    blocks = [report.note] if report.note else []
+    blocks += [_finding_text(finding, has_colour=has_colour) for finding in shown]
     if report.suppressed:
         blocks.append("\n".join(f"ignored {item.finding.code}: {item.reason}" for item in report.suppressed))
     if report.rules_skipped and shows_skipped:
@@ -71,6 +72,7 @@ def report_to_dict(report: CheckReport) -> dict[str, Any]:
         "rules_skipped": [asdict(skipped) for skipped in report.rules_skipped],
         "rules_not_applicable": list(report.rules_not_applicable),
         "real_validate": None if report.host is None else {**asdict(report.host), "where": list(report.host.where)},
+        "note": report.note,
     }
 
 
