@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, planted: Planted) -> Path:
         folder,
         name="planted",
         packing={"packed_sequence_size": 256, "max_sequence_length": 256},
-        preprocessing={"kind": "chat", "over_long": "truncate"},
+        preprocessing={"kind": "chat", "over_long": "truncate", "labels_after_eos": "train"},
         batch={"global_batch_size": 4},
         model={"name": str(folder / "model")},
         parallelism={"context_parallel_size": 2, "num_gpus": 2},
@@ -134,7 +134,19 @@ def test_the_supported_release_is_judged_as_before(planted: Planted, folder: Pat
 
 def test_trace_takes_the_new_default(planted: Planted, folder: Path) -> None:
     def packs(version: str, **changes: Any) -> Any:
-        words = ("trace", "packs", "--recipe", _saved(folder, **changes), "--step", 1, "--rank", 0, "--world-size", 2, "--json")
+        words = (
+            "trace",
+            "packs",
+            "--recipe",
+            _saved(folder, **changes),
+            "--step",
+            1,
+            "--rank",
+            0,
+            "--world-size",
+            2,
+            "--json",
+        )
         _, found = _bridgepack(planted, folder, *words, "--bridge-version", version)
         return found["batches"]
 

@@ -42,7 +42,7 @@ V08 = replace(
     bridge="{version}",
     bases=Path(__file__).with_name("bases_v08.json"),
     renamed={{**{base_name}.renamed, "dataset.offline_packing_specs.{old}": "dataset.offline_packing_specs.{new}"}},
-    # trains_after_eos=True,
+    trains_after_eos=True,
 )
 '''
 

@@ -18,7 +18,7 @@ from bridgepack.config.recipe.preprocessing import AssistantMarkers, ChatPreproc
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
-from bridgepack.data.sequences.over_long import OverLongPolicy
+from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -147,7 +147,7 @@ def _skipped_tokens(host_tokenizer: Any) -> Any:
     return extract_skipped_token_ids(host_tokenizer)
 
 
-def _outcomes(encoder: ReadingEncoder, rows: Sequence[Columns], policy: OverLongPolicy | None = None) -> list[Outcome]:
+def _outcomes(encoder: ReadingEncoder, rows: Sequence[Columns], policy: SequencePolicy | None = None) -> list[Outcome]:
     encoded = encode_examples(encoder, rows)
     made = encoded if policy is None else cut(policy, encoded)
     return [(item.ids, item.mask) if isinstance(item, Encoded) else item for item in made]

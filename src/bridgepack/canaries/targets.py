@@ -14,6 +14,7 @@ from bridgepack.canaries.packs import TokenSequence, choice_of, laid_out, length
 from bridgepack.canaries.records import CanaryOptions
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.recorded import recorded_recipe_values
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.errors import ArtifactError, ConfigError
@@ -70,7 +71,9 @@ def open_target(text: str, options: CanaryOptions) -> CanaryTarget:
                     "give the recipe in its place."
                 )
         folder = Path(text)
-        recipe = SFTRecipe.from_mapping(opened_artifact(folder).manifest.recipe).override(options.overrides)
+        recipe = SFTRecipe.from_mapping(recorded_recipe_values(opened_artifact(folder).manifest)).override(
+            options.overrides
+        )
         return _with_artifact(text, recipe, folder, options.num_packs)
     target = load_target(text, options.overrides)
     if target.recipe is None:

@@ -23,7 +23,7 @@ from bridgepack.records.manifests import TOKENIZER_NAMES
 #: Libraries whose version can change a token, a rendered text or a shard's bytes.
 _LIBRARIES = ("jinja2", "pyarrow", "tokenizers", "transformers")
 #: Settings that apply after tokenising, or that choose between equivalent ways of tokenising.
-_SIZE_SETTINGS = {"over_long", "truncation_method", "ends_cut_completions"}
+_LATER_SETTINGS = {"over_long", "truncation_method", "ends_cut_completions", "labels_after_eos"}
 _KEY_CHARACTERS = 32
 
 
@@ -59,7 +59,7 @@ def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
         return section.model_dump(mode="json", exclude={"weight", "epochs", "max_rows"})  # how often they are used
 
     sections = {
-        "preprocessing": recipe.preprocessing.model_dump(mode="json", exclude=_SIZE_SETTINGS),
+        "preprocessing": recipe.preprocessing.model_dump(mode="json", exclude=_LATER_SETTINGS),
         "tokenizer": recipe.tokenizer.model_dump(mode="json", exclude={"engine"}),
         "data": recipe.data.model_dump(mode="json", include={"role_aliases", "max_row_bytes", "layout"})
         | {split: list(map(rows_of, as_sources(getattr(recipe.data, split)))) for split in ("train", "validation")},

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.recorded import recorded_recipe_values
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.identity import fingerprint, library_versions, tokenization_settings
@@ -52,7 +53,7 @@ def plan_repack(
         ConfigError: a change is invalid, or would change the tokens.
     """
     manifest = Artifact(artifact).manifest
-    before = SFTRecipe.from_mapping(dict(manifest.recipe))
+    before = SFTRecipe.from_mapping(recorded_recipe_values(manifest))
     recipe = before.override(changes)
     _refuse_other_tokens(before, recipe)
     resolved = recipe.resolve(balance)

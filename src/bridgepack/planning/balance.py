@@ -12,6 +12,7 @@ from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.packing import BalanceConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.recorded import recorded_recipe_values
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.artifact.plan import iter_plan_columns, plan_path
@@ -75,7 +76,7 @@ def balance_of_repack(artifact: Path, changes: Mapping[str, Any]) -> BalanceReco
         ArtifactError: the folder is not an artifact.
         ConfigError: as `balance_for`, or a change is impossible.
     """
-    return balance_for(load_recipe(read_manifest(artifact).recipe, changes))
+    return balance_for(load_recipe(recorded_recipe_values(read_manifest(artifact)), changes))
 
 
 def waiting_in(

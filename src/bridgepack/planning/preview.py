@@ -15,6 +15,8 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
 from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
+from bridgepack.data.sequences.over_long import SequencePolicy
+from bridgepack.data.stages.finish import FinishSettings
 from bridgepack.data.stages.split import unread_fields
 from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -119,13 +121,13 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         stage.check_engine(sampled_rows(every_file, recipe.data.max_row_bytes), 0)
         sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
         is_complete = sampler.read(sources)
-        splits = {split: settings.splits for split, settings in sampler.settings.items()}
         multiple, tokenizer = resolved.pad_seq_to_mult.value, stage.tokenizer
-        names = () if recipe.chooses_rows else dict.fromkeys(name for names in splits.values() for name in names)
+        splits = [name for settings in sampler.settings.values() for name in settings.splits]
+        names = () if recipe.chooses_rows else dict.fromkeys(splits)
         lengths = {name: [one for source in sources for one in source.lengths([name])] for name in names}
         num_packs = {name: projected_packs(recipe.packing, multiple, found) for name, found in lengths.items()}
         num_sequences = {name: round(sum(len(one) * weight for one, weight in lengths[name])) for name in names}
-        previews = tuple(_of_source(source, splits[source.split], tokenizer, num_rows) for source in sources)
+        previews = tuple(_of_source(source, sampler.settings[source.split], tokenizer, num_rows) for source in sources)
     return Preview(
         name=recipe.name,
         sources=previews,
@@ -151,8 +153,9 @@ def _stops(recipe: SFTRecipe, reasons: set[str]) -> dict[str, str]:
 
 
 def _of_source(
-    source: SampledSource, splits: tuple[str, ...], tokenizer: ChatTokenizer, num_rows: int
+    source: SampledSource, settings: FinishSettings, tokenizer: ChatTokenizer, num_rows: int
 ) -> SourcePreview:
+    splits = settings.splits
     first = next((file for file in source.files if file.taken), None)  # a file may be empty
     parts = [part for file in source.files for name in splits for part in file.parts(name)]
     results = [
@@ -175,7 +178,7 @@ def _of_source(
         drops=_notes(source, splits, "drops"),
         lost_content=_notes(source, splits, "losses"),
         unread=unread_fields([file.file.source for file in source.files], results),
-        sequences=tuple(islice(_sequences(first, tokenizer), num_rows)) if first else (),
+        sequences=tuple(islice(_sequences(first, tokenizer, settings.policy), num_rows)) if first else (),
     )
 
 
@@ -206,7 +209,7 @@ def _notes(source: SampledSource, splits: tuple[str, ...], field: str) -> tuple[
     return tuple(Note(kind=str(kind), num_rows=count, example=shown[kind]) for kind, count in found.most_common())
 
 
-def _sequences(file: SampledFile, tokenizer: ChatTokenizer) -> Iterator[SequenceView]:
+def _sequences(file: SampledFile, tokenizer: ChatTokenizer, policy: SequencePolicy) -> Iterator[SequenceView]:
     """Yield the sequences of the first window of a file with their text, in row order."""
     _, result = min(file.taken, key=lambda taken: taken[0].part.first_row)
     fields = ["row_offset", "first_token", "index", "is_cut"]
@@ -214,6 +217,7 @@ def _sequences(file: SampledFile, tokenizer: ChatTokenizer) -> Iterator[Sequence
     for position, (row, first_token, at, is_cut) in enumerate(rows):
         path = result.cut_file if is_cut and result.cut_file else result.place.token_file
         ids, mask = token_arrays(path).sequence(at)
+        mask = policy.mask_of_row(ids, mask)
         alone = PackedRow(input_ids=ids, loss_mask=np.append(mask[1:], 0), seq_start_id=np.zeros(1, dtype=np.int32))
         origin = (file.file.label, result.place.first_row + row, first_token, len(ids) - 1)
         (view,) = view_sequences(alone, origins=[origin], tokenizer=tokenizer, eos_token_id=tokenizer.eos_token_id)

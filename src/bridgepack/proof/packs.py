@@ -14,6 +14,7 @@ from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settin
 from bridgepack.bridge.targets import load_target
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.recorded import recorded_recipe_values
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.shards.row_groups import read_shard_rows
@@ -208,7 +209,7 @@ class TracedRun:
 
 def _source(artifact: Artifact, options: RunOptions) -> SFTRecipe | RunConfig:
     if options.recipe is None:
-        return load_recipe(artifact.manifest.recipe, options.overrides)
+        return load_recipe(recorded_recipe_values(artifact.manifest), options.overrides)
     target = load_target(options.recipe, options.overrides, artifact=artifact.folder)
     if target.recipe is not None:
         return target.recipe
@@ -232,4 +233,4 @@ def recorded_recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTReci
                 f"--set {path}; allowed: {', '.join(_PLACES)}. An artifact is verified with the recipe that it was "
                 "built with; only the location of its sources may change."
             )
-    return load_recipe(artifact.manifest.recipe, overrides)
+    return load_recipe(recorded_recipe_values(artifact.manifest), overrides)

@@ -18,7 +18,7 @@ from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range
 from bridgepack.data.sequences.encoding import Encoded, Loss, encode_examples
 from bridgepack.data.sequences.loading import forget_stage, load_stage
-from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy
+from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import DataError, RowError
@@ -96,7 +96,7 @@ class SourceRows:
         if file is None:
             raise DataError(f"{self.names[file_index]} is gone")
         identity = load_stage(self.recipe.model_dump_json()).identity()
-        policy = OverLongPolicy.of(self.recipe.resolve(), identity)
+        policy = SequencePolicy.of(self.recipe.resolve(), identity)
         for row, _, made in encoded_rows(self.recipe, file, rows):
             if isinstance(made, RowError):
                 yield row, made, ()
@@ -146,7 +146,7 @@ def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
 
 
 def finished_sequences(
-    policy: OverLongPolicy, ids: TokenArray, mask: MaskArray, num_context: int
+    policy: SequencePolicy, ids: TokenArray, mask: MaskArray, num_context: int
 ) -> list[Sequence] | list[RowError]:
     """Return an uncut sequence after applying the recipe's sizes: one, its pieces, or why there is none."""
     if len(ids) < _FEWEST_TOKENS:
@@ -158,12 +158,17 @@ def finished_sequences(
     if code:
         return [RowError(DropReason(REASONS[code]), policy.detail(code, len(ids)))]
     if not judgement.needs_cut[0]:
-        return [Sequence(input_ids=ids, loss_mask=mask)]
+        return [Sequence(input_ids=ids, loss_mask=policy.mask_of_row(ids, mask))]
     cut = policy.cut(ids, mask, num_context)
     if isinstance(cut, RowError):
         return [cut]
     return [
-        Sequence(input_ids=ids, loss_mask=mask, is_truncated=not policy.splits, first_token=first_token)
+        Sequence(
+            input_ids=ids,
+            loss_mask=policy.mask_of_row(ids, mask),
+            is_truncated=not policy.splits,
+            first_token=first_token,
+        )
         for ids, mask, first_token in cut
     ]
 

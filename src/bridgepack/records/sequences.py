@@ -288,6 +288,14 @@ def is_learned(
     return is_asked if release.trains_after_eos else is_asked & (inputs != eos_token_id)
 
 
+def without_labels_after_eos(labels: MaskArray, inputs: TokenArray, eos_token_id: int) -> MaskArray:
+    """Return a label-aligned mask with 0 where the input is EOS; all shapes [num_tokens].
+
+    Example: inputs [5 2 9 2 8] with EOS 2, mask [1 1 1 1 0] -> [1 0 1 0 0].
+    """
+    return np.where(inputs == eos_token_id, labels.dtype.type(0), labels)
+
+
 def joined_counts(parts: Iterable[UnreadCount]) -> list[UnreadCount]:
     """Return the counts of consecutive parts, each name and what it holds once, in order of their first rows."""
     found: dict[tuple[str, str], UnreadCount] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.recorded import recorded_recipe_values
 from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
 from bridgepack.records import (
     LOSS_CURES,
@@ -54,7 +55,7 @@ def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
         elif result.replaced_fingerprint is not None:
             head += f" (replaced the artifact {result.replaced_fingerprint[:12]})"
     summary = describe_manifest(result.manifest, result.output)
-    recipe = recipe or SFTRecipe.from_mapping(result.manifest.recipe)
+    recipe = recipe or SFTRecipe.from_mapping(recorded_recipe_values(result.manifest))
     num_packs = {split.name: split.statistics.num_packs for split in result.manifest.splits}
     run = run_length(recipe, Packs(folder=str(result.output), num_packs=num_packs))
     lines = [*_describe_work(result), "", *describe_run(run)]

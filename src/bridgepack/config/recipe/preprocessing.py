@@ -55,6 +55,9 @@ class _Common(Section):
     over_long: OverLong = "drop"
     """For sequences longer than `packing.max_sequence_length`: `drop` (recorded in the ledger), `truncate`, `split`
     into several sequences that keep every trained token, or `error` (stop the build)."""
+    labels_after_eos: Annotated[Literal["mask", "train"], Before("train")] = "mask"
+    """For labels whose input is EOS, such as the newline after a turn's end: `mask` does not train them in any release
+    of Megatron-Bridge; `train` keeps them in the mask of the packs, where 0.7 trains them and 0.6 does not."""
 
 
 class ChatPreprocessing(_Common):

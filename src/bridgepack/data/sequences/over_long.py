@@ -1,4 +1,4 @@
-"""Applies a recipe's sizes to uncut sequences: keeps them, cuts them, or drops them with a reason."""
+"""Applies a recipe's sizes to uncut sequences: keeps, cuts or drops them; and masks their labels after an EOS."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, MaskArray, TokenArray
+from bridgepack.records.sequences import without_labels_after_eos
 
 #: Drop reason per code of a `Judgement`; the first means not dropped.
 REASONS = ("", DropReason.OVER_LONG, DropReason.NO_TRAINED_TOKEN)
@@ -35,16 +36,17 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OverLongPolicy:
-    """The recipe's settings for over-long sequences."""
+class SequencePolicy:
+    """The recipe's settings for uncut sequences: what becomes of over-long ones, and of labels after an EOS."""
 
     action: str  #: `drop`, `truncate`, `split` or `error`
     max_runtime_length: int  #: maximum runtime length of a sequence, in tokens
     eos_token_id: int  #: of the tokenizer
+    masks_after_eos: bool  #: labels whose input is EOS are not trained
     pairs: PromptCompletionPreprocessing | None  #: how to cut a prompt and its completion; None for other rows
 
     @classmethod
-    def of(cls, resolved: ResolvedRecipe, tokenizer: Mapping[str, Any]) -> OverLongPolicy:
+    def of(cls, resolved: ResolvedRecipe, tokenizer: Mapping[str, Any]) -> SequencePolicy:
         """Return the policy of a recipe, given `ChatTokenizer.identity()`.
 
         Raises:
@@ -62,6 +64,7 @@ class OverLongPolicy:
             action=settings.over_long,
             max_runtime_length=longest,
             eos_token_id=int(tokenizer["eos_token_id"]),
+            masks_after_eos=settings.labels_after_eos == "mask",
             pairs=pairs,
         )
 
@@ -115,6 +118,13 @@ class OverLongPolicy:
 
     def _is_learned(self, piece: Piece) -> bool:
         return bool(np.any((piece.loss_mask[1:] != 0) & (piece.input_ids[:-1] != self.eos_token_id)))
+
+    def mask_of_row(self, input_ids: TokenArray, loss_mask: MaskArray) -> MaskArray:
+        """Return a sequence's mask as it is in a row, still token-aligned; both shapes [stored_length]."""
+        if not self.masks_after_eos:
+            return loss_mask
+        labels = without_labels_after_eos(loss_mask[1:], input_ids[:-1], self.eos_token_id)
+        return np.concatenate((loss_mask[:1], labels))
 
     def kept_parts(self, stored_length: int, num_context: int) -> list[slice]:
         """Return the kept parts of an over-long sequence: cuts the prompt first, then the completion.

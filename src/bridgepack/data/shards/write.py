@@ -21,6 +21,7 @@ from bridgepack.data.tasks import Beat
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, MaskArray, RowBatch, ShardRecord, TokenArray
+from bridgepack.records.sequences import without_labels_after_eos
 
 #: Stored tokens per batch of rows; bounds memory.
 _BATCH_TOKENS = 1 << 20
@@ -58,8 +59,9 @@ class ShardPlan:
     store_indices: IntArray  #: shape [num_sequences], index in that file
     stored_lengths: IntArray  #: shape [num_sequences], without alignment padding
     pad_seq_to_mult: int  #: every runtime length is padded to a multiple of it
-    pad_token_id: int
+    pad_token_id: int  #: the tokenizer's EOS
     packed_sequence_size: int  #: runtime tokens a pack can hold
+    masks_after_eos: bool  #: labels whose input is EOS are not trained
 
 
 def assemble_rows(plan: ShardPlan, token_files: Sequence[Path], *, rows_per_group: int) -> Iterator[RowBatch]:
@@ -81,12 +83,15 @@ def _assemble(plan: ShardPlan, arrays: _Opened, first: int, stop: int) -> RowBat
     in_pack = plan.pack_offsets[first : stop + 1] - start
     token_offsets = np.concatenate(([0], sequence_ends))[in_pack]
     row_of_sequence = np.repeat(np.arange(stop - first), np.diff(in_pack))
+    labels = _label_aligned(flat_mask, sequence_ends)
+    if plan.masks_after_eos:
+        labels = without_labels_after_eos(labels, ids, plan.pad_token_id)
     return RowBatch(
         shard=plan.name,
         first_row=first,
         input_ids=ids,
         token_offsets=token_offsets,
-        loss_mask=_label_aligned(flat_mask, sequence_ends),
+        loss_mask=labels,
         mask_offsets=token_offsets,
         seq_start_id=(sequence_starts - token_offsets[row_of_sequence]).astype(np.int32),
         start_offsets=in_pack,
@@ -207,7 +212,7 @@ def plan_identity(task: WriteTask) -> str:
     plan = task.plan
     files, members = np.unique(plan.store_files, return_inverse=True)
     digest = hashlib.sha256()
-    sizes = (plan.pad_seq_to_mult, plan.pad_token_id, plan.packed_sequence_size)
+    sizes = (plan.pad_seq_to_mult, plan.pad_token_id, plan.packed_sequence_size, plan.masks_after_eos)
     names = [task.token_files[file].name for file in files.tolist()]
     digest.update(json.dumps([plan.name, sizes, names]).encode())
     for array in (plan.pack_offsets, members, plan.store_indices, plan.stored_lengths):

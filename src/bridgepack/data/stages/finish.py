@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
-from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy, Piece
+from bridgepack.data.sequences.over_long import REASONS, Piece, SequencePolicy
 from bridgepack.data.stages.notes import Notes, noted
 from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_index, token_arrays, write_token_file
 from bridgepack.errors import DataError, RowError
@@ -47,7 +47,7 @@ _BAD_ROW_ADVICE = "Correct the row, or set data.on_bad_row to drop."
 class FinishSettings:
     """Settings that apply to a split's sequences after tokenising."""
 
-    policy: OverLongPolicy  #: for over-long sequences
+    policy: SequencePolicy  #: for over-long sequences and labels after an EOS
     split: str  #: name of the files' split
     validation_fraction: float  #: fraction of the rows (0-1) set aside for validation; 0 if none are
     seed: int  #: seed of the build
@@ -152,7 +152,7 @@ class _Kept(NamedTuple):
 
 
 def _kept(
-    policy: OverLongPolicy,
+    policy: SequencePolicy,
     index: TokenIndex,
     is_whole: npt.NDArray[np.bool_],
     cut: Mapping[int, Sequence[Piece]],
@@ -166,18 +166,24 @@ def _kept(
     whole, is_cut = index.stored_lengths[sources], ~is_whole[sources]
     found = np.zeros(len(sources), dtype=SEQUENCE)
     found["index"], found["is_cut"], found["stored_length"] = sources, is_cut, whole
-    found["row_offset"], found["num_trained"] = index.row_offsets[sources], index.num_trained[sources]
+    found["row_offset"], found["num_trained"] = index.row_offsets[sources], _num_trained(policy, index)[sources]
     if cut_file is not None:
         pieces = [piece for members in cut.values() for piece in members]
         shorter = _written_cut(cut_file, pieces, policy.eos_token_id)
         found["index"][is_cut] = np.arange(len(pieces))
-        found["stored_length"][is_cut], found["num_trained"][is_cut] = shorter.stored_lengths, shorter.num_trained
+        found["stored_length"][is_cut] = shorter.stored_lengths
+        found["num_trained"][is_cut] = _num_trained(policy, shorter)
         found["first_token"][is_cut] = [piece.first_token for piece in pieces]
     return _Kept(found, sources, np.where(is_cut & policy.splits, policy.num_pieces(whole), 0))
 
 
+def _num_trained(policy: SequencePolicy, index: TokenIndex) -> Int32Array:
+    """Return the ones of each sequence's mask in a row; shape [num_sequences], int32."""
+    return index.num_learned if policy.masks_after_eos else index.num_trained
+
+
 def _hashes(
-    policy: OverLongPolicy, token_file: Path, sources: IntArray, cut: Mapping[int, Sequence[Piece]]
+    policy: SequencePolicy, token_file: Path, sources: IntArray, cut: Mapping[int, Sequence[Piece]]
 ) -> npt.NDArray[np.uint64]:
     """Return a 128-bit hash per sequence, of ids and label-aligned mask; of the whole row if it was split."""
     rows, counts = np.unique(sources, return_counts=True)
@@ -185,7 +191,7 @@ def _hashes(
     for row in rows.tolist():
         ids, mask = cut[row][0][:2] if row in cut and not policy.splits else arrays.sequence(row)
         digest = hashlib.blake2b(np.ascontiguousarray(ids), digest_size=16)
-        digest.update(np.ascontiguousarray(mask[1:]))
+        digest.update(np.ascontiguousarray(policy.mask_of_row(ids, mask)[1:]))
         digests += digest.digest()
     return np.repeat(np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2), counts, axis=0)
 
@@ -237,7 +243,7 @@ def _is_set_aside(settings: FinishSettings, place: RangePlace, row_offsets: npt.
 
 
 def _cut(
-    policy: OverLongPolicy, token_file: Path, index: TokenIndex, positions: npt.NDArray[np.intp]
+    policy: SequencePolicy, token_file: Path, index: TokenIndex, positions: npt.NDArray[np.intp]
 ) -> tuple[dict[int, list[Piece]], list[RowNote]]:
     """Return (index -> pieces of cut sequences, drops of those without a trainable piece)."""
     cut, drops, arrays = {}, [], token_arrays(token_file)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.artifact.plan import FIRST_TOKEN
 from bridgepack.data.files import replaced_when_whole
+from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.shards.row_groups import arrow_array
 from bridgepack.data.shards.write import ShardPlan, shard_name
 from bridgepack.data.stages.finish import SEQUENCE, RangeResult, Sequences
@@ -148,7 +149,7 @@ def _counted_inputs(
 
 
 def shard_plans(
-    split: TokenizedSplit, plan: PackPlan, *, folder: Path, multiple: int, pad_token_id: int
+    split: TokenizedSplit, plan: PackPlan, *, folder: Path, multiple: int, policy: SequencePolicy
 ) -> Iterator[ShardPlan]:
     """Yield the plan of each shard; their number depends only on the data."""
     num_tokens = int(split.sequences["stored_length"].sum(dtype=np.int64))
@@ -167,8 +168,9 @@ def shard_plans(
             store_indices=members["index"].astype(np.int64),
             stored_lengths=members["stored_length"].astype(np.int64),
             pad_seq_to_mult=multiple,
-            pad_token_id=pad_token_id,
+            pad_token_id=policy.eos_token_id,
             packed_sequence_size=plan.packed_sequence_size,
+            masks_after_eos=policy.masks_after_eos,
         )
 
 

@@ -20,7 +20,7 @@ from bridgepack.data.files import make_folders
 from bridgepack.data.packing.balance import balanced
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.reading.inputs import hash_file
-from bridgepack.data.sequences.over_long import OverLongPolicy
+from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.shards.row_groups import numpy_array
 from bridgepack.data.shards.write import ShardPlan, WriteTask, WrittenShard, write_planned_shard
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult, finish_range
@@ -58,7 +58,7 @@ class ArtifactSpec:
         """
         recipe = self.resolved.recipe
         return FinishSettings(
-            policy=OverLongPolicy.of(self.resolved, self.tokenizer),
+            policy=SequencePolicy.of(self.resolved, self.tokenizer),
             split=source,
             validation_fraction=recipe.data.validation_fraction if source == TRAIN else 0.0,
             seed=recipe.packing.seed,
@@ -152,9 +152,8 @@ class ArtifactWriter:
         self.progress.finish()
         for folder in (artifact, self.folder / staging.RECEIPTS):
             make_folders(folder / split.name)
-        shards = shard_plans(
-            split, plan, folder=artifact, multiple=multiple, pad_token_id=int(self.spec.tokenizer["eos_token_id"])
-        )
+        policy = SequencePolicy.of(resolved, self.spec.tokenizer)
+        shards = shard_plans(split, plan, folder=artifact, multiple=multiple, policy=policy)
         self.progress.start(f"Writing {split.name}", plan.num_packs, "packs")
         records = self._write_shards(split, shards)
         self.progress.finish()

@@ -15,7 +15,7 @@ from bridgepack.data.identity import store_key
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
 from bridgepack.data.sequences.encoding import Loss
-from bridgepack.data.sequences.over_long import OverLongPolicy
+from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.store.store import (
     IDENTITY_FILE,
     BuildRecord,
@@ -44,7 +44,7 @@ class StoredRows:
     store: TokenStore
     names: tuple[str, ...]
     ranges: tuple[RangeRecord, ...]
-    policy: OverLongPolicy  #: the recipe's settings for over-long sequences
+    policy: SequencePolicy  #: the recipe's settings for over-long sequences
 
     def rows(self, file_index: int, rows: set[int]) -> Iterator[GivenRow]:
         """Yield some rows of an input, after checking the needed token files against their checksums.
@@ -96,7 +96,7 @@ def stored_rows(
         store=store,
         names=tuple(item.path for item in artifact.split(split).inputs),
         ranges=tuple(record.ranges[source]),
-        policy=OverLongPolicy.of(recipe.resolve(), artifact.manifest.tokenizer),
+        policy=SequencePolicy.of(recipe.resolve(), artifact.manifest.tokenizer),
     )
 
 
