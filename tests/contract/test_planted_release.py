@@ -132,28 +132,20 @@ def test_the_supported_release_is_judged_as_before(planted: Planted, folder: Pat
         assert VERSION in newer["versions"]
 
 
-def test_trace_takes_the_new_default(planted: Planted, folder: Path) -> None:
-    def packs(version: str, **changes: Any) -> Any:
-        words = (
-            "trace",
-            "packs",
-            "--recipe",
-            _saved(folder, **changes),
-            "--step",
-            1,
-            "--rank",
-            0,
-            "--world-size",
-            2,
-            "--json",
-        )
-        _, found = _bridgepack(planted, folder, *words, "--bridge-version", version)
-        return found["batches"]
+def test_trace_takes_the_new_default_and_the_new_habit(planted: Planted, folder: Path) -> None:
+    def read(version: str, **changes: Any) -> list[tuple[int, int]]:
+        """Return (pack, trained tokens) of the first step."""
+        run = ("--recipe", _saved(folder, **changes), "--world-size", 2, "--bridge-version", version)
+        _, found = _bridgepack(planted, folder, "trace", "packs", *run, "--step", 1, "--rank", 0, "--json")
+        (batch,) = found["batches"]
+        (rank,) = batch["ranks"]
+        return [(pack["pack"], pack["num_trained_tokens"]) for (pack,) in rank["micro_batches"]]
 
-    new, old = packs(VERSION, seed=NEW_SEED), packs(VERSION, seed=OLD_SEED)
-    assert new != old
-    assert packs(VERSION, seed=None) == new
-    assert packs("0.6.2", seed=None) == old
+    new, old, today = read(VERSION, seed=NEW_SEED), read(VERSION, seed=OLD_SEED), read("0.6.2", seed=None)
+    assert [pack for pack, _ in new] != [pack for pack, _ in old]
+    assert read(VERSION, seed=None) == new
+    assert [pack for pack, _ in today] == [pack for pack, _ in old]
+    assert sum(tokens for _, tokens in today) < sum(tokens for _, tokens in old)
 
 
 def test_the_guard_lets_the_planted_host_train_to_its_end(planted: Planted, folder: Path) -> None:
