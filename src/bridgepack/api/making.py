@@ -111,6 +111,7 @@ def plan(
     artifact: str | Path | None = None,
     store: str | Path | None = None,
     log: str | Path | None = None,
+    dynamic_context: bool = False,
     overrides: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Return valid pack sizes and topologies for a recipe on a number of GPUs, the fastest estimate first.
@@ -125,6 +126,7 @@ def plan(
         artifact: packs to take sequence lengths from; by default a sample of the recipe's data is tokenised.
         store: token store with the recipe's rows, to take all sequence lengths from.
         log: training log of this recipe; its step times calibrate the estimate.
+        dynamic_context: also ask the installed megatron-core how dynamic context parallelism would pack at run time.
         overrides: dotted path -> value.
 
     Raises:
@@ -149,7 +151,9 @@ def plan(
         store=tokens,
     )
     speed = None if log is None else calibrated(local_path(log, "log"), loaded, lengths, machine)
-    return plan_recipe(loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed)
+    return plan_recipe(
+        loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed, has_dynamic_context=dynamic_context
+    )
 
 
 @checked

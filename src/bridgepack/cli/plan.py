@@ -22,6 +22,9 @@ from bridgepack.data.tokenizers.frameworks import import_transformers
 @click.option(
     "--calibrate", "log", type=PathOption("FILE"), help="Training log of RECIPE; its step times calibrate the speed."
 )
+@click.option(
+    "--dynamic-context", is_flag=True, help="Also ask the installed megatron-core for dynamic context parallelism."
+)
 @click.option("--write", "output", type=PathOption("FILE"), help="Write the best candidate to this new recipe file.")
 @set_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -35,6 +38,7 @@ def plan(
     artifact: Path | None,
     store: Path | None,
     log: Path | None,
+    dynamic_context: bool,
     output: Path | None,
     overrides: tuple[str, ...],
     as_json: bool,
@@ -63,6 +67,7 @@ def plan(
         artifact=artifact,
         store=store,
         log=log,
+        dynamic_context=dynamic_context,
         overrides=parse_overrides(overrides),
     )
     path = write_new(output, recipe_to_yaml(found.best_recipe), option="--write") if output else None

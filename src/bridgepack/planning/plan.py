@@ -19,6 +19,7 @@ from bridgepack.planning.fitting import Fit, fitted_batch
 from bridgepack.planning.layout import DEFAULT_GPU, Gpu, gpu_named
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.limits import limits_of
+from bridgepack.planning.online import OnlinePacking
 from bridgepack.planning.search import Search
 from bridgepack.planning.shape import ModelShape, model_shape
 from bridgepack.records.results import Result
@@ -55,6 +56,8 @@ class Plan(Result):
     refused: Mapping[str, tuple[int, str]]
     not_fitting: tuple[int, ...]  #: pack sizes without a layout that is legal and fits into memory and batch
     speed: Speed  #: the constants of the estimate
+    #: what Megatron-Bridge 0.7 makes of the data if it packs at run time, with the best candidate's layout and size
+    online: tuple[OnlinePacking, ...] = ()
 
     @property
     def best(self) -> Candidate:
@@ -94,6 +97,7 @@ class Plan(Result):
             "candidates": candidates,
             "refused": {code: {"num_layouts": count, "why": why} for code, (count, why) in self.refused.items()},
             "not_fitting": list(self.not_fitting),
+            "online": [asdict(one) for one in self.online],
         }
 
 
@@ -105,11 +109,12 @@ def plan_recipe(
     num_gpus: int,
     speed: Speed | None = None,
     sizes: tuple[int, ...] | None = None,
+    has_dynamic_context: bool = False,
 ) -> Plan:
     """Return a plan for running a recipe's model and data on GPUs.
 
     The recipe's batch section sets the tokens per step; `speed` comes from a calibration, and `sizes` are pack sizes to
-    compare (default: `SIZES` and the recipe's).
+    compare (default: `SIZES` and the recipe's). `has_dynamic_context` asks the installed megatron-core, too.
 
     Raises:
         ConfigError: the model is unknown, packs are not built before the run, or nothing fits.
@@ -134,6 +139,7 @@ def plan_recipe(
         refused={code: (count, search.reasons[code]) for code, count in search.refused.most_common()},
         not_fitting=tuple(size for size, ones in found.items() if not ones),
         speed=speed,
+        online=search.online(candidates[0], has_dynamic_context=has_dynamic_context),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bridgepack.bridge.bases import base_of
+from bridgepack.bridge.dynamic_context import dynamic_groups
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.refusing.asked import in_users_words
@@ -24,6 +25,7 @@ from bridgepack.planning.estimate import Arithmetic, Speed, Waiting, Work, cost_
 from bridgepack.planning.layout import Gpu, Layout, Memory, States, layouts, memory_of
 from bridgepack.planning.lengths import Lengths, PackedLengths, packed
 from bridgepack.planning.limits import Limits, limits_of
+from bridgepack.planning.online import OnlinePacking, grouped_online, packed_online
 from bridgepack.planning.shape import ModelShape
 from bridgepack.planning.stages import STAGES, Split, split_changes, splits, stated_split
 from bridgepack.planning.states import states_of
@@ -102,6 +104,16 @@ class Search:
                 if not (kept and 1 < candidate.tokens_per_s / kept[0].tokens_per_s <= 1 + _AS_FAST):
                     kept.append(candidate)
         return found or short[:_KEPT]
+
+    def online(self, candidate: Candidate, *, has_dynamic_context: bool) -> tuple[OnlinePacking, ...]:
+        """Return what the host's packing at run time makes of the sequences with a candidate's layout and pack size."""
+        layout, seed = candidate.layout, self.recipe.packing.seed
+        packs = self._packed(candidate.packed_sequence_size, self._multiple(layout))
+        found = [packed_online(candidate, packs, self._arithmetic(layout), seed=seed)]
+        if has_dynamic_context:
+            flat = self._arithmetic(replace(layout, context=1))
+            found.append(grouped_online(candidate, packs, flat, seed=seed, grouping=dynamic_groups))
+        return tuple(one for one in found if one is not None)
 
     def why_nothing(self, sizes: tuple[int, ...]) -> str:
         """Return why there is no candidate."""

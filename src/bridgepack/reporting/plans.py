@@ -119,10 +119,33 @@ def _why(plan: Plan) -> Iterator[str]:
             f"warning: training cannot start: {best.num_packs:,} packs < global batch {best.global_batch_size:,}. Use "
             f"more data or fewer GPUs, or lower batch.{field}."
         )
+    yield from _online(plan)
     yield f"not compared: {LEFT_OUT}"
     yield f"packs per step on each data-parallel rank: {best.global_batch_size // best.layout.data}, one at a time"
 
 
+def _online(plan: Plan) -> Iterator[str]:
+    """Yield lines on packing at run time, beside the best candidate."""
+    if not plan.online:
+        return
+    best = plan.best
+    yield "online packing (Megatron-Bridge 0.7 packs at run time), with the layout and pack size of the best:"
+    for one in plan.online:
+        share = one.tokens_per_s / best.tokens_per_s - 1
+        against = f"{abs(share):.0%} {'faster' if share > 0 else 'slower'} than packs built before the run"
+        yield (
+            f"      {one.scheduler}: {one.sequences_per_step:,} sequences in {one.packs_per_step:,.1f} packs per step, "
+            f"fill {one.fill_fraction:.1%}, padding {one.padding_fraction:.2%}, straggler {one.straggler_ratio:.2f}, "
+            f"step {one.step_s:.2f} s, {one.tokens_per_s:,.0f} tokens/s: {against}"
+        )
+    yield f"      it cannot {CANNOT_ONLINE}"
+
+
+#: What packing at run time gives up.
+CANNOT_ONLINE = (
+    "say before the run which rows a step trains, be checked or audited, resume at a row, or keep steps of even "
+    "size; pipeline stages and Mamba hybrids are refused with dynamic context parallelism"
+)
 #: What a plan does not turn; people who tune a run by hand do.
 LEFT_OUT = (
     "FP8, offloading of the optimiser or of activations, FSDP, expert tensor parallelism, cp_comm_type, dispatchers "

@@ -1,0 +1,86 @@
+"""Packing at run time: the packs of dp_balanced by hand, and what a plan says of it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.planning.layout import gpu_named
+from bridgepack.planning.lengths import Lengths
+from bridgepack.planning.online import packs_in_order
+from bridgepack.planning.plan import Plan, plan_recipe
+from bridgepack.reporting.plans import describe_plan
+
+
+@pytest.mark.parametrize(
+    ("lengths", "capacity", "multiple", "packs"),
+    [
+        ([3, 3, 2, 4], 6, 2, [[0, 1], [2, 3]]),
+        ([9, 1], 6, 1, [[0], [1]]),
+        ([4, 4, 4, 1, 1], 6, 2, [[0], [1], [2, 3], [4]]),
+    ],
+)
+def test_packs_are_made_in_order_and_split_for_the_ranks(
+    lengths: list[int], capacity: int, multiple: int, packs: list[list[int]]
+) -> None:
+    assert packs_in_order(lengths, capacity=capacity, multiple=multiple) == packs
+
+
+def test_a_step_with_too_few_sequences_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 sequences do not make 2 packs"):
+        packs_in_order([1, 1, 1], capacity=8, multiple=2)  # none is taken from the first pack
+
+
+@given(st.lists(st.integers(1, 20), min_size=8, max_size=60), st.integers(20, 60), st.integers(1, 8))
+def test_every_sequence_is_in_one_pack_that_fits(lengths: list[int], capacity: int, multiple: int) -> None:
+    before = packs_in_order(lengths, capacity=capacity, multiple=1)
+    spare = sum(len(pack) - 1 for pack in before[1:])
+    if -len(before) % multiple > spare:
+        with pytest.raises(ValueError, match="do not make"):
+            packs_in_order(lengths, capacity=capacity, multiple=multiple)
+        return
+    packs = packs_in_order(lengths, capacity=capacity, multiple=multiple)
+
+    assert sorted(index for pack in packs for index in pack) == list(range(len(lengths)))
+    assert all(sum(lengths[index] for index in pack) <= capacity for pack in packs)
+    assert len(packs) % multiple == 0
+
+
+@pytest.fixture(scope="module")
+def planned() -> Plan:
+    recipe = SFTRecipe.from_mapping(
+        {
+            "name": "planned",
+            "data": {"train": "rows.jsonl"},
+            "tokenizer": {"name_or_path": "Qwen/Qwen3-8B"},
+            "packing": {"packed_sequence_size": 8192},
+            "batch": {"tokens_per_step": 1 << 20},
+            "model": {"name": "Qwen/Qwen3-8B"},
+        }
+    )
+    runtime = np.random.default_rng(0).lognormal(6.5, 1.0, 20_000).clip(16, 8000).astype(np.int64)
+    lengths = Lengths(runtime=runtime, share=1.0, origin="drawn")
+    return plan_recipe(recipe, lengths, gpu=gpu_named("h100-80gb"), num_gpus=16, sizes=(8192,))
+
+
+def test_a_plan_has_a_row_for_packing_at_run_time(planned: Plan) -> None:
+    (online,), best = planned.online, planned.best
+
+    assert online.scheduler == "dp_balanced"
+    assert online.max_seqlen_per_dp_cp_rank * best.layout.context == best.packed_sequence_size
+    # in order, packs are emptier than those of all sequences at once, and as many tokens are trained in a step
+    assert online.fill_fraction < best.fill_fraction
+    assert online.packs_per_step * online.fill_fraction == pytest.approx(
+        best.global_batch_size * best.fill_fraction, rel=0.02
+    )
+    assert online.straggler_ratio > 1
+    assert 0.5 < online.tokens_per_s / best.tokens_per_s < 1.1
+
+
+def test_the_text_says_what_packing_at_run_time_cannot_do(planned: Plan) -> None:
+    text = describe_plan(planned)
+
+    assert "dp_balanced: " in text
+    assert "it cannot say before the run which rows a step trains" in text
+    assert planned.to_dict()["online"][0]["scheduler"] == "dp_balanced"
