@@ -2,7 +2,6 @@
 
 import copy
 import random
-import tomllib
 from collections.abc import Iterator
 from typing import Any
 
@@ -163,38 +162,4 @@ def test_yaml(rng: random.Random, wanted: list[tuple[str, Any]]) -> None:
 
     assert _read_yaml(new, (1, 2)) == expected
     assert _read_yaml(new, (1, 1)) == expected
-    _assert_other_lines_stay(old, new, edits)
-
-
-def _toml_value(rng: random.Random, value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml_value(rng, item) for item in value) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_toml_value(rng, item)}" for key, item in value.items()) + "}"
-    return f"'{value}'" if "'" not in value and rng.random() < 0.5 else f'"{value}"'
-
-
-def _toml_lines(rng: random.Random, tree: Tree, path: tuple[str, ...]) -> Iterator[str]:
-    tables = {name: value for name, value in tree.items() if isinstance(value, dict) and rng.random() < 0.7}
-    for name, value in tree.items():
-        if name not in tables:
-            yield from _noise(rng, "")
-            yield f"{name} = {_toml_value(rng, value)}{_tail(rng)}"
-    for name, value in tables.items():
-        yield from _noise(rng, "")
-        yield f"[{'.'.join((*path, name))}]{_tail(rng)}"
-        yield from _toml_lines(rng, value, (*path, name))
-
-
-@settings(max_examples=2 * settings.default.max_examples, deadline=None)
-@given(rng=STYLES, wanted=EDITS)
-def test_toml(rng: random.Random, wanted: list[tuple[str, Any]]) -> None:
-    tree = _tree(rng, _names(), 2)
-    old = _dressed(rng, list(_toml_lines(rng, tree, ())))
-    assert tomllib.loads(old.removeprefix("\ufeff")) == tree
-    edits, expected = _edits(rng, tree, wanted)
-
-    new = edited_text(old, ".toml", edits)
-
-    assert tomllib.loads(new.removeprefix("\ufeff")) == expected
     _assert_other_lines_stay(old, new, edits)

@@ -94,7 +94,7 @@ def _refusal(values: dict[str, Any]) -> str:
 
 
 def _listed() -> dict[str, list[str]]:
-    from bridgepack.launching.signatures import list_classes
+    from bridgepack.launching.classes import list_classes
 
     return {section.nemo_run_class: [field.name for field in section.fields] for section in list_classes()}
 

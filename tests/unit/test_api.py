@@ -249,7 +249,7 @@ class Named:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: bridgepack.verify("packed", packs=3), "verify has no option 'packs'; allowed: origin, store"),
+        (lambda: bridgepack.verify("packed", packs=3), "verify has no option 'packs'; allowed: num_packs, seed"),
         (lambda: bridgepack.masks("packed", rows=3), "masks has no option 'rows'"),
         (lambda: bridgepack.canary("packed", gpu=True), "canary has no option 'gpu'"),
         (lambda: bridgepack.trace("packed"), "trace needs step, pack, or source alone"),
@@ -261,7 +261,6 @@ class Named:
         (lambda: bridgepack.inspect("packed", row="0"), "row is '0'; allowed: a whole number from 0"),
         (lambda: bridgepack.build("mine.yaml", num_workers=True), "num_workers is True; allowed: .* or None"),
         (lambda: bridgepack.build("mine.yaml", overrides=["packing.seed=7"]), "overrides is .*a mapping"),
-        (lambda: bridgepack.verify("packed", origin="tokens"), "origin is 'tokens'; allowed: sources, store"),
         (lambda: bridgepack.verify("packed", num_packs=-1), "num_packs is -1"),
         (lambda: bridgepack.masks("packed", num_rows=0), "num_rows is 0; allowed: 1 or more"),
         (lambda: bridgepack.canary(Named()), "target is .*; allowed: text or a path"),

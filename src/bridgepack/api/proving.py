@@ -87,14 +87,14 @@ def inspect(artifact: str | Path, *, row: int = 0, split: str = TRAIN) -> PackVi
 
 @checked
 def verify(artifact: str | Path, **options: Any) -> VerifyReport:
-    """Return the result of deriving an artifact's packs again from its sources or stored tokens and comparing them.
+    """Return the result of deriving an artifact's packs again from its sources and comparing them.
 
     Example: `bridgepack.verify("packed", num_packs=None).outcome` is `same`, `differs` or `could not run`.
 
     Args:
         artifact: its folder, or its URL in an object store.
-        options: fields of `bridgepack.proof.verify.verify.VerifyOptions`: origin, store, num_packs (None for all),
-            seed, overrides (current paths of sources), num_workers, scratch, progress.
+        options: fields of `bridgepack.proof.verify.verify.VerifyOptions`: num_packs (None for all), seed,
+            overrides (current paths of sources), num_workers, scratch, progress.
 
     Raises:
         ArtifactError: the folder is not an artifact.

@@ -74,7 +74,7 @@ def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
 def _list_executors(*, as_json: bool) -> int:
     classes = None
     if find_spec("nemo_run") is not None:
-        from bridgepack.launching.signatures import list_classes  # it needs nemo-run, which may be missing
+        from bridgepack.launching.classes import list_classes  # it needs nemo-run, which may be missing
 
         classes = list_classes()
     listing = list_executors(classes or ())

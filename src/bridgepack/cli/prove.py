@@ -108,14 +108,6 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
 
 @click.command()
 @click.argument("artifact", type=PlaceOption())
-@click.option(
-    "--from",
-    "origin",
-    type=click.Choice(["sources", "store"]),
-    default="sources",
-    help="Rebuild packs from this; the store needs no sources and no tokenizer (default: sources).",
-)
-@click.option("--store", type=PathOption("FOLDER"), help="Token store (default: the artifact's).")
 @click.option("--all", "is_all", is_flag=True, help="Rebuild everything and compare every byte.")
 @click.option("--sample", type=Count(), help="Packs to rebuild; all shards are always hashed (default: 100).")
 @click.option("--seed", type=Count(minimum=0), help="Seed of the sample (default: 0).")
@@ -126,7 +118,7 @@ def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
 def verify(artifact: Path | str, **arguments: Any) -> int:
     """Rebuild packs of ARTIFACT and compare them with its own.
 
-    ARTIFACT is a folder or its URL in an object store. The packs are rebuilt from its sources or its stored tokens.
+    ARTIFACT is a folder or its URL in an object store. The packs are rebuilt from its sources.
     Exits 1 when anything differs, and names the first difference and what changed: an input, the tokenizer, the chat
     template, a library, or the artifact itself. Exits 2 when sources are missing, and reports what could be compared
     without them.
@@ -134,8 +126,6 @@ def verify(artifact: Path | str, **arguments: Any) -> int:
     _check_extent(arguments)
     with TerminalProgress() as progress:
         options = VerifyOptions(
-            origin=arguments["origin"],
-            store=arguments["store"],
             num_packs=None if arguments["is_all"] else arguments["sample"] or SAMPLED_PACKS,
             seed=SEED_OF_PACKS if arguments["seed"] is None else arguments["seed"],
             overrides=parse_overrides(arguments["overrides"]),
@@ -155,11 +145,6 @@ def _check_extent(arguments: dict[str, Any]) -> None:
     for name in ("scratch", "workers"):
         if not arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--{name} needs --all; a sample builds nothing.")
-    is_stored = arguments["origin"] == "store"
-    if arguments["store"] is not None and not is_stored:
-        raise click.UsageError("--store needs --from store; --from sources does not use it.")
-    if arguments["overrides"] and is_stored:
-        raise click.UsageError("--set needs --from sources; --from store reads no source.")
 
 
 @click.command()

@@ -20,7 +20,6 @@ from bridgepack.checking.options import CheckOptions, is_asked_by_default, named
 from bridgepack.config.arguments import checked
 from bridgepack.config.cluster.base import Task
 from bridgepack.config.cluster.cluster import ClusterConfig, load_cluster
-from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tasks import Progress
@@ -131,7 +130,7 @@ def plan_launch(
         artifact=packs,
         world_size=world_size,
         report=_checked(target.reading(options.artifact), where, options),
-        notes=(*cluster_notes(where), *path_notes(found, where, packs)),
+        notes=tuple(path_notes(found, where, packs)),
         **_named(found, where, run_name),
     )
 

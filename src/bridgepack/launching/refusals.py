@@ -64,13 +64,13 @@ def refuse_unlaunchable(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collec
 
 
 def _refuse_unknown_class(executor: NemoRunExecutor, place: str) -> None:
-    """Refuse a class that nemo-run's experiments cannot start, and fields that the class lacks.
+    """Refuse a class that nemo-run's experiments cannot start.
 
     Source: nemo_run/run/torchx_backend/schedulers/api.py, EXECUTOR_MAPPING: classes, without those that inherit them.
     """
     from nemo_run.run.torchx_backend.schedulers.api import EXECUTOR_MAPPING
 
-    from bridgepack.launching.signatures import checked_executor, find_executor
+    from bridgepack.launching.classes import find_executor
 
     cls = find_executor(executor.facts.class_name, place)
     if cls not in EXECUTOR_MAPPING:
@@ -79,7 +79,6 @@ def _refuse_unknown_class(executor: NemoRunExecutor, place: str) -> None:
             f"{place}.class is {cls.__name__}; nemo-run's experiments start only {names}. Add the "
             "class to nemo_run.run.torchx_backend.schedulers.api.EXECUTOR_MAPPING, or use another."
         )
-    checked_executor(executor, {**dict.fromkeys(executor.facts.counts, 1), **executor.fields}, place)
 
 
 def refuse_missing_files(recipe: SFTRecipe, tasks: Collection[Task]) -> None:

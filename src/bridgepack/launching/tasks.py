@@ -24,8 +24,8 @@ from bridgepack.config.cluster.processes import Processes
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.config.cluster.values import REFERENCE, hide_secrets, is_one_word, resolve_references
 from bridgepack.errors import ConfigError
+from bridgepack.launching.classes import field_names, find_executor, object_of
 from bridgepack.launching.plan import DEFAULT_PYTHON, LaunchPlan
-from bridgepack.launching.signatures import checked_executor, field_names, find_executor
 from bridgepack.running.assignment import OPTION, encode
 
 #: Kinds of packagers, launchers and tunnels -> their classes.
@@ -186,10 +186,10 @@ def _refuse_other_counts(section: NemoRunExecutor, executor: run.Executor, proce
 
 def _built(section: Executor, values: dict[str, Any]) -> Any:
     cls = find_executor(section.facts.class_name)
-    if isinstance(section, NemoRunExecutor):
-        values = checked_executor(section, values)
+    if isinstance(section, NemoRunExecutor):  # counts that only the launch reads are no fields of the class
+        values = {name: value for name, value in values.items() if name not in section.facts.counts - field_names(cls)}
     try:
-        return cls(**values)
+        return object_of(cls, values)
     except (ImportError, AssertionError) as error:
         reason, extra = " ".join(str(error).split()), section.facts.extra
         hint = f" Install what it needs: pip install 'nemo-run[{extra}]'." if extra and "nstall" in reason else ""

@@ -86,12 +86,11 @@ def test_write_refuses_a_changed_file(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("missing.yaml", None, "there is no such file"),
-        ("a.json", b"{}", "a .json file cannot be edited; allowed: .yaml, .yml or .toml"),
+        ("a.json", b"{}", "a .json file cannot be edited; allowed: .yaml or .yml"),
         ("a.yaml", b"\xff", "must be a UTF-8 file"),
         ("a.yaml", b"a: [", "is not one YAML document"),
         ("a.yaml", b"a: 1\n---\nb: 2\n", "is not one YAML document"),
         ("a.yaml", b"- 1\n", "holds a list, not sections"),
-        ("a.toml", b"a = ", "is not TOML"),
         ("a.py", b"def (", "is not Python"),
     ],
 )
@@ -112,6 +111,28 @@ def test_what_no_file_takes() -> None:
     for suffix in (".yaml", ".toml"):
         with pytest.raises(CannotEditError, match="refuses to load a Path"):
             edited_text("", suffix, [Change(why="", path="dataset.x", value=Path("a"))], kind="container")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "advice"),
+    [
+        ("packing.packed_sequence_size", 32, "In [packing], write packed_sequence_size = 32."),
+        ("data.role_aliases.x", "a'b", """In [data.role_aliases], write x = "a'b"."""),
+        ("data.train", ("a", "b"), 'In [data], write train = ["a", "b"].'),
+        ("name", "ü", 'Write name = "ü".'),
+        ("packing.seed", None, "Remove packing.seed, so that its default applies."),
+        ("packing", {"seed": 1}, "Set packing to {'seed': 1} by hand."),
+    ],
+)
+def test_toml_is_shown_what_to_change(tmp_path: Path, field: str, value: Any, advice: str) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text('name = "small"\n')
+
+    with pytest.raises(CannotEditError) as raised:
+        edit_file(str(path), [Change(why="", path=field, value=value)])
+    assert str(raised.value).startswith(f"{path}: {field} cannot be set to ")
+    assert str(raised.value).endswith(f": TOML files are not edited. {advice}")
+    assert path.read_text() == 'name = "small"\n'
 
 
 @pytest.mark.parametrize(

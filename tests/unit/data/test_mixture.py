@@ -125,7 +125,6 @@ def test_every_command_takes_mixtures(
     assert command("check", out).code == 0
     assert command("verify", out).code == 0
     assert command("verify", out, "--all", "--workers", 1).code == 0
-    assert command("verify", out, "--from", "store", "--sample", 5).code == 0
     assert command("diff", out, out).code == 0
     twice = next(row for (file, row), count in _uses(out).items() if file == 1 and count == 2)
     traced = command("trace", out, "--source", f"{two[1]['path']}:{twice}", "--json")

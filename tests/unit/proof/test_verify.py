@@ -1,4 +1,4 @@
-"""Verifications of a tiny artifact from its sources and from stored tokens: what is found, named, and not blamed."""
+"""Verifications of a tiny artifact from its sources: what is found, named, and not blamed."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.tokenizers.load import load_tokenizer
-from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError
+from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
 from bridgepack.proof.diff.diff import diff_artifacts
 from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.trace import trace_pack
@@ -109,18 +109,15 @@ def test_changed_number_is_found(
     assert "was changed after the build" in first.cause
 
 
-@pytest.mark.parametrize(
-    ("origin", "cause"), [("sources", "changed together"), ("store", "the stored tokens have their checksums")]
-)
-def test_shard_and_manifest_changed_together_are_found(artifact: Path, origin: str, cause: str) -> None:
+def test_shard_and_manifest_changed_together_are_found(artifact: Path) -> None:
     change_shard(artifact, 2, "input_ids", 3, 11)
     restate(artifact)
-    report = _verified(artifact, origin=origin)
+    report = _verified(artifact)
     first = report.differences[0]
 
     assert _outcomes(report) == {"packs": "differs"}
     assert (first.pack, first.in_artifact, first.causes) == (2, 11, ("artifact changed",))
-    assert cause in first.cause
+    assert "changed together" in first.cause
 
 
 def test_rewritten_shard_with_the_same_rows_is_no_other_data(artifact: Path) -> None:
@@ -210,7 +207,6 @@ def test_gone_source_is_said_and_the_rest_is_verified(artifact: Path) -> None:
     report = _verified(artifact)
 
     assert set(_outcomes(report)) == {"inputs", "sources"}
-    assert any("--from store needs no sources" in note for note in report.notes)
     assert _verified(artifact, None).outcome == "could not run"
 
     change_shard(artifact, 1, "input_ids", 1, 17)
@@ -261,26 +257,25 @@ def test_changed_records_are_found(artifact: Path) -> None:
     assert _outcomes(_verified(artifact, None)) == {"plan": "differs", "other files": "differs"}
 
 
-@pytest.mark.parametrize("origin", ["sources", "store"])
 @pytest.mark.parametrize("change", ["added", "removed"])
-def test_a_sample_compares_what_its_rows_lack(tmp_path: Path, chatml_tokenizer: Path, origin: str, change: str) -> None:
+def test_a_sample_compares_what_its_rows_lack(tmp_path: Path, chatml_tokenizer: Path, change: str) -> None:
     weighed = chat_row("What?", "One.")
     weighed["messages"][-1]["weight"] = 0
     rows = write_json_lines(tmp_path / "rows.jsonl", [weighed, chat_row("What?", "One.")])
     recipe = small_recipe(rows, chatml_tokenizer, packing={"packed_sequence_size": 64})
-    artifact = build(recipe, tmp_path / "packed", store=tmp_path / "tokens").output
+    artifact = build(recipe, tmp_path / "packed").output
     ledger = artifact / "plan" / "lost_content.jsonl"
     entry = json.loads(ledger.read_text())
-    assert _outcomes(_verified(artifact, origin=origin, store=tmp_path / "tokens")) == {}
+    assert _outcomes(_verified(artifact)) == {}
 
     ledger.write_text("" if change == "removed" else ledger.read_text() + json.dumps({**entry, "row": 2}) + "\n")
     restate(artifact)
 
-    report = _verified(artifact, origin=origin, store=tmp_path / "tokens")
+    report = _verified(artifact)
     assert _outcomes(report) == {"lost content": "differs"}
     detail = next(check.detail for check in report.checks if check.name == "lost content")
     of = {"added": "row 2: weight: turn 2", "removed": "row 1: nothing; it is: weight: turn 2"}
-    assert f"from what the {'sources' if origin == 'sources' else 'stored tokens'} " in detail
+    assert "from what the sources " in detail
     assert of[change] in detail
 
 
@@ -338,53 +333,3 @@ def test_manifest_without_a_tokenizer_is_refused(artifact: Path) -> None:
     for ask in (lambda: _verified(artifact), lambda: diff_artifacts(artifact, artifact)):
         with pytest.raises(ArtifactError, match="tokenizer has no name_or_path or no eos_token_id"):
             ask()
-
-
-@pytest.fixture
-def stored(tmp_path: Path, chatml_tokenizer: Path) -> Path:
-    """Return an artifact whose sources and tokenizer are gone."""
-    shutil.copytree(chatml_tokenizer, tmp_path / "tokenizer")
-    folder = build_traced(tmp_path, tmp_path / "tokenizer")
-    shutil.rmtree(tmp_path / "tokenizer")
-    (tmp_path / "rows.jsonl").unlink()
-    return folder
-
-
-def _from_store(stored: Path, num_packs: int | None = 6, **options: Any) -> VerifyReport:
-    return verify_artifact(stored, VerifyOptions(num_packs=num_packs, **{"origin": "store", **options}))
-
-
-def _store(stored: Path) -> Path:
-    return stored.parent / ".bridgepack" / "tokens"
-
-
-def test_store_needs_no_sources_and_keeps_no_trace(stored: Path) -> None:
-    before = sorted((_store(stored) / "builds").iterdir())
-    for num_packs in (6, None):
-        report = _from_store(stored, num_packs)
-        assert (report.outcome, report.origin, report.num_packs_compared) == ("same", "store", 6), report.checks
-    assert sorted((_store(stored) / "builds").iterdir()) == before
-
-
-def test_broken_and_missing_tokens_could_not_be_compared(stored: Path) -> None:
-    (path,) = _store(stored).rglob("*.tokens")
-    content = bytearray(path.read_bytes())
-    content[64] ^= 1
-    path.write_bytes(content)
-    broken = _from_store(stored)
-    path.unlink()
-    missing = _from_store(stored)
-
-    assert (broken.outcome, missing.outcome) == ("could not run", "could not run")
-    assert "its checksum does not match" in broken.checks[-1].detail
-    assert "token store" in _outcomes(missing)
-    assert _from_store(stored, None).outcome == "could not run"
-
-
-def test_store_that_is_none_or_knows_nothing(stored: Path) -> None:
-    with pytest.raises(StoreError, match="does not exist"):
-        _from_store(stored, store=stored.parent / "nowhere")
-
-    for record in (_store(stored) / "builds").iterdir():
-        record.unlink()
-    assert _outcomes(_from_store(stored)) == {"token store": "could not run", "stored tokens": "could not run"}

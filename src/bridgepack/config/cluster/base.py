@@ -286,7 +286,3 @@ class ExecutorSection(Section):
     def value(self, name: str) -> Any:
         """Return the value of a field; None if it is not set or does not exist."""
         return getattr(self, name, None) if name else None
-
-    def paths_on_nodes(self) -> tuple[str, ...] | None:
-        """Return the folders that a task's container shares with its host, or None if it shares all."""
-        return None

@@ -112,18 +112,13 @@ class NemoRunExecutor(ExecutorSection):
     def _known(self) -> Facts | None:
         return KNOWN.get(self.kind) if self.class_ is None else _OF_CLASS.get(self.class_)
 
-    def paths_on_nodes(self) -> tuple[str, ...] | None:
-        """Return the mount paths of volumes; None if no known field tells them."""
-        if self.facts.class_name in SKYPILOT:
-            mounts = self.value("storage_mounts")  # without them a task has only its machine's disk
-            return (tuple(mounts) if isinstance(mounts, Mapping) else ()) or None
+    def _mounted_paths(self) -> tuple[str, ...]:
+        """Return the mount paths of volumes."""
         # another type than the class takes is refused later, by its signature
         given = chain.from_iterable(found for name in _VOLUMES if isinstance(found := self.value(name), list))
         volumes = [volume for volume in given if isinstance(volume, Mapping)]
         found = [next((volume[name] for name in _MOUNTED_AT if name in volume), None) for volume in volumes]
-        if self.facts.class_name == "KubeflowExecutor":
-            found.append(self.value("workdir_pvc_path") or "/nemo_run")
-        return tuple(map(str, filter(None, found))) if self._known() else None
+        return tuple(map(str, filter(None, found)))
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -151,7 +146,7 @@ class NemoRunExecutor(ExecutorSection):
             count = self.value(name)
             if count is not None and (type(count) is not int or count < least):
                 yield f"{name} is {shown(count)}; allowed: a whole number, at least {least}. Correct it."
-        folder, paths = self.value(facts.job_folder), self.paths_on_nodes() or ()
+        folder, paths = self.value(facts.job_folder), self._mounted_paths()
         if folder is not None and not any(is_inside(str(folder), path) for path in paths):
             # otherwise nemo-run cannot copy the files of the jobs
             yield (
@@ -236,10 +231,6 @@ class DockerExecutor(ExecutorSection):
     """Further arguments of docker-py's `containers.run`."""
     volumes: tuple[Volume, ...] = ()
     """Host folders mounted into the container: `SOURCE:TARGET[:FLAGS]`, e.g. `/data:/data:ro`."""
-
-    def paths_on_nodes(self) -> tuple[str, ...] | None:
-        """Return the targets of the volumes."""
-        return tuple(volume.split(":")[1] for volume in self.volumes)
 
 
 Executor = Annotated[

@@ -79,7 +79,7 @@ def listed(model: type[BaseModel], *, kind: str, title: str, facts: Facts | None
         fields=tuple(
             ListedField(
                 name=field.alias or name,
-                type=_type_in_words(field.annotation),
+                type=type_in_words(field.annotation),
                 default=_default(field),
                 is_required=field.is_required() or (facts is not None and name in facts.needs),
                 meaning=field.description or meanings_of(model).get(name, ""),
@@ -95,7 +95,7 @@ def _kind(model: type[BaseModel]) -> str:
     return str(get_args(field.annotation)[0]) if field else ""
 
 
-def _type_in_words(annotation: Any) -> str:
+def type_in_words(annotation: Any) -> str:
     """Return the accepted type of a field in words: `text`, `whole number`, `list of text`, `launcher`.
 
     Sections of a union are listed by kind: `none | torchrun`.
@@ -108,12 +108,14 @@ def _one_type_in_words(annotation: Any) -> str:
     if origin is Literal:
         return " | ".join(str(one) for one in arguments)
     if origin in {tuple, list}:
-        return f"list of {_type_in_words(arguments[0])}"
+        return f"list of {type_in_words(arguments[0])}"
     if origin is dict:
-        value = _type_in_words(arguments[1])
+        value = type_in_words(arguments[1])
         return "section" if value == "anything" else f"names, each with {value}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"section {_kind(annotation)}".strip()
+    if is_dataclass(annotation):
+        return "section"
     return _NAMES.get(annotation, "anything")
 
 

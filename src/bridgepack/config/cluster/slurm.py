@@ -178,9 +178,3 @@ class SlurmExecutor(ExecutorSection):
         """Return the GPUs per node that `gres` requests, or None."""
         found = _GRES_GPUS.search(self.gres or "")
         return int(found.group(1) or 1) if found else None
-
-    def paths_on_nodes(self) -> tuple[str, ...] | None:
-        """Return the targets of the mounts, or None without a container."""
-        if self.container_image is None:
-            return None
-        return tuple(mount.split(":")[1] for mount in self.container_mounts)

@@ -122,31 +122,14 @@ def resolve_references(value: Any, environment: Mapping[str, str], where: str) -
     return _with_texts(value, where, resolve)
 
 
-def is_secret_name(name: str) -> bool:
-    """Return whether the name of a variable or field marks a secret."""
-    return bool(_SECRET_NAME.search(name))
-
-
 def hide_secrets(value: Any) -> Any:
     """Return plain values with every secret replaced by `***`; references stay, because they hold only a name."""
     return _with_texts(value, "", lambda text, path: "***" if _is_secret(text, path) else text)
 
 
-def plain_secrets(value: Any) -> list[str]:
-    """Return the dotted paths of secrets in plain text."""
-    found: list[str] = []
-
-    def look(text: str, path: str) -> str:
-        found.extend([path] if text and _is_secret(text, path) else [])
-        return text
-
-    _with_texts(value, "", look)
-    return found
-
-
 def _is_secret(text: str, path: str) -> bool:
     names = path.split(".")
-    is_named_so = is_secret_name(names[-1]) and not _NAMES_OF_SECRETS.intersection(names)
+    is_named_so = bool(_SECRET_NAME.search(names[-1])) and not _NAMES_OF_SECRETS.intersection(names)
     return is_named_so and not REFERENCE.fullmatch(text)
 
 

@@ -1,4 +1,4 @@
-"""Writes settings into YAML and TOML recipe files and keeps all other lines byte for byte; Python is edited by hand.
+"""Writes settings into YAML files and keeps all other lines byte for byte; TOML and Python are edited by hand.
 
 In: a file and edits `path -> value`. Out: its text before and after. Read `files` first.
 """

@@ -2,14 +2,14 @@
 
 import ast
 import difflib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path, PurePath
 from typing import NoReturn
 
 from bridgepack.config.editing.edits import CannotEditError, Kind, refuse
-from bridgepack.config.editing.toml_text import edited_toml
 from bridgepack.config.editing.yaml_text import edited_yaml
 from bridgepack.records import Change
 
@@ -37,7 +37,7 @@ def edit_file(place: str, edits: Sequence[Change], *, kind: Kind = "recipe") -> 
     """Return a recipe file before and after edits; nothing is written.
 
     Args:
-        place: `FILE.yaml` or `FILE.toml`; for `FILE.py` or `FILE.py:FUNCTION` the error says which lines to change.
+        place: `FILE.yaml`; for `FILE.toml`, `FILE.py` or `FILE.py:FUNCTION` the error says what to write where.
         edits: applied in order.
         kind: `recipe` for a bridgepack recipe, `container` for a Megatron-Bridge `ConfigContainer`.
 
@@ -76,9 +76,11 @@ def edited_text(
         case ".yaml" | ".yml":
             new = edited_yaml(body, edits)
         case ".toml":
-            new = edited_toml(body, edits)
+            for edit in edits:
+                _refuse_toml(edit)
+            new = body
         case _:
-            raise CannotEditError(f"a {suffix or 'nameless'} file cannot be edited; allowed: .yaml, .yml or .toml.")
+            raise CannotEditError(f"a {suffix or 'nameless'} file cannot be edited; allowed: .yaml or .yml.")
     return text[: len(text) - len(body)] + new
 
 
@@ -115,6 +117,23 @@ def _plain(edit: Change, suffix: str, kind: Kind) -> Change:
             f"Set {edit.path} to a Path in Python, or write it as text if text is allowed.",
         )
     return edit
+
+
+def _refuse_toml(edit: Change) -> NoReturn:
+    """Raise for an edit of a TOML file, naming the table and the line to write.
+
+    Raises:
+        CannotEditError: always.
+    """
+    *tables, name = edit.path.split(".")
+    place = f"In [{'.'.join(tables)}], write" if tables else "Write"
+    if edit.value is None:
+        advice = f"Remove {edit.path}, so that its default applies."
+    elif isinstance(edit.value, Mapping):
+        advice = ""
+    else:
+        advice = f"{place} {name} = {json.dumps(edit.value, ensure_ascii=False, default=str)}."
+    refuse(edit, "TOML files are not edited", advice)
 
 
 def _refuse_python(text: str, edit: Change, function: str | None, kind: Kind) -> NoReturn:

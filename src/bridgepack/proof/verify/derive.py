@@ -1,4 +1,4 @@
-"""Derives packs of an artifact again, from its sources or stored tokens, and compares every number."""
+"""Derives packs of an artifact again, from its sources, and compares every number."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.plan import PlanEntry, entries_of_packs
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.tasks import Progress
-from bridgepack.errors import ArtifactError, DataError, RowError, StoreError
+from bridgepack.errors import ArtifactError, DataError, RowError
 from bridgepack.geometry import aligned_runtime_lengths, first_difference
 from bridgepack.proof.packs import read_packs, shard_index
 from bridgepack.proof.sources import SourceRows
 from bridgepack.proof.verify.records import RowDifference
-from bridgepack.proof.verify.stored_rows import StoredRows
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
 from bridgepack.records import Sequence as TokenSequence
 
@@ -64,14 +63,10 @@ class _Expected:
     mask: npt.NDArray[Any]
 
 
-#: Derives the rows of a split again.
-RowGiver = SourceRows | StoredRows
-
-
 class PackDeriver:
     """Derives packs of one split."""
 
-    def __init__(self, artifact: Artifact, split: str, giver: RowGiver, progress: Progress) -> None:
+    def __init__(self, artifact: Artifact, split: str, giver: SourceRows, progress: Progress) -> None:
         self._artifact, self._split, self._giver, self._progress = artifact, split, giver, progress
         record = artifact.split(split)
         self._inputs, self._has_repeats = record.inputs, record.statistics.num_repeated > 0
@@ -160,7 +155,7 @@ class PackDeriver:
                     self._compare_row(expected[place], derived)
                     self._found.losses[(self._split, self._inputs[file_index].path, row)] = frozenset(losses)
                     self._progress.advance(1)
-        except (DataError, StoreError) as error:
+        except DataError as error:
             self._found.unread.append(str(error))
             self._found.num_unread_sequences += len(left)
             self._unread_packs |= {expected[place].entry.pack for place in left}

@@ -56,7 +56,6 @@ class VerifyReport(Result):
 
     Attributes:
         mode: `all` or `sample`.
-        origin: where packs were derived from, `sources` or `store`.
         seed: seed of the sample; None for all.
         checks: the comparisons, in order.
         changed: ingredients that have changed since the build.
@@ -69,7 +68,6 @@ class VerifyReport(Result):
 
     artifact: str
     mode: Literal["all", "sample"]
-    origin: Literal["sources", "store"]
     seed: int | None
     num_packs: int
     num_packs_compared: int

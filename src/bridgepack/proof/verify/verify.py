@@ -1,35 +1,34 @@
-"""Verifies an artifact: files against the manifest, ingredients, and packs against sources or stored tokens."""
+"""Verifies an artifact: files against the manifest, ingredients, and packs against their sources."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bridgepack.data.artifact.artifact import LOST_CONTENT_FILE, PLAN_FOLDER, Artifact, refuse_npy
 from bridgepack.data.artifact.plan import iter_lost_content
 from bridgepack.data.sequences.encoding import Loss
-from bridgepack.data.store.store import default_store, existing_store
 from bridgepack.data.tasks import Progress, SilentProgress
-from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
+from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, TokenizerError
 from bridgepack.proof.packs import drawn_of_each, opened_artifact, recorded_recipe
 from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver, difference_at
 from bridgepack.proof.verify.ingredients import Integrity, check_integrity, describe_ingredient
-from bridgepack.proof.verify.origins import Origin, compare_rebuilt, source_origin, store_origin
+from bridgepack.proof.verify.rebuild import Origin, compare_rebuilt, opened_origin
 from bridgepack.proof.verify.records import Cause, Check, Outcome, RowDifference, VerifyReport
-from bridgepack.proof.verify.stored_rows import has_tokens
 
 DEFAULT_SAMPLE, DEFAULT_SEED = 100, 0
 _DIFFERENCES_KEPT = 10
+_NO_OTHER_CAUSE = (
+    "inputs, tokenizer, template and libraries are those of the manifest: shard and manifest were changed together, or "
+    "another build made them"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
     """How an artifact is verified."""
 
-    origin: Literal["sources", "store"] = "sources"  #: where packs are derived from, `sources` or `store`
-    store: Path | None = None  #: folder of the token store; by default the artifact's
     num_packs: int | None = DEFAULT_SAMPLE  #: size of the sample; None for everything, by rebuilding it
     seed: int = DEFAULT_SEED
     #: present location of sources: `data.train`, `data.validation`, `tokenizer.name_or_path`, `tokenizer.revision`,
@@ -49,20 +48,13 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
     Raises:
         ArtifactError: the folder is not an artifact, or holds `.npy` files.
         ConfigError: an override changes anything but the location of sources.
-        StoreError: the token store does not exist.
     """
     artifact = opened_artifact(folder, may_be_changed=True)
     for split in artifact.manifest.splits:
         refuse_npy(folder, split.shards)
     recipe = recorded_recipe(artifact, options.overrides)
-    opened: AbstractContextManager[Origin]
-    if options.origin == "store":
-        store = existing_store(options.store or default_store(folder))
-        opened = nullcontext(store_origin(artifact, recipe, store))
-    else:
-        opened = source_origin(artifact, recipe, options.progress)
     integrity = check_integrity(artifact, options.progress)
-    with opened as origin:
+    with opened_origin(artifact, recipe, options.progress) as origin:
         return _Verification(artifact, integrity, origin, options).report()
 
 
@@ -83,11 +75,9 @@ class _Verification:
         else:
             found = self._derived()
         is_rebuilt = options.num_packs is None
-        self.notes += self._advice()
         return VerifyReport(
             artifact=str(self._artifact.folder),
             mode="all" if is_rebuilt else "sample",
-            origin=origin.name,
             seed=None if is_rebuilt else options.seed,
             num_packs=sum(split.statistics.num_packs for split in manifest.splits),
             num_packs_compared=found.num_packs,
@@ -99,27 +89,23 @@ class _Verification:
             notes=tuple(self.notes),
         )
 
-    def _advice(self) -> Iterator[str]:
-        if self._origin.name == "store":
-            yield "inputs and tokenizer were not read; --from sources also compares them"
-        elif any(check.outcome == "could not run" for check in self.checks) and has_tokens(self._artifact):
-            yield "the token store has the tokens of this artifact: --from store needs no sources and no tokenizer"
-
     def _derived(self) -> DerivedPacks:
         """Return the comparison of a sample, and of the packs of the first shard that does not match the manifest."""
         total = DerivedPacks()
         try:
             for split, packs in self._chosen().items():
                 total.add(self._compared(split, packs))
-        except (ArtifactError, TokenizerError, StoreError) as error:
+        except (ArtifactError, TokenizerError) as error:
             self.checks.append(self._not_derived(str(error)))
             return total
         if total.num_sequences or total.differences:
-            done, gives = f"{total.num_packs} packs, {total.num_sequences} sequences", self._origin.gives
-            wrong = f"{total.num_packs_different} of {done} are not what {gives}" if total.num_packs_different else ""
+            num_different, done = total.num_packs_different, f"{total.num_packs} packs, {total.num_sequences} sequences"
+            wrong = f"{num_different} of {done} are not what the sources give" if num_different else ""
             outcome: Outcome = "differs" if wrong else "same"
-            self.checks.append(Check(name="packs", outcome=outcome, detail=wrong or f"{done} are what {gives}"))
-            self.checks += _losses_checks(self._artifact, total, gives)
+            self.checks.append(
+                Check(name="packs", outcome=outcome, detail=wrong or f"{done} are what the sources give")
+            )
+            self.checks += _losses_checks(self._artifact, total)
         if total.unread:
             self.checks.append(self._not_derived("; ".join(dict.fromkeys(total.unread)), total.num_unread_sequences))
         return total
@@ -170,7 +156,7 @@ class _Verification:
         return total
 
     def _with_cause(self, item: RowDifference) -> RowDifference:
-        reasons = list(self._reasons(item)) or [("artifact changed", self._origin.no_other_cause)]
+        reasons = list(self._reasons(item)) or [("artifact changed", _NO_OTHER_CAUSE)]
         causes, texts = (tuple(dict.fromkeys(part)) for part in zip(*reasons, strict=True))
         return replace(item, causes=causes, cause="; or ".join(texts))
 
@@ -187,8 +173,7 @@ class _Verification:
 
     def _not_derived(self, why: str, num_sequences: int | None = None) -> Check:
         what = "packs" if num_sequences is None else f"{num_sequences} sequences"
-        name = "sources" if self._origin.name == "sources" else "stored tokens"
-        return Check(name=name, outcome="could not run", detail=f"{what} were not compared: {why}")
+        return Check(name="sources", outcome="could not run", detail=f"{what} were not compared: {why}")
 
     def _chosen(self) -> dict[str, list[int]]:
         """Return the packs to derive: a seeded sample over all splits, and those of the first changed shard."""
@@ -210,7 +195,7 @@ class _Verification:
             first += shard.num_rows
 
 
-def _losses_checks(artifact: Artifact, found: DerivedPacks, gives: str) -> Iterator[Check]:
+def _losses_checks(artifact: Artifact, found: DerivedPacks) -> Iterator[Check]:
     """Yield whether the lost-content ledger matches the derived rows, if the artifact has one."""
     if not (artifact.folder / PLAN_FOLDER / LOST_CONTENT_FILE).is_file():
         return
@@ -226,13 +211,13 @@ def _losses_checks(artifact: Artifact, found: DerivedPacks, gives: str) -> Itera
         return
     others = sorted(place for place, losses in wanted.items() if losses != listed[place])
     if not others:
-        detail = f"plan/{LOST_CONTENT_FILE} has for {len(wanted)} rows what {gives}"
+        detail = f"plan/{LOST_CONTENT_FILE} has for {len(wanted)} rows what the sources give"
         yield Check(name="lost content", outcome="same", detail=detail)
         return
     _, file, row = first = others[0]
     texts = ["; ".join(map(": ".join, sorted(losses))) or "nothing" for losses in (listed[first], wanted[first])]
     detail = (
-        f"plan/{LOST_CONTENT_FILE} differs for {len(others)} of {len(wanted)} rows from what {gives}, e.g. for "
-        f"{file} row {row}: {texts[0]}; it is: {texts[1]}"
+        f"plan/{LOST_CONTENT_FILE} differs for {len(others)} of {len(wanted)} rows from what the sources give, e.g. "
+        f"for {file} row {row}: {texts[0]}; it is: {texts[1]}"
     )
     yield Check(name="lost content", outcome="differs", detail=detail)

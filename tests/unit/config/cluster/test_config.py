@@ -1,7 +1,6 @@
 """Cluster files: tasks, overrides, derived values, notes, and one message for each mistake."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 
 from bridgepack.config.cluster import ClusterConfig, load_cluster
 from bridgepack.config.cluster.executors import FACTS, KNOWN
-from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.errors import ConfigError
 from tests.support.full_clusters import EXECUTORS, full_cluster, least_executor
 
@@ -17,7 +15,6 @@ SLURM: dict[str, Any] = {
     "executor": {"kind": "slurm", "account": "research", "time": 60, "gpus_per_node": 8, "env_vars": {"A": "1"}},
     "workspace": "/shared",
 }
-MOUNTED = {"container_image": "i", "container_mounts": ["/data:/data"]}
 
 
 def _slurm(**executor: Any) -> ClusterConfig:
@@ -183,46 +180,6 @@ def test_small_tasks_are_one_process() -> None:
         cluster.processes("build", 16)
     with pytest.raises(ConfigError, match=r"^tasks\.build\.executor\.partiton is not a field of slurm; "):
         ClusterConfig.from_mapping({**SLURM, "tasks": {"build": {"executor": {"partiton": "cpu"}}}})
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"executor": {"kind": "slurm", "account": "a"}}, "executor.time is not set: nemo-run gives a job ten minutes"),
-        ({"executor": {**SLURM["executor"], **MOUNTED}}, "/shared is in no folder that the container mounts (/data);"),
-        ({"executor": {**SLURM["executor"], "container_mounts": ["/a:/a"]}}, "has no effect without container_image"),
-        ({"executor": {**SLURM["executor"], "env_vars": {"http_proxy": "x"}}}, "nemo-run exports it as HTTP_PROXY"),
-        ({"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "x"}}}, "HF_TOKEN is a secret in plain text."),
-        ({"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "${env:HF_TOKEN}"}}}, "into the job's script"),
-        ({"executor": {**SLURM["executor"], "ntasks_per_node": 4}}, "ntasks_per_node is 4 and gpus_per_node 8"),
-        ({"executor": SLURM["executor"], "tasks": {"build": {"executor": {"kind": "local"}}}}, "be the same folder"),
-        ({"executor": {"kind": "local", "ntasks_per_node": 2}}, "has no effect without torchrun."),
-        ({"executor": {"kind": "skypilot"}}, "is on the local disk of one machine."),
-        ({"executor": {"kind": "skypilot"}}, "SkyPilot leaves the cluster running."),
-        ({"executor": EXECUTORS["kubeflow"]}, "writes TrainJobs of Kubeflow Trainer 2.1"),
-        ({"executor": {**EXECUTORS["lepton"], "mounts": [{"mount_path": "/shared/nemo_run"}]}}, "(/shared/nemo_run)"),
-        ({"executor": {"kind": "torchrun"}, "python": "/opt/python"}, "torchrun uses the Python"),
-    ],
-)
-def test_notes_say_what_may_surprise(values: dict[str, Any], expected: str) -> None:
-    notes = cluster_notes(ClusterConfig.from_mapping({"workspace": "/shared", **values}))
-
-    assert [note for note in notes if expected in note]
-    assert len(set(notes)) == len(notes)
-
-
-def test_without_nemo_run_a_note_says_that_fields_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = ClusterConfig.from_mapping({"executor": {"kind": "nemo_run", "class": "X"}, "workspace": "/shared"})
-    note = "executor: nemo-run is not installed here; the launch compares the fields with those of X."
-
-    monkeypatch.setitem(sys.modules, "nemo_run", None)
-    assert note in cluster_notes(cluster)
-
-
-def test_a_plain_file_has_no_notes() -> None:
-    mounts = {"container_image": "i", "container_mounts": ["/shared:/shared"]}
-    for cluster in (_slurm(), _slurm(**mounts, env_vars={"TOKENIZERS_PARALLELISM": "0"}), load_cluster("torchrun")):
-        assert cluster_notes(cluster) == ()
 
 
 def test_shown_hides_secrets() -> None:

@@ -1,4 +1,4 @@
-"""The two origins for deriving an artifact again: its sources, or stored tokens."""
+"""The sources of an artifact, from which its packs are derived again; and the comparison with a rebuild of all."""
 
 import shutil
 import tempfile
@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -17,46 +16,39 @@ from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.build import build_artifact
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.results import BuildOptions
-from bridgepack.data.store.store import TokenStore
 from bridgepack.data.tasks import Progress
-from bridgepack.errors import ArtifactError, ConfigError, StoreError
+from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.diff.diff import diff_opened
 from bridgepack.proof.sources import SourceRows, found_sources
-from bridgepack.proof.verify.derive import RowGiver
 from bridgepack.proof.verify.ingredients import aligned_files, compare_inputs, compare_tokenizer, compare_versions
 from bridgepack.proof.verify.records import Check, Ingredient
-from bridgepack.proof.verify.stored_rows import packed_anew, record_of, stored_rows, token_files, tokenizer_problem
 from bridgepack.records import ROW_COLUMNS, PackedRow
 
-_CHANGED_TOGETHER = "shard and manifest were changed together, or another build made them"
-_SAMPLE = "--sample compares the packs that do not need them"
+#: Disk space for a rebuild, as a multiple of the artifact: its tokens are stored a second time meanwhile.
+_SPACE_FACTOR = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where packs are derived from."""
+    """Sources that packs are derived from."""
 
-    name: Literal["sources", "store"]  #: `sources` or `store`
-    gives: str  #: phrase for messages: `the sources give`
-    giver: Callable[[str], RowGiver]  #: split -> giver of its rows
+    giver: Callable[[str], SourceRows]  #: split -> giver of its rows
     #: (folder, maximum processes, progress) -> folder of the whole artifact, made again
     whole: Callable[[Path, int, Progress], Path]
     checks: tuple[Check, ...]
     changed: tuple[Ingredient, ...] = ()  #: ingredients that have changed
     why_nothing: str | None = None  #: why nothing can be derived; None if some packs can
     why_not_whole: str | None = None  #: why the whole artifact cannot be derived; None if it can
-    no_other_cause: str  #: remaining cause if nothing else explains a difference
-    space_factor: int  #: disk space for deriving everything, as a multiple of the artifact
 
 
 @contextmanager
-def source_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> Iterator[Origin]:
+def opened_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> Iterator[Origin]:
     """Yield the input files and tokenizer of a recipe as an origin, compared with the manifest."""
     with found_sources(recipe) as sources:
         inputs, changed_inputs = compare_inputs(artifact, sources, progress)
         checks, changed, is_loaded = compare_tokenizer(artifact, recipe)
 
-        def giver(split: str) -> RowGiver:
+        def giver(split: str) -> SourceRows:
             records = artifact.split(split).inputs
             files, _ = aligned_files(records, sources, split)
             return SourceRows(recipe=recipe, names=tuple(item.path for item in records), files=tuple(files))
@@ -68,50 +60,13 @@ def source_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> 
 
         is_gone = sources.gone or any(item.now is None for item in changed_inputs)
         yield Origin(
-            name="sources",
-            gives="the sources give",
             giver=giver,
             whole=whole,
             checks=(inputs, *checks),
             changed=(*changed_inputs, *changed, *compare_versions(artifact)),
             why_nothing=None if is_loaded else "the tokenizer cannot be loaded",
-            why_not_whole=f"sources are missing; {_SAMPLE}" if is_gone else None,
-            no_other_cause=f"inputs, tokenizer, template and libraries are those of the manifest: {_CHANGED_TOGETHER}",
-            space_factor=5,  # tokens are stored a second time meanwhile
+            why_not_whole="sources are missing; --sample compares the packs that do not need them" if is_gone else None,
         )
-
-
-def store_origin(artifact: Artifact, recipe: SFTRecipe, store: TokenStore) -> Origin:
-    """Return the stored tokens that an artifact was made from, as an origin."""
-    check, is_whole = _checked_tokens(artifact, store)
-    return Origin(
-        name="store",
-        gives="the stored tokens give",
-        giver=lambda split: stored_rows(artifact, recipe, store, record_of(artifact, store), split),
-        whole=lambda output, workers, shown: packed_anew(artifact, store, output, num_workers=workers, progress=shown),
-        checks=(check,),
-        why_nothing="the token store cannot give them" if is_whole is None else None,
-        why_not_whole=f"tokens are missing from the store; {_SAMPLE}" if is_whole is False else None,
-        no_other_cause=f"the stored tokens have their checksums: {_CHANGED_TOGETHER}",
-        space_factor=3,
-    )
-
-
-def _checked_tokens(artifact: Artifact, store: TokenStore) -> tuple[Check, bool | None]:
-    """Return (check of an artifact's tokens in the store, whether all are there; None if none can be used)."""
-    try:
-        files = token_files(store, record_of(artifact, store))
-        problem = tokenizer_problem(artifact, files)
-    except StoreError as error:
-        return Check(name="token store", outcome="could not run", detail=str(error)), None
-    num_gone = sum(not path.is_file() for path in files)
-    if problem is not None:
-        return Check(name="token store", outcome="differs", detail=problem), True
-    if num_gone:
-        detail = f"{num_gone} of {len(files)} token files are missing from {str(store.folder)!r}"
-        return Check(name="token store", outcome="could not run", detail=detail), False
-    detail = f"all {len(files)} token files exist, made with the manifest's tokenizer"
-    return Check(name="token store", outcome="same", detail=detail), True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,19 +88,19 @@ def compare_rebuilt(
         ConfigError: there is too little space, or the folder does not exist.
         BridgepackError: the artifact cannot be built.
     """
-    _check_space(artifact, scratch, origin.space_factor)
+    _check_space(artifact, scratch)
     with tempfile.TemporaryDirectory(prefix="bridgepack-verify-", dir=scratch) as folder:
         rebuilt = Artifact(origin.whole(Path(folder) / "artifact", num_workers, progress))
         result = Rebuilt()
         for split in artifact.manifest.splits:
-            result.checks.append(_compare_split(artifact, rebuilt, split.name, result, origin.gives))
-        result.checks.append(_compare_others(artifact, rebuilt, origin.gives))
+            result.checks.append(_compare_split(artifact, rebuilt, split.name, result))
+        result.checks.append(_compare_others(artifact, rebuilt))
         if any(result.packs.values()):
-            result.notes.extend(_fates(artifact, rebuilt, origin.gives))
+            result.notes.extend(_fates(artifact, rebuilt))
         return result
 
 
-def _fates(artifact: Artifact, rebuilt: Artifact, gives: str) -> Iterator[str]:
+def _fates(artifact: Artifact, rebuilt: Artifact) -> Iterator[str]:
     """Yield the differences of sequences, if the artifact's rows still match its plan."""
     if any(path.startswith(PLAN_FOLDER) for path in changed_files(artifact.folder, artifact.manifest)):
         return
@@ -155,25 +110,25 @@ def _fates(artifact: Artifact, rebuilt: Artifact, gives: str) -> Iterator[str]:
         return
     for split in report.splits:
         yield (
-            f"{split.name} sequences: {split.num_unchanged} as {gives} them, {split.num_repacked} of these in "
+            f"{split.name} sequences: {split.num_unchanged} as the sources give them, {split.num_repacked} of these in "
             f"another place; {split.num_moved} of another row, {split.num_retokenized} with other tokens, "
             f"{split.num_masks_moved} with another mask, {split.num_lost} only in the artifact, "
-            f"{split.num_gained} only in what {gives}"
+            f"{split.num_gained} only in what the sources give"
         )
 
 
-def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, result: Rebuilt, gives: str) -> Check:
+def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, result: Rebuilt) -> Check:
     name, other = f"{split} shards", rebuilt.manifest.split(split)
     if other is None:
-        return Check(name=name, outcome="differs", detail=f"{gives} no {split} split")
+        return Check(name=name, outcome="differs", detail=f"the sources give no {split} split")
     names = [shard.path for shard in artifact.split(split).shards]
     if names == [shard.path for shard in other.shards] and all(_are_equal(artifact, rebuilt, path) for path in names):
-        return Check(name=name, outcome="same", detail=f"{len(names)} are byte for byte what {gives}")
+        return Check(name=name, outcome="same", detail=f"{len(names)} are byte for byte what the sources give")
     found = result.packs[split] = list(_differing_packs(artifact, rebuilt, split))
     if found:
-        return Check(name=name, outcome="differs", detail=f"{len(found)} packs are not what {gives}")
+        return Check(name=name, outcome="differs", detail=f"{len(found)} packs are not what the sources give")
     if artifact.manifest.versions != rebuilt.manifest.versions:
-        return Check(name=name, outcome="same", detail=f"every row is what {gives}; other libraries wrote them")
+        return Check(name=name, outcome="same", detail="every row is what the sources give; other libraries wrote them")
     return Check(name=name, outcome="differs", detail="the bytes of the files differ; their rows are the same")
 
 
@@ -192,15 +147,15 @@ def _rows(artifact: Artifact, split: str) -> Iterator[PackedRow]:
         return
 
 
-def _compare_others(artifact: Artifact, rebuilt: Artifact, gives: str) -> Check:
+def _compare_others(artifact: Artifact, rebuilt: Artifact) -> Check:
     """Return the comparison of plan, ledgers and metadata; a plan's bytes depend on pyarrow's version."""
     names = [BRIDGE_METADATA_FILE, *(f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, LOST_CONTENT_FILE))]
     if artifact.manifest.versions == rebuilt.manifest.versions:
         names += [f"{PLAN_FOLDER}/{split.name}.parquet" for split in rebuilt.manifest.splits]
     others = [name for name in names if not _are_equal(artifact, rebuilt, name)]
     if others:
-        return Check(name="other files", outcome="differs", detail=f"{', '.join(others)}: not what {gives}")
-    return Check(name="other files", outcome="same", detail=f"{', '.join(names)}: what {gives}")
+        return Check(name="other files", outcome="differs", detail=f"{', '.join(others)}: not what the sources give")
+    return Check(name="other files", outcome="same", detail=f"{', '.join(names)}: what the sources give")
 
 
 def _are_equal(artifact: Artifact, rebuilt: Artifact, name: str) -> bool:
@@ -208,11 +163,11 @@ def _are_equal(artifact: Artifact, rebuilt: Artifact, name: str) -> bool:
     return one.is_file() and other.is_file() and hash_file(one) == hash_file(other)
 
 
-def _check_space(artifact: Artifact, scratch: Path | None, factor: int) -> None:
+def _check_space(artifact: Artifact, scratch: Path | None) -> None:
     folder = scratch or Path(tempfile.gettempdir())
     if not folder.is_dir():
         raise ConfigError(f"--scratch is {str(folder)!r}; there is no such folder. Make it, or choose another.")
-    needed = factor * sum(shard.num_bytes for split in artifact.manifest.splits for shard in split.shards)
+    needed = _SPACE_FACTOR * sum(shard.num_bytes for split in artifact.manifest.splits for shard in split.shards)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ConfigError(
