@@ -10,7 +10,7 @@ import pytest
 from bridgepack.data.packing.balance import balanced_order, slots_of
 from bridgepack.geometry import IntArray
 from bridgepack.records import BalanceRecord
-from tests.support.installed_host import host_version
+from tests.support.installed_host import host_release, host_version
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -37,7 +37,9 @@ def _run(rng: random.Random) -> tuple[BalanceRecord, int, bool]:
         data_parallel_size=num_ranks,
         global_batch_size=global_batch_size,
     )
-    return record, global_batch_size * rng.randint(1, 9) + rng.randrange(global_batch_size), rng.random() < 0.5
+    num_packs, drop_last = global_batch_size * rng.randint(1, 9) + rng.randrange(global_batch_size), rng.random() < 0.5
+    is_refused = host_release().refuses_uneven_rest and record.loader == "single" and num_packs % num_ranks
+    return record, num_packs, drop_last or bool(is_refused)
 
 
 def _read(record: BalanceRecord, num_packs: int, rank: int, num_steps: int, *, drop_last: bool) -> IntArray:

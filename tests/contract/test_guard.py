@@ -20,10 +20,12 @@ from bridgepack.canaries.cpu import ENVIRONMENT
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
+from bridgepack.host import RELEASES
 from bridgepack.running.assignment import RunFolder
 from tests.support.guarded_runs import RunRequest
 from tests.support.installed_host import host_version
 from tests.support.processes import asked
+from tests.support.sabotage import NEWER_VERSION
 from tests.support.small_builds import conversations_recipe, write_conversations
 from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights
 
@@ -83,6 +85,9 @@ def _recomputed(modules: list[str], *, targets: Sequence[str] = ("linear_fc1", "
     }
 
 
+#: The other distributions are those of the installed release.
+ON_A_NEWER_HOST = {"ignore": {**IGNORED}}
+
 RUNS: dict[str, Run] = {
     # What nothing is wrong with.
     "one": Run(world_size=1, changes={**SAVED, "schedule.eval_iters": 1, "schedule.eval_interval": 1}),
@@ -115,6 +120,10 @@ RUNS: dict[str, Run] = {
     "infinity-that-nobody-sees": Run(
         world_size=2, changes={PIPELINE: 2, **NO_LOOK}, damage="loss of infinity", ranks=(1,)
     ),
+    "joined-on-a-newer-host": Run(world_size=2, changes=ON_A_NEWER_HOST, damage="join sequences on a newer host"),
+    "nan-on-a-newer-host": Run(
+        world_size=2, changes={PIPELINE: 2, **ON_A_NEWER_HOST}, damage="loss of nan on a newer host"
+    ),
     "ignored": Run(world_size=1, changes={"ignore": {**IGNORED, "BP892": "a new collate"}}, damage="join sequences"),
     # What ends a job otherwise.
     "other-packs": Run(world_size=1, changes={**SAVED, "schedule.train_iters": 4}, packs="other-packs"),
@@ -127,7 +136,10 @@ CLEAN = (
     *("dora", "lora-over-tensor-ranks"),
 )
 #: Runs of the quick tier; the tests of the others are `full`.
-QUICK = ("adapters-recomputed", "one", "two-context-ranks", "lost-in-layers", "joined-everywhere")
+QUICK = (
+    *("adapters-recomputed", "one", "two-context-ranks", "lost-in-layers", "joined-everywhere"),
+    "joined-on-a-newer-host",
+)
 
 Results = dict[str, dict[str, Any]]
 
@@ -341,6 +353,33 @@ def test_a_rule_that_the_recipe_ignores_is_told_and_does_not_stop(results: Resul
     assert results["ignored"]["exit_codes"] == [0], results["ignored"]["outputs"][0][-8000:]
     assert [record["kind"] for record in records] == ["trains", "ignored", "watched"]
     assert "BP892 boundaries-not-those-of-the-plan is ignored" in records[1]["text"]
+
+
+def test_findings_on_a_version_that_is_not_known_do_not_stop(results: Results, folder: Path) -> None:
+    result = results["joined-on-a-newer-host"]
+    output = result["outputs"][0]
+    records = [
+        json.loads(path.read_text()) for path in RunFolder(folder / "runs/joined-on-a-newer-host").records("guard")
+    ]
+
+    assert result["exit_codes"] == [0, 0], output[-8000:]
+    known = f"guard: bridgepack knows Megatron-Bridge up to {RELEASES[-1].name}; {NEWER_VERSION} is installed"
+    assert output.count(known) == 1
+    assert "pip install -U bridgepack" in output
+    assert "guard: not stopped at step 1.\nBP892 " in output
+    assert "BP892" not in result["outputs"][1]
+    assert [record["kind"] for record in records] == ["newer", "trains", "doubted", "watched"]
+    assert records[2]["findings"][0]["code"] == "BP892"
+
+
+@pytest.mark.full
+def test_an_error_on_a_version_that_is_not_known_ends_all(results: Results) -> None:
+    result = results["nan-on-a-newer-host"]
+
+    assert result["exit_codes"] == [1, 1], "\n".join(result["outputs"])[-8000:]
+    assert "guard: not stopped at step 2.\nBP894 " in "".join(result["outputs"])
+    assert "guard: stopped" not in "".join(result["outputs"])
+    assert "rank 1 failed: " in result["outputs"][0]
 
 
 @pytest.mark.full

@@ -1,12 +1,18 @@
 """Ways to break a run of the host that trains packed rows, one process at a time."""
 
+import sys
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from bridgepack.bridge.environment import environment_here
 from bridgepack.canaries.faults import in_every_batch
 
 _OFFSETS = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
 _FIRST_BAD_STEP = 2
+#: A version of Megatron-Bridge that no release here knows.
+NEWER_VERSION = "0.99.0"
 
 
 def apply(damage: str) -> None:
@@ -101,6 +107,21 @@ def _detach_last_layer() -> None:
     SelfAttention.forward = forward_detached
 
 
+def _on_a_newer_host(damage: str) -> Callable[[], None]:
+    """Break a run as well, on a host that says that it is newer than all that bridgepack knows."""
+
+    def pretend() -> None:
+        folder = Path(tempfile.mkdtemp())
+        metadata = folder / f"megatron_bridge-{NEWER_VERSION}.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Name: megatron-bridge\nVersion: {NEWER_VERSION}\n")
+        sys.path.insert(0, str(folder))
+        environment_here.cache_clear()
+        apply(damage)
+
+    return pretend
+
+
 DAMAGES: Mapping[str, Callable[[], None]] = {
     "cut boundaries": lambda: in_every_batch(_cut_boundaries),
     "join sequences": lambda: in_every_batch(_join_sequences),
@@ -111,4 +132,6 @@ DAMAGES: Mapping[str, Callable[[], None]] = {
     "loss of nan": _spoil_loss(float("nan")),
     "loss of infinity": _spoil_loss(float("inf")),
     "no memory": _run_out_of_memory,
+    "join sequences on a newer host": _on_a_newer_host("join sequences"),
+    "loss of nan on a newer host": _on_a_newer_host("loss of nan"),
 }

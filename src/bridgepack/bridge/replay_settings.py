@@ -56,7 +56,12 @@ def replay_settings(
         others = _of_training(values, max_samples or num_packs[split]) | {"resume_step": resume_step}
     else:
         schedule = _schedule(values, num_packs.get(TRAIN, 0))
-        others = {"is_evaluation": True, "resume_step": schedule.batches_until(resume_step)}
+        keeps_last = _loader(values) == "batch" and release_of(version).keeps_last_evaluation_batch
+        others = {
+            "is_evaluation": True,
+            "drop_last": not keeps_last,
+            "resume_step": schedule.batches_until(resume_step),
+        }
     return ReplaySettings(
         version=Version(version).base_version,  # a pre-release counts as its release: 0.6.2rc1 -> 0.6.2
         num_packs=num_packs[split],

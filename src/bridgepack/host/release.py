@@ -37,6 +37,10 @@ class HostRelease:
     #: labels whose input is EOS are trained where the rows' mask says so; without it their mask is cleared
     trains_after_eos: bool = False
     gives_padding_mask: bool = False  #: packed batches tell the router of experts which tokens are padding
+    #: the loader `batch` of evaluations keeps packs that fill no batch, and completes it with fillers
+    keeps_last_evaluation_batch: bool = False
+    #: the loader `single` with `drop_last` false refuses packs that give some data-parallel ranks fewer than others
+    refuses_uneven_rest: bool = False
 
     def __contains__(self, text: str) -> bool:
         """Return whether a version is of this release; 0.6.2rc1 and 0.6.2+abc count as 0.6.2."""

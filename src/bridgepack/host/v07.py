@@ -17,4 +17,6 @@ V07 = replace(
     bases=Path(__file__).with_name("bases_v06.json"),
     trains_after_eos=True,  # data/packing/gpt_sft.py (collate_fn)
     gives_padding_mask=True,  # the same
+    keeps_last_evaluation_batch=True,  # data/loaders.py (build_train_valid_test_data_loaders)
+    refuses_uneven_rest=True,  # data/samplers.py (MegatronPretrainingSampler.__iter__)
 )

@@ -199,7 +199,15 @@ class SequentialSampler(Sampler):
                 "dataloader_type single reads them only once. Set it to batch."
             )
         unit = self._settings.packs_per_pass
-        return left // unit if self._settings.drop_last else -(-left // unit)
+        if self._settings.drop_last:
+            return left // unit
+        if self._settings.host.refuses_uneven_rest and self._data_parallel_size > 1 and left % unit:
+            raise ConfigError(
+                f"dataset.drop_last is false with dataloader_type single; Megatron-Bridge refuses {left} packs, as "
+                f"{unit} at a time do not share them among {self._data_parallel_size} data-parallel ranks evenly. Set "
+                "drop_last to true."
+            )
+        return -(-left // unit)
 
     def _pass(self, rank: int, consumed: int, *, first_draw: int) -> Pass:
         return Pass(consumed=consumed, first_draw=first_draw, num_draws=self._num_draws(rank, consumed))

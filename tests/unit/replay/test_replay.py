@@ -8,7 +8,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.proof.packs import ShardIndex, ShardRow
 from bridgepack.records import RunConfig
-from bridgepack.replay.order import PackOrder
+from bridgepack.replay.order import FILLER, PackOrder
 from bridgepack.replay.samplers import torch_permutation
 from bridgepack.replay.settings import EvaluationSchedule, ReplaySettings, Topology
 from tests.support.catalogue import SMALL
@@ -131,6 +131,31 @@ def test_settings_of_a_recipe_and_of_its_evaluation() -> None:
     assert evaluation_schedule(recipe, **given) == schedule
     settings = replay_settings(recipe, world_size=4, split="validation", resume_step=3, **given)
     assert (settings.topology.data_parallel_size, settings.is_evaluation, settings.resume_step) == (2, True, 2)
+
+
+@pytest.mark.parametrize(
+    ("version", "loader", "drop_last"),
+    [("0.6.2", "batch", True), ("0.7.0", "batch", False), ("0.7.0", "cyclic", True), ("0.7.0", "single", True)],
+)
+def test_evaluations_keep_the_last_batch_since_0_7(version: str, loader: str, drop_last: bool) -> None:
+    run, num_packs = _run(dataset={"dataloader_type": loader}), {"training": 9, "validation": 5}
+    found = replay_settings(run, num_packs=num_packs, world_size=4, version=version, split="validation")
+
+    assert found.drop_last is drop_last
+    if loader == "batch":
+        read = [PackOrder(found).packs_at(2, rank).tolist() for rank in range(2)]
+        assert sum(packs.count(FILLER) for packs in read) == (0 if drop_last else 3)
+
+
+@pytest.mark.parametrize(("num_packs", "is_refused"), [(5, True), (6, False)])
+def test_an_uneven_rest_is_refused_since_0_7(num_packs: int, is_refused: bool) -> None:
+    settings: dict[str, Any] = {"loader": "single", "drop_last": False, "num_packs": num_packs}
+    assert PackOrder(_settings(**settings)).packs_at(1, 0).tolist() == [0]
+    if is_refused:
+        with pytest.raises(ConfigError, match=r"refuses 5 packs, as 2 at a time .* Set drop_last to true"):
+            PackOrder(_settings(**settings, version="0.7.0"))
+    else:
+        assert PackOrder(_settings(**settings, version="0.7.0")).packs_at(3, 1).tolist() == [5]
 
 
 def test_settings_of_a_run() -> None:

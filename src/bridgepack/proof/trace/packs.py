@@ -108,7 +108,8 @@ def evaluated_after(evaluation: EvaluationSchedule, batch: int) -> int | None:
 def _why_never(order: PackOrder) -> str | None:
     settings = order.settings
     if settings.is_evaluation:
-        return "the run's evaluations end before it, or skip it because it does not fill a batch"
+        skipped = ", or skip it because it does not fill a batch" if settings.drop_last else ""
+        return f"the run's evaluations end before it{skipped}"
     if settings.loader == "batch" and settings.num_samples % settings.global_batch_size and settings.drop_last:
         num_left_out = settings.num_samples % settings.global_batch_size
         return f"{num_left_out} of {settings.num_samples} packs do not fill a global batch; every epoch skips them"

@@ -18,7 +18,6 @@ from bridgepack.errors import BridgepackError
 from bridgepack.records import RunConfig
 from bridgepack.records.guarded import GroupSizes, RankFacts, RankPlace, StepFacts, TrainedWeights
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.report import findings_of
 from bridgepack.rules.registry import STEP_RULES
 from bridgepack.running.guard.facts import PlannedStep, facts_without_reading, rank_facts
 from bridgepack.running.guard.gradients import (
@@ -30,7 +29,16 @@ from bridgepack.running.guard.gradients import (
 )
 from bridgepack.running.guard.plan import Planner
 from bridgepack.running.guard.ranks import gathered, place_and_sizes
-from bridgepack.running.guard.report import Alarm, GuardViolationError, Notice, trains_notice, watched_notice
+from bridgepack.running.guard.report import (
+    Alarm,
+    GuardViolationError,
+    Notice,
+    doubted_notice,
+    newer_notice,
+    step_findings,
+    trains_notice,
+    watched_notice,
+)
 from bridgepack.running.guard.watch import (
     Mixer,
     StepWatch,
@@ -43,7 +51,6 @@ from bridgepack.running.guard.watch import (
 
 __all__ = ["Alarm", "Guard", "GuardViolationError", "Notice"]
 
-_MAX_EXAMPLES = 8
 #: Modules without a gradient that a rank names.
 _MAX_MODULES = 256
 
@@ -103,6 +110,7 @@ class Guard:
         self._watched: list[int] = []
         self._last: StepFacts | None = None
         self._told: set[str] = set()
+        self._is_doubted = False  # the version is newer than all that is known, so findings do not stop the run
 
     def watching(self, forward_step: Callable[..., Any]) -> Callable[..., Any]:
         """Return a forward step for `finetune` that the guard can observe."""
@@ -118,6 +126,10 @@ class Guard:
             return
         import torch.distributed as dist
 
+        newer = newer_notice(_installed_version())
+        self._is_doubted = newer is not None
+        if newer is not None and dist.get_rank() == 0:
+            self._notify(newer.kind, newer.text)
         reason = ""
         try:
             self._run = self._begun(context)
@@ -186,6 +198,7 @@ class Guard:
             return
         own = RankFacts(place=self._place, num_calls=1, num_not_finite=1)
         self._judge_alone(own, number, error)
+        self.failed(error)
 
     def failed_in_forward(self, error: Exception, number: int) -> None:
         """Report an error of the forward step; raises GuardViolationError if packed rows had no boundaries."""
@@ -258,7 +271,7 @@ class Guard:
                 config,
                 self._artifact,
                 world_size=dist.get_world_size(),
-                version=environment_here().versions.get(BRIDGE, ""),
+                version=_installed_version(),
                 num_steps_done=int(progress.step),
                 num_packs_read=int(progress.consumed_train_samples),
             )
@@ -299,18 +312,18 @@ class Guard:
         )
 
     def _judge(self, facts: StepFacts, *, cause: Exception | None = None) -> None:
-        found = [
-            finding
-            for rule in STEP_RULES
-            for finding in findings_of(rule, list(rule.check(facts)), max_examples=_MAX_EXAMPLES)
-        ]
+        found = step_findings(facts)
         matters = tuple(finding for finding in found if finding.code not in self._ignored)
         for finding in found:
             if finding not in matters and facts.ranks[0].place.rank == self._place.rank:
                 text = f"guard: step {facts.step}: {finding.code} {finding.name} is ignored by the recipe."
                 self._notify(f"ignored {finding.code}", text, {"where": finding.where, "found": finding.found})
-        if matters:
-            alarm = Alarm(findings=matters, facts=facts)
+        alarm = Alarm(findings=matters, facts=facts)
+        if matters and self._is_doubted:
+            if facts.ranks[0].place.rank == self._place.rank:
+                notice = doubted_notice(alarm)
+                self._notify(f"doubted {' '.join(sorted({one.code for one in matters}))}", notice.text, notice.facts)
+        elif matters:
             if self._on_alarm is not None:
                 self._on_alarm(alarm)
             raise GuardViolationError(alarm) from cause
@@ -329,3 +342,8 @@ class Guard:
         if self.watch is not None:
             self.watch.close()
             self.watch = None
+
+
+def _installed_version() -> str:
+    """Return the version of the installed Megatron-Bridge; empty if its metadata are not found."""
+    return environment_here().versions.get(BRIDGE, "")

@@ -6,14 +6,18 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any
 
-from bridgepack.errors import BridgepackError
+from bridgepack.errors import BridgepackError, ConfigError
+from bridgepack.host import RELEASES, release_of
 from bridgepack.records import Finding
 from bridgepack.records.guarded import StepFacts, TrainedWeights
+from bridgepack.rules.engine.report import findings_of
+from bridgepack.rules.registry import STEP_RULES
 
 #: Maximum ranks whose facts a record keeps; the findings name the faulty ones.
 _MAX_RANKS = 64
 #: Maximum kinds of modules that a notice names.
 _MAX_KINDS = 8
+_MAX_EXAMPLES = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,9 +47,47 @@ class Alarm:
 class Notice:
     """A message of the guard that does not stop the run."""
 
-    kind: str  #: `trains`, `watched`, `unseen`, `no-plan` or `ignored`
-    text: str  #: message of one line
+    kind: str  #: `trains`, `watched`, `unseen`, `no-plan`, `ignored`, `newer` or `doubted`
+    text: str  #: message of one line; of `doubted`, the findings follow it
     facts: dict[str, Any] = field(default_factory=dict)  #: plain values for a record
+
+
+def step_findings(facts: StepFacts) -> list[Finding]:
+    """Return the findings of the guard's rules on a step."""
+    return [
+        finding
+        for rule in STEP_RULES
+        for finding in findings_of(rule, list(rule.check(facts)), max_examples=_MAX_EXAMPLES)
+    ]
+
+
+def newer_notice(version: str) -> Notice | None:
+    """Return a notice on a version of Megatron-Bridge that is newer than all that is known; None for others.
+
+    What such a version does otherwise looks like a fault, and must not end a healthy run.
+    """
+    try:
+        is_known = release_of(version).is_known
+    except ConfigError:  # no version, as in a checkout without metadata, or too old to be predicted
+        return None
+    if is_known:
+        return None
+    return Notice(
+        kind="newer",
+        text=(
+            f"guard: bridgepack knows Megatron-Bridge up to {RELEASES[-1].name}; {version} is installed, so findings "
+            "do not stop the run. Update bridgepack: pip install -U bridgepack"
+        ),
+    )
+
+
+def doubted_notice(alarm: Alarm) -> Notice:
+    """Return a notice of findings that do not stop the run, as the version may do otherwise by design."""
+    return Notice(
+        kind="doubted",
+        text=f"guard: not stopped at step {alarm.facts.step}.\n{findings_text(alarm.findings)}",
+        facts=alarm.record(),
+    )
 
 
 class GuardViolationError(BridgepackError):
