@@ -9,23 +9,22 @@ from typing import Any
 
 from bridgepack.bridge.locations import line_of
 from bridgepack.bridge.plain import value_at
-from bridgepack.bridge.recipe import config_of_recipe, recipe_field
+from bridgepack.bridge.recipe import recipe_field
 from bridgepack.bridge.refusing.asked import in_users_paths
 from bridgepack.bridge.refusing.recipes import refuse_packs_unread
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.options import CheckOptions as CheckOptions
 from bridgepack.checking.options import checked_given
 from bridgepack.checking.real import with_each_fault_once, with_verdict
+from bridgepack.checking.run import run_of
+from bridgepack.checking.upgrade import upgrade_of
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
+from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.host import BRIDGE
-from bridgepack.records import Change, Finding, RunConfig, Waiting
+from bridgepack.records import Change, Finding, RunConfig, Upgrade
 from bridgepack.rules.engine.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
-from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.files import Files
 from bridgepack.rules.engine.judge import check_selectors, judge_artifact, judge_run, without_doubles
-from bridgepack.rules.engine.loaded import in_current_names
 from bridgepack.rules.engine.report import CheckReport, SkippedRule, in_order, skipped
 from bridgepack.rules.engine.settings import Settings
 from bridgepack.rules.engine.subject import SPECS, Run
@@ -66,14 +65,15 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
         on_packs = CheckReport(rules_skipped=skipped(options.selected(ARTIFACT_RULES), NO_PACKS))
     else:
         on_packs = packs.report
-    if loaded.config is None:
-        on_run, version = CheckReport(rules_skipped=skipped(options.selected(RUN_RULES), _NO_SETTINGS)), None
+    run = None if loaded.config is None else run_of(loaded, packs.facts if packs else None, options)
+    if run is None:
+        on_run = CheckReport(rules_skipped=skipped(options.selected(RUN_RULES), _NO_SETTINGS))
     else:
-        run = _run_of(loaded, packs, options)
-        loaded = replace(loaded, config=run.config)
         on_run = judge_run(run, options.selected(RUN_RULES), max_examples=options.max_examples)
         on_run = replace(on_run, versions=run.versions.described(), note=run.versions.note)
-        version = run.versions[BRIDGE]
+        on_run = replace(on_run, upgrade=_upgrade(run, on_run, loaded, packs, options))
+        loaded = replace(loaded, config=run.config)
+    version = None if run is None else run.versions[BRIDGE]
     report = with_verdict(_joined(on_packs, on_run, options), loaded, options, version)
     report = with_each_fault_once(_suppressed(report, loaded.config, options))
     skipped_rules = (replace(rule, reason=in_users_paths(rule.reason, loaded.config)) for rule in report.rules_skipped)
@@ -81,6 +81,7 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
         report,
         rules_skipped=tuple(skipped_rules),
         findings=in_order(_in_users_terms(finding, loaded) for finding in report.findings),
+        upgrade=_upgrade_in_users_terms(report.upgrade, loaded),
         target=loaded.place,
         target_path=str(loaded.file or loaded.artifact or ""),
     )
@@ -196,51 +197,18 @@ def _geometry_of_run(config: RunConfig | None) -> dict[str, int]:
     return known
 
 
-def _run_of(loaded: Target, packs: CheckedArtifact | None, options: CheckOptions) -> Run:
-    environment, config = options.environment, loaded.config
-    assert config is not None
-    versions = target_versions(
-        options.bridge_version or config.bridge_version, environment.versions if environment else None
-    )
-    if loaded.recipe is not None and versions.release.name != loaded.recipe.release.name:
-        recipe = loaded.recipe.override({"bridge_version": str(versions[BRIDGE])})
-        config = replace(config_of_recipe(recipe, place=loaded.place, artifact=options.artifact), inputs=config.inputs)
-    return Run(
-        config=in_current_names(config, versions),
-        versions=versions,
-        world_size_given=options.world_size,
-        artifact=packs.facts if packs else None,
-        environment=environment,
-        files=Files() if options.looks_at_files else None,
-        waiting=_waiting(loaded, options, str(versions[BRIDGE])),
-        balance_refused=None if loaded.recipe is None else _balance_refused(loaded.recipe),
-    )
-
-
-def _balance_refused(recipe: SFTRecipe) -> str | None:
-    if recipe.packing.balance.kind == "none":
+def _upgrade(
+    run: Run, report: CheckReport, loaded: Target, packs: CheckedArtifact | None, options: CheckOptions
+) -> Upgrade | None:
+    """Return what the version that was asked for changes for a run, or None if it is of the run's own release."""
+    if options.bridge_version is None:
         return None
-    from bridgepack.planning.balance import balance_for
-
-    try:
-        balance_for(recipe)
-    except ConfigError as error:
-        return str(error)
-    return None
-
-
-def _waiting(loaded: Target, options: CheckOptions, version: str) -> Waiting | str:
-    folder, source = loaded.artifact or options.artifact, loaded.recipe or loaded.config
-    if folder is None or source is None:
-        return NO_PACKS
-    from bridgepack.data.artifact.artifact import Artifact
-    from bridgepack.planning.balance import waiting_in
-
-    try:
-        artifact = Artifact(folder, may_be_changed=True)
-        return waiting_in(artifact, source, world_size=options.world_size, version=version)
-    except BridgepackError as error:
-        return str(error)
+    own = replace(options, bridge_version=None)
+    before = run_of(loaded, packs.facts if packs else None, own, waiting=run.waiting)
+    judged = replace(loaded, config=run.config)
+    return upgrade_of(
+        before, run, report, options.selected(RUN_RULES), told=lambda finding: _in_users_terms(finding, judged)
+    )
 
 
 def _joined(on_packs: CheckReport, on_run: CheckReport, options: CheckOptions) -> CheckReport:
@@ -254,6 +222,7 @@ def _joined(on_packs: CheckReport, on_run: CheckReport, options: CheckOptions) -
         rules_not_applicable=on_run.rules_not_applicable,
         versions=on_run.versions,
         note=on_run.note,
+        upgrade=on_run.upgrade,
     )
 
 
@@ -296,6 +265,24 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
     if loaded.file is None or paths[0].partition(".")[0] not in sections:
         return finding
     return replace(finding, file=str(loaded.file), line=line_of(loaded.file, paths))
+
+
+def _upgrade_in_users_terms(upgrade: Upgrade | None, loaded: Target) -> Upgrade | None:
+    """Return an upgrade with the paths of the user's own file, without findings that the user ignores."""
+    config = loaded.config
+    if upgrade is None or config is None:
+        return upgrade
+
+    changes = (change for change in upgrade.changes if change.what.partition(" ")[0] not in config.ignored)
+    return replace(
+        upgrade,
+        changes=tuple(
+            replace(change, what=_user_name(change.what, loaded, config))
+            if change.kind in ("renamed", "value")
+            else change
+            for change in changes
+        ),
+    )
 
 
 def _user_name(path: str, loaded: Target, config: RunConfig) -> str:

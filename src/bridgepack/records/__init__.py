@@ -14,6 +14,8 @@ from bridgepack.records.checks import Progress as Progress
 from bridgepack.records.checks import Refusal as Refusal
 from bridgepack.records.checks import RunConfig as RunConfig
 from bridgepack.records.checks import ShardFacts as ShardFacts
+from bridgepack.records.checks import Upgrade as Upgrade
+from bridgepack.records.checks import UpgradeChange as UpgradeChange
 from bridgepack.records.manifests import BalanceRecord as BalanceRecord
 from bridgepack.records.manifests import FileRecord as FileRecord
 from bridgepack.records.manifests import InputRecord as InputRecord

@@ -115,6 +115,26 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class UpgradeChange:
+    """One thing that another release of the host does otherwise with this run."""
+
+    #: a finding that appears or goes; a setting with another name; a setting with another value; a habit of the host
+    kind: Literal["finding", "renamed", "value", "habit"]
+    what: str  #: code and name of a rule, the setting in the user's terms, or the habit
+    before: str  #: with the release that the run is for; empty if it is not there
+    after: str  #: with the release that was asked for; empty if it is not there
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upgrade:
+    """What an upgrade of the host changes for one run."""
+
+    before: str  #: release that the run is for, e.g. `0.6`
+    after: str  #: release that was asked for, e.g. `0.7`
+    changes: tuple[UpgradeChange, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFacts:
     """Unchecked facts about one Parquet or `.npy` file on disk."""
 

@@ -71,7 +71,7 @@ def test_colours_only_when_asked_and_without_other_change() -> None:
 def test_json_keys_are_stable() -> None:
     content = json.loads(render_json(REPORT))
     names = "format_version target versions summary findings suppressed rules_run rules_skipped rules_not_applicable"
-    assert list(content) == [*names.split(), "real_validate", "note"]
+    assert list(content) == [*names.split(), "real_validate", "note", "upgrade"]
     assert content["format_version"] == 1
     assert content["summary"] == {
         **{"num_errors": 1, "num_warnings": 0, "num_advice": 0, "num_suppressed": 0, "num_rules_run": 2},

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from bridgepack.errors import BridgepackError
-from bridgepack.records import Finding, HostVerdict
+from bridgepack.records import Finding, HostVerdict, Upgrade
 from bridgepack.records.results import Result
 from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.rule import Rule, Severity, Violation
@@ -47,6 +47,7 @@ class CheckReport(Result):
         target_path: its file or folder; empty if it has none.
         versions: the versions that it was judged for, as text; empty if no rule depends on them.
         note: what to know of these versions before anything else, e.g. that they are newer than all that is known.
+        upgrade: what a later Megatron-Bridge, which was asked for, changes for the run; None if none was.
         rules_not_applicable: codes of the rules that do not apply to these versions, sorted.
         suppressed: findings that the user ignores with a reason.
         host: what the installed Megatron-Bridge itself says of the run; None if it was not asked.
@@ -66,6 +67,7 @@ class CheckReport(Result):
     target_path: str = ""
     versions: str = ""
     note: str = ""
+    upgrade: Upgrade | None = None
     rules_not_applicable: tuple[str, ...] = ()
     suppressed: tuple[Suppressed, ...] = ()
     host: HostVerdict | None = None

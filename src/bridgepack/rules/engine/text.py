@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from dataclasses import asdict
 from typing import Any
 
-from bridgepack.records import Change, Finding
+from bridgepack.records import Change, Finding, Upgrade, UpgradeChange
 from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import Severity
@@ -45,6 +45,8 @@ def render_text(
         blocks.append("\n".join(f"ignored {item.finding.code}: {item.reason}" for item in report.suppressed))
     if report.rules_skipped and shows_skipped:
         blocks.append(_skipped_text(report))
+    if report.upgrade is not None:
+        blocks.append(_upgrade_text(report.upgrade))
     blocks.append(_summary(report, hides_advice=not shows_advice, shows_skipped=shows_skipped))
     return "\n\n".join(blocks) + "\n"
 
@@ -73,6 +75,9 @@ def report_to_dict(report: CheckReport) -> dict[str, Any]:
         "rules_not_applicable": list(report.rules_not_applicable),
         "real_validate": None if report.host is None else {**asdict(report.host), "where": list(report.host.where)},
         "note": report.note,
+        "upgrade": None
+        if report.upgrade is None
+        else {**asdict(report.upgrade), "changes": [asdict(change) for change in report.upgrade.changes]},
     }
 
 
@@ -91,6 +96,25 @@ def finding_to_dict(finding: Finding) -> dict[str, Any]:
 def value_text(value: Any) -> str:
     """Return a setting's value as in YAML: `true`, `null`, 8, [1, 2]."""
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+_KINDS = {"finding": "finding", "renamed": "new name", "value": "value", "habit": "habit"}
+
+
+def _upgrade_text(upgrade: Upgrade) -> str:
+    """Return one line per change, with both releases: `  value    model.x: 1 -> 2`."""
+    head = f"{upgrade.before} -> {upgrade.after}"
+    if not upgrade.changes:
+        return f"{head}: nothing that is known changes for this run"
+    width = max(map(len, _KINDS.values()))
+    lines = [f"  {_KINDS[one.kind]:{width}}  {one.what}: {_sides(one)}" for one in upgrade.changes]
+    return "\n".join([f"{head}: {_counted(len(lines), 'change')} for this run", *lines])
+
+
+def _sides(change: UpgradeChange) -> str:
+    if change.kind == "finding":
+        return f"found from then on, {change.after}" if change.after else f"no longer found, {change.before}"
+    return f"{change.before} -> {change.after}"
 
 
 def _finding_text(finding: Finding, *, has_colour: bool) -> str:

@@ -1,0 +1,77 @@
+"""The run of a target as rules judge it: its settings for one version of Megatron-Bridge, and facts around it."""
+
+from dataclasses import replace
+
+from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.bridge.targets import Target
+from bridgepack.checking.options import CheckOptions
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import BridgepackError, ConfigError
+from bridgepack.host import BRIDGE
+from bridgepack.records import Waiting
+from bridgepack.rules.engine.context import NO_PACKS
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.files import Files
+from bridgepack.rules.engine.loaded import in_current_names
+from bridgepack.rules.engine.subject import Run
+
+
+def run_of(
+    loaded: Target, packs: ArtifactFacts | None, options: CheckOptions, *, waiting: Waiting | str | None = None
+) -> Run:
+    """Return the run of a target with settings, for the version that the options, the settings or bridgepack say.
+
+    Args:
+        loaded: the target.
+        packs: facts about the packs that the run reads, or None.
+        options: options of the check.
+        waiting: how long ranks wait for each other, if that is known already.
+
+    Raises:
+        ConfigError: the version is not supported.
+    """
+    environment, config = options.environment, loaded.config
+    assert config is not None
+    versions = target_versions(
+        options.bridge_version or config.bridge_version, environment.versions if environment else None
+    )
+    if loaded.recipe is not None and versions.release.name != loaded.recipe.release.name:
+        recipe = loaded.recipe.override({"bridge_version": str(versions[BRIDGE])})
+        config = replace(config_of_recipe(recipe, place=loaded.place, artifact=options.artifact), inputs=config.inputs)
+    return Run(
+        config=in_current_names(config, versions),
+        versions=versions,
+        world_size_given=options.world_size,
+        artifact=packs,
+        environment=environment,
+        files=Files() if options.looks_at_files else None,
+        waiting=waiting or _waiting(loaded, options, str(versions[BRIDGE])),
+        balance_refused=None if loaded.recipe is None else _balance_refused(loaded.recipe),
+    )
+
+
+def _balance_refused(recipe: SFTRecipe) -> str | None:
+    if recipe.packing.balance.kind == "none":
+        return None
+    from bridgepack.planning.balance import balance_for
+
+    try:
+        balance_for(recipe)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _waiting(loaded: Target, options: CheckOptions, version: str) -> Waiting | str:
+    folder, source = loaded.artifact or options.artifact, loaded.recipe or loaded.config
+    if folder is None or source is None:
+        return NO_PACKS
+    from bridgepack.data.artifact.artifact import Artifact
+    from bridgepack.planning.balance import waiting_in
+
+    try:
+        artifact = Artifact(folder, may_be_changed=True)
+        return waiting_in(artifact, source, world_size=options.world_size, version=version)
+    except BridgepackError as error:
+        return str(error)

@@ -1,0 +1,182 @@
+"""What an upgrade of Megatron-Bridge changes for a run: findings, names and values of settings, and habits.
+
+Everything follows from two `HostRelease`s: the rules judge the run for both, its settings are read with the facts of
+both, and each habit that differs is told in the words of `HABITS`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from bridgepack.config.errors import shown
+from bridgepack.host import HostRelease
+from bridgepack.host.names import name_in
+from bridgepack.records import VALIDATION, Finding, Upgrade, UpgradeChange
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.judge import judge_run
+from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.engine.rule import RunRule
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.run.data.supply import num_packs
+from bridgepack.rules.run.reading import truths
+
+#: Sections that say how a run is written down and restarted, not what it trains.
+_BOOKKEEPING = ("logger", "profiling", "tensor_inspect", "straggler", "nvrx_straggler", "ft", "inprocess_restart")
+
+
+def upgrade_of(
+    before: Run,
+    after: Run,
+    report: CheckReport,
+    rules: tuple[RunRule, ...],
+    *,
+    told: Callable[[Finding], Finding] = lambda finding: finding,
+) -> Upgrade | None:
+    """Return what the release of `after` does otherwise than that of `before`, or None if it is no later release.
+
+    Args:
+        before: the run, for the release that its settings are for.
+        after: the same run, for the release that was asked for.
+        report: the report of the rules on `after`.
+        rules: the rules that were selected.
+        told: gives a finding in the terms of the user's own file.
+    """
+    old, new = before.versions.release, after.versions.release
+    if not is_later(new, old) or _is_written_for(new, old, after):
+        return None
+    earlier = judge_run(before, rules)
+    findings, habits = _findings(earlier, report, told), _habits(before, after)
+    changes = (*findings, *_renamed(before, after), *_values(before, after), *habits)
+    return Upgrade(before=old.name, after=new.name, changes=changes)
+
+
+def is_later(release: HostRelease, other: HostRelease) -> bool:
+    """Return whether a release is later than another."""
+    return _series(release) > _series(other)
+
+
+def _is_written_for(release: HostRelease, other: HostRelease, run: Run) -> bool:
+    """Return whether a file has a setting under a name that only this release of the two has."""
+    names = {ours: theirs for ours, theirs in release.renamed.items() if other.renamed.get(ours) != theirs}
+    return any(run.config.user_paths.get(ours) == theirs for ours, theirs in names.items())
+
+
+def _series(release: HostRelease) -> tuple[int, ...]:
+    return tuple(map(int, release.name.split(".")))
+
+
+def _findings(before: CheckReport, after: CheckReport, told: Callable[[Finding], Finding]) -> Iterator[UpgradeChange]:
+    """Yield findings of one release alone; a rule that one of them cannot judge tells nothing."""
+    skipped = {rule.code for report in (before, after) for rule in report.rules_skipped}
+    for one, other, is_new in ((before, after, False), (after, before, True)):
+        codes = {finding.code for finding in other.findings}
+        for finding in one.findings:
+            if finding.code not in codes | skipped:
+                words = _words(told(finding))
+                sides = ("", words) if is_new else (words, "")
+                what = f"{finding.code} {finding.name}"
+                yield UpgradeChange(kind="finding", what=what, before=sides[0], after=sides[1])
+
+
+def _words(finding: Finding) -> str:
+    return f"{finding.severity} at {finding.where}: {finding.found}"
+
+
+def _renamed(before: Run, after: Run) -> Iterator[UpgradeChange]:
+    """Yield settings of the user that have another name; those that nobody stated follow by themselves."""
+    old, new = before.versions.release, after.versions.release
+    for path in dict.fromkeys((*old.renamed, *new.renamed)):
+        names = name_in(old, path), name_in(new, path)
+        if names[0] != names[1] and before.is_set(path):
+            yield UpgradeChange(kind="renamed", what=path, before=names[0], after=names[1])
+
+
+def _values(before: Run, after: Run) -> Iterator[UpgradeChange]:
+    """Yield settings that both releases have with different values: of the base recipe, or of a class's default."""
+    old, new = (dict(_leaves(run.loaded.values)) for run in (before, after))
+    for path, value in old.items():
+        if path in new and new[path] != value and not path.startswith(_BOOKKEEPING):
+            yield UpgradeChange(kind="value", what=path, before=shown(value), after=shown(new[path]))
+
+
+def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted path, value) of settings; an enum and a function are values, classes of sections are none."""
+    for name, value in values.items():
+        path = f"{above}{name}"
+        if isinstance(value, Mapping) and not {"_name_", "_call_"} & value.keys():
+            yield from _leaves(value, f"{path}.")
+        elif name != "_target_":
+            yield path, value
+
+
+def _habits(before: Run, after: Run) -> Iterator[UpgradeChange]:
+    """Yield the habits that differ and concern this run."""
+    old, new = before.versions.release, after.versions.release
+    for field in fields(HostRelease):
+        sides = getattr(old, field.name), getattr(new, field.name)
+        if field.name == "is_known" or not isinstance(sides[0], bool) or sides[0] == sides[1]:
+            continue
+        habit = HABITS.get(field.name, Habit(what=field.name.replace("_", " ")))
+        words = habit.words(after)
+        if words is not None:
+            yield UpgradeChange(kind="habit", what=habit.what, before=words[sides[0]], after=words[sides[1]])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Habit:
+    """A habit of the host in a user's words: without it, and with it."""
+
+    what: str
+    without: str = "no"
+    with_it: str = "yes"
+    #: the same in numbers of a run's packs, or None where it does not concern the run
+    counted: Callable[[Run], tuple[str, str] | None] | None = None
+
+    def words(self, run: Run) -> tuple[str, str] | None:
+        """Return the words without the habit and with it, or None if it does not concern the run."""
+        plain = self.without, self.with_it
+        try:
+            return plain if self.counted is None else self.counted(run)
+        except CannotJudgeError:  # without packs
+            return plain
+
+
+def _trained_labels(run: Run) -> tuple[str, str] | None:
+    if not run.packs_offline:
+        return None
+    counts = [(truth.num_effective_tokens, truth.num_trained_tokens) for truth in truths(run)]
+    masked, stated = (sum(column) for column in zip(*counts, strict=True))
+    return None if masked == stated else (f"trains {masked:,} labels of the packs", f"trains {stated:,}")
+
+
+def _evaluation_batches(run: Run) -> tuple[str, str] | None:
+    if not (run.packs_offline and run.evaluates):
+        return None
+    packs, batch = num_packs(run, VALIDATION), run.eval_global_batch_size
+    if batch < 1 or packs % batch == 0:
+        return None
+    return f"{packs // batch} batches of {batch} in {packs} packs", f"{packs // batch + 1}, the last filled up"
+
+
+def _padding_of_experts(run: Run) -> tuple[str, str] | None:
+    if not (run.is_packed and run.is_mixture_of_experts):
+        return None
+    return _COUNTS, _LEFT_OUT
+
+
+_COUNTS, _LEFT_OUT = "counts in the router's losses and the experts' loads", "is left out of them"
+#: Field of `HostRelease` -> the habit.
+HABITS: Mapping[str, Habit] = {
+    "trains_after_eos": Habit(
+        what="labels after an EOS",
+        without="not trained",
+        with_it="trained where the rows' mask says so (--artifact counts them)",
+        counted=_trained_labels,
+    ),
+    "gives_padding_mask": Habit(
+        what="padding in packs with experts", without=_COUNTS, with_it=_LEFT_OUT, counted=_padding_of_experts
+    ),
+    "keeps_last_evaluation_batch": Habit(
+        what="validation packs that fill no batch", without="left out", with_it="read", counted=_evaluation_batches
+    ),
+}

@@ -1,0 +1,136 @@
+"""`check --bridge-version` of a later release says what an upgrade changes for a recipe and its packs."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack import host
+from bridgepack.checking.check import CheckOptions, check_target
+from bridgepack.checking.upgrade import HABITS
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.host import V06, V07, HostRelease
+from bridgepack.records import Upgrade, UpgradeChange
+from bridgepack.reporting.checks import rendered
+from tests.support.small_builds import build, conversations_recipe, small_recipe, write_conversations
+
+DENSE = {"name": "llama32_1b_sft_1gpu_h100_bf16_config"}
+EXPERTS = {"name": "qwen3_30b_a3b_sft_8gpu_h100_bf16_config"}
+
+
+def upgrade_of(target: Any, version: str = "0.7.0", **options: Any) -> Upgrade | None:
+    return check_target(target, CheckOptions(bridge_version=version, looks_at_files=False, **options)).upgrade
+
+
+def changes_of(target: Any, version: str = "0.7.0", **options: Any) -> dict[str, UpgradeChange]:
+    upgrade = upgrade_of(target, version, **options)
+    assert upgrade is not None
+    return {change.what: change for change in upgrade.changes}
+
+
+def recipe(**sections: Any) -> SFTRecipe:
+    return small_recipe("train.jsonl", "tokenizer", **sections)
+
+
+def test_only_a_later_release_than_the_runs_own_is_an_upgrade() -> None:
+    assert upgrade_of(recipe(), "0.6.2") is None
+    assert upgrade_of(recipe(bridge_version="0.7.0")) is None
+    assert upgrade_of(recipe(bridge_version="0.7.0"), "0.6.2") is None
+    assert check_target(recipe(bridge_version="0.7.0"), CheckOptions(looks_at_files=False)).upgrade is None
+    found = upgrade_of(recipe())
+    assert found is not None
+    assert (found.before, found.after) == ("0.6", "0.7")
+
+
+def test_findings_that_go_and_habits_that_concern_the_model_are_told() -> None:
+    dense, experts = changes_of(recipe(model=DENSE)), changes_of(recipe(model=EXPERTS))
+    gone = experts["BP806 router-counts-padding"]
+    assert (gone.kind, gone.after) == ("finding", "")
+    assert gone.before.startswith("advice at bridge_overrides.model.moe_")
+    assert "BP806 router-counts-padding" not in dense
+    assert "padding in packs with experts" in experts
+    assert "padding in packs with experts" not in dense
+    ignored = recipe(model=EXPERTS, ignore={"BP806": "we know"})
+    assert "BP806 router-counts-padding" not in changes_of(ignored)
+
+
+@pytest.fixture(scope="module")
+def packs(tmp_path_factory: pytest.TempPathFactory) -> tuple[SFTRecipe, Path]:
+    """Return a recipe whose rows train labels after an EOS, and its packs."""
+    folder = write_conversations(tmp_path_factory.mktemp("run"), limit=60)
+    made = conversations_recipe(
+        folder,
+        packing={"packed_sequence_size": 256, "max_sequence_length": 256},
+        preprocessing={"kind": "chat", "over_long": "truncate", "labels_after_eos": "train"},
+        batch={"global_batch_size": 1},
+    )
+    build(made, folder / "packs")
+    return made, folder / "packs"
+
+
+def test_labels_that_one_release_trains_are_counted(packs: tuple[SFTRecipe, Path]) -> None:
+    made, folder = packs
+    labels = changes_of(made, artifact=folder)["labels after an EOS"]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    stated = sum(split["statistics"]["num_trained_tokens"] for split in manifest["splits"])
+    assert labels.after == f"trains {stated:,}"
+    fewer = int(labels.before.removeprefix("trains ").removesuffix(" labels of the packs").replace(",", ""))
+    assert 0 < fewer < stated
+    without = changes_of(made)["labels after an EOS"]
+    assert (without.before, without.after[:7]) == ("not trained", "trained")
+
+
+def test_the_text_and_the_json_have_a_part_of_its_own() -> None:
+    report = check_target(recipe(model=EXPERTS), CheckOptions(bridge_version="0.7.0", looks_at_files=False))
+    assert report.upgrade is not None
+    text = rendered(report)
+    assert f"\n0.6 -> 0.7: {len(report.upgrade.changes)} changes for this run\n" in f"\n{text}"
+    assert "  finding   BP806 router-counts-padding: no longer found, advice at " in text
+    values = json.loads(rendered(report, "json"))["upgrade"]
+    assert (values["before"], values["after"], len(values["changes"])) == ("0.6", "0.7", len(report.upgrade.changes))
+    assert json.loads(rendered(check_target(recipe(), CheckOptions(looks_at_files=False)), "json"))["upgrade"] is None
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostRelease:
+    """Plant a release with a renamed field, another default, and another habit than 0.7."""
+    facts = json.loads(V07.bases.read_text().replace('"pad_seq_to_mult"', '"sequence_multiple"'))
+    facts["usual"]["rerun_state_machine"]["spiky_loss_factor"] = 5.0
+    (tmp_path / "bases.json").write_text(json.dumps(facts))
+    renamed = {"dataset.offline_packing_specs.pad_seq_to_mult": "dataset.offline_packing_specs.sequence_multiple"}
+    release = replace(
+        V07,
+        name="0.8",
+        versions=">=0.8,<0.9",
+        bridge="0.8.0",
+        bases=tmp_path / "bases.json",
+        renamed={**V07.renamed, **renamed},
+        trains_after_eos=False,
+    )
+    monkeypatch.setattr(host, "RELEASES", (V06, V07, release))
+    return release
+
+
+def test_it_follows_from_the_data_of_any_release(planted: HostRelease) -> None:
+    made = recipe(bridge_version="0.7.0", packing={"packed_sequence_size": 16, "pad_seq_to_mult": 4})
+    upgrade = upgrade_of(made, "0.8.0")
+    assert upgrade is not None
+    assert (upgrade.before, upgrade.after) == ("0.7", "0.8")
+    changes = {change.what: change for change in upgrade.changes}
+    assert changes["packing.pad_seq_to_mult"] == UpgradeChange(
+        kind="renamed",
+        what="packing.pad_seq_to_mult",
+        before="dataset.offline_packing_specs.pad_seq_to_mult",
+        after="dataset.offline_packing_specs.sequence_multiple",
+    )
+    factor = changes["bridge_overrides.rerun_state_machine.spiky_loss_factor"]
+    assert (factor.kind, factor.before, factor.after) == ("value", "10.0", "5.0")
+    labels = changes["labels after an EOS"]
+    assert (labels.before[:7], labels.after) == ("trained", "not trained")
+
+
+def test_every_habit_has_words() -> None:
+    habits = {field.name for field in fields(HostRelease) if isinstance(getattr(V06, field.name), bool)} - {"is_known"}
+    assert habits <= HABITS.keys()
