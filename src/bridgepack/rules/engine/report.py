@@ -49,6 +49,7 @@ class CheckReport(Result):
         note: what to know of these versions before anything else, e.g. that they are newer than all that is known.
         rules_not_applicable: codes of the rules that do not apply to these versions, sorted.
         suppressed: findings that the user ignores with a reason.
+        unjudged: skipped rules that were asked for by code or name, or all that were asked for if none ran.
         host: what the installed Megatron-Bridge itself says of the run; None if it was not asked.
     """
 
@@ -68,6 +69,7 @@ class CheckReport(Result):
     note: str = ""
     rules_not_applicable: tuple[str, ...] = ()
     suppressed: tuple[Suppressed, ...] = ()
+    unjudged: tuple[SkippedRule, ...] = ()
     host: HostVerdict | None = None
 
     @property
