@@ -40,7 +40,7 @@ def test_release_has_its_tag_s_version_and_is_built_checked_and_tried(tmp_path: 
     assert done.stdout.count("PASSED") == 2
     with zipfile.ZipFile(tmp_path / "bridgepack-99.0.1-py3-none-any.whl") as wheel:
         names = wheel.namelist()
-    assert {"bridgepack/py.typed", "bridgepack/api/making.py", "bridgepack/canaries/cpu/__init__.py"} <= set(names)
+    assert {"bridgepack/py.typed", "bridgepack/api/builds.py", "bridgepack/canaries/cpu/__init__.py"} <= set(names)
     assert any(name.startswith("bridgepack/recipes_catalogue/") for name in names)
     with tarfile.open(tmp_path / "bridgepack-99.0.1.tar.gz") as sdist:
         assert "bridgepack-99.0.1/scripts/release" in sdist.getnames()

@@ -13,6 +13,7 @@ import pandas
 import pytest
 
 import bridgepack
+import bridgepack.api
 from bridgepack.cli.main import COMMANDS
 from bridgepack.data.store.upkeep import list_store, prune_store
 from bridgepack.errors import ArtifactError, ConfigError
@@ -34,18 +35,24 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_every_command_has_its_function() -> None:
-    without = {"recipes", "rules", "store"}  # they list what is there
-    assert {*COMMANDS} - without <= {*bridgepack.__all__} == {*dir(bridgepack)}
+    groups = {
+        "recipes": {"list_recipes", "show_recipe", "resolve_recipe", "new_recipe", "list_layouts", "recipe_schema"},
+        "rules": {"list_rules"},
+        "store": {"list_store", "prune_store", "verify_store"},
+    }
+    named = set().union({*COMMANDS} - groups.keys(), *groups.values())
+    assert named <= {*bridgepack.__all__} == {*dir(bridgepack)}
     assert all(callable(getattr(bridgepack, name)) for name in {*bridgepack.__all__} - {"__version__"})
-    assert [*signature(bridgepack.report).parameters] == ["artifact", "output", "card", "given"]
+    parameters = [*signature(bridgepack.report).parameters]
+    assert parameters == ["artifact", "output", "card", "given", "recipe", "num_workers", "progress"]
 
 
 def test_no_room_hides_a_function_of_its_name() -> None:
     """Importing a room sets an attribute of the package, which would win over the function of the same name."""
-    rooms = {path.stem for path in Path(bridgepack.__file__).parent.iterdir()}
-
-    assert rooms & {*bridgepack.__all__} == set()
-    assert {"api", "canaries", "launching", "reporting"} <= rooms
+    for package, hides in ((bridgepack, {*bridgepack.__all__}), (bridgepack.api, {*dir(bridgepack.api)})):
+        rooms = {path.stem for path in Path(package.__file__).parent.iterdir()}
+        assert rooms & hides == set()
+        assert rooms & {"launching", "launches"}
 
 
 def test_the_plugin_is_public_but_a_star_import_needs_no_nemo_run() -> None:
@@ -63,7 +70,8 @@ def test_results_are_values_and_tables(recipe: dict[str, Any]) -> None:
         "repack": (other, 1),
         "preview": (bridgepack.preview(recipe), 1),
         "check": (bridgepack.check(recipe, artifact="packed", select=["BP004"]), 0),
-        "inspect": (bridgepack.inspect("packed"), len(bridgepack.inspect("packed").sequences)),
+        "inspect": (bridgepack.inspect("packed", row=0), len(bridgepack.inspect("packed", row=0).sequences)),
+        "statistics": (bridgepack.inspect("packed"), 1),
         "verify": (bridgepack.verify("packed", num_packs=2), 0),
         "masks": (bridgepack.masks("packed"), 0),
         "diff": (bridgepack.diff("packed", "packed"), 0),
@@ -74,7 +82,7 @@ def test_results_are_values_and_tables(recipe: dict[str, Any]) -> None:
         assert json.loads(json.dumps(result.to_dict())), name
         assert len(result.to_pandas()) == num_rows, name
     assert built.to_pandas().loc[0, "num_sequences"] == len(ROWS)
-    assert "spans" in bridgepack.inspect("packed").to_pandas().columns
+    assert "spans" in bridgepack.inspect("packed", row=0).to_pandas().columns
     assert bridgepack.trace("packed", source="rows.jsonl:3").to_pandas().loc[0, "sequence.row"] == 3
     assert bridgepack.verify("packed").to_dict()["outcome"] == "same"
     assert bridgepack.diff("packed", "wide").to_dict()["is_same"] is False

@@ -255,7 +255,7 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
         (["recipes", "show", "recipe.yaml", "--format", "yaml", "--resolved"], "--format and --resolved contradict"),
         (["inspect", "a.jsonl", "--row", "0"], "error: 'a.jsonl' is a file."),
         (["inspect", "artifact", "--row", "4"], "error: row is 4; allowed: 0 to 3."),
-        (["inspect", "artifact", "--row", "-1"], "error: row is -1; allowed: 0 to 3."),
+        (["inspect", "artifact", "--row", "-1"], "error: row is -1; allowed: a whole number from 0"),
         (["inspect", "artifact", "--row", "x"], "Invalid value for '--row'"),
         (["inspect", "artifact", "--row", "0", "--split", "validation"], "none, there is no split 'validation'"),
         (["inspect", "broken", "--row", "0"], "training/shard-00000-of-00001.idx.parquet: it has 0 bytes"),

@@ -124,7 +124,7 @@ def test_plans_and_the_list_of_executors_need_no_nemo_run() -> None:
 
 def test_missing_nemo_run_says_what_to_install(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr("bridgepack.launching.find_spec", lambda name: None if name == "nemo_run" else find(name))
+    monkeypatch.setattr("bridgepack.api.launches.find_spec", lambda name: None if name == "nemo_run" else find(name))
     ran = command("launch", "recipe.yaml", "--cluster", "local")
 
     assert (ran.code, ran.output) == (2, "")

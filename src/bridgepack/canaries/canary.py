@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from bridgepack.canaries import faults
 from bridgepack.canaries.comparison import Comparison
@@ -13,26 +12,7 @@ from bridgepack.canaries.processes import HostProcess
 from bridgepack.canaries.records import CanaryOptions, CanaryReport, HostFacts, Kernel, Layout, Precision
 from bridgepack.canaries.targets import CanaryTarget, open_target
 from bridgepack.canaries.tiny_model import asked_layout, default_layouts, fitted, require_fit
-from bridgepack.config.arguments import checked, stated_options
 from bridgepack.errors import ConfigError
-
-
-@checked
-def canary(target: str | Path, **options: Any) -> CanaryReport:
-    """Return the comparison of loss and gradients in packed and unpacked training of a target, in each layout.
-
-    Example: `bridgepack.canary("packed").outcome` is `same`, `differs` or `could not run`.
-
-    Args:
-        target: an artifact's folder or a recipe, as on the command line.
-        options: fields of `CanaryOptions`: artifact, overrides, tensor, pipeline, context, num_packs, max_tokens,
-            fault, uses_gpu, timeout_s, progress.
-
-    Raises:
-        ConfigError: the target or an option is unknown, the host is missing, or the model is not supported.
-        ArtifactError: the artifact cannot be read.
-    """
-    return run_canary(str(target), stated_options(CanaryOptions, options, "canary"))
 
 
 def run_canary(target: str, options: CanaryOptions) -> CanaryReport:

@@ -77,11 +77,12 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
     report = with_verdict(_joined(on_packs, on_run, options), loaded, options, version)
     report = with_each_fault_once(_suppressed(report, loaded.config, options))
     skipped_rules = (replace(rule, reason=in_users_paths(rule.reason, loaded.config)) for rule in report.rules_skipped)
+    report = replace(report, rules_skipped=tuple(skipped_rules))
     return replace(
         report,
-        rules_skipped=tuple(skipped_rules),
         findings=in_order(_in_users_terms(finding, loaded) for finding in report.findings),
         upgrade=_upgrade_in_users_terms(report.upgrade, loaded),
+        unjudged=_unjudged(report, options.select),
         target=loaded.place,
         target_path=str(loaded.file or loaded.artifact or ""),
     )
@@ -96,7 +97,7 @@ def loaded_target(target: Any, options: CheckOptions) -> Target:
     return target if isinstance(target, Target) else load_target(target, options.overrides, artifact=options.artifact)
 
 
-def unjudged(report: CheckReport, select: Sequence[str]) -> tuple[SkippedRule, ...]:
+def _unjudged(report: CheckReport, select: Sequence[str]) -> tuple[SkippedRule, ...]:
     """Return the skipped rules that were selected by their code or name, or all selected rules if none ran."""
     if not select or not report.rules_skipped:
         return ()

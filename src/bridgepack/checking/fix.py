@@ -34,6 +34,20 @@ class Fixed:
         """Whether existing packs must be built again."""
         return any(change.needs_repack for change in self.changes)
 
+    @property
+    def diff(self) -> str:
+        """The changes as a diff of the file; empty if there are none."""
+        return self.edit.diff() if self.edit else ""
+
+    def write(self) -> None:
+        """Write the changes into the file, if there are any.
+
+        Raises:
+            ConfigError: the file is read-only, changed since it was read, or cannot be written.
+        """
+        if self.edit:
+            write_edit(self.edit)
+
 
 def fixed(target: Any, options: CheckOptions) -> Fixed:
     """Return a file's edit with every safe change; nothing is written yet.

@@ -1,23 +1,14 @@
 """The commands on an existing artifact: repack, inspect."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from bridgepack import api
 from bridgepack.cli.building import chosen_options
 from bridgepack.cli.options import Count, PathOption, PlaceOption, build_options, set_option
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
-from bridgepack.config.load import parse_overrides
-from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.inspection import view_pack
-from bridgepack.data.reading.remote import artifact_place
-from bridgepack.data.repack import plan_repack, repack_artifact
-from bridgepack.data.tokenizers.frameworks import import_transformers
-from bridgepack.errors import BridgepackError
-from bridgepack.planning.balance import balance_of_repack, waiting_in
-from bridgepack.proof.packs import recorded_recipe
 from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.terminal import (
     describe_build,
@@ -44,14 +35,13 @@ def repack(
 
     The tokens come from the token store; no source is read and nothing is tokenised.
     """
-    changes, chosen = parse_overrides(overrides), chosen_options(**options)
-    balance = balance_of_repack(artifact, changes)
+    changes, chosen = api.parse_overrides(overrides), chosen_options(**options)
     if dry_run:
-        plan = plan_repack(artifact, changes, output=output, balance=balance)
-        print_json(plan.summary()) if as_json else echo(describe_plan(plan, source=plan.source))
+        plan = api.plan_repack(artifact, changes, output=output)
+        print_json(plan.to_dict()) if as_json else echo(describe_plan(plan, source=plan.source))
         return CLEAN
     with TerminalProgress() as progress:
-        result = repack_artifact(artifact, changes, output=output, progress=progress, options=chosen, balance=balance)
+        result = api.repack(artifact, changes, output=output, progress=progress, **chosen)
     print_json(result.to_dict()) if as_json else echo(describe_build(result))
     return CLEAN
 
@@ -79,22 +69,17 @@ def inspect(
     for name, value in (("split", split), ("limit", limit)):
         if row is None and value is not None:
             raise click.UsageError(f"--{name} needs --row; without one every split is shown, and no pack is drawn.")
-    opened = Artifact(artifact_place(artifact))
     if row is not None:
         if is_whole_process:
-            import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
-        view = view_pack(opened, split or "training", row)
-        print_json(view.to_dict()) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
+            api.import_transformers()
+        pack = api.inspect(artifact, row=row, split=split)
+        print_json(pack.to_dict()) if as_json else echo(draw_pack(pack, has_colour=has_colour(), limit=limit))
         return CLEAN
-    manifest = opened.manifest
-    try:
-        waiting = waiting_in(opened, recorded_recipe(opened, {}))
-    except BridgepackError:  # the artifact records no recipe, or no token cost is known
-        waiting = None
+    view = api.inspect(artifact)
     if as_json:
-        print_json({**asdict(manifest), "waiting": None if waiting is None else asdict(waiting)})
+        print_json(view.to_dict())
         return CLEAN
-    echo(describe_manifest(manifest, opened.folder, waiting))
-    for record in manifest.splits:
+    echo(describe_manifest(view.manifest, view.folder, view.waiting))
+    for record in view.manifest.splits:
         echo("\n" + "\n".join(describe_histogram(record)))
     return CLEAN

@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
+from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import PlaceOption, build_options, set_option
-from bridgepack.data.workers.process import TOKENISING, preload
 
 
 @click.command()
@@ -34,7 +34,7 @@ def build(
     for name, is_asked in (("--check", is_checked), ("--report", is_reported)):
         if is_asked and dry_run:
             raise click.UsageError(f"{name} needs the packs that --dry-run does not build; give one of them.")
-    preload(TOKENISING, *(() if dry_run else (recipe, overrides)))  # a dry run needs no encoding engine
+    api.start_workers(*(() if dry_run else (recipe, overrides)))  # a dry run needs no encoding engine
     # The worker server loads the tokenizer meanwhile; importing this before it starts would cost 0.7 s.
     from bridgepack.cli.building import build_recipe
 

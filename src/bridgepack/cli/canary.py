@@ -6,14 +6,10 @@ from typing import Any
 
 import click
 
-from bridgepack.canaries.canary import run_canary, run_self_test
-from bridgepack.canaries.faults import FAULTS
-from bridgepack.canaries.records import CanaryOptions, CanaryReport
+from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
-from bridgepack.config.load import parse_overrides
-from bridgepack.data.tasks import Progress
 from bridgepack.reporting.canaries import describe_canary, describe_self_test
 from bridgepack.reporting.checks import check_report_path, staged_report
 from bridgepack.reporting.progress import TerminalProgress
@@ -30,7 +26,7 @@ from bridgepack.reporting.progress import TerminalProgress
 @click.option("--max-tokens", type=Count(), help="Maximum tokens per pack; longer ones are cut (default: 1024).")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), help="(default: gpu if available with TransformerEngine)")
 @click.option("--timeout", type=Count(), metavar="SECONDS", help="Timeout of one step (default: 300).")
-@click.option("--plant", type=click.Choice(FAULTS), help="Inject this fault, to see that the canary finds it.")
+@click.option("--plant", type=click.Choice(api.FAULTS), help="Inject this fault, to see that the canary finds it.")
 @click.option("--self-test", "is_self_test", is_flag=True, help="Inject every fault, one after another.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--output", type=PathOption("FILE"), help="Write the report to this file.")
@@ -50,8 +46,8 @@ def canary(target: str, **arguments: Any) -> int:
             raise click.UsageError(f"--self-test and --{name} contradict each other; give one of them.")
     check_report_path(output, target, None)
     with TerminalProgress() as progress:
-        options = _options(arguments, progress)
-        reports = run_self_test(target, options) if is_self_test else [run_canary(target, options)]
+        options = {**_options(arguments), "progress": progress}
+        reports = api.canary_self_test(target, **options) if is_self_test else [api.canary(target, **options)]
     _print(reports, output, is_self_test=is_self_test, as_json=arguments["as_json"])
     if is_self_test:
         missed = [report for report in reports if report.planted not in {one.name for one in report.findings}]
@@ -59,22 +55,15 @@ def canary(target: str, **arguments: Any) -> int:
     return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[reports[0].outcome]
 
 
-def _options(arguments: dict[str, Any], progress: Progress) -> CanaryOptions:
-    sizes = {"num_packs": "packs", "max_tokens": "max_tokens", "timeout_s": "timeout"}
-    return CanaryOptions(
-        artifact=arguments["artifact"],
-        overrides=parse_overrides(arguments["overrides"]),
-        tensor=arguments["tensor"],
-        pipeline=arguments["pipeline"],
-        context=arguments["context"],
-        fault=arguments["plant"],
-        uses_gpu=None if arguments["device"] is None else arguments["device"] == "gpu",
-        progress=progress,
-        **{name: arguments[option] for name, option in sizes.items() if arguments[option] is not None},
-    )
+def _options(arguments: dict[str, Any]) -> dict[str, Any]:
+    names = {"packs": "num_packs", "timeout": "timeout_s", "plant": "fault"}
+    own = ("artifact", "tensor", "pipeline", "context", "max_tokens", *names)
+    options = {names.get(name, name): arguments[name] for name in own if arguments[name] is not None}
+    uses_gpu = {} if arguments["device"] is None else {"uses_gpu": arguments["device"] == "gpu"}
+    return {"overrides": api.parse_overrides(arguments["overrides"]), **options, **uses_gpu}
 
 
-def _print(reports: list[CanaryReport], output: Path | None, *, is_self_test: bool, as_json: bool) -> None:
+def _print(reports: list[Any], output: Path | None, *, is_self_test: bool, as_json: bool) -> None:
     text = describe_self_test(reports) if is_self_test else describe_canary(reports[0])
     if as_json:
         plain = [report.to_dict() for report in reports]

@@ -6,34 +6,23 @@ from typing import Any
 
 import click
 
-from bridgepack.checking.check import check_target, unjudged
-from bridgepack.checking.fix import fixed, write_edit
-from bridgepack.checking.options import CheckOptions, named_environment, parse_given
+from bridgepack import api
 from bridgepack.cli.completion import complete_recipe, complete_rule
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option, real_validate_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
-from bridgepack.config.load import parse_overrides
-from bridgepack.data.reading.remote import artifact_place
-from bridgepack.data.tasks import Progress
 from bridgepack.errors import BridgepackError
 from bridgepack.reporting.checks import (
     check_report_path,
     describe_diff,
     describe_fix,
     describe_rule,
-    explained,
-    named_rule,
     rendered,
     rendered_failure,
-    rule_to_dict,
-    rules_of_group,
     rules_table,
     staged_report,
 )
 from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.text import printable
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.registry import ALL_RULES
 
 
 @click.command()
@@ -95,10 +84,10 @@ def check(target: str, **arguments: Any) -> int:
 
 def _checked(target: str, arguments: dict[str, Any], form: str) -> int:
     with TerminalProgress() as progress:
-        options = _check_options(arguments, progress)
+        options = {**_options(arguments), "progress": progress}
         if arguments["diff"] or arguments["fix"]:
-            return _fix(target, options, arguments, form)
-        report = check_target(target, options)
+            return _fix(api.fix(target, **options), arguments, form)
+        report = api.check(target, **options)
     text = _text(report, form, arguments)
     if report.note and form not in ("text", "json"):
         echo(report.note, err=True)
@@ -106,9 +95,9 @@ def _checked(target: str, arguments: dict[str, Any], form: str) -> int:
         pass
     if arguments["output"] is None:
         echo(text.rstrip("\n"))
-    for rule in unjudged(report, options.select):
+    for rule in report.unjudged:
         echo(f"--select {rule.code}: {rule.name} could not run: {rule.reason}.", err=True)
-    if unjudged(report, options.select):
+    if report.unjudged:
         return COULD_NOT_RUN
     return FINDINGS if report.fails(strict=arguments["strict"]) else CLEAN
 
@@ -127,41 +116,36 @@ def _form(arguments: dict[str, Any]) -> str:
     return "json" if arguments["as_json"] else form or "text"
 
 
-def _fix(target: str, options: CheckOptions, arguments: dict[str, Any], form: str) -> int:
-    outcome, output = fixed(target, options), arguments["output"]
+def _fix(outcome: Any, arguments: dict[str, Any], form: str) -> int:
+    output = arguments["output"]
     has_failed = outcome.report.fails(strict=arguments["strict"])
     if arguments["diff"]:
-        with staged_report(output, outcome.edit.diff() if outcome.edit else ""):
+        with staged_report(output, outcome.diff):
             pass
         if output is None and outcome.edit:
-            echo(outcome.edit.diff().rstrip("\n"))
+            echo(outcome.diff.rstrip("\n"))
         click.echo(describe_diff(outcome), err=True, nl=False)
         return FINDINGS if outcome.edit or outcome.by_hand or has_failed else CLEAN
     text = _text(outcome.report, form, arguments)
     with staged_report(output, text):
-        if outcome.edit:
-            write_edit(outcome.edit)
+        outcome.write()
     echo(describe_fix(outcome), err=form != "text")
     if output is None:
         echo(text.rstrip("\n"))
     return FINDINGS if has_failed else CLEAN
 
 
-def _check_options(arguments: dict[str, Any], progress: Progress) -> CheckOptions:
-    return CheckOptions(
-        artifact=None if arguments["artifact"] is None else artifact_place(arguments["artifact"]),
-        world_size=arguments["world_size"],
-        bridge_version=arguments["bridge_version"],
-        environment=named_environment(arguments["environment"]),
-        overrides=parse_overrides(arguments["overrides"]),
-        given=parse_given(arguments["given"]),
-        select=_selectors(arguments["select"]),
-        ignore=_selectors(arguments["ignore"]),
-        looks_at_files=not arguments["no_files"],
-        real_validate=bool(arguments["real_validate"]),
-        num_workers=arguments["workers"] or num_cores(),
-        progress=progress,
-    )
+def _options(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: arguments[name] for name in ("artifact", "world_size", "bridge_version", "environment")},
+        "overrides": api.parse_overrides(arguments["overrides"]),
+        "given": api.parse_given(arguments["given"]),
+        "select": _selectors(arguments["select"]),
+        "ignore": _selectors(arguments["ignore"]),
+        "looks_at_files": not arguments["no_files"],
+        "real_validate": bool(arguments["real_validate"]),
+        "num_workers": arguments["workers"] or num_cores(),
+    }
 
 
 def _selectors(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -169,7 +153,7 @@ def _selectors(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part for value in values for part in value.replace(",", " ").split() or [value])
 
 
-def _text(report: CheckReport, form: str, arguments: dict[str, Any]) -> str:
+def _text(report: Any, form: str, arguments: dict[str, Any]) -> str:
     has_colours = arguments["output"] is None and has_colour()
     shows = {"shows_advice": arguments["advice"], "shows_skipped": arguments["skipped"]}
     return rendered(report, form, has_colour=has_colours, **shows)
@@ -179,7 +163,8 @@ def _text(report: CheckReport, form: str, arguments: dict[str, Any]) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rules(as_json: bool) -> int:
     """List every rule of `check` by subject: code, severity, name."""
-    print_json([rule_to_dict(rule) for rule in ALL_RULES]) if as_json else echo(rules_table(ALL_RULES))
+    found = api.list_rules()
+    print_json(found) if as_json else echo(rules_table(found))
     return CLEAN
 
 
@@ -191,11 +176,11 @@ def explain(rule: str, as_json: bool) -> int:
 
     RULE is a code or a name. The prefix of a code, e.g. BP1, lists the rules of that group.
     """
-    group = rules_of_group(rule)
+    found = api.explain(rule)
     if as_json:
-        print_json(explained(rule))
+        print_json(found)
     else:
-        echo(rules_table(group) if group else describe_rule(named_rule(rule)))
+        echo(rules_table(found) if isinstance(found, list) else describe_rule(found))
     return CLEAN
 
 

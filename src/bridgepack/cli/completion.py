@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from bridgepack import api
 from bridgepack.errors import BridgepackError
 
 type Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -27,32 +27,18 @@ def _offering(words: Callable[[str], Iterable[tuple[str, str]]], *, with_files: 
 
 
 def _recipe_names(_typed: str) -> Iterator[tuple[str, str]]:
-    from bridgepack.config.load import catalogue
-
-    return ((entry.name, "") for entry in catalogue())
+    return ((entry.name, "") for entry in api.list_recipes().entries)
 
 
 def _rule_words(typed: str) -> Iterator[tuple[str, str]]:
-    from bridgepack.rules.registry import ALL_RULES
-
     before, comma, _ = typed.rpartition(",")  # --select BP101,BP2
-    for rule in ALL_RULES:
-        yield f"{before}{comma}{rule.code}", rule.name
-        yield f"{before}{comma}{rule.name}", rule.code
+    for rule in api.list_rules():
+        yield f"{before}{comma}{rule['code']}", rule["name"]
+        yield f"{before}{comma}{rule['name']}", rule["code"]
 
 
 def _field_paths(_typed: str) -> Iterator[tuple[str, str]]:
-    from bridgepack.config.recipe.recipe import SFTRecipe
-
-    return ((f"{path}=", "") for path in dict.fromkeys(_paths(SFTRecipe, "")))
-
-
-def _paths(section: Any, prefix: str) -> Iterator[str]:
-    from bridgepack.config.errors import alternatives
-
-    for name, field in section.model_fields.items():
-        kinds = [kind for kind in alternatives(field.annotation) if hasattr(kind, "model_fields")]
-        yield from [path for kind in kinds for path in _paths(kind, f"{prefix}{name}.")] or [f"{prefix}{name}"]
+    return ((f"{path}=", "") for path in api.recipe_fields())
 
 
 complete_recipe = _offering(_recipe_names, with_files=True)

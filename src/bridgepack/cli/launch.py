@@ -1,21 +1,15 @@
 """The `bridgepack launch` command."""
 
 import time
-from dataclasses import asdict
-from importlib.util import find_spec
 from typing import Any
 
 import click
 
+from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import real_validate_option, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
-from bridgepack.config.cluster.listing import list_executors
-from bridgepack.config.load import parse_overrides
 from bridgepack.errors import LaunchRefusedError
-from bridgepack.launching import require_nemo_run
-from bridgepack.launching.plan import LaunchPlan, plan_launch
-from bridgepack.launching.results import LaunchInterrupt
 from bridgepack.launching.text import (
     describe_dry_run,
     describe_executors,
@@ -25,7 +19,6 @@ from bridgepack.launching.text import (
 )
 from bridgepack.reporting.checks import rendered
 from bridgepack.reporting.progress import TerminalProgress
-from bridgepack.rules.engine.text import report_to_dict
 
 
 @click.command()
@@ -72,25 +65,20 @@ def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
 
 
 def _list_executors(*, as_json: bool) -> int:
-    classes = None
-    if find_spec("nemo_run") is not None:
-        from bridgepack.launching.classes import list_classes  # it needs nemo-run, which may be missing
-
-        classes = list_classes()
-    listing = list_executors(classes or ())
-    print_json(asdict(listing)) if as_json else echo(describe_executors(listing, knows_classes=classes is not None))
+    listing = api.list_executors()
+    print_json(listing.to_dict()) if as_json else echo(describe_executors(listing))
     return CLEAN
 
 
 def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
-    require_nemo_run()
+    api.require_nemo_run()
     try:
         with TerminalProgress() as progress:
-            plan = plan_launch(
+            plan = api.plan_launch(
                 recipe,
                 cluster,
-                overrides=parse_overrides(arguments["overrides"]),
-                cluster_overrides=parse_overrides(
+                overrides=api.parse_overrides(arguments["overrides"]),
+                cluster_overrides=api.parse_overrides(
                     arguments["cluster_changes"], option="--cluster-set", example="executor.nodes=4"
                 ),
                 environment=arguments["environment"],
@@ -101,23 +89,19 @@ def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
             )
     except LaunchRefusedError as refused:
         if arguments["as_json"]:
-            print_json({"is_submitted": False, "check": report_to_dict(refused.report)})
+            print_json({"is_submitted": False, "check": refused.report.to_dict()})
         else:
             echo(rendered(refused.report, has_colour=has_colour()))
         click.echo("error: the check found errors; nothing was submitted", err=True)
         return FINDINGS
     if not arguments["dry_run"]:
         return _submitted(plan, arguments)
-    from bridgepack.launching.dry_run import preview  # it imports nemo-run, which takes seconds
-
-    outcome = preview(plan, detach=arguments["detach"])
+    outcome = api.preview_launch(plan, detach=arguments["detach"])
     print_json(outcome.to_dict()) if arguments["as_json"] else echo(describe_dry_run(outcome))
     return CLEAN
 
 
-def _submitted(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
-    from bridgepack.launching.experiment import submit  # it imports nemo-run, which takes seconds
-
+def _submitted(plan: Any, arguments: dict[str, Any]) -> int:
     click.echo(describe_launch(plan), err=True)
     started_s = time.monotonic()
 
@@ -125,8 +109,8 @@ def _submitted(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
         click.echo(f"{time.monotonic() - started_s:6.1f} s  {task} {state}", err=True)
 
     try:
-        result = submit(plan, detach=arguments["detach"], follow=arguments["follow"], listener=tell)
-    except LaunchInterrupt as interrupt:
+        result = api.submit_launch(plan, detach=arguments["detach"], follow=arguments["follow"], listener=tell)
+    except api.LaunchInterrupt as interrupt:
         if arguments["as_json"]:
             print_json(interrupt.result.to_dict())
         click.echo(describe_interrupt(interrupt.result), err=True)

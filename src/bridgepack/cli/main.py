@@ -8,9 +8,8 @@ from itertools import groupby
 
 import click
 
-from bridgepack import __version__
+from bridgepack import __version__, api
 from bridgepack.cli.output import COULD_NOT_RUN, StopSignals, print_json, silence
-from bridgepack.data.workers.memory import collect_rarely
 from bridgepack.errors import BridgepackError, ConfigError, unusable
 from bridgepack.reporting.text import printable
 
@@ -63,9 +62,7 @@ class _Commands(click.Group):
         """
         if args[0] in COMMANDS | _HIDDEN:
             return super().resolve_command(ctx, args)
-        from bridgepack.config.errors import nearest_name  # slow to import
-
-        nearest = nearest_name(args[0], COMMANDS)
+        nearest = api.nearest_name(args[0], COMMANDS)
         hint = f" Did you mean {nearest!r}?" if nearest else ""
         raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
 
@@ -92,7 +89,7 @@ def bridgepack() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code; user mistakes print one message, never a traceback."""
-    collect_rarely()
+    api.collect_rarely()
     stop = StopSignals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -4,12 +4,16 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
 import click
 
+from bridgepack import api
 from bridgepack.errors import ConfigError
 
 CLEAN, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
@@ -31,11 +35,18 @@ def echo(text: str, *, err: bool = False) -> None:
 
 def tell_if_newer(bridge_version: str | None) -> None:
     """Say on standard error that a version of megatron-bridge is newer than all that is known."""
-    from bridgepack.host import note_of_newer  # a third of the time that --help takes
-
-    newer = note_of_newer(bridge_version or "")
+    newer = api.note_of_newer(bridge_version) if bridge_version else ""
     if newer:
         echo(newer, err=True)
+
+
+@contextmanager
+def complete_on_interrupt(place: Path | str) -> Iterator[None]:
+    """Say of a Ctrl-C that an artifact is complete; `main` prints it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"the artifact is complete at {str(place)!r}") from None
 
 
 def silence(stream: Any) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
+from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
-from bridgepack.data.tokenizers.frameworks import import_transformers
 
 
 @click.command()
@@ -48,15 +48,8 @@ def plan(
     The ranking is an estimate for the recipe's model and data. Each candidate passes the rules of `check`. The output
     shows its fill, over-long sequences, the time that ranks wait for each other, memory, and tokens per second per GPU.
     """
-    from bridgepack.config.starting import refuse_taken, write_new
-
-    if output:
-        refuse_taken(output, option="--write")
     if is_whole_process and artifact is None:
-        import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
-    from bridgepack import api
-    from bridgepack.config.load import parse_overrides
-    from bridgepack.config.write import recipe_to_yaml
+        api.import_transformers()
     from bridgepack.reporting.plans import describe_plan
 
     found = api.plan(
@@ -68,12 +61,12 @@ def plan(
         store=store,
         log=log,
         dynamic_context=dynamic_context,
-        overrides=parse_overrides(overrides),
+        output=output,
+        overrides=api.parse_overrides(overrides),
     )
-    path = write_new(output, recipe_to_yaml(found.best_recipe), option="--write") if output else None
     print_json(found.to_dict()) if as_json else echo(describe_plan(found))
-    if path and not as_json:
-        echo(f"wrote {path}\nnext: bridgepack check {path}")
+    if output and not as_json:
+        echo(f"wrote {output}\nnext: bridgepack check {output}")
     return CLEAN
 
 
@@ -92,11 +85,9 @@ def preview(
     be dropped and why; then packs and steps. From large data it reads a few thousand rows, and the output says so.
     """
     if is_whole_process:
-        import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
-    from bridgepack.config.load import load_recipe, parse_overrides
-    from bridgepack.planning.preview import preview_recipe
+        api.import_transformers()
     from bridgepack.reporting.plans import describe_preview
 
-    found = preview_recipe(load_recipe(recipe, parse_overrides(overrides)), num_rows=num_rows)
+    found = api.preview(recipe, num_rows=num_rows, overrides=api.parse_overrides(overrides))
     print_json(found.to_dict()) if as_json else echo(describe_preview(found, has_colour=has_colour()))
     return CLEAN

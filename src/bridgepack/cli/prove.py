@@ -5,26 +5,11 @@ from typing import Any
 
 import click
 
+from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores, overrides_option, set_option
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, tell_if_newer
-from bridgepack.config.load import parse_overrides
-from bridgepack.data.reading.remote import artifact_place
-from bridgepack.data.tokenizers.frameworks import import_transformers
-from bridgepack.proof.diff.diff import DEFAULT_LIMIT as SHOWN_SEQUENCES
-from bridgepack.proof.diff.diff import diff_artifacts
-from bridgepack.proof.masks.masks import DEFAULT_LIMIT as SHOWN_FINDINGS
-from bridgepack.proof.masks.masks import DEFAULT_SAMPLE as SAMPLED_ROWS
-from bridgepack.proof.masks.masks import DEFAULT_SEED as SEED_OF_ROWS
-from bridgepack.proof.masks.masks import MaskOptions, check_masks
-from bridgepack.proof.packs import RunOptions, TracedRun, opened_artifact
-from bridgepack.proof.trace.trace import parse_source, trace_pack, trace_source, trace_step
-from bridgepack.proof.verify.verify import DEFAULT_SAMPLE as SAMPLED_PACKS
-from bridgepack.proof.verify.verify import DEFAULT_SEED as SEED_OF_PACKS
-from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
-from bridgepack.reporting.checks import staged_report
-from bridgepack.reporting.diffs import artifact_diff_page, describe_artifact_diff
-from bridgepack.reporting.html.files import check_place
+from bridgepack.reporting.diffs import describe_artifact_diff
 from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.proofs import (
     describe_masks,
@@ -35,7 +20,8 @@ from bridgepack.reporting.proofs import (
 )
 
 _SPLITS = click.Choice(["training", "validation"])
-_TIMES_SHOWN = 20
+#: Options of `trace` about the run.
+_OF_THE_RUN = ("recipe", "world_size", "context", "resume_step", "bridge_version")
 
 
 @click.command()
@@ -62,9 +48,10 @@ def trace(artifact: Path | str, **arguments: Any) -> int:
     """
     _check_question(arguments)
     tell_if_newer(arguments["bridge_version"])
-    run = TracedRun(opened_artifact(artifact_place(artifact)), _run_options(arguments))
-    found, text = _traced(run, arguments)
-    print_json(found.to_dict()) if arguments["as_json"] else echo(text())
+    names = ("step", "rank", "pack", "source", "split", "limit", *_OF_THE_RUN)
+    stated = {name: arguments[name] for name in names if arguments[name] is not None}
+    found = api.trace(artifact, overrides=api.parse_overrides(arguments["overrides"]), **stated)
+    print_json(found.to_dict()) if arguments["as_json"] else echo(_text(found, arguments))
     return CLEAN
 
 
@@ -81,29 +68,12 @@ def _check_question(arguments: dict[str, Any]) -> None:
         raise click.UsageError("--rank needs --step: the packs of a rank depend on the step.")
 
 
-def _run_options(arguments: dict[str, Any]) -> RunOptions:
-    version = {"bridge_version": arguments["bridge_version"]} if arguments["bridge_version"] is not None else {}
-    return RunOptions(
-        recipe=arguments["recipe"],
-        overrides=parse_overrides(arguments["overrides"]),
-        world_size=arguments["world_size"],
-        context=arguments["context"],
-        resume_step=arguments["resume_step"],
-        **version,
-    )
-
-
-def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
-    limit, split = arguments["limit"], arguments["split"] or "training"
+def _text(found: Any, arguments: dict[str, Any]) -> str:
     shown: dict[str, Any] = {"has_colour": has_colour()}
     if arguments["source"] is not None:
-        source = trace_source(run, *parse_source(arguments["source"]), limit=limit or _TIMES_SHOWN)
-        return source, lambda: describe_source(source, **shown)
-    if arguments["step"] is None:
-        pack = trace_pack(run, split, arguments["pack"], limit=limit or _TIMES_SHOWN)
-        return pack, lambda: describe_pack(pack, limit=limit, **shown)
-    step = trace_step(run, split, arguments["step"], rank=arguments["rank"], pack=arguments["pack"])
-    return step, lambda: describe_step(step, limit=limit, **shown)
+        return describe_source(found, **shown)
+    describe = describe_pack if arguments["step"] is None else describe_step
+    return describe(found, limit=arguments["limit"], **shown)
 
 
 @click.command()
@@ -125,15 +95,15 @@ def verify(artifact: Path | str, **arguments: Any) -> int:
     """
     _check_extent(arguments)
     with TerminalProgress() as progress:
-        options = VerifyOptions(
-            num_packs=None if arguments["is_all"] else arguments["sample"] or SAMPLED_PACKS,
-            seed=SEED_OF_PACKS if arguments["seed"] is None else arguments["seed"],
-            overrides=parse_overrides(arguments["overrides"]),
+        stated = {"num_packs": arguments["sample"], "seed": arguments["seed"]}
+        report = api.verify(
+            artifact,
+            overrides=api.parse_overrides(arguments["overrides"]),
             num_workers=arguments["workers"] or num_cores(),
             scratch=arguments["scratch"],
             progress=progress,
+            **_extent(stated, is_all=arguments["is_all"]),
         )
-        report = verify_artifact(artifact_place(artifact), options)
     print_json(report.to_dict()) if arguments["as_json"] else echo(describe_verification(report))
     return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
 
@@ -145,6 +115,12 @@ def _check_extent(arguments: dict[str, Any]) -> None:
     for name in ("scratch", "workers"):
         if not arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--{name} needs --all; a sample builds nothing.")
+
+
+def _extent(stated: dict[str, Any], *, is_all: bool) -> dict[str, Any]:
+    """Return the options that were stated; None for the first, the number of packs or rows, is all of them."""
+    first = next(iter(stated))
+    return {name: value for name, value in stated.items() if value is not None or (is_all and name == first)}
 
 
 @click.command()
@@ -161,13 +137,8 @@ def diff(first: Path | str, second: Path | str, limit: int | None, html: Path | 
 
     Exits 1 when a run would read different packs from SECOND than from FIRST; different settings alone do not count.
     """
-    places = artifact_place(first), artifact_place(second)
-    for place in places:
-        check_place("--html", html, place, suffix=".html")
     with TerminalProgress() as progress:
-        report = diff_artifacts(*places, limit=SHOWN_SEQUENCES if limit is None else limit, progress=progress)
-    with staged_report(html, artifact_diff_page(report) if html else "", option="--html"):
-        pass
+        report = api.diff(first, second, html=html, progress=progress, **({} if limit is None else {"limit": limit}))
     print_json(report.to_dict()) if as_json else echo(describe_artifact_diff(report))
     return CLEAN if report.is_same else FINDINGS
 
@@ -195,16 +166,15 @@ def masks(is_whole_process: bool | None, /, target: str, **arguments: Any) -> in
         if arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")
     if is_whole_process and Path(target).is_dir():
-        import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
+        api.import_transformers()
     with TerminalProgress() as progress:
-        options = MaskOptions(
-            num_rows=None if arguments["is_all"] else arguments["sample"] or SAMPLED_ROWS,
-            seed=SEED_OF_ROWS if arguments["seed"] is None else arguments["seed"],
+        stated = {"num_rows": arguments["sample"], "limit": arguments["limit"], "seed": arguments["seed"]}
+        report = api.masks(
+            target,
             split=arguments["split"],
-            overrides=parse_overrides(arguments["overrides"]),
-            limit=SHOWN_FINDINGS if arguments["limit"] is None else arguments["limit"],
+            overrides=api.parse_overrides(arguments["overrides"]),
             progress=progress,
+            **_extent(stated, is_all=arguments["is_all"]),
         )
-        report = check_masks(target, options)
     print_json(report.to_dict()) if arguments["as_json"] else echo(describe_masks(report))
     return {"agree": CLEAN, "disagree": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]

@@ -6,23 +6,13 @@ from typing import Any
 
 import click
 
-from bridgepack.bridge.refusing.asked import refusal_text, refusals_of
-from bridgepack.bridge.shipped import shipped_recipes
+from bridgepack import api
 from bridgepack.cli.completion import complete_recipe
 from bridgepack.cli.options import Count, PathOption, set_option
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
-from bridgepack.config.layouts.public import PUBLIC_LAYOUTS
-from bridgepack.config.load import catalogue, load_recipe, parse_overrides
-from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.starting import Wish, recipes_of_model, write_new
-from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
-from bridgepack.data.tokenizers.frameworks import import_transformers
-from bridgepack.planning.detecting import detect_data
-from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
-from bridgepack.planning.plan import new_recipe, with_splits
 from bridgepack.reporting.checks import staged_report
-from bridgepack.reporting.layouts import describe_detection, layout_to_dict, layouts_table
-from bridgepack.reporting.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
+from bridgepack.reporting.layouts import describe_detection, layouts_table
+from bridgepack.reporting.recipes import catalogue_table, describe_resolved, shipped_lines
 from bridgepack.reporting.text import printable
 
 
@@ -43,13 +33,12 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
 
     For each: family, method, GPUs, tokens per pack, parallelism.
     """
-    entries = catalogue(family=family)
-    shipped = list(shipped_recipes()) if with_bridge else None
+    found = api.list_recipes(family=family, bridge=with_bridge)
     if as_json:
-        print_json({"recipes": [entry_to_dict(entry) for entry in entries], **({"bridge": shipped} if shipped else {})})
+        print_json(found.to_dict())
     else:
-        echo(catalogue_table(entries) + (f"\n{shipped_lines(shipped)}" if shipped else ""))
-    return FINDINGS if any(entry.error for entry in entries) else CLEAN
+        echo(catalogue_table(found.entries) + (f"\n{shipped_lines(found.bridge)}" if found.bridge else ""))
+    return FINDINGS if any(entry.error for entry in found.entries) else CLEAN
 
 
 @recipes.command()
@@ -77,18 +66,18 @@ def show(
     others = {"--json": as_json, "--resolved": resolved, "--artifact": artifact is not None}
     for other in (option for option, is_given in others.items() if form and is_given):
         raise click.UsageError(f"--format and {other} contradict each other; give one of them.")
-    recipe = load_recipe(name, parse_overrides(overrides))
+    shown = api.show_recipe(name, overrides=api.parse_overrides(overrides))
     if resolved or artifact is not None:
-        if is_whole_process and Path(recipe.tokenizer.name_or_path).is_dir():
-            import_transformers()  # the number of packs is estimated from tokenised rows
-        view = resolved_view(recipe, artifact=artifact)
+        if is_whole_process and Path(shown.recipe.tokenizer.name_or_path).is_dir():
+            api.import_transformers()  # the number of packs is estimated from tokenised rows
+        view = api.resolve_recipe(shown.recipe, artifact=artifact)
         print_json(view.to_dict()) if as_json else echo(describe_resolved(view))
     elif as_json:
-        print_json(written_values(recipe))
+        print_json(shown.to_dict())
     else:
-        echo((recipe_to_toml if form == "toml" else recipe_to_yaml)(recipe).rstrip("\n"))
-    for finding in refusals_of(recipe):
-        echo(printable(f"check finds an error: {refusal_text(finding)}"), err=True)
+        echo((shown.to_toml() if form == "toml" else shown.to_yaml()).rstrip("\n"))
+    for refusal in shown.refusals:
+        echo(printable(f"check finds an error: {refusal}"), err=True)
     return CLEAN
 
 
@@ -115,24 +104,15 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: s
     if missing and not sys.stdin.isatty():
         raise click.MissingParameter(ctx=context, param=missing[0])
     wish |= _asked(wish) if missing else {}
-    fits: list[Fit] = []
-
-    def fit(recipe: SFTRecipe) -> Fit:
-        if context.obj and not why_not_here(recipe):
-            import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
-        fits.append(fitted_batch(recipe))
-        return fits[-1]
-
-    detection = detect_data(with_splits(Wish(**wish))[0].data, layout)
-    text = new_recipe(Wish(detection=detection, **wish), catalogue(), fit)
-    if detection is not None:
-        echo(describe_detection(detection), err=dry_run)
+    found = api.new_recipe(layout=layout, before_tokenizer=api.import_transformers if context.obj else None, **wish)
+    if found.detection is not None:
+        echo(describe_detection(found.detection), err=dry_run)
     if dry_run:
-        echo(printable(fits[0].line), err=True)
-        echo(text.rstrip("\n"))
+        echo(printable(found.fit.line), err=True)
+        echo(found.text.rstrip("\n"))
         return CLEAN
-    path = write_new(output or Path(f"{wish['name']}.yaml"), text)
-    echo(f"{printable(fits[0].line)}\nwrote {path}\nnext: bridgepack check {path}")
+    path = found.write(output)
+    echo(f"{printable(found.fit.line)}\nwrote {path}\nnext: bridgepack check {path}")
     return CLEAN
 
 
@@ -141,7 +121,7 @@ _NEEDED = frozenset({"name", "model", "num_gpus", "seq_length"})
 
 def _asked(wish: dict[str, Any]) -> dict[str, Any]:
     model = wish["model"] or click.prompt("Model (hub id, folder, or a recipe's name)", err=True)
-    same = [entry.recipe for entry in recipes_of_model(catalogue(), model) if entry.recipe]
+    same = api.recipes_like(model)
     is_full = wish["method"] in (None, "full")
     fitting = [one for one in same if (one.method.kind == "full") == is_full]
     by_size = sorted(fitting, key=lambda one: (one.packing.packed_sequence_size, one.parallelism.num_gpus or 1))
@@ -170,10 +150,8 @@ def layouts(as_json: bool) -> int:
     `recipes new` detects them, or takes one with --layout. For each: what it is, its columns, and the page that
     describes it.
     """
-    if as_json:
-        print_json({"layouts": [layout_to_dict(entry) for entry in PUBLIC_LAYOUTS]})
-    else:
-        echo(layouts_table(PUBLIC_LAYOUTS))
+    found = api.list_layouts()
+    print_json(found.to_dict()) if as_json else echo(layouts_table(found.layouts))
     return CLEAN
 
 
@@ -181,8 +159,8 @@ def layouts(as_json: bool) -> int:
 @click.option("--output", type=PathOption("FILE"), help="Write the schema to this file.")
 def schema(output: Path | None) -> int:
     """Print the JSON Schema of recipe files."""
-    with staged_report(output, schema_text()):
+    with staged_report(output, api.recipe_schema()):
         pass
     if output is None:
-        echo(schema_text().rstrip("\n"))
+        echo(api.recipe_schema().rstrip("\n"))
     return CLEAN

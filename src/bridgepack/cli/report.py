@@ -5,13 +5,10 @@ from typing import Any
 
 import click
 
-from bridgepack.checking.options import CheckOptions, parse_given
+from bridgepack import api
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
-from bridgepack.data.reading.remote import artifact_place
-from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.reporting.checks import counts_and_codes
-from bridgepack.reporting.html.files import write_report
 from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.text import printable
 
@@ -40,12 +37,16 @@ def report(
     an object store; a URL and packs of other tools need --output. Exits 1 when `check` finds an error.
     """
     if is_whole_process:
-        import_transformers()  # first: a plain import of transformers loads the frameworks, which takes seconds
+        api.import_transformers()
     with TerminalProgress() as progress:
-        options = CheckOptions(
-            given=parse_given(arguments["given"]), num_workers=arguments["workers"] or num_cores(), progress=progress
+        written = api.report(
+            artifact,
+            output=output,
+            card=card,
+            given=api.parse_given(arguments["given"]),
+            num_workers=arguments["workers"] or num_cores(),
+            progress=progress,
         )
-        written = write_report(artifact_place(artifact), options, output=output, card=card)
     judged = written.report
     if as_json:
         print_json(written.to_dict())

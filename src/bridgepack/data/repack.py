@@ -38,9 +38,9 @@ class RepackPlan(ArtifactPlan):
     source: Path
     source_fingerprint: str
 
-    def summary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
-        return {"source": str(self.source), **super().summary()}
+        return {"source": str(self.source), **super().to_dict()}
 
 
 def plan_repack(

@@ -31,7 +31,7 @@ _REPLACING_ADVICE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArtifactPlan:
+class ArtifactPlan(Result):
     """The artifact that a command would make."""
 
     output: Path  #: folder of the artifact
@@ -81,7 +81,7 @@ class ArtifactPlan:
         more = [f"{len(changed) - len(shown)} more"] if len(changed) > len(shown) else []
         return f"what differs: {', '.join([*shown, *more])}" if shown else "the tokenizer or versions differ"
 
-    def summary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
         spec = self.spec
         return {
@@ -93,6 +93,10 @@ class ArtifactPlan:
             "resolved": spec.resolved.explain(),
             "recipe": spec.resolved.recipe.model_dump(mode="json"),
         }
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the input files, with the split of each."""
+        return [{"split": split, **asdict(one)} for split, inputs in self.spec.inputs.items() for one in inputs]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,8 +104,7 @@ def plan_launch(
         LaunchRefusedError: the check found errors.
     """
     target = recipe_target(load_recipe(recipe) if isinstance(recipe, Mapping) else recipe, overrides)
-    found, where = target.recipe, load_cluster(cluster, cluster_overrides)
-    assert found is not None
+    found, where = _recipe_of(target), load_cluster(cluster, cluster_overrides)
     tasks = planned_tasks(where, skip, builds=artifact is None and found.packing.mode == _OFFLINE)
     packs, world_size = _packs(found, where, tasks, artifact), _world_size(found, where, tasks)
     refuse_unlaunchable(found, where, tasks)
@@ -133,6 +132,11 @@ def plan_launch(
         notes=tuple(path_notes(found, where, packs)),
         **_named(found, where, run_name),
     )
+
+
+def _recipe_of(target: Target) -> SFTRecipe:
+    assert target.recipe is not None
+    return target.recipe
 
 
 def _environment_of_the_run(
@@ -207,8 +211,7 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
 
 
 def _checked(target: Target, cluster: ClusterConfig, options: CheckOptions) -> CheckReport:
-    recipe, config = target.recipe, target.config
-    assert recipe is not None
+    recipe, config = _recipe_of(target), target.config
     assert config is not None
     variables, place = cluster.executor_for("train").env_vars, f"{cluster.place_of('train')}.env_vars"
     report = check_target(replace(target, config=with_variables(config, variables, place=place)), options)

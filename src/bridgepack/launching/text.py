@@ -140,16 +140,13 @@ def describe_interrupt(result: LaunchResult) -> str:
     return printable("; ".join(parts))
 
 
-def describe_executors(listing: ExecutorListing, *, knows_classes: bool = True) -> str:
-    """Return all kinds of executors with their fields, then all kinds of their parts.
-
-    `knows_classes` says whether the classes of an installed nemo-run are included.
-    """
+def describe_executors(listing: ExecutorListing) -> str:
+    """Return all kinds of executors with their fields, then all kinds of their parts."""
     blocks = [
         "Executors of a cluster file. `*` marks a field that must be set; [] holds the default.",
         *(_section_block(section, "executor.kind") for section in listing.executors),
     ]
-    if not knows_classes:
+    if not listing.knows_classes:
         blocks.append(
             'nemo-run is not installed here; to see the classes of nemo_run, in a clone: pip install -e ".[launch]"'
         )

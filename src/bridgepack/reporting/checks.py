@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -236,32 +236,33 @@ def explained(rule: str) -> dict[str, Any] | list[dict[str, Any]]:
     return [rule_to_dict(one) for one in group] if group else rule_to_dict(named_rule(rule))
 
 
-def rules_table(rules: Sequence[Rule]) -> str:
-    """Return one line per rule, under the titles of their groups."""
+def rules_table(rules: Sequence[Mapping[str, Any]]) -> str:
+    """Return one line per rule, as `rule_to_dict` gives it, under the titles of their groups."""
     lines: list[str] = []
     for rule in rules:
-        title = group_of(rule.code)
+        title = rule["group"]
         if f"{title}:" not in lines:
             lines += ["", f"{title}:"] if lines else [f"{title}:"]
-        lines.append(f"  {rule.code}  {rule.severity:<8}  {rule.name}")
+        lines.append(f"  {rule['code']}  {rule['severity']:<8}  {rule['name']}")
     return "\n".join([*lines, "", f"{len(rules)} rules; `bridgepack explain CODE` explains one"])
 
 
-def describe_rule(rule: Rule) -> str:
-    """Return the full text of a rule, wrapped for a terminal."""
+def describe_rule(rule: Mapping[str, Any]) -> str:
+    """Return the full text of a rule, as `rule_to_dict` gives it, wrapped for a terminal."""
     parts = {
-        "Why": rule.why,
-        "Bad": rule.bad,
-        "Good": rule.good,
-        "Fix": rule.fix,
-        "Noticed": f"by Megatron-Bridge: {rule.noticed}" if rule.noticed else "",
-        "Evidence": rule.evidence,
-        "Versions": versions_text(rule),
-        "Source": rule.source,
-        "Links": " ".join(source_links(rule.source)),
-        "Page": rule_page(rule.code),
+        "Why": rule["why"],
+        "Bad": rule["bad"],
+        "Good": rule["good"],
+        "Fix": rule["fix"],
+        "Noticed": f"by Megatron-Bridge: {rule['noticed']}" if rule["noticed"] else "",
+        "Evidence": rule["evidence"],
+        "Versions": _versions(rule["versions"]),
+        "Source": rule["source"],
+        "Links": " ".join(rule["links"]),
+        "Page": rule["url"],
     }
-    lines = [f"{rule.code} {rule.name} ({rule.severity}; judges {rule.judges})", "", *_wrapped(rule.summary, ""), ""]
+    head = f"{rule['code']} {rule['name']} ({rule['severity']}; judges {rule['judges']})"
+    lines = [head, "", *_wrapped(rule["summary"], ""), ""]
     for title, text in parts.items():
         lines += _wrapped(text, f"{title + ':':<10}") if text else []
     return "\n".join(lines)
@@ -281,7 +282,11 @@ def source_links(source: str) -> list[str]:
 
 def versions_text(rule: Rule) -> str:
     """Return the versions that a rule applies to, as text."""
-    return ", ".join(f"{name} {specifier}" for name, specifier in rule.versions.items()) or "all"
+    return _versions(rule.versions)
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {specifier}" for name, specifier in versions.items()) or "all"
 
 
 def rule_to_dict(rule: Rule) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -12,6 +12,7 @@ from bridgepack.config.cluster.executors import EXECUTORS, FACTS
 from bridgepack.config.cluster.slurm import SlurmJobDetails, Tunnel
 from bridgepack.config.errors import alternatives
 from bridgepack.config.section import meanings_of
+from bridgepack.records.results import Result
 
 _NAMES: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}
 
@@ -40,12 +41,19 @@ class ListedSection:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExecutorListing:
+class ExecutorListing(Result):
     """Every executor kind, and every kind of its nested sections."""
+
+    TABLE: ClassVar = "executors"
 
     executors: tuple[ListedSection, ...]  #: one per kind, then one per class that `kind: nemo_run` can name
     #: `launcher`, `packager`, `tunnel` -> one per kind; `job_details` -> its only section
     parts: dict[str, tuple[ListedSection, ...]]
+
+    @property
+    def knows_classes(self) -> bool:
+        """Whether the classes of an installed nemo-run are listed."""
+        return any(one.kind == "nemo_run" and one.nemo_run_class for one in self.executors)
 
 
 def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:

@@ -1,9 +1,10 @@
-"""What `bridgepack inspect` shows of one pack: its sequences, their text, and which parts are trained."""
+"""What `bridgepack inspect` shows: statistics, or a pack's sequences with their text and which parts are trained."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ArtifactError, TokenizerError
 from bridgepack.geometry import aligned_runtime_lengths, runtime_segment_lengths, seq_boundaries
-from bridgepack.records import PackedRow
+from bridgepack.records import Manifest, PackedRow, Waiting
 from bridgepack.records.results import Result
 
 
@@ -61,6 +62,29 @@ class PackView(Result):
     packed_sequence_size: int
     sequences: tuple[SequenceView, ...]
     note: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactView(Result):
+    """An artifact's statistics.
+
+    Attributes:
+        folder: the artifact, or its URL.
+        manifest: what its build recorded, with the statistics of each split.
+        waiting: how long ranks wait for each other in its own run; None if that is not known.
+    """
+
+    folder: Path
+    manifest: Manifest
+    waiting: Waiting | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the manifest as plain values, with `waiting`."""
+        return {**asdict(self.manifest), "waiting": None if self.waiting is None else asdict(self.waiting)}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the statistics of each split."""
+        return [{"split": split.name, **asdict(split.statistics)} for split in self.manifest.splits]
 
 
 Decoder = tuple[ChatTokenizer | None, str | None]

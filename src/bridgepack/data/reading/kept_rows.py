@@ -19,7 +19,6 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.files import make_folders, replaced_when_whole
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.reading.rows import without_nulls
-from bridgepack.data.store.store import ROWS, default_store, opened_store
 from bridgepack.errors import ConfigError
 
 type _Kind = Literal["Dataset", "DataFrame", "list"]
@@ -74,6 +73,8 @@ def with_kept_rows(
     fields, changes = _kept(recipe, noted), _kept(overrides, noted)
     if not found:
         return recipe, overrides
+    from bridgepack.data.store.store import ROWS, default_store, opened_store  # needs pyarrow, which a check does not
+
     is_named = not isinstance(recipe, Mapping)
     recipe = load_recipe(recipe) if is_named else recipe
     loaded = load_recipe(recipe if is_named else fields, changes)  # fails before rows are written

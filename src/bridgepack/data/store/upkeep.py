@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.store.store import (
@@ -24,6 +25,7 @@ from bridgepack.data.store.token_file import check_token_file, token_arrays
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.workers.pool import plain_runner
 from bridgepack.errors import StoreError
+from bridgepack.records.results import Result
 
 #: Reasons for removing a file.
 UNUSED, OLD, OVER_SIZE, UNFINISHED = "unused", "old", "over_size", "unfinished"
@@ -58,8 +60,10 @@ class ArtifactEntry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoreListing:
+class StoreListing(Result):
     """Contents of a store; the largest tokenisation and the newest artifact come first."""
+
+    TABLE: ClassVar = "tokenizations"
 
     folder: str
     tokenizations: tuple[TokenizationEntry, ...]
@@ -69,7 +73,7 @@ class StoreListing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pruned:
+class Pruned(Result):
     """(file, bytes, reason) of each file removed or to be removed, and the size of the remaining token files."""
 
     folder: str
@@ -78,15 +82,23 @@ class Pruned:
     num_bytes_kept: int
     is_dry_run: bool
 
+    def table(self) -> list[dict[str, Any]]:
+        """Return the files."""
+        return [{"file": file, "num_bytes": num_bytes, "reason": reason} for file, num_bytes, reason in self.removed]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verified:
+class Verified(Result):
     """Result of a full verification: (file, problem) of each broken file."""
 
     folder: str
     num_files: int
     broken: tuple[tuple[str, str], ...]
     were_removed: bool
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the broken files."""
+        return [{"file": file, "problem": problem} for file, problem in self.broken]
 
 
 def list_store(folder: Path) -> StoreListing:

@@ -7,12 +7,11 @@ from typing import Any
 
 from bridgepack.bridge.targets import Target
 from bridgepack.checking.options import CheckOptions
-from bridgepack.config.arguments import checked, local_path
 from bridgepack.config.editing.yaml_text import block_lines
 from bridgepack.data.artifact.artifact import CARD_FILE, REPORT_FILE
 from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
-from bridgepack.data.reading.remote import CloudPath, artifact_place
+from bridgepack.data.reading.remote import CloudPath
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, TRAIN, Manifest, SplitRecord
 from bridgepack.records.results import Result
@@ -89,35 +88,6 @@ class WrittenReport(Result):
     def table(self) -> Iterable[Mapping[str, Any]]:
         """Return the findings."""
         return self.report.table()
-
-
-@checked
-def report(
-    artifact: str | Path,
-    *,
-    output: str | Path | None = None,
-    card: str | Path | None = None,
-    given: Mapping[str, Any] | None = None,
-) -> WrittenReport:
-    """Write an artifact as one HTML page; return its path and the report of the rules.
-
-    Example: `bridgepack.report("packed").files["output"]`.
-
-    Args:
-        artifact: folder or object-store URL of the artifact; or packed files of another tool.
-        output: file of the page (default: `report.html` in the artifact; required for a URL).
-        card: file of a dataset card (default: none is written).
-        given: facts about packs without a manifest, e.g. `{"packed_sequence_size": 4096}`.
-
-    Raises:
-        BridgepackError: ConfigError or ArtifactError, each saying what to do; RuleCrashError if a rule raised.
-    """
-    return write_report(
-        artifact_place(artifact),
-        CheckOptions(given=given or {}),
-        output=None if output is None else local_path(output, "output"),
-        card=None if card is None else local_path(card, "card"),
-    )
 
 
 def write_report(

@@ -50,6 +50,7 @@ class CheckReport(Result):
         upgrade: what a later Megatron-Bridge, which was asked for, changes for the run; None if none was.
         rules_not_applicable: codes of the rules that do not apply to these versions, sorted.
         suppressed: findings that the user ignores with a reason.
+        unjudged: skipped rules that were asked for by code or name, or all that were asked for if none ran.
         host: what the installed Megatron-Bridge itself says of the run; None if it was not asked.
     """
 
@@ -70,6 +71,7 @@ class CheckReport(Result):
     upgrade: Upgrade | None = None
     rules_not_applicable: tuple[str, ...] = ()
     suppressed: tuple[Suppressed, ...] = ()
+    unjudged: tuple[SkippedRule, ...] = ()
     host: HostVerdict | None = None
 
     @property

@@ -1,0 +1,101 @@
+"""API functions on rules: check and fix a target, explain and list rules."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.targets import Target, load_target
+from bridgepack.checking.check import check_target
+from bridgepack.checking.fix import Fixed, fixed
+from bridgepack.checking.options import CheckOptions, named_environment
+from bridgepack.config.arguments import checked, stated_options
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading.kept_rows import with_kept_rows
+from bridgepack.data.reading.remote import artifact_place
+from bridgepack.reporting.checks import explained
+from bridgepack.rules.engine.report import CheckReport
+
+
+@checked
+def check(target: Any, **options: Any) -> CheckReport:
+    """Return the check report on a recipe, a ConfigContainer or an artifact.
+
+    Example: `bridgepack.check("recipes/mine.yaml", artifact="packed", world_size=16).has_errors`.
+
+    Args:
+        target: an artifact's folder, or packed files of another tool; an SFTRecipe, or its fields as a dict, with data
+            as for `build`; a ConfigContainer, or the location of one as on the command line; or a loaded target.
+        options: fields of `bridgepack.checking.options.CheckOptions`: artifact, world_size, bridge_version, overrides,
+            select, ignore, ... `artifact` may be text, `environment` is `here` or a file; None means not given.
+
+    Raises:
+        ConfigError: the target or an option is unknown.
+        ArtifactError: the folder is not an artifact.
+        RuleCrashError: a rule raised.
+    """
+    target, chosen = _asked(target, options, "check")
+    return check_target(target, chosen)
+
+
+@checked
+def fix(target: Any, **options: Any) -> Fixed:
+    """Return the safe changes that a check proposes for a file of settings, and the report after them.
+
+    The file is only changed by the result's `write`.
+
+    Example: `bridgepack.fix("mine.yaml").write()`.
+
+    Args:
+        target: a recipe's or a saved config's file, as for `check`.
+        options: as for `check`; overrides are not written.
+
+    Raises:
+        ConfigError: the target is not a file of yours, a change cannot be made in it, or changes contradict.
+        RuleCrashError: a rule raised.
+    """
+    target, chosen = _asked(target, options, "fix")
+    return fixed(target, chosen)
+
+
+def _asked(target: Any, options: Mapping[str, Any], what: str) -> tuple[Any, CheckOptions]:
+    stated = {name: value for name, value in options.items() if value is not None}
+    if isinstance(stated.get("environment"), (str, Path)):
+        stated["environment"] = named_environment(stated["environment"])
+    if isinstance(stated.get("artifact"), str):
+        stated["artifact"] = artifact_place(stated["artifact"])
+    if isinstance(target, str | Path) and stated.get("overrides"):
+        target = load_target(target)  # here, so that its code runs once
+    recipe = target.recipe if isinstance(target, Target) else target
+    if isinstance(recipe, Mapping | SFTRecipe):
+        kept, overrides = with_kept_rows(recipe, stated.get("overrides"))
+        target = target if isinstance(target, Target) else kept
+        stated |= {} if overrides is None else {"overrides": overrides}
+    chosen = stated_options(CheckOptions, stated, what)
+    if isinstance(target, Target):
+        target = target.override(chosen.overrides).reading(chosen.artifact or target.packs)
+    return target, chosen
+
+
+@checked
+def explain(rule: str = "BP") -> dict[str, Any] | list[dict[str, Any]]:
+    """Return a rule as plain values: why it matters, a bad and a good setting, the fix, the evidence.
+
+    Example: `bridgepack.explain("BP101")["why"]`.
+
+    Args:
+        rule: a code or a name; the prefix of a code, e.g. `BP1`, returns the list of its rules; by default all.
+
+    Raises:
+        ConfigError: no such rule.
+    """
+    return explained(rule)
+
+
+def list_rules() -> list[dict[str, Any]]:
+    """Return every rule of `check` as plain values, sorted by code.
+
+    Example: `[rule["name"] for rule in bridgepack.list_rules()]`.
+    """
+    found = explained("BP")
+    assert isinstance(found, list)
+    return found

@@ -1,0 +1,92 @@
+"""API functions that derive again or compare: verify, masks, diff."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bridgepack.config.arguments import checked, local_path, stated_options
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading.kept_rows import with_kept_rows
+from bridgepack.data.reading.remote import artifact_place
+from bridgepack.data.tasks import Progress
+from bridgepack.proof.diff.diff import DEFAULT_LIMIT, diff_artifacts
+from bridgepack.proof.diff.records import DiffReport
+from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.masks.records import MaskReport
+from bridgepack.proof.verify.records import VerifyReport
+from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from bridgepack.reporting.checks import staged_report
+from bridgepack.reporting.diffs import artifact_diff_page
+from bridgepack.reporting.html.files import check_place
+
+
+@checked
+def verify(artifact: str | Path, **options: Any) -> VerifyReport:
+    """Return the result of deriving an artifact's packs again from its sources and comparing them.
+
+    Example: `bridgepack.verify("packed", num_packs=None).outcome` is `same`, `differs` or `could not run`.
+
+    Args:
+        artifact: its folder, or its URL in an object store.
+        options: fields of `bridgepack.proof.verify.verify.VerifyOptions`: num_packs (None for all), seed,
+            overrides (current paths of sources), num_workers, scratch, progress.
+
+    Raises:
+        ArtifactError: the folder is not an artifact.
+        ConfigError: an option is unknown, or an override changes something other than the path of a source.
+    """
+    return verify_artifact(artifact_place(artifact), stated_options(VerifyOptions, options, "verify"))
+
+
+@checked
+def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> MaskReport:
+    """Return the result of comparing the loss masks of a recipe's rows with independently derived ones.
+
+    Example: `bridgepack.masks("recipes/mine.yaml", num_rows=None).findings`.
+
+    Args:
+        target: a recipe, with data as for `build`, or the folder of an artifact, whose own recipe is used.
+        options: fields of `bridgepack.proof.masks.masks.MaskOptions`: num_rows (None for all), seed, split, overrides,
+            limit, progress.
+
+    Raises:
+        BridgepackError: ConfigError, ArtifactError, DataError or TokenizerError, each saying what to do.
+    """
+    target, overrides = with_kept_rows(target, options.get("overrides"))
+    options |= {} if overrides is None else {"overrides": overrides}
+    judged = load_recipe(target) if isinstance(target, Mapping) else target
+    return check_masks(judged, stated_options(MaskOptions, options, "masks"))
+
+
+@checked
+def diff(
+    first: str | Path,
+    second: str | Path,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    html: str | Path | None = None,
+    progress: Progress | None = None,
+) -> DiffReport:
+    """Return how two artifacts differ: sequences, masks, statistics, settings.
+
+    Example: `bridgepack.diff("packed", "packed-32k").is_same`.
+
+    Args:
+        first: folder of the first artifact, or its URL in an object store.
+        second: the same for the second artifact.
+        limit: maximum sequences shown per kind; all are counted.
+        html: also write the comparison to this file, as an HTML page.
+        progress: receives progress updates.
+
+    Raises:
+        ConfigError: the page cannot be written.
+        ArtifactError: a folder is not an artifact, was changed, or cannot be read.
+    """
+    places, page = (artifact_place(first), artifact_place(second)), None if html is None else local_path(html, "html")
+    for place in places:
+        check_place("--html", page, place, suffix=".html")
+    found = diff_artifacts(*places, limit=limit, progress=progress)
+    with staged_report(page, artifact_diff_page(found) if page else "", option="--html"):
+        pass
+    return found

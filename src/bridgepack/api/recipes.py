@@ -1,0 +1,213 @@
+"""API functions on recipes: load, list, show and resolve them, write a new one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bridgepack.api.targets import Recipe
+from bridgepack.bridge.refusing.asked import refusal_text, refusals_of
+from bridgepack.bridge.shipped import shipped_recipes
+from bridgepack.config.arguments import checked, local_path
+from bridgepack.config.layouts.detect import Detection
+from bridgepack.config.load import CatalogueEntry, catalogue
+from bridgepack.config.load import load_recipe as load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.starting import Wish, recipes_of_model, write_new
+from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
+from bridgepack.planning.detecting import detect_data
+from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
+from bridgepack.planning.plan import new_recipe as text_of_new
+from bridgepack.planning.plan import with_splits
+from bridgepack.records.results import Result
+from bridgepack.reporting.recipes import ResolvedView, entry_to_dict, resolved_view
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecipeListing(Result):
+    """The recipes of the catalogue.
+
+    Attributes:
+        entries: one per recipe; one that cannot be loaded says why in `error`.
+        bridge: names of Megatron-Bridge's own recipes; empty if they were not asked for.
+    """
+
+    entries: tuple[CatalogueEntry, ...]
+    bridge: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the listing as plain values, for JSON."""
+        return {"recipes": self.table(), **({"bridge": list(self.bridge)} if self.bridge else {})}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the recipes of the catalogue."""
+        return [entry_to_dict(entry) for entry in self.entries]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecipeView(Result):
+    """A recipe, and what Megatron-Bridge refuses of it.
+
+    Attributes:
+        recipe: the recipe with its overrides.
+        refusals: one sentence or two for each thing that `to_bridge` refuses.
+    """
+
+    recipe: SFTRecipe
+    refusals: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that the recipe states, as plain values."""
+        return written_values(self.recipe)
+
+    def to_yaml(self) -> str:
+        """Return the text of a YAML file of the recipe."""
+        return recipe_to_yaml(self.recipe)
+
+    def to_toml(self) -> str:
+        """Return the text of a TOML file of the recipe."""
+        return recipe_to_toml(self.recipe)
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the refusals."""
+        return [{"refusal": one} for one in self.refusals]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewRecipe:
+    """The text of a new recipe file, which `write` writes.
+
+    Attributes:
+        name: name of the recipe.
+        text: content of the file.
+        fit: how the batch was fitted to the data, or why it was not.
+        detection: layout of the data; None if it is not known.
+    """
+
+    name: str
+    text: str
+    fit: Fit
+    detection: Detection | None
+
+    def write(self, output: str | Path | None = None) -> Path:
+        """Write the file, by default `NAME.yaml`, and return its path; an existing file is never overwritten.
+
+        Raises:
+            ConfigError: the path is not a YAML file, exists, or cannot be written.
+        """
+        return write_new(Path(f"{self.name}.yaml") if output is None else local_path(output, "output"), self.text)
+
+
+@checked
+def list_recipes(*, family: str | None = None, bridge: bool = False) -> RecipeListing:
+    """Return the recipes of ./recipes, then those that come with bridgepack.
+
+    Example: `bridgepack.list_recipes(family="qwen3").to_pandas()`.
+
+    Args:
+        family: only recipes of this family.
+        bridge: also list Megatron-Bridge's own recipes, which imports it.
+
+    Raises:
+        ConfigError: no such family, or Megatron-Bridge is not installed.
+    """
+    return RecipeListing(entries=catalogue(family=family), bridge=tuple(shipped_recipes()) if bridge else ())
+
+
+@checked
+def show_recipe(recipe: Recipe, *, overrides: Mapping[str, Any] | None = None) -> RecipeView:
+    """Return a recipe with its overrides, and what Megatron-Bridge refuses of it.
+
+    Example: `print(bridgepack.show_recipe("recipes/mine.yaml").to_yaml())`.
+
+    Args:
+        recipe: an SFTRecipe, its fields or its location, as for `build`.
+        overrides: dotted path -> value.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+    """
+    loaded = load_recipe(recipe, overrides)
+    return RecipeView(recipe=loaded, refusals=tuple(map(refusal_text, refusals_of(loaded))))
+
+
+@checked
+def resolve_recipe(
+    recipe: Recipe, *, overrides: Mapping[str, Any] | None = None, artifact: str | Path | None = None
+) -> ResolvedView:
+    """Return every value of a recipe, what follows from them, and where each comes from.
+
+    Example: `bridgepack.resolve_recipe("recipes/mine.yaml").derived["data_parallel_size"]`.
+
+    Args:
+        recipe: an SFTRecipe, its fields or its location, as for `build`.
+        overrides: dotted path -> value.
+        artifact: packs to compute the training steps from (default: the recipe's, else a forecast).
+
+    Raises:
+        ConfigError: it cannot be loaded, or its values contradict each other.
+        ArtifactError: the packs cannot be read.
+    """
+    return resolved_view(
+        load_recipe(recipe, overrides), artifact=None if artifact is None else local_path(artifact, "artifact")
+    )
+
+
+@checked
+def new_recipe(
+    name: str,
+    *,
+    model: str,
+    num_gpus: int,
+    seq_length: int,
+    method: str | None = None,
+    data: str = "data/chats.jsonl",
+    layout: str | None = None,
+    tokenizer: str | None = None,
+    before_tokenizer: Callable[[], None] | None = None,
+) -> NewRecipe:
+    """Return a commented recipe to start from; the result's `write` writes it.
+
+    Example: `bridgepack.new_recipe("mine", model="Qwen/Qwen3-8B", num_gpus=8, seq_length=4096).write()`.
+
+    Args:
+        name: name of the recipe.
+        model: hub id, folder, or a recipe of Megatron-Bridge or the catalogue.
+        num_gpus: GPUs of the run.
+        seq_length: runtime tokens per pack.
+        method: `full`, `lora` or `dora` (default: as the model's name says, else `full`).
+        data: training data: a file, a folder or a pattern; if it exists, its layout is detected and the batch fitted.
+        layout: name of the layout of its rows; `none` writes none.
+        tokenizer: hub id or folder (default: the model's).
+        before_tokenizer: called before a tokenizer is loaded.
+
+    Raises:
+        ConfigError: the model, the layout or a number does not fit.
+        DataError: a saved DatasetDict does not have one training split.
+    """
+    fits: list[Fit] = []
+
+    def fit(recipe: SFTRecipe) -> Fit:
+        if before_tokenizer is not None and not why_not_here(recipe):
+            before_tokenizer()
+        fits.append(fitted_batch(recipe))
+        return fits[-1]
+
+    wish: dict[str, Any] = {"name": name, "model": model, "num_gpus": num_gpus, "seq_length": seq_length}
+    wish |= {"method": method, "data": data, "tokenizer": tokenizer}
+    detection = detect_data(with_splits(Wish(**wish))[0].data, layout)
+    text = text_of_new(Wish(detection=detection, **wish), catalogue(), fit)
+    return NewRecipe(name=name, text=text, fit=fits[0], detection=detection)
+
+
+def recipes_like(model: str) -> Sequence[SFTRecipe]:
+    """Return the catalogue's recipes for a model, as `new_recipe` takes it."""
+    return [entry.recipe for entry in recipes_of_model(catalogue(), model) if entry.recipe]
+
+
+def recipe_schema() -> str:
+    """Return the JSON Schema of recipe files, as text.
+
+    Example: `json.loads(bridgepack.recipe_schema())["properties"]`.
+    """
+    return schema_text()

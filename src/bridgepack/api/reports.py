@@ -1,0 +1,60 @@
+"""API function that writes an artifact as a page."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bridgepack.api.targets import Recipe
+from bridgepack.bridge.targets import Target, recipe_target
+from bridgepack.checking.options import CheckOptions
+from bridgepack.config.arguments import checked, local_path
+from bridgepack.config.load import load_recipe
+from bridgepack.data.reading.remote import artifact_place
+from bridgepack.data.tasks import Progress
+from bridgepack.reporting.html.files import WrittenReport, write_report
+
+
+@checked
+def report(
+    artifact: str | Path,
+    *,
+    output: str | Path | None = None,
+    card: str | Path | None = None,
+    given: Mapping[str, Any] | None = None,
+    recipe: Recipe | Target | None = None,
+    num_workers: int = 1,
+    progress: Progress | None = None,
+) -> WrittenReport:
+    """Write an artifact as one HTML page; return its path and the report of the rules.
+
+    Example: `bridgepack.report("packed").files["output"]`.
+
+    Args:
+        artifact: folder or object-store URL of the artifact; or packed files of another tool.
+        output: file of the page (default: `report.html` in the artifact; required for a URL).
+        card: file of a dataset card (default: none is written).
+        given: facts about packs without a manifest, e.g. `{"packed_sequence_size": 4096}`.
+        recipe: the recipe of the run that reads the packs, to judge both (default: only the packs are judged).
+        num_workers: maximum worker processes.
+        progress: receives progress updates.
+
+    Raises:
+        BridgepackError: ConfigError or ArtifactError, each saying what to do; RuleCrashError if a rule raised.
+    """
+    place = artifact_place(artifact)
+    if recipe is not None and not isinstance(recipe, Target):
+        recipe = recipe_target(load_recipe(recipe) if isinstance(recipe, Mapping) else recipe)
+    options = CheckOptions(
+        artifact=None if recipe is None else place,
+        overrides={} if recipe is None else recipe.overrides,
+        given=given or {},
+        num_workers=max(num_workers, 1),
+        progress=progress,
+    )
+    return write_report(
+        place,
+        options,
+        output=None if output is None else local_path(output, "output"),
+        card=None if card is None else local_path(card, "card"),
+        target=None if recipe is None else recipe.reading(place),
+    )
