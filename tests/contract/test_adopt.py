@@ -1,6 +1,5 @@
 """Configs of the real megatron-bridge are read back as recipes, and corrected for packed rows."""
 
-import copy
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.adopting.adopt import as_written, differences, from_bridge, pack_for
+from bridgepack.bridge.live import copy_of
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import load_shipped
 from bridgepack.bridge.writing.write import host_config, to_bridge
@@ -74,7 +74,7 @@ def test_every_shipped_recipe_is_read_back_or_refused(host: None, upstream_confi
     wrong: dict[str, Any] = {}
     for name, config in upstream_configs.items():
         short = name.rpartition(".")[2]
-        before = copy.deepcopy(config)
+        before = copy_of(config)
         with quiet_host(), pretend_gpu_host(gpu_of(name)):
             try:
                 recipe = from_bridge(config, name=short)
@@ -206,9 +206,9 @@ def test_shipped_recipes_are_packed_or_refused(host: None, upstream_configs: dic
     num_packed = 0
     for name, config in upstream_configs.items():
         short = name.rpartition(".")[2]
-        config = copy.deepcopy(config)
+        config = copy_of(config)
         config.checkpoint.pretrained_checkpoint = str(tmp_path)
-        before = copy.deepcopy(config)
+        before = copy_of(config)
         with quiet_host(), pretend_gpu_host(gpu_of(name)):
             world_size = world_size_of(name, config)
             try:

@@ -1,6 +1,5 @@
 """`check --real-validate`: the host's own verdict, asked in a process that changes nothing on this machine."""
 
-import copy
 import os
 import pickle
 import signal
@@ -14,6 +13,7 @@ import pytest
 import torch
 from packaging.version import Version
 
+from bridgepack.bridge.live import copy_of
 from bridgepack.bridge.targets import load_target
 from bridgepack.bridge.validating import ask
 from bridgepack.bridge.validating.verdict import CannotAskError, Question, verdict_of
@@ -104,7 +104,7 @@ def test_live_and_saved_containers_are_judged_with_their_overrides(
 ) -> None:
     [name] = [name for name in upstream_recipes if name.endswith(f".{DENSE}")]
     config = load_recipe_config(upstream_recipes[name])
-    assert verdict_of(Question(world_size=1), copy.deepcopy(config)).state == "accepted"
+    assert verdict_of(Question(world_size=1), copy_of(config)).state == "accepted"
     config.to_yaml(str(tmp_path / "saved.yaml"))
     saved = str(tmp_path / "saved.yaml")
     assert verdict_of(Question(saved=saved, world_size=1)).state == "accepted"

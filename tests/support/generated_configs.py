@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bridgepack.bridge.live import copy_of
 from tests.support.named_faults import NAMED_FAULTS
-from tests.support.upstream_recipes import copied
 
 #: Fields that are true or false.
 _SWITCHES = (
@@ -114,7 +114,7 @@ class GeneratedConfig:
 def generated(bases: Mapping[str, Any], seed: int) -> GeneratedConfig:
     choose = random.Random(seed)
     base = choose.choice(sorted(bases))
-    config = copied(bases[base])
+    config = copy_of(bases[base])
     faults: dict[str, Any] = {}
     world_size = _set_topology(config, choose)
     known = (FAULTS, TOPOLOGY_FAULTS, NAMED_FAULTS)[seed % 3]

@@ -5,7 +5,6 @@
 not see torch, which it does not need and which takes seconds to import.
 """
 
-import copy
 import os
 import sys
 from pathlib import Path
@@ -49,10 +48,12 @@ def train_on_cpu() -> None:
     run_on_cpu()
     import megatron.bridge.training.finetune as host
 
+    from bridgepack.bridge.live import copy_of
+
     finetune = host.finetune
 
     def finetune_from_random_weights(config: Any, forward_step: Any, callbacks: Any = None) -> None:
-        _write_random_weights(copy.deepcopy(config))
+        _write_random_weights(copy_of(config))
         finetune(config, forward_step, callbacks=callbacks)
 
     host.finetune = finetune_from_random_weights

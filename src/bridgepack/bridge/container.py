@@ -124,10 +124,14 @@ def _config(values: dict[str, Any], place: str) -> RunConfig:
             )
     for name in sorted(values.keys() & all_sections()):
         check_section(f"{name} of {place}", name, values[name])
-    model = values["model"]
-    if isinstance(model.get("transformer"), dict):
-        values["model"] = {**model["transformer"], **model}
+    values["model"] = flat_model(values["model"])
     return RunConfig(values=values, is_complete=True, place=place)
+
+
+def flat_model(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a model's settings; of one that is built from parts, with those of its transformer beside its own."""
+    parts = model.get("transformer")
+    return {**parts, **model} if isinstance(parts, Mapping) else model
 
 
 def _restored(value: Any) -> Any:

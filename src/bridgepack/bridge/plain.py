@@ -54,17 +54,18 @@ def holder_of(node: Any, name: str) -> Any:
 
 
 def _has_field(node: Any, name: str) -> bool:
-    return name in _fields_of_class(node.__class__) or name in getattr(node, "__dict__", {})
+    return name in fields_of_class(node.__class__) or name in getattr(node, "__dict__", {})
 
 
 def field_names(node: Any) -> frozenset[str]:
     """Return the settable names of a host object: declared fields, and attributes that its own code adds."""
-    names = _fields_of_class(node.__class__) | set(getattr(node, "__dict__", {}))
+    names = fields_of_class(node.__class__) | set(getattr(node, "__dict__", {}))
     return frozenset(name for name in names if not name.startswith("_"))
 
 
 @functools.cache
-def _fields_of_class(kind: type) -> frozenset[str]:
+def fields_of_class(kind: type) -> frozenset[str]:
+    """Return the names that an object of a class declares: fields, and properties that can be set."""
     declared = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
     settable = {
         name

@@ -60,8 +60,10 @@ _NONE = object()
 def _take(values: dict[str, Any], theirs: str, ours: str) -> Any:
     """Move one setting to another path and return it, or `_NONE` if there is none or the place is taken."""
     source, name = _holder(values, theirs)
+    if source is None or name not in source:
+        return _NONE
     target, new_name = _holder(values, ours, make=True)
-    if source is None or name not in source or target is None or new_name in target:
+    if target is None or new_name in target:
         return _NONE
     target[new_name] = source.pop(name)
     return target[new_name]

@@ -30,6 +30,8 @@ class HostRelease:
     needs: tuple[str, ...]  #: distributions that it does not start without, by their names in a listing
     withdrawn: tuple[str, ...] = ()  #: its versions that the authors withdrew
     is_known: bool = True  #: False for a version newer than every release here, which is treated like the newest
+    #: architectures of the hub of which AutoBridge makes a config that is built from parts; of others, a provider
+    built_from_parts: frozenset[str] = frozenset()
     #: canonical path of a setting -> its path in this release; a path stands for all below it
     renamed: Mapping[str, str] = field(default_factory=dict)
     #: canonical dotted name of a class -> its name in this release

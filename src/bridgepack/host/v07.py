@@ -14,9 +14,13 @@ V07 = replace(
     core_works=">=0.20.dev0",
     core_released=">=0.20.dev0,<0.21.dev0",
     withdrawn=(),
-    bases=Path(__file__).with_name("bases_v06.json"),
     trains_after_eos=True,  # data/packing/gpt_sft.py (collate_fn)
     gives_padding_mask=True,  # the same
     keeps_last_evaluation_batch=True,  # data/loaders.py (build_train_valid_test_data_loaders)
     refuses_uneven_rest=True,  # data/samplers.py (MegatronPretrainingSampler.__iter__)
+    bases=Path(__file__).with_name("bases_v06.json"),
+    # bridge/models/conversion/auto_bridge.py, get_model_config; recipes/llama/h100/llama3.py: Llama alone has moved.
+    built_from_parts=frozenset({"LlamaForCausalLM"}),
+    # bridge/models/conversion/auto_bridge.py, _set_source_metadata; providers have the field as before.
+    renamed={"model.hf_model_id": "model.extra_checkpoint_metadata.hf_model_id"},
 )

@@ -7,8 +7,9 @@ from typing import Any
 
 from bridgepack.bridge.adopting.pack_for import PackedConfig, pack_for
 from bridgepack.bridge.adopting.recipe_of import sections_of
-from bridgepack.bridge.container import is_container
-from bridgepack.bridge.plain import plain_values, put, value_at
+from bridgepack.bridge.container import config_of_container, is_container
+from bridgepack.bridge.live import value_in
+from bridgepack.bridge.plain import holder_of, plain_values, put, value_at
 from bridgepack.bridge.shipped import named_precision, shipped_name, shipped_recipes
 from bridgepack.bridge.wiring import OVERRIDES
 from bridgepack.bridge.wiring.data import EXCHANGE
@@ -86,7 +87,7 @@ def _base(config: Any, name: str | None, model: str | Mapping[str, Any] | None) 
         return dict(model) if isinstance(model, Mapping) else {"name": model}
     if name is not None and shipped_name(name) in shipped_recipes():
         return {"name": shipped_name(name)}
-    identity = value_at(config, "model.hf_model_id")
+    identity = value_in(config, "model.hf_model_id")
     if not identity:
         raise ConfigError(
             "model of the config names no model id. Pass the base as model=, a shipped recipe or an id on the Hugging "
@@ -142,8 +143,8 @@ def _means_the_same(path: str, wanted: Any, config: Any) -> bool:
 def _is_declared(config: Any, path: str) -> bool:
     """Return whether the host declares a field; it ignores attributes with unknown names."""
     section, _, name = path.rpartition(".")
-    holder = value_at(config, section) if section else config
-    return isinstance(holder, dict) or name in declared_types(type(holder))
+    node = value_at(config, section) if section else config
+    return isinstance(node, dict) or name in declared_types(type(holder_of(node, name) or node))
 
 
 def _unsayable(left: Mapping[str, tuple[Any, Any]]) -> str:
@@ -204,7 +205,8 @@ def as_written(value: Any) -> Any:
 
 
 def _comparable(config: Any) -> dict[str, Any]:
-    values = plain_values(config)
+    values = dict(config_of_container(config, place="config").values)
+    values["model"] = {name: value for name, value in values["model"].items() if name != "transformer"}
     if isinstance(config.mixed_precision, str):
         values["mixed_precision"] = plain_values(named_precision(config.mixed_precision))
     return values

@@ -5,12 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from bridgepack.bridge.container import config_of_container
-from bridgepack.bridge.plain import value_at
-from bridgepack.bridge.shipped import installed_release
+from bridgepack.bridge.live import place_in, value_in
 from bridgepack.bridge.wiring import derived
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.errors import ConfigError
-from bridgepack.host.names import name_in
 from bridgepack.records import Change, Finding, RunConfig
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.judge import judge_run
@@ -32,16 +30,15 @@ def correct(
     Raises:
         ConfigError: changes contradict each other, or one does not fit.
     """
-    release = installed_release()
 
     def write(change: Change) -> None:
-        assign(config, [derived(name_in(release, change.path), change.value, change.why)])
+        assign(config, [derived(place_in(config, change.path), change.value, change.why)])
 
     def judged() -> RunConfig:
         return config_of_container(config, place=type(config).__name__)
 
     return corrected(
-        lambda path: value_at(config, name_in(release, path)),
+        lambda path: value_in(config, path),
         judged,
         write,
         may_change=may_change,

@@ -1,6 +1,5 @@
 """Corrects a user's own ConfigContainer for packed rows, and returns the changes with reasons."""
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from bridgepack.bridge.adopting.corrections import correct, findings_on
 from bridgepack.bridge.container import is_container
 from bridgepack.bridge.inherited import prediction_settings
+from bridgepack.bridge.live import copy_of, place_in
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.wiring import LOSS_SETTINGS, SPECS, Setting, derived
@@ -56,7 +56,7 @@ def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | 
     """
     if not is_container(config):
         raise ConfigError(f"config is a {type(config).__name__}; allowed: a ConfigContainer. Pass one.")
-    packed = copy.deepcopy(config)
+    packed = copy_of(config)
     if type(packed.dataset).__name__ in TEXT_DATASETS:
         settings = _offline_settings(packed, Path(artifact) if artifact is not None else None)
     else:
@@ -76,9 +76,10 @@ def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | 
 
 def _write(config: Any, settings: Iterator[Setting]) -> Iterator[Change]:
     for setting in settings:
-        old = value_at(config, setting.path)
+        place = place_in(config, setting.path)
+        old = value_at(config, place)
         if old != setting.value or type(old) is not type(setting.value):
-            assign(config, [setting])
+            assign(config, [replace(setting, path=place)])
             yield Change(path=setting.path, old=old, value=setting.value, why=setting.because)
 
 

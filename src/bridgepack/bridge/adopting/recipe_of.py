@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from bridgepack import geometry
 from bridgepack.bridge.inherited import has_formats_of
+from bridgepack.bridge.live import value_in
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import import_host, named_precision
 from bridgepack.bridge.wiring import SPECS
@@ -240,7 +241,7 @@ def tokenizer_section(config: Any) -> dict[str, Any]:
     candidates = (
         tokenizer.tokenizer_model if tokenizer.tokenizer_type == "HuggingFaceTokenizer" else None,
         getattr(config.dataset, "hf_processor_path", None),
-        getattr(config.model, "hf_model_id", None),
+        value_in(config, "model.hf_model_id"),
     )
     name = next((str(candidate) for candidate in candidates if candidate), None)
     if name is None:

@@ -1,6 +1,7 @@
 """Converts a recipe into a ConfigContainer of the installed Megatron-Bridge for `finetune(config, forward_step)`."""
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from bridgepack.bridge.artifact_paths import packs_in
 from bridgepack.bridge.bases import LOADER_FIELDS
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.inherited import is_decided, settings_over
+from bridgepack.bridge.live import place_in
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.refusing.asked import OF_TOPOLOGY, refusal_text, refusals_of
 from bridgepack.bridge.refusing.recipes import builder_of, readings
@@ -90,7 +92,7 @@ def _written(recipe: SFTRecipe, artifact: str | Path | None) -> HostConfig:
     config.peft = _adapter(config.peft, recipe)
     if config.tokenizer.tokenizer_model != recipe.tokenizer.name_or_path:
         config.tokenizer = type(config.tokenizer)()
-    assign(config, (dataclasses.replace(one, path=name_in(release, one.path)) for one in settings.values()))
+    assign(config, (dataclasses.replace(one, path=place_in(config, one.path)) for one in settings.values()))
     for change in correct(
         config, may_change=lambda path: not is_decided(path, settings), world_size=recipe.parallelism.num_gpus
     ):
@@ -134,17 +136,25 @@ def _base_config(recipe: SFTRecipe) -> Any:
         return config
     common = import_host("megatron.bridge.recipes.common")
     config = common._peft_common() if isinstance(recipe.method, AdapterMethod) else common._sft_common()
-    config.model = _provider(recipe.model)
+    config.model = model_of_hub(recipe.model, recipe.release)
     return config
 
 
-def _provider(model: ModelConfig) -> Any:
+def model_of_hub(model: ModelConfig, release: HostRelease) -> Any:
+    """Return the model section of a model of the hub or in a folder, as the recipes of a release make it.
+
+    Raises:
+        ConfigError: it cannot be loaded here.
+    """
     options: dict[str, Any] = {"trust_remote_code": True} if model.trust_remote_code else {}
     if model.revision is not None:
         options["revision"] = model.revision
     bridge = import_host("megatron.bridge").AutoBridge
     try:
-        return bridge.from_hf_pretrained(model.name, **options).to_megatron_provider(load_weights=False)
+        found = bridge.from_hf_pretrained(model.name, **options)
+        if release.built_from_parts and _is_any_of(found.hf_pretrained, release.built_from_parts):
+            return found.get_model_config()
+        return found.to_megatron_provider(load_weights=False)
     except _MODEL_ERRORS as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
@@ -152,6 +162,10 @@ def _provider(model: ModelConfig) -> Any:
             f"{reason}. Allowed: a folder, or an id in the Hugging Face cache or on the hub, of a model that "
             "AutoBridge knows. Fetch its config.json, or name a recipe of Megatron-Bridge."
         ) from error
+
+
+def _is_any_of(pretrained: Any, architectures: Collection[str]) -> bool:
+    return any(name in architectures for name in getattr(pretrained.config, "architectures", None) or ())
 
 
 def _with_packs(recipe: SFTRecipe, artifact: str | Path | None) -> tuple[SFTRecipe, Packs | None]:

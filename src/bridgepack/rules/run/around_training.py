@@ -110,7 +110,9 @@ def whole_artifact_read_for_throughput(run: Run) -> Found:
     if not run.stated("peft"):
         return
     name = next((run.stated(f"dataset.hf_dataset.{key}") for key in ("dataset_name", "path_or_dataset")), None)
-    model_id = run.text_or_none("model.hf_model_id") or ""
+    # The host reads a field of the model, which a model that is built from parts does not have.
+    is_built_from_parts = str(run.stated("model._target_")).endswith("ModelConfig")
+    model_id = "" if is_built_from_parts else run.text_or_none("model.hf_model_id") or ""
     if name in ("squad", "rajpurkar/squad") and "Meta-Llama-3-70B" in model_id:
         yield wrong("dataset.hf_dataset", f"{name} with {model_id}", "packs of a local dataset")
 
