@@ -15,9 +15,8 @@ from tests.support.host_datasets import build_word_tokenizer
 from tests.support.small_builds import write_conversations
 from tests.support.upstream_preprocessing import ChatPair
 from tests.support.upstream_recipes import (
-    NOT_LOADED,
     RecipeFunction,
-    load_recipe_config,
+    recipe_configs,
     recipe_functions,
     recipes_offline,
 )
@@ -79,6 +78,4 @@ def upstream_configs(
 ) -> dict[str, Any]:
     """Return the ConfigContainer of every recipe that can be loaded, by module and name; `validate` copies them."""
     with recipes_offline(tmp_path_factory.mktemp("hub")):
-        return {
-            name: load_recipe_config(function) for name, function in upstream_recipes.items() if name not in NOT_LOADED
-        }
+        return recipe_configs()

@@ -1,23 +1,31 @@
-"""The types of the host's classes on file are those of the installed host.
+"""The types of the host's classes, and their defaults that rules read, are on file as the installed host has them.
 
-`BRIDGEPACK_REGENERATE=1 pytest tests/contract/test_host_fields.py` writes `fields of host/bases_v06.json` anew.
+`scripts/host_facts src/bridgepack/host/bases_v06.json` writes the file of a release anew.
 """
 
 import json
-import os
+from typing import Any
 
 import pytest
+from scripts.facts.defaults import read_defaults
+from scripts.facts.fields import host_fields
 
-from tests.support.host_fields import FILE, host_fields, text_of, written
+from bridgepack.bridge.shipped import installed_release
 
 pytestmark = pytest.mark.bridge
 
 
-def test_fields_on_file_are_current(host: None) -> None:
-    file = json.loads(FILE.read_text(encoding="utf-8"))
-    fields = json.loads(json.dumps(host_fields(file)))
-    if os.environ.get("BRIDGEPACK_REGENERATE"):
-        FILE.write_text(text_of({**file, "fields": fields}), encoding="utf-8")
+@pytest.fixture
+def on_file(host: None) -> Any:
+    """Return what the file of the installed release holds."""
+    return json.loads(installed_release().bases.read_text(encoding="utf-8"))
 
-    assert written() == fields
-    assert len(written()["types"]) > 70
+
+def test_fields_on_file_are_current(on_file: Any) -> None:
+    assert on_file["fields"] == json.loads(json.dumps(host_fields(on_file)))
+    assert len(on_file["fields"]["types"]) > 70
+
+
+def test_defaults_on_file_are_current(on_file: Any) -> None:
+    assert on_file["defaults"] == read_defaults(installed_release())
+    assert on_file["defaults"]["PackedSequenceSpecs"]["pad_seq_to_mult"] == 1

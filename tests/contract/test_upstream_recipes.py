@@ -1,7 +1,8 @@
-"""Every SFT and PEFT recipe of megatron-bridge 0.6.2 loads here, is validated by the host, and is what our tables say.
+"""Every SFT and PEFT recipe of the installed host loads here, is validated by it, and is what our tables say.
 
-`BRIDGEPACK_REGENERATE=1 pytest tests/contract/test_upstream_recipes.py` writes `bridge/bases.json` and the golden file
-of what `check` says of every recipe anew; the latter is reviewed by hand.
+`scripts/host_facts src/bridgepack/host/bases_v06.json` writes the file of a release anew, and
+`BRIDGEPACK_REGENERATE=1 pytest tests/contract/test_upstream_recipes.py` the golden file of what `check` says of every
+recipe of it, which is reviewed by hand.
 """
 
 import importlib.util
@@ -15,8 +16,15 @@ from typing import Any
 
 import pytest
 import torch
+from scripts.facts.bases import host_bases
 
 from bridgepack.bridge.container import config_of_container
+from bridgepack.bridge.live import copy_of, value_in
+from bridgepack.bridge.plain import plain_values
+from bridgepack.bridge.shipped import installed_release
+from bridgepack.bridge.writing.write import model_of_hub
+from bridgepack.config.recipe.training import ModelConfig
+from bridgepack.host import HostRelease
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.families import ARCHITECTURES, family_of
 from bridgepack.rules.engine.rule import Severity
@@ -24,29 +32,23 @@ from bridgepack.rules.engine.subject import Run
 from tests.support import upstream_recipes as upstream
 from tests.support.format_cases import compact
 from tests.support.gpu_host import GPUS, TRANSFORMER_ENGINE_VERSION, pretend_gpu_host
-from tests.support.host_bases import FILE, host_bases, text_of
 from tests.support.hub_configs import model_configs
 
 pytestmark = pytest.mark.bridge
-GOLDEN = Path(__file__).parents[1] / "golden" / "recipe_findings.json"
+GOLDEN = Path(__file__).parents[1] / "golden"
 #: Recipes choose the exchange; only the families that need another one than the default have it from the checkpoint.
 CHOSEN_BY_RECIPES = {"cp_comm_type"}
-#: Families of the table that no recipe of 0.6.2 is made for.
+#: Families of the table that no recipe is made for.
 WITHOUT_RECIPE = {"deepseek_v2", "deepseek_v3"}
 
-#: What the host's own validation says against recipes as they are shipped, on the number of GPUs they are named after.
+_NO_PATH = "EnergonDatasetConfig.path must be set to a non-empty dataset path"
+#: What the validation of every release says against recipes as they are shipped, on the GPUs they are named after.
 NOT_VALID = {
-    # `recompute_modules` has "mhc", which megatron-core 0.19.2 does not know.
+    # `recompute_modules` has "mhc", which megatron-core does not know.
     "Invalid choices for recompute_modules": [
         "deepseek_v4_flash_sft_openmath_thinking_packed_config",
         "deepseek_v4_flash_no_mtp_sft_32gpu_h100_bf16_config",
         "deepseek_v4_flash_sft_32gpu_h100_bf16_config",
-    ],
-    # In-batch packing with a micro batch of one.
-    "micro_batch_size should be greater than 1 when using enable_in_batch_packing=True": [
-        *("ministral3_14b_peft_2gpu_h100_bf16_config", "ministral3_14b_sft_4gpu_h100_bf16_config"),
-        *("ministral3_3b_peft_1gpu_h100_bf16_config", "ministral3_3b_sft_1gpu_h100_bf16_config"),
-        *("ministral3_8b_peft_1gpu_h100_bf16_config", "ministral3_8b_sft_2gpu_h100_bf16_config"),
     ],
     # The batch size does not fit the number of GPUs in the recipe's name.
     "must be divisible by eval_micro_batch_size * eval_data_parallel_size": [
@@ -56,35 +58,92 @@ NOT_VALID = {
     # Megatron-FSDP with the checkpoint format "torch_dist".
     "Megatron-FSDP requires the fsdp_dtensor": ["qwen35_vl_35b_a3b_sft_2gpu_h100_bf16_fsdp_config"],
     # Left for the user to fill in: the path of the data.
-    "EnergonDatasetConfig.path must be set to a non-empty dataset path": [
+    _NO_PATH: [
         "nemotron_omni_valor32k_peft_4gpu_h100_bf16_config",
         "nemotron_omni_valor32k_sft_4gpu_h100_bf16_config",
         "qwen3_vl_8b_peft_1gpu_h100_bf16_energon_config",
     ],
     "load_kwargs.data_files must contain non-empty paths": ["qwen3_omni_30b_a3b_sft_8gpu_h100_bf16_hf_json_config"],
 }
+#: The same for one release alone.
+NOT_VALID_IN = {
+    "0.6": {
+        # In-batch packing with a micro batch of one.
+        "micro_batch_size should be greater than 1 when using enable_in_batch_packing=True": [
+            *("ministral3_14b_peft_2gpu_h100_bf16_config", "ministral3_14b_sft_4gpu_h100_bf16_config"),
+            *("ministral3_3b_peft_1gpu_h100_bf16_config", "ministral3_3b_sft_1gpu_h100_bf16_config"),
+            *("ministral3_8b_peft_1gpu_h100_bf16_config", "ministral3_8b_sft_2gpu_h100_bf16_config"),
+        ]
+    },
+    # Fewer layers than the stages that the recipe lays out.
+    "0.7": {
+        "0 middle layers remaining but -1 middle PP stages": ["qwen35_vl_35b_a3b_sft_8gpu_gb200_bf16_functional_config"]
+    },
+}
+#: Release -> its SFT and PEFT recipes; all but those of `NOT_LOADED` can be made.
+NUM_RECIPES = {"0.6": 191, "0.7": 200}
+#: Models that no recipe of the release makes.
+UNASKED = {
+    # DeepSeek-V3 by recipes/deepseek_v3.py of this project alone.
+    "0.6": {"black-forest-labs/FLUX.1-dev", "deepseek-ai/DeepSeek-V3", "LGAI-EXAONE/K-EXAONE-2.0-750B-A37B"},
+    "0.7": {"black-forest-labs/FLUX.1-dev", "deepseek-ai/DeepSeek-V3"},
+}
+
+
+@pytest.fixture(scope="module")
+def release(bridge: ModuleType) -> HostRelease:
+    """Return the release of the installed host."""
+    return installed_release()
 
 
 def test_every_recipe_loads_but_those_that_refuse(
-    upstream_recipes: dict[str, upstream.RecipeFunction], upstream_configs: dict[str, Any]
+    upstream_recipes: dict[str, upstream.RecipeFunction], upstream_configs: dict[str, Any], release: HostRelease
 ) -> None:
     for name, reason in upstream.NOT_LOADED.items():
         with pytest.raises(NotImplementedError, match=reason):
             upstream.load_recipe_config(upstream_recipes[name])
 
-    assert len(upstream_recipes) == len({name.rpartition(".")[2] for name in upstream_recipes}) == 191
-    assert len(upstream_configs) == 190
+    num_recipes = len({name.rpartition(".")[2] for name in upstream_recipes})
+    assert len(upstream_recipes) == num_recipes == NUM_RECIPES[release.name]
+    assert len(upstream_configs) == num_recipes - len(upstream.NOT_LOADED)
     assert {type(config).__name__ for config in upstream_configs.values()} == {"ConfigContainer"}
 
 
-def test_every_model_config_is_asked_for(upstream_configs: dict[str, Any]) -> None:
-    asked = {getattr(config.model, "hf_model_id", None) for config in upstream_configs.values()}
+def test_every_model_config_is_asked_for(upstream_configs: dict[str, Any], release: HostRelease) -> None:
+    asked = {value_in(config, "model.hf_model_id") for config in upstream_configs.values()}
 
-    unasked = {"black-forest-labs/FLUX.1-dev", "deepseek-ai/DeepSeek-V3"}  # the latter by recipes/deepseek_v3.py alone
-    assert set(model_configs()) - asked == unasked
+    assert set(model_configs()) - asked == UNASKED[release.name]
 
 
-def test_recipes_validate_on_a_gpu_host_but_those_listed(upstream_configs: dict[str, Any]) -> None:
+def test_models_of_the_hub_are_made_as_recipes_make_them(
+    host: None, upstream_configs: dict[str, Any], release: HostRelease
+) -> None:
+    """A class of its own, such as a language model without its vision, is a recipe's choice."""
+    num_checked: Counter[str] = Counter()
+    for config in upstream_configs.values():
+        hub_id, kind = value_in(config, "model.hf_model_id"), type(config.model).__name__
+        if hub_id in model_configs() and not num_checked[f"{kind} {hub_id}"]:
+            assert type(model_of_hub(ModelConfig(name=hub_id, trust_remote_code=True), release)).__name__ == kind, (
+                hub_id
+            )
+            num_checked[f"{kind} {hub_id}"] += 1
+    assert len(num_checked) > 50
+
+
+def test_copies_are_of_the_same_classes(upstream_configs: dict[str, Any]) -> None:
+    for name, config in upstream_configs.items():
+        copied = copy_of(config)
+        assert copied is not config
+        assert type(copied.model) is type(config.model), name
+        assert plain_values(copied) == plain_values(config), name
+        copied.model.seq_length = config.model.seq_length + 1
+        assert copied.model.seq_length != config.model.seq_length, name
+    assert upstream_configs
+
+
+def test_recipes_validate_on_a_gpu_host_but_those_listed(
+    upstream_configs: dict[str, Any], release: HostRelease
+) -> None:
     messages = {}
     for name, config in upstream_configs.items():
         with pretend_gpu_host(upstream.gpu_of(name)):
@@ -92,7 +151,8 @@ def test_recipes_validate_on_a_gpu_host_but_those_listed(upstream_configs: dict[
         if message is not None:
             messages[name.rpartition(".")[2]] = message
 
-    expected = {name: reason for reason, names in NOT_VALID.items() for name in names}
+    reasons = NOT_VALID | NOT_VALID_IN[release.name]
+    expected = {name: reason for reason, names in reasons.items() for name in names}
     assert set(messages) == set(expected)
     assert {name for name, reason in expected.items() if reason not in messages[name]} == set()
 
@@ -116,14 +176,14 @@ def _comparable(name: str, value: Any) -> Any:
     return "M" in str(value or "") if name == "hybrid_layer_pattern" else value or None
 
 
-def test_families_have_what_the_host_gives_them(upstream_configs: dict[str, Any]) -> None:
+def test_families_have_what_the_host_gives_them(upstream_configs: dict[str, Any], release: HostRelease) -> None:
     num_checked: Counter[str] = Counter()
     for place, container in upstream_configs.items():
         config = config_of_container(container, place=place)
         family = family_of(config)
         if family is None or family.name not in ARCHITECTURES:
             continue
-        subject = Run(config=config, versions=target_versions())
+        subject = Run(config=config, versions=target_versions(release.bridge))
         for name, known in ARCHITECTURES[family.name].items():
             if name not in CHOSEN_BY_RECIPES or known is not None:
                 assert _comparable(name, subject.of_model(name)) == _comparable(name, known), (place, name)
@@ -143,17 +203,14 @@ def codes_of(configs: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def test_findings_are_the_golden_ones(upstream_configs: dict[str, Any]) -> None:
-    found = codes_of(upstream_configs)
+def test_findings_are_the_golden_ones(upstream_configs: dict[str, Any], release: HostRelease) -> None:
+    found, golden = codes_of(upstream_configs), GOLDEN / f"recipe_findings_{release.name}.json"
     if os.environ.get("BRIDGEPACK_REGENERATE"):
-        GOLDEN.write_text(compact(dict(sorted(found.items()))) + "\n", encoding="utf-8")
-    assert found == json.loads(GOLDEN.read_text(encoding="utf-8"))
+        golden.write_text(compact(dict(sorted(found.items()))) + "\n", encoding="utf-8")
+    assert found == json.loads(golden.read_text(encoding="utf-8"))
 
 
-def test_bases_on_file_are_current(h100_host: None, upstream_configs: dict[str, Any]) -> None:
-    file, bases = json.loads(FILE.read_text(encoding="utf-8")), host_bases(upstream_configs)
-    if os.environ.get("BRIDGEPACK_REGENERATE"):
-        FILE.write_text(text_of({**file, **bases}), encoding="utf-8")
-    found = json.loads(FILE.read_text(encoding="utf-8"))
+def test_bases_on_file_are_current(h100_host: None, upstream_configs: dict[str, Any], release: HostRelease) -> None:
+    found, bases = json.loads(release.bases.read_text(encoding="utf-8")), host_bases(upstream_configs)
     assert found == {**found, **bases}
     assert len(found["recipes"]) == len(upstream_configs)

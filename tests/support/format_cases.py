@@ -11,7 +11,7 @@ TESTS = Path(__file__).parents[1]
 FILES = (
     *sorted((TESTS / "rules" / "cases").glob("*.json")),
     TESTS / "rules" / "base_run.json",
-    TESTS / "golden" / "recipe_findings.json",
+    *sorted((TESTS / "golden").glob("recipe_findings_*.json")),
     TESTS / "support" / "hub_configs.json",
 )
 WIDTH = 160

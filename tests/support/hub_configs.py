@@ -5,7 +5,8 @@ configuration class that neither transformers nor megatron-bridge ships (Kimi-K2
 Omni); their repositories get a file with a plain class in place of the remote code.
 
 Not checked against a published file: the expert and Mamba sizes of Nemotron-3 Ultra, the text model of EXAONE-4.5,
-GLM-5.2 (the numbers of GLM-5, a longer context), the positions of Kimi-K2.5 and Step-3.7, vision and audio towers.
+GLM-5.2 (the numbers of GLM-5, a longer context), K-EXAONE-2.0 (K-EXAONE with 78 layers and 256 experts), the positions
+of Kimi-K2.5 and Step-3.7, vision and audio towers.
 """
 
 import hashlib

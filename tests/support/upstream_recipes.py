@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.container import changed, config_of_container
+from bridgepack.bridge.live import copy_of
 from bridgepack.bridge.validating.verdict import process_as_before, validated
 from bridgepack.records.checks import Finding
 from bridgepack.rules.engine.environment import target_versions
@@ -81,6 +82,11 @@ def load_recipe_config(function: RecipeFunction) -> Any:
         return function()
 
 
+def recipe_configs() -> dict[str, Any]:
+    """Return module and name of every recipe that can be loaded -> its ConfigContainer; wants `recipes_offline()`."""
+    return {name: load_recipe_config(function) for name, function in recipe_functions() if name not in NOT_LOADED}
+
+
 def gpu_of(name: str) -> str:
     """Return the GPU a recipe is written for; its module or its name says so."""
     return "gb200" if "gb200" in name else "h100"
@@ -97,25 +103,6 @@ def world_size_of(name: str, config: Any = None) -> int:
     return math.ceil(world_size / block) * block
 
 
-def copied(config: Any) -> Any:
-    """Return a deep copy of a config.
-
-    A model config of 0.7 has the fields of its `transformer` as its own, `__deepcopy__` of that class among them:
-    `copy.deepcopy` of the whole would hold the transformer alone.
-    """
-    again = copy.copy(config)
-    for name, value in vars(config).items():
-        object.__setattr__(again, name, _with_parts(value) if name == "model" else copy.deepcopy(value))
-    return again
-
-
-def _with_parts(model: Any) -> Any:
-    again = object.__new__(type(model))
-    for name, value in vars(model).items():
-        object.__setattr__(again, name, copy.deepcopy(value))
-    return again
-
-
 def validate(config: Any, world_size: int) -> str | None:
     """Return what the host's `runtime_config_update` raises for a config on `world_size` ranks, None if it passes.
 
@@ -123,7 +110,7 @@ def validate(config: Any, world_size: int) -> str | None:
     """
     with process_as_before(), silence():
         try:
-            candidate = copied(config)
+            candidate = copy_of(config)
             if candidate.peft is not None:
                 candidate.checkpoint.pretrained_checkpoint = "/checkpoints/any"
             validated(candidate, world_size)
@@ -136,8 +123,8 @@ def validate(config: Any, world_size: int) -> str | None:
 def findings_of(config: Any, place: str, world_size: int) -> Sequence[Finding]:
     """Return what the rules say of a config that has a checkpoint, as `validate` gives it, on so many ranks."""
     plain = changed(config_of_container(config, place=place), {"checkpoint.pretrained_checkpoint": "/checkpoints/any"})
-    run = Run(config=plain, versions=target_versions(plain.bridge_version), world_size_given=world_size)
-    return judge_run(run, RUN_RULES).findings
+    subject = Run(config=plain, versions=target_versions(plain.bridge_version), world_size_given=world_size)
+    return judge_run(subject, RUN_RULES).findings
 
 
 def _num_ranks_of_one_replica(model: Any) -> int:

@@ -122,13 +122,16 @@ class HostFacts:
         return sections
 
     def types_of(self, kind: str) -> Mapping[str, Any]:
-        """Return field -> declared type of a class, parents included; empty for an unknown class."""
+        """Return field -> declared type of a class, parents included; empty for an unknown class.
+
+        A model that is built from parts has the fields of its transformer beside its own.
+        """
         if kind not in self._types:
             parents = self._fields["parents"].get(kind)
             classes = () if parents is None else (*reversed(parents), kind)
-            self._types[kind] = {
-                name: declared for one in classes for name, declared in self._fields["types"].get(one, {}).items()
-            }
+            own = {name: declared for one in classes for name, declared in self._fields["types"].get(one, {}).items()}
+            part = self._file["parts"].get(kind)
+            self._types[kind] = own if part is None else {**self.types_of(part), **own}
         return self._types[kind]
 
     def required_of(self, kind: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ V07 = replace(
     gives_padding_mask=True,  # the same
     keeps_last_evaluation_batch=True,  # data/loaders.py (build_train_valid_test_data_loaders)
     refuses_uneven_rest=True,  # data/samplers.py (MegatronPretrainingSampler.__iter__)
-    bases=Path(__file__).with_name("bases_v06.json"),
+    bases=Path(__file__).with_name("bases_v07.json"),
     # bridge/models/conversion/auto_bridge.py, get_model_config; recipes/llama/h100/llama3.py: Llama alone has moved.
     built_from_parts=frozenset({"LlamaForCausalLM"}),
     # bridge/models/conversion/auto_bridge.py, _set_source_metadata; providers have the field as before.

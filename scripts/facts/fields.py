@@ -1,23 +1,20 @@
-"""What `host/fields.json` holds: the declared types of the host's config classes, and its kinds of mixed precision."""
+"""The declared types of the host's config classes, and its kinds of mixed precision."""
 
 import dataclasses
 import enum
-import json
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 import torch
 
-from bridgepack.bridge.plain import plain_values
+from bridgepack.bridge.plain import fields_of_class, plain_values
 from bridgepack.bridge.shipped import PRECISIONS, import_host
 from bridgepack.bridge.writing.values import declared_types
-from tests.support.format_cases import compact
 
-FILE = Path(__file__).parents[2] / "src" / "bridgepack" / "host" / "bases_v06.json"
 #: The class whose fields are the sections.
 CONTAINER = "megatron.bridge.training.config.ConfigContainer"
 _LISTS = (list, tuple, set, frozenset)
@@ -28,9 +25,9 @@ def host_fields(bases: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the file holds.
 
     Args:
-        bases: what `bridge/bases.json` holds.
+        bases: what `host_bases` returns.
     """
-    names = {CONTAINER, *bases["classes"], *_classes_in(bases)}
+    names = {CONTAINER, *bases["classes"], *bases["parts"].values(), *_classes_in(bases)}
     kinds = {name: _class_named(name) for name in sorted(names)}
     precisions = {name: plain_values(make()) for name, make in sorted(_registered().items())}
     usual = precisions["bf16_mixed"]
@@ -47,11 +44,6 @@ def host_fields(bases: Mapping[str, Any]) -> dict[str, Any]:
             for name, values in precisions.items()
         },
     }
-
-
-def text_of(content: Any) -> str:
-    """Return the text of the file."""
-    return compact(content) + "\n"
 
 
 def type_of(annotation: Any) -> Any:
@@ -105,21 +97,10 @@ def _types(kinds: Iterable[type]) -> dict[str, dict[str, Any]]:
 
 def _own_types(kind: type) -> Iterator[tuple[str, Any]]:
     declared = declared_types(kind)
-    for name in sorted(_settable(kind)):
+    for name in sorted(name for name in fields_of_class(kind) if not name.startswith("_")):
         said = type_of(declared.get(name, Any))
         may_be_null = getattr(kind, name, ...) is None and "null" not in str(said) and said != "any"
         yield name, {"one_of": [said, "null"]} if may_be_null else said
-
-
-def _settable(kind: type) -> set[str]:
-    fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
-    properties = {
-        name
-        for parent in kind.__mro__
-        for name, value in vars(parent).items()
-        if isinstance(value, property) and value.fset is not None
-    }
-    return {name for name in fields | properties if not name.startswith("_")}
 
 
 def _parents(kind: type) -> list[str]:
@@ -168,8 +149,3 @@ def _classes_in(value: Any) -> Iterator[str]:
 def _registered() -> Mapping[str, Any]:
     registered: Mapping[str, Any] = import_host(PRECISIONS).MIXED_PRECISION_RECIPES
     return registered
-
-
-def written() -> Any:
-    """Return what the file holds now."""
-    return json.loads(FILE.read_text(encoding="utf-8"))["fields"]

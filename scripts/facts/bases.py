@@ -1,20 +1,23 @@
-"""What `bridge/bases.json` holds: the plain values of every config of megatron-bridge that a recipe can start from."""
+"""The plain values of every config of the host that a recipe can start from, and of the classes that it makes anew."""
 
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.container import config_of_container
+from scripts.facts.defaults import defaults_of
+
+from bridgepack.bridge.container import config_of_container, flat_model
 from bridgepack.bridge.plain import plain_values
-from bridgepack.bridge.shipped import import_host, named_precision, shipped_recipes
-from bridgepack.config.recipe.training import PrecisionConfig
-from tests.support.format_cases import compact
+from bridgepack.bridge.shipped import import_host, installed_release, named_precision, shipped_recipes
+from bridgepack.bridge.writing.write import model_of_hub
+from bridgepack.config.recipe.training import ModelConfig, PrecisionConfig
+from bridgepack.errors import ConfigError
+from bridgepack.host import HostRelease
+from bridgepack.host.names import class_in, in_canonical_names
 from tests.support.hub_configs import model_configs
 
-FILE = Path(__file__).parents[2] / "src" / "bridgepack" / "host" / "bases_v06.json"
 #: Classes of which a recipe, or an override of one, makes a new object.
 _CLASSES = (
     "megatron.bridge.data.builders.direct_hf_sft.DirectHFSFTDatasetConfig",
@@ -48,7 +51,8 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
     whole = {
         name.rpartition(".")[2]: dict(config_of_container(config, place="").values) for name, config in configs.items()
     }
-    providers = {name: plain_values(provider) for name, provider in _providers()}
+    release = installed_release()
+    providers = dict(_models_of_hub(release))
     bases = {name: {**values, "model": _without_nested(values["model"])} for name, values in whole.items()}
     models = {name: _without_nested(values) for name, values in providers.items()}
     every_model = [*(values["model"] for values in whole.values()), *providers.values()]
@@ -71,10 +75,11 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
         "not_made": {name: _why_not_made(name) for name in sorted(set(own_names.values()) - set(bases))},
         "models": {name: _place(model, usual["model"], others["model"]) for name, model in models.items()},
         "common": {kind: places(base) for kind, base in plain.items()},
+        "parts": dict(sorted(part for model in every_model for part in _parts(model))),
         "left_out": sorted({name for model in every_model for name in model.keys() - _without_nested(model).keys()}),
         "usual": usual,
         "others": others,
-        "classes": {name: _defaults(name) for name in _CLASSES},
+        "classes": {name: _new_object(name) for name in (class_in(release, name) for name in _CLASSES)},
         "enums": dict(sorted({path: kind for base in everything for path, kind in _enums(base)}.items())),
         "precisions": {name: plain_values(named_precision(name)) for name in _precisions()},
     }
@@ -90,17 +95,18 @@ def _why_not_made(name: str) -> str:
     raise AssertionError(f"{name} can be made")
 
 
-def text_of(content: Any) -> str:
-    """Return the text of the file."""
-    return compact(content) + "\n"
-
-
 def _enums(base: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (path, class) of the fields that hold a member of an enum."""
     for section, values in base.items():
         for name, value in values.items() if isinstance(values, Mapping) else ():
             if isinstance(value, Mapping) and "_name_" in value:
                 yield f"{section}.{name}", value["_target_"]
+
+
+def _parts(model: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (class of a model, class of the transformer in it) of a model that is built from parts."""
+    if isinstance(model.get("transformer"), Mapping):
+        yield model["_target_"], model["transformer"]["_target_"]
 
 
 def _without_nested(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,14 +119,14 @@ def _is_left_out(value: Any) -> bool:
     return isinstance(value, Mapping) and "_name_" not in value and not is_number_format
 
 
-def _providers() -> list[tuple[str, Any]]:
-    bridge, found = import_host("megatron.bridge").AutoBridge, []
-    for model in model_configs():
+def _models_of_hub(release: HostRelease) -> Iterator[tuple[str, Any]]:
+    """Yield (id, model section under canonical names) of the models that AutoBridge knows."""
+    for name in model_configs():
         try:
-            found.append((model, bridge.from_hf_pretrained(model).to_megatron_provider(load_weights=False)))
-        except (OSError, RuntimeError, ValueError, TypeError, KeyError, ImportError, AttributeError):
+            values = flat_model(plain_values(model_of_hub(ModelConfig(name=name), release)))
+        except ConfigError:
             continue
-    return found
+        yield name, in_canonical_names({"model": values}, release)[0]["model"]
 
 
 def _usual(values: list[Any]) -> Any:
@@ -152,25 +158,13 @@ def _place(value: Any, usual: Any, others: list[Any]) -> int | None:
     return others.index(plain)
 
 
-def _defaults(name: str) -> dict[str, Any]:
+def _new_object(name: str) -> dict[str, Any]:
     """Return the fields of a new object of a class; of one that needs arguments, the defaults of the others."""
     module, _, attribute = name.rpartition(".")
-    kind = getattr(import_host(module), attribute)
     try:
-        return plain_values(kind())
+        return plain_values(getattr(import_host(module), attribute)())
     except TypeError:
-        fields = {field.name: field for field in dataclasses.fields(kind)}
-    holder = type("Holder", (), {})()
-    holder.__dict__.update({name: _default(field) for name, field in fields.items() if not _is_required(field)})
-    return {**plain_values(holder), "_target_": name}
-
-
-def _is_required(field: Any) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
-def _default(field: Any) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        return {**defaults_of(name), "_target_": name}
 
 
 def _precisions() -> tuple[str, ...]:

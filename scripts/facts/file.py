@@ -1,0 +1,28 @@
+"""The file of a release: its contents, made from the host that is imported, and their text."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from scripts.facts.bases import host_bases
+from scripts.facts.defaults import read_defaults
+from scripts.facts.fields import host_fields
+
+from bridgepack.bridge.shipped import installed_release
+from tests.support.format_cases import compact
+
+
+def content_of(configs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the file of the imported host's release holds.
+
+    Args:
+        configs: module and name of a shipped recipe -> its ConfigContainer.
+    """
+    bases = host_bases(configs)
+    fields = json.loads(json.dumps(host_fields(bases)))
+    return {**bases, "fields": fields, "defaults": read_defaults(installed_release())}
+
+
+def text_of(content: Mapping[str, Any]) -> str:
+    """Return the text of the file."""
+    return compact(content) + "\n"

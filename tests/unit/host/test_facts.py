@@ -1,0 +1,38 @@
+"""The file of each release says what its recipes, classes and fields are."""
+
+import pytest
+
+from bridgepack.host import RELEASES, V06, V07, HostRelease
+from bridgepack.host.facts import CONTAINER
+
+BUILT = "megatron.bridge.models.gpt.model_config.BridgeGPTModelConfig"
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.name)
+def test_every_recipe_is_whole(release: HostRelease) -> None:
+    facts = release.facts
+    assert set(facts.sections) <= set(facts.types_of(CONTAINER))
+    for name in facts.recipes:
+        shipped = facts.shipped(name)
+        assert shipped is not None
+        kind = shipped["model"]["_target_"]
+        assert {"seq_length", "num_layers", "tensor_model_parallel_size"} <= set(facts.types_of(kind)), name
+        assert shipped["model"]["seq_length"] > 0, name
+    assert len(facts.recipes) > 180
+
+
+def test_a_model_that_is_built_from_parts_has_the_fields_of_its_transformer() -> None:
+    types = V07.facts.types_of(BUILT)
+    llama = V07.facts.shipped("llama32_1b_sft_1gpu_h100_bf16_config")
+
+    assert types["vocab_size"] == {"one_of": ["int", "null"]}
+    assert types["num_layers"] == "int"
+    assert "hf_model_id" not in types
+    assert llama is not None
+    assert (llama["model"]["_target_"], llama["model"]["num_layers"]) == (BUILT, 16)
+    assert llama["model"]["hf_model_id"] == "meta-llama/Llama-3.2-1B", "under its canonical name"
+
+
+def test_releases_are_read_apart() -> None:
+    assert set(V06.facts.recipes) < set(V07.facts.recipes)
+    assert V06.facts.types_of(BUILT) == {}
