@@ -140,7 +140,7 @@ def test_bytes_of_a_weight_are_those_of_the_config_that_the_host_runs(host: None
     optimizer, kept = config.optimizer, 4 if config.ddp.grad_reduce_in_fp32 else 2
     formats = (optimizer.main_params_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype)
 
-    found = states_of(config_of_recipe(recipe).values)
+    found = states_of(config_of_recipe(recipe).values, recipe.release.facts)
 
     assert optimizer.use_distributed_optimizer
     assert found.own == 2 + kept

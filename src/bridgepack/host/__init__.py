@@ -52,6 +52,11 @@ def release_of(bridge_version: str, *, place: str = "--bridge-version") -> HostR
     return found or _like_newest(version.base_version)
 
 
+def release_for(bridge_version: str | None) -> HostRelease:
+    """Return the release of settings that say a version, or the target for those that do not."""
+    return TARGET if bridge_version is None else release_of(bridge_version)
+
+
 @cache
 def _like_newest(version: str) -> HostRelease:
     """Return the newest release under the version of one that is not known here."""

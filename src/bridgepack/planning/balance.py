@@ -20,7 +20,7 @@ from bridgepack.data.packing.balance import balanced_order, pack_costs, slots_of
 from bridgepack.data.packing.order import seeded_order
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.host import TARGET
+from bridgepack.host import release_for
 from bridgepack.planning.estimate import cost_of
 from bridgepack.planning.shape import ModelShape, model_shape, shape_of_run
 from bridgepack.proof.packs import recorded_recipe
@@ -53,7 +53,7 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
             "for its ranks. Set it, or set packing.balance.kind to none."
         )
     try:
-        settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=TARGET.bridge)
+        settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=recipe.release.bridge)
         why_not = _why_not(settings)
         if why_not is not None:
             raise ConfigError(f"{why_not}. Set packing.balance.kind to none.")
@@ -80,11 +80,12 @@ def balance_of_repack(artifact: Path, changes: Mapping[str, Any]) -> BalanceReco
 
 
 def waiting_in(
-    artifact: Artifact, source: SFTRecipe | RunConfig, *, world_size: int | None = None, version: str = TARGET.bridge
+    artifact: Artifact, source: SFTRecipe | RunConfig, *, world_size: int | None = None, version: str | None = None
 ) -> Waiting:
     """Return how long ranks wait for each other in the first epoch of a run over an artifact.
 
-    `source` is the run, as a recipe or as settings of the host; `world_size` its GPUs (default: those of `source`).
+    `source` is the run, as a recipe or as settings of the host; `world_size` its GPUs and `version` its Megatron-Bridge
+    (default: those of `source`).
 
     Raises:
         ConfigError: the order of the packs or the cost of a token is unknown.
@@ -92,6 +93,7 @@ def waiting_in(
     """
     manifest = artifact.manifest
     num_packs = {split.name: split.statistics.num_packs for split in manifest.splits}
+    version = version or release_for(source.bridge_version).bridge
     settings = replay_settings(source, num_packs=num_packs, world_size=world_size, version=version)
     why_not = _why_not(settings)
     if why_not is not None:

@@ -14,7 +14,6 @@ from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.packing.balance import balanced_order, straggler_ratios
 from bridgepack.geometry import IntArray
-from bridgepack.host import TARGET
 from bridgepack.planning.layout import Gpu, Layout
 from bridgepack.planning.lengths import PackedLengths
 from bridgepack.planning.shape import ModelShape
@@ -317,4 +316,4 @@ def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | Non
 
 
 def _settings(recipe: SFTRecipe, num_packs: int) -> ReplaySettings:
-    return replay_settings(recipe, num_packs={TRAIN: num_packs}, world_size=None, version=TARGET.bridge)
+    return replay_settings(recipe, num_packs={TRAIN: num_packs}, world_size=None, version=recipe.release.bridge)

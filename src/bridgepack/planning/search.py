@@ -187,7 +187,7 @@ class Search:
 
     @cached_property
     def _states(self) -> States:
-        return states_of(self._values)
+        return states_of(self._values, self.recipe.release.facts)
 
     @cached_property
     def _base(self) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.host import TARGET
+from bridgepack.host import release_for
 from bridgepack.host.modules import LAYER_SYMBOLS
 from bridgepack.host.vocabularies import vocabulary_of
 from bridgepack.planning.activations import Kept, Part, dense_parts, expert_parts, logit_bytes
@@ -124,7 +124,8 @@ def shape_of_run(config: RunConfig) -> ModelShape:
     settings = dict(model) if isinstance(model, Mapping) else {}
     if not settings.get("vocab_size") and isinstance(tokenizer, Mapping):  # the host can take it from the tokenizer
         name = str(tokenizer.get("tokenizer_model"))
-        settings["vocab_size"] = (TARGET.facts.model_named(name) or {}).get("vocab_size") or vocabulary_of(name)
+        known = release_for(config.bridge_version).facts.model_named(name) or {}
+        settings["vocab_size"] = known.get("vocab_size") or vocabulary_of(name)
     try:
         return shape_of(settings)
     except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError) as error:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.bridge.plain import value_at
-from bridgepack.host import TARGET
+from bridgepack.host.facts import HostFacts
 from bridgepack.planning.layout import States
 
 _BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "uint8": 1.0}
@@ -14,14 +14,14 @@ _WEIGHT, _FP32 = 2.0, 4.0
 _MUON, _MOMENTS = 1, 2
 
 
-def states_of(values: Mapping[str, Any]) -> States:
-    """Return the bytes of a weight for plain values of a ConfigContainer.
+def states_of(values: Mapping[str, Any], facts: HostFacts) -> States:
+    """Return the bytes of a weight for plain values of a ConfigContainer; `facts` are those of its release.
 
     Sources: megatron/core/optimizer/distrib_optimizer.py and optimizer_config.py of 0.19.2; precision-aware optimisers
     keep gradients, weights and moments in the formats that the settings name.
     """
     optimizer = values.get("optimizer") or {}
-    gradient = _FP32 if _reduces_in_fp32(values) else _WEIGHT
+    gradient = _FP32 if _reduces_in_fp32(values, facts) else _WEIGHT
     if optimizer.get("use_precision_aware_optimizer"):
         names = ("main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
         shared = sum(_bytes(optimizer.get(name)) for name in names)
@@ -33,10 +33,10 @@ def states_of(values: Mapping[str, Any]) -> States:
     return States(own=own, shared=shared) if is_shared else States(own=own + shared, shared=0.0)
 
 
-def _reduces_in_fp32(values: Mapping[str, Any]) -> bool:
+def _reduces_in_fp32(values: Mapping[str, Any], facts: HostFacts) -> bool:
     """Return whether gradients are kept in fp32; mixed precision writes over the setting of `ddp`."""
     precision = values.get("mixed_precision")
-    named = TARGET.facts.precision_named(precision) if isinstance(precision, str) else precision
+    named = facts.precision_named(precision) if isinstance(precision, str) else precision
     decides = named if isinstance(named, Mapping) else values.get("ddp") or {}
     return bool(decides.get("grad_reduce_in_fp32", True))
 

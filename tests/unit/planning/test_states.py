@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.host import TARGET
 from bridgepack.planning.layout import States
 from bridgepack.planning.states import states_of
 from tests.support.shipped_plans import shipped_recipe
@@ -27,11 +28,11 @@ AWARE = {**SHARED, "use_precision_aware_optimizer": True, "exp_avg_dtype": {"_ta
     ],
 )
 def test_bytes_are_those_of_the_formats(values: dict[str, Any], states: States) -> None:
-    assert states_of(values) == states
+    assert states_of(values, TARGET.facts) == states
 
 
 def test_a_base_tells_its_formats() -> None:
     recipe = shipped_recipe("moonlight_16b_sft_8gpu_h100_bf16_8k_config")
 
     # bf16 weights and gradients; fp32 weights, and bf16 moments
-    assert states_of(config_of_recipe(recipe).values) == States(own=4, shared=8)
+    assert states_of(config_of_recipe(recipe).values, recipe.release.facts) == States(own=4, shared=8)

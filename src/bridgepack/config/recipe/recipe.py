@@ -28,7 +28,7 @@ from bridgepack.config.recipe.training import (
     ScheduleConfig,
 )
 from bridgepack.errors import ConfigError
-from bridgepack.host import TARGET, HostRelease, release_of
+from bridgepack.host import HostRelease, release_for, release_of
 from bridgepack.records import BalanceRecord
 
 
@@ -120,7 +120,7 @@ class SFTRecipe(Document):
     @property
     def release(self) -> HostRelease:
         """The release of Megatron-Bridge that the recipe is for."""
-        return TARGET if self.bridge_version is None else release_of(self.bridge_version)
+        return release_for(self.bridge_version)
 
     @property
     def mixes_sources(self) -> bool:
