@@ -131,7 +131,7 @@ def _with_topology_of(shipped: Any, name: str, **changes: Any) -> SFTRecipe:
 
 @pytest.mark.parametrize("name", ["llama32_1b_sft_1gpu_h100_bf16", f"bridge:{DENSE}", DENSE])
 def test_name_of_a_base_is_taken_in_every_form(host: None, name: str) -> None:
-    assert to_bridge(recipe_of(name)).model.hf_model_id == "meta-llama/Llama-3.2-1B"
+    assert value_in(to_bridge(recipe_of(name)), "model.hf_model_id") == "meta-llama/Llama-3.2-1B"
 
 
 #: Case -> base, changes to the recipe, and values of the config that it becomes.
