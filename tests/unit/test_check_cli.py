@@ -12,6 +12,8 @@ import pytest
 
 from bridgepack.errors import ConfigError
 from bridgepack.reporting.checks import staged_report
+from tests.support.canaries import packed_row
+from tests.support.packed_rows import write_shard
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines
 
 RECIPE = """\
@@ -56,6 +58,21 @@ def packs(folder: Path, chatml_tokenizer: Path) -> Path:
         shard = next(Path("artifact/training").iterdir())
         (Path("packs") / f"{split}_16.idx.parquet").write_bytes(shard.read_bytes())
     return Path("packs")
+
+
+@pytest.mark.parametrize(("version", "codes"), [("0.6", {"BP528"}), ("0.7", set())])
+def test_packs_are_judged_as_the_runs_release_reads_them(
+    folder: Path, packs: Path, command: Command, version: str, codes: set[str]
+) -> None:
+    """The rows of another tool train a label after an EOS, 2, inside a text."""
+    row = packed_row([11, 12, 2, 13, 14, 2], [0, 1, 1, 1, 1, 0], [0])
+    for path in packs.iterdir():
+        write_shard(path, [row], row_group_size=1)
+    facts = ("--given", "eos_token_id=2", "--given", "packed_sequence_size=16")
+    words = ("mine.yaml", "--artifact", packs, *facts, "--select", "BP528", "--bridge-version", version, "--json")
+    report = json.loads(command("check", *words).output)
+
+    assert {finding["code"] for finding in report["findings"]} == codes
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.options import CheckOptions as CheckOptions
 from bridgepack.checking.options import checked_given
 from bridgepack.checking.real import with_each_fault_once, with_verdict
-from bridgepack.checking.run import run_of
+from bridgepack.checking.run import release_of_rows, run_of
 from bridgepack.checking.upgrade import upgrade_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, ConfigError
@@ -171,7 +171,10 @@ def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> C
         geometry = _geometry_of_run(config) if artifact.manifest is None else None
         report, facts = judge_artifact(
             artifact,
-            context=_context(artifact, geometry or {}, checked_given(options.given)),
+            context=replace(
+                _context(artifact, geometry or {}, checked_given(options.given)),
+                release=release_of_rows(config, artifact.manifest, options),
+            ),
             rules=options.selected(ARTIFACT_RULES),
             structure=STRUCTURE_RULES,
             max_examples=options.max_examples,

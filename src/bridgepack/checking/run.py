@@ -7,8 +7,8 @@ from bridgepack.bridge.targets import Target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError, ConfigError
-from bridgepack.host import BRIDGE
-from bridgepack.records import Waiting
+from bridgepack.host import BRIDGE, HostRelease
+from bridgepack.records import Manifest, RunConfig, Waiting
 from bridgepack.rules.engine.context import NO_PACKS
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.facts import ArtifactFacts
@@ -49,6 +49,14 @@ def run_of(
         waiting=waiting or _waiting(loaded, options, str(versions[BRIDGE])),
         balance_refused=None if loaded.recipe is None else _balance_refused(loaded.recipe),
     )
+
+
+def release_of_rows(config: RunConfig | None, manifest: Manifest | None, options: CheckOptions) -> HostRelease:
+    """Return the release that reads the rows: of the run, or of the artifact's own recipe where there is no run."""
+    recorded = None if manifest is None else manifest.recipe.get("bridge_version")
+    stated = recorded if config is None else config.bridge_version
+    installed = None if options.environment is None else options.environment.versions
+    return target_versions(options.bridge_version or stated, installed).release
 
 
 def _balance_refused(recipe: SFTRecipe) -> str | None:

@@ -144,9 +144,11 @@ class Habit:
 def _trained_labels(run: Run) -> tuple[str, str] | None:
     if not run.packs_offline:
         return None
-    counts = [(truth.num_effective_tokens, truth.num_trained_tokens) for truth in truths(run)]
-    masked, stated = (sum(column) for column in zip(*counts, strict=True))
-    return None if masked == stated else (f"trains {masked:,} labels of the packs", f"trains {stated:,}")
+    counts = [(truth.num_after_eos, truth.num_trained_tokens) for truth in truths(run)]
+    num_after_eos, stated = (sum(column) for column in zip(*counts, strict=True))
+    if not num_after_eos:
+        return None
+    return f"trains {stated - num_after_eos:,} labels of the packs", f"trains {stated:,}"
 
 
 def _evaluation_batches(run: Run) -> tuple[str, str] | None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from bridgepack.host import V06, V07, release_of
 from bridgepack.rules.engine.report import CheckReport
 from tests.unit.rules.in_memory_artifact import check
 
@@ -72,6 +73,41 @@ def _codes_of(ids: list[int], mask: list[int], tokenizer: dict[str, Any] | None 
 def test_one_lost_label_in_a_hundred_is_reported_and_one_in_more_is_not(num_trained: int, is_reported: bool) -> None:
     ids, mask = [11, 2, *[21] * (num_trained - 2), 9], [1] * num_trained + [0]
     assert ("BP528" in _codes_of(ids, mask, packed_sequence_size=256)) == is_reported
+
+
+INNER = [([11, 12, 2, 13, 14, 2], [0, 1, 1, 1, 1, 0]), ([11, 12, 2, 5], [0, 1, 1, 0])]
+
+
+def test_what_each_release_trains_after_an_eos_is_said() -> None:
+    """The label 13 follows an EOS inside a text, the label 5 the end of one."""
+    (finding,) = check(_rows(INNER) | {"context": {"release": V06}}).findings
+    assert (finding.code, finding.num_occurrences) == ("BP528", 1)
+    assert finding.found == "1 of 4 trained labels follow an EOS, 2: of this row 0.6 trains 3 labels, 0.7 trains 4"
+
+    report = check(_rows(INNER) | {"context": {"release": V07}})
+    assert report.findings == ()
+    assert "BP528" in report.rules_run
+
+
+def test_labels_after_an_eos_that_were_asked_for_all_count() -> None:
+    asked = {"context": {"labels_after_eos": "train"}}
+    (finding,) = check(_rows(INNER) | asked).findings
+    assert (finding.code, finding.num_occurrences) == ("BP528", 2)
+    assert finding.found.startswith("1 of 4 trained labels")
+
+
+def test_rows_that_only_train_after_an_eos_train_since_0_7() -> None:
+    rows = _rows([([11, 2, 13, 14], [0, 1, 0, 0]), ([11, 12, 2], [0, 1, 0])])
+    assert _codes(check(rows | {"context": {"release": V06}})) == {"BP318"}
+    assert _codes(check(rows | {"context": {"release": V07}})) == set()
+
+
+def test_labels_after_an_eos_are_not_judged_for_a_release_that_is_not_known() -> None:
+    newer = release_of("9.9")
+    (skipped,) = [
+        one for one in check(_rows(INNER) | {"context": {"release": newer}}).rules_skipped if one.code == "BP528"
+    ]
+    assert skipped.reason.startswith("not known for Megatron-Bridge 9.9: bridgepack knows Megatron-Bridge up to ")
 
 
 @pytest.mark.parametrize("ids", [[7], (7,)], ids=["as built", "as read from a file"])

@@ -79,7 +79,7 @@ def test_blind_rows_are_those_of_the_reference_formula() -> None:
 
 def test_trained_labels_that_the_host_clears_are_not_effective() -> None:
     truth = _truth([SHORT_UNPADDED, SHORT_TRAINS_EOS_INPUT])
-    assert (truth.num_trained_tokens, truth.num_effective_tokens) == (2, 1)
+    assert (truth.num_trained_tokens, truth.num_after_eos) == (2, 1)
     assert truth.min_effective_tokens_per_row == 0
 
 

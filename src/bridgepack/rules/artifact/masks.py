@@ -47,12 +47,13 @@ def loss_mask_not_shifted(rows: Rows) -> Offenders | None:
 def padding_trained(rows: Rows) -> Offenders | None:
     """The mask trains an EOS that follows an EOS: alignment padding.
 
-    Why: Silent: trained-token counts are too high; the host drops these labels because their input is EOS.
+    Why: Silent: trained-token counts are too high. Since Megatron-Bridge 0.7 the model learns to write EOS after EOS;
+        before, the host drops these labels because their input is EOS.
     Bad: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 1, 1, 0], EOS 2.
     Good: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 0, 0, 0], EOS 2. Fix: Pad with mask 0 and build again.
     """
     eos = known(rows.context.eos_token_id, "eos_token_id")
-    positions = rows.cleared_labels
+    positions = rows.labels_after_eos
     bad = positions[rows.input_ids[positions + 1] == eos]
     return rows_with_tokens(rows, bad, lambda _: f"mask 1 between two tokens {eos}", "mask 0 in padding")
 

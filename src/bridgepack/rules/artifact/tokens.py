@@ -3,6 +3,7 @@
 import numpy as np
 
 from bridgepack.geometry import IntArray
+from bridgepack.host import UPDATE
 from bridgepack.rules.engine.context import CannotJudgeError, known
 from bridgepack.rules.engine.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.engine.rule import WARNING, row_rule
@@ -17,25 +18,35 @@ _OPEN_A_TURN = frozenset({"<|im_start|>", "<|start_header_id|>", "<|end_header_i
 def labels_after_eos_lost(rows: Rows) -> Offenders | None:
     """At least 1% of a row's trained labels follow an EOS inside a trained text, so the host drops them.
 
-    A label after EOS that ends a trained run, such as the newline after a turn's end, does not count. Conversations
-    trained as a whole are not judged: there that newline follows every turn.
+    Megatron-Bridge 0.7 trains them. For 0.6, the finding says how many labels of the row each of them trains. A label
+    after EOS that ends a trained run, such as the newline after a turn's end, does not count, nor do conversations
+    trained as a whole, where that newline follows every turn; they do if preprocessing.labels_after_eos is train.
 
-    Why: Silent: the host clears the mask wherever the input is EOS, so the first token of each further document or
-        answer is never trained and trained-token counts are too high.
+    Why: Silent: before 0.7 the host clears the mask wherever the input is EOS, so the first token of each further
+        document or answer is never trained and trained-token counts are too high. In 0.7 these packs train otherwise.
     Bad: input_ids [11, 2, 21, 2], loss_mask [1, 1, 1, 0], EOS 2: the label 21 is lost.
     Good: input_ids [11, 2, 21, 2], loss_mask [1, 0, 1, 0], EOS 2, or one sequence per document.
-    Fix: Store each document as its own sequence, or mask the label after an inner EOS: it is not trained anyway.
-    Evidence: executed with the real 0.6.2 collate.
+    Fix: To train these labels, store each document as its own sequence, or train with 0.7. Otherwise build with
+        preprocessing.labels_after_eos mask, or set the mask after each EOS to 0: then both train the same.
+    Evidence: executed with the real collates of 0.6.2 and 0.7.
     """
     eos = known(rows.context.eos_token_id, "eos_token_id")
-    if rows.context.loss_mode == "full":
-        return None
-    positions = rows.cleared_labels
-    positions = positions[(rows.input_ids[positions + 1] != eos) & (rows.is_trained[positions + 1] != 0)]
-    lost, trained = rows.num_in_rows(positions), rows.per_row(rows.trained_per_sequence)
+    if not rows.context.release.is_known:
+        raise CannotJudgeError(f"not known for Megatron-Bridge {rows.context.release.name}: {UPDATE}")
+    effective, trained = rows.per_row(rows.effective_per_sequence), rows.per_row(rows.trained_per_sequence)
+    lost = trained - effective
+    if rows.context.labels_after_eos != "train":
+        if rows.context.loss_mode == "full":
+            return None
+        positions = rows.labels_after_eos
+        inside = positions[(rows.input_ids[positions + 1] != eos) & (rows.is_trained[positions + 1] != 0)]
+        lost = np.minimum(lost, rows.num_in_rows(inside))
     return rows_where(
         (lost > 0) & (lost >= LOST_FRACTION * trained),
-        lambda row: f"{lost[row]} of {trained[row]} trained labels follow an EOS, {eos}",
+        lambda row: (
+            f"{lost[row]} of {trained[row]} trained labels follow an EOS, {eos}: of this row "
+            f"{rows.context.release.name} trains {effective[row]} labels, 0.7 trains {trained[row]}"
+        ),
         f"less than {LOST_FRACTION:.0%}",
     )
 

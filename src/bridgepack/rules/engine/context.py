@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bridgepack.host import TARGET, HostRelease
 from bridgepack.records import Manifest
 
 #: The most frequent reasons of skipped rules.
@@ -31,12 +32,15 @@ class CheckContext:
     bos_token_id: int | None = None  #: token that a text begins with; None if the tokenizer has none
     #: whether sequences are texts without a chat template to which the tokenizer adds BOS
     expects_bos: bool | None = None
+    #: `preprocessing.labels_after_eos` of the recipe; None for artifacts from before that setting and of other tools
+    labels_after_eos: str | None = None
+    release: HostRelease = TARGET  #: of the host that reads the rows; one newer than all known is like the newest
 
 
 def context_from_manifest(manifest: Manifest) -> CheckContext:
     """Return the facts of a manifest that its rows are judged against."""
     preprocessing, tokenizer = section(manifest.recipe, "preprocessing"), manifest.tokenizer
-    loss_mode = preprocessing.get("loss_mode")
+    loss_mode, after_eos = preprocessing.get("loss_mode"), preprocessing.get("labels_after_eos")
     never_trained, adds_bos = tokenizer.get("never_trained"), tokenizer.get("adds_bos")
     is_plain_text = preprocessing.get("kind") == "prompt_completion"
     return CheckContext(
@@ -49,6 +53,7 @@ def context_from_manifest(manifest: Manifest) -> CheckContext:
         never_trained=never_trained if isinstance(never_trained, Mapping) else None,
         bos_token_id=_integer(tokenizer.get("bos_token_id")),
         expects_bos=adds_bos if is_plain_text and isinstance(adds_bos, bool) else None,
+        labels_after_eos=None if after_eos is None else str(after_eos),
     )
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from bridgepack.geometry import IntArray
 from bridgepack.records import MaskArray, RowBatch
+from bridgepack.records.sequences import is_learned
 from bridgepack.rules.engine.context import CheckContext
 
 BoolArray = npt.NDArray[np.bool_]
@@ -151,26 +152,37 @@ class Rows:
         return np.flatnonzero(self.input_ids == self.context.eos_token_id)
 
     @cached_property
-    def cleared_positions(self) -> IntArray:
-        """Positions in `input_ids` of EOS with mask 1, ascending: the host clears the mask there.
-
-        Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn).
-        """
+    def masked_eos(self) -> IntArray:
+        """Positions in `input_ids` of EOS with mask 1, ascending; `is_learned` says whether the host clears it."""
         positions: IntArray = self.eos_positions[self.is_trained[self.eos_positions] != 0]
         return positions
 
     @cached_property
-    def cleared_labels(self) -> IntArray:
-        """The cleared positions that have a label: a next token in their sequence."""
-        positions = self.cleared_positions
+    def labels_after_eos(self) -> IntArray:
+        """The positions of EOS with mask 1 that have a label: a next token in their sequence."""
+        positions = self.masked_eos
         return positions[positions + 1 < self.sequence_end[self.sequence_of(positions)]]
+
+    @cached_property
+    def after_eos_per_sequence(self) -> IntArray:
+        """Ones of each sequence's mask at an EOS: labels that 0.6 does not train; shape [num_sequences], int64."""
+        return np.bincount(self.sequence_of(self.masked_eos), minlength=len(self.starts))
 
     @cached_property
     def effective_per_sequence(self) -> IntArray:
         """Number of labels of each sequence that the host trains; shape [num_sequences], int64."""
-        if not len(self.cleared_positions):
+        places = self.masked_eos
+        cleared = places[
+            ~is_learned(
+                self.is_trained[places],
+                self.input_ids[places],
+                eos_token_id=self.context.eos_token_id or 0,
+                release=self.context.release,
+            )
+        ]
+        if not len(cleared):
             return self.trained_per_sequence
-        num_cleared = np.bincount(self.sequence_of(self.cleared_positions), minlength=len(self.starts))
+        num_cleared = np.bincount(self.sequence_of(cleared), minlength=len(self.starts))
         return self.trained_per_sequence - num_cleared
 
     def per_row(self, per_sequence: IntArray) -> IntArray:

@@ -37,8 +37,9 @@ class SplitTruth:
     num_sequences: int = _total(_SUM)  #: sequences in them
     num_tokens: int = _total(_SUM)  #: runtime tokens
     num_trained_tokens: int = _total(_SUM)  #: ones of the stored mask
-    #: labels that the host trains: it clears the mask wherever the input is EOS
-    num_effective_tokens: int = _total(_SUM)
+    num_after_eos: int = _total(
+        _SUM
+    )  #: of them those whose input is EOS: Megatron-Bridge 0.7 trains them, 0.6 does not
     min_effective_tokens_per_row: int = _total(_MIN)  #: minimum number of labels that the host trains in a row
     min_runtime_length: int = _total(_MIN)  #: shortest sequence
     max_runtime_length: int = _total(_MAX)  #: longest sequence
@@ -115,10 +116,11 @@ def _lengths(rows: Rows) -> dict[str, Any]:
 
 def _training(rows: Rows) -> dict[str, Any]:
     trained, effective = rows.per_row(rows.trained_per_sequence), rows.per_row(rows.effective_per_sequence)
+    num_after_eos = rows.after_eos_per_sequence.sum()
     inside = rows.eos_positions[rows.eos_positions > 0]
     return {
         "num_trained_tokens": trained.sum(),
-        "num_effective_tokens": effective.sum(),
+        "num_after_eos": num_after_eos,
         "min_effective_tokens_per_row": effective.min(),
         "num_trained_eos": np.count_nonzero(rows.is_trained[inside - 1]),
     }

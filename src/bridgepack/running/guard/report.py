@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from bridgepack.errors import BridgepackError, ConfigError
-from bridgepack.host import RELEASES, release_of
+from bridgepack.host import UPDATE, release_of
 from bridgepack.records import Finding
 from bridgepack.records.guarded import StepFacts, TrainedWeights
 from bridgepack.rules.engine.report import findings_of
@@ -75,19 +75,17 @@ def newer_notice(version: str) -> Notice | None:
     return Notice(
         kind="newer",
         text=(
-            f"guard: bridgepack knows Megatron-Bridge up to {RELEASES[-1].name}; {version} is installed, so findings "
-            "do not stop the run. Update bridgepack: pip install -U bridgepack"
+            f"guard: findings do not stop the run, as megatron-bridge {version} is newer than all that is known: "
+            f"{UPDATE}"
         ),
     )
 
 
 def doubted_notice(alarm: Alarm) -> Notice:
     """Return a notice of findings that do not stop the run, as the version may do otherwise by design."""
-    return Notice(
-        kind="doubted",
-        text=f"guard: not stopped at step {alarm.facts.step}.\n{findings_text(alarm.findings)}",
-        facts=alarm.record(),
-    )
+    facts = {name: value for name, value in alarm.record().items() if name != "kind"}
+    text = f"guard: not stopped at step {alarm.facts.step}.\n{findings_text(alarm.findings)}"
+    return Notice(kind="doubted", text=text, facts=facts)
 
 
 class GuardViolationError(BridgepackError):
