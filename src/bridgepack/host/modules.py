@@ -120,6 +120,9 @@ LANGUAGE_MODEL: Mapping[str, str] = {
     **dict.fromkeys(("NemotronVLModelProvider", "NemotronOmniModelProvider"), "llava_model.language_model."),
 }
 #: Attention variants whose layers are listed here.
+#: Values of `experimental_attention_variant` with gated delta net layers; gdn2 has gates of its own for each channel.
+#: Source: megatron/core/ssm/gated_delta_net of 0.19.2 and of main.
+DELTA_NETS = frozenset({"gated_delta_net", "gdn2"})
 _KNOWN_VARIANTS = (None, "gated_delta_net", "dsa")
 
 

@@ -43,9 +43,14 @@ def in_canonical_names(values: Mapping[str, Any], release: HostRelease) -> tuple
         values: section -> plain values; not changed.
         release: whose names they have.
     """
-    if not release.renamed and not release.classes:
+    if not (release.renamed or release.classes or release.values):
         return dict(values), {}
     found = copy.deepcopy(dict(values))
+    for path, canonical in release.values.items():
+        holder, name = _holder(found, path)
+        value = None if holder is None else holder.get(name)
+        if holder is not None and isinstance(value, str) and value in canonical:
+            holder[name] = canonical[value]
     paths: dict[str, str] = {}
     for ours, theirs in release.renamed.items():
         value = _take(found, theirs, ours)

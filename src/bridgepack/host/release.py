@@ -36,6 +36,9 @@ class HostRelease:
     renamed: Mapping[str, str] = field(default_factory=dict)
     #: canonical dotted name of a class -> its name in this release
     classes: Mapping[str, str] = field(default_factory=dict)
+    #: canonical path of a setting -> its value in this release -> the canonical value
+    values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    attention_variants: frozenset[str]  #: values of `model.experimental_attention_variant` that its core can build
     #: labels whose input is EOS are trained where the rows' mask says so; without it their mask is cleared
     trains_after_eos: bool = False
     gives_padding_mask: bool = False  #: packed batches tell the router of experts which tokens are padding

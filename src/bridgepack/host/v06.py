@@ -11,6 +11,8 @@ V06 = HostRelease(
     core="0.19.2",
     engine="2.17.1",
     bases=Path(__file__).with_name("bases_v06.json"),
+    # core/models/gpt/experimental_attention_variant_module_specs.py:141-148
+    attention_variants=frozenset({"gated_delta_net", "dsa"}),
     core_works=">=0.18",
     core_released=">=0.19.dev0,<0.20.dev0",
     python=">=3.12,<3.13",

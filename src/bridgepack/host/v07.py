@@ -14,6 +14,9 @@ V07 = replace(
     core_works=">=0.20.dev0",
     core_released=">=0.20.dev0,<0.21.dev0",
     withdrawn=(),
+    # core/models/gpt/experimental_attention_variant_module_specs.py; core/transformer/transformer_config.py
+    attention_variants=frozenset({"gated_delta_net", "gdn2", "dsa"}),
+    values={"model.experimental_attention_variant": {"gdn": "gated_delta_net"}},
     trains_after_eos=True,  # data/packing/gpt_sft.py (collate_fn)
     gives_padding_mask=True,  # the same
     keeps_last_evaluation_batch=True,  # data/loaders.py (build_train_valid_test_data_loaders)

@@ -7,6 +7,7 @@ from math import prod
 from operator import attrgetter
 from typing import Any
 
+from bridgepack.host.modules import DELTA_NETS
 from bridgepack.records import Change
 from bridgepack.rules.engine.rule import change
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, TEXT_DATASETS, Run
@@ -143,7 +144,7 @@ def pads_between_sequences(run: Run) -> bool:
 
 def replaces_attention(run: Run) -> bool:
     """Return whether the model has its own attention, to which TransformerEngine's limits do not apply."""
-    return run.of_model("experimental_attention_variant") not in (None, "gated_delta_net")
+    return run.of_model("experimental_attention_variant") not in {None, *DELTA_NETS}
 
 
 def uses_engine_attention(run: Run) -> bool:

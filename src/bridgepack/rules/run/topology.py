@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bridgepack.host.modules import DELTA_NETS
 from bridgepack.host.validated import RECOMPUTED_MODULES
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
@@ -239,7 +240,7 @@ def _wrongly_recomputed(run: Run) -> Iterator[tuple[str, str]]:
     fits = {
         "moe_act": run.is_on("model.moe_grouped_gemm"),
         "mla_up_proj": run.is_on("model.multi_latent_attention"),
-        "gdn_norm_out": run.stated("model.experimental_attention_variant") == "gated_delta_net",
+        "gdn_norm_out": run.stated("model.experimental_attention_variant") in DELTA_NETS,
         "shared_experts": not (
             run.is_set("model.moe_shared_expert_intermediate_size") and run.is_on("model.moe_shared_expert_overlap")
         ),

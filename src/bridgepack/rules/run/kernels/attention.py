@@ -4,6 +4,7 @@ import math
 
 from packaging.version import Version
 
+from bridgepack.host.modules import DELTA_NETS
 from bridgepack.rules.engine.environment import ENGINE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
@@ -82,7 +83,7 @@ def deterministic_gated_delta_net(run: Run) -> Found:
     Fix: Set model.deterministic_mode to false, or train unpacked. Evidence: read in megatron-core 0.19.2.
     """
     path = "model.deterministic_mode"
-    if run.stated(path) and run.of_model("experimental_attention_variant") == "gated_delta_net":
+    if run.stated(path) and run.of_model("experimental_attention_variant") in DELTA_NETS:
         yield wrong(path, "true with gated delta net", "false with packed rows", to=False)
 
 

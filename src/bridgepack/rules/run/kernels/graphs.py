@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import GRAPH_IMPLS, GraphCapture, graph_capture, graph_entries, nearest_multiples
@@ -74,6 +75,26 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
         found, why = f"{_described(capture)}, attention included", "the replay does not support packed rows"
         allowed = "modules without attn, full_iteration or none with packed rows"
         yield wrong(capture.path, found, allowed, to=capture.off, because=why)
+
+
+@rule("BP837", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: ">=0.7"}, noticed="first step")
+def router_graph_over_packed_padding(run: Run) -> Found:
+    """CUDA graphs capture the router of experts, which gets the padding of packs from the batch.
+
+    Why: Crash at the first step: "Packed MoE padding masks do not support router-scoped Transformer Engine CUDA
+        graphs". Megatron-Bridge 0.6 gives no such mask and trains.
+    Bad: cuda_graph_impl transformer_engine with moe_router, packing on. Good: modules without moe, moe_router and
+        moe_preprocess, or cuda_graph_impl none.
+    Fix: Capture modules without the router, e.g. mlp for the dense layers, or set model.cuda_graph_impl to none.
+    Evidence: executed with main of 2026-08-22.
+    Source: bridge/training/gpt_step.py (_validate_packed_moe_cuda_graph) of 0.7
+    """
+    capture = graph_capture(run)
+    if capture.setting != "transformer_engine" or not run.integer_or_none("model.num_moe_experts"):
+        return
+    if not capture.modules or {"moe", "moe_router", "moe_preprocess"} & set(capture.modules):
+        found, why = f"{_described(capture)}, router included", "a graph cannot take the mask of packed padding"
+        yield wrong(capture.path, found, "modules without the router with packed rows", to=capture.off, because=why)
 
 
 @rule("BP924", ERROR, "PSC104; bridge/utils/cuda_graph.py:134-155", noticed=VALIDATE)

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from packaging.version import Version
 
-from bridgepack.rules.engine.environment import CORE, version_of
+from bridgepack.host.modules import DELTA_NETS
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.environment import CORE, is_in, version_of
 from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import attention_backend, backend_takes_effect, has_own_dataset
@@ -24,9 +26,6 @@ _IN_BATCH_REFUSED: Mapping[str, str] = {
 _NOT_IN_BATCH = frozenset(
     {"qwen3_5_vl", "glm_4_5_vl", "gemma3_vl", "kimi_vl", "exaone_4_5", "nemotron_omni", "qwen_audio", "nemotron_vl"}
 )
-#: Attention variants of megatron-core 0.18 and 0.19.
-#: Source: megatron/core/models/gpt/experimental_attention_variant_module_specs.py:141-148.
-_KNOWN_VARIANTS = frozenset({None, "gated_delta_net", "dsa"})
 _HYBRID_CLASSES = ("HybridModelProvider", "MambaModelProvider")
 
 
@@ -135,22 +134,27 @@ def local_implementation_packed(run: Run) -> Found:
         yield wrong(path, "local with packed rows", wanted, to=wanted, because="packed rows need its attention")
 
 
-@rule("BP917", ERROR, versions={CORE: "<0.20.dev0"}, noticed="validate(), or when the model is built")
+@rule("BP917", ERROR, noticed="validate(), or when the model is built")
 def attention_variant_unknown_to_core(run: Run) -> Found:
     """This release of megatron-core cannot build the model's attention variant.
 
     Why: Crash at start: "Invalid experimental attention variant"; the host's DeepSeek-V4 recipes need a development
         version of megatron-core, whose packed rows also store how context parallelism splits them.
     Bad: DeepSeek-V4 (dsv4_hybrid) with megatron-core 0.19.2. Good: gated_delta_net or dsa.
-    Fix: Install the development version of megatron-core that the recipe names, and train with deepseek_v4_step.
-    Evidence: executed: the host's three DeepSeek-V4 recipes fail in validate() with megatron-core 0.19.2.
+    Fix: Install the development version of megatron-core that the recipe names, train with deepseek_v4_step, and ignore
+        this rule with that reason.
+    Evidence: executed: the host's three DeepSeek-V4 recipes fail in validate() with megatron-core 0.19.2, and with the
+        megatron-core that main of 2026-08-22 pins.
     Source: PSB911; core/models/gpt/experimental_attention_variant_module_specs.py:141-148;
         bridge/models/deepseek/deepseek_v4_bridge.py:397
     """
     variant = run.of_model("experimental_attention_variant")
-    if isinstance(variant, str | None) and variant not in _KNOWN_VARIANTS:
+    known = run.release.attention_variants
+    if not is_in(run.versions[CORE], run.release.core_released):
+        raise CannotJudgeError(f"the attention variants of megatron-core {run.versions[CORE]} are not known")
+    if isinstance(variant, str) and variant not in known:
         found = f"{variant} with megatron-core {run.versions[CORE]}"
-        allowed = "gated_delta_net or dsa in released versions up to 0.19"
+        allowed = f"{' or '.join(sorted(known))} with the core of {run.release.name}"
         yield wrong("model.experimental_attention_variant", found, allowed)
 
 
@@ -174,7 +178,7 @@ def has_mamba_layers(run: Run) -> bool:
 
 def has_gated_delta_net(run: Run) -> bool:
     """Return whether the model has gated delta net layers."""
-    return bool(run.of_model("experimental_attention_variant") == "gated_delta_net")
+    return run.of_model("experimental_attention_variant") in DELTA_NETS
 
 
 @rule("BP905", ERROR, when=IS_PACKED)
