@@ -37,6 +37,9 @@ class HostRelease:
     #: labels whose input is EOS are trained where the rows' mask says so; without it their mask is cleared
     trains_after_eos: bool = False
     gives_padding_mask: bool = False  #: packed batches tell the router of experts which tokens are padding
+    empties_null_content: bool = False  #: null content of a turn becomes an empty text before the template sees it
+    #: JSON text of a call's arguments becomes an object before the template sees it; other text is refused
+    parses_call_arguments: bool = False
 
     def __contains__(self, text: str) -> bool:
         """Return whether a version is of this release; 0.6.2rc1 and 0.6.2+abc count as 0.6.2."""

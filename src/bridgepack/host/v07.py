@@ -17,4 +17,6 @@ V07 = replace(
     bases=Path(__file__).with_name("bases_v06.json"),
     trains_after_eos=True,  # data/packing/gpt_sft.py (collate_fn)
     gives_padding_mask=True,  # the same
+    empties_null_content=True,  # data/conversation_processing.py (normalize_chat_conversation)
+    parses_call_arguments=True,  # the same
 )
