@@ -304,7 +304,7 @@ def _strip(view: PackView) -> str:
 
 def _heading(item: SequenceView) -> str:
     padding = f" + {item.num_alignment_tokens} alignment" if item.num_alignment_tokens else ""
-    skipped = f" ({item.num_skipped_tokens} skipped at run time, after EOS)" if item.num_skipped_tokens else ""
+    skipped = _if_any(item.num_skipped_tokens, " ({} after EOS, which Megatron-Bridge 0.6 does not train)")
     return (
         f"--- sequence {item.position}: {origin_of(item)}, {item.runtime_length:,}{padding} runtime tokens, "
         f"{item.num_trained_tokens:,} trained{skipped}"

@@ -22,6 +22,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -
     train = write_json_lines(tmp_path / "a.jsonl", [{}, chat_row("Hi", "Hello there"), chat_row("Hi", "Yo")])
     changes = {
         "preprocessing__kind": "chat",
+        "preprocessing__labels_after_eos": "train",
         "packing__packed_sequence_size": 256,
         "parallelism__context_parallel_size": 2,
     }
@@ -42,7 +43,7 @@ def test_numbers_of_a_sequence_and_its_drawing(artifact: Artifact) -> None:
     assert "⟦Hello there<|im_end|>\n⟧" in plain
     assert "\x1b[32m⟦Hello there<|im_end|>\n⟧\x1b[0m" in coloured
     assert "a.jsonl row 2, " in plain
-    assert "1 skipped at run time, after EOS" in plain
+    assert "(1 after EOS, which Megatron-Bridge 0.6 does not train)" in plain
 
 
 def _changed(artifact: Artifact, folder: Path, change: Callable[[Row], object]) -> Artifact:
