@@ -1,9 +1,11 @@
 """Artifacts that `bridgepack.build` makes of conversations: the real host takes them and collates as predicted."""
 
 import shutil
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,8 +15,9 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
 from bridgepack.data.stages import split as splits
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
-from bridgepack.records import SPLITS
-from bridgepack.replay.collate import CollateMetadata, CollateSettings
+from bridgepack.host import RELEASES
+from bridgepack.records import SPLITS, TRAIN
+from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
 from tests.support.host_datasets import (
     assert_same_batches,
     build_host_datasets,
@@ -107,6 +110,38 @@ def _assert_host_collates_as_predicted(artifact: Artifact, folder: Path, **paddi
 @pytest.mark.parametrize("padding", PADDINGS, ids=str)
 def test_every_row_and_batches_of_rows(tmp_path: Path, artifact: Artifact, padding: dict[str, bool]) -> None:
     _assert_host_collates_as_predicted(artifact, tmp_path, **padding)
+
+
+@pytest.mark.parametrize("labels_after_eos", ["mask", "train"])
+def test_one_artifact_trains_the_same_on_every_release(
+    tmp_path: Path, conversations: Path, labels_after_eos: str
+) -> None:
+    """Every tensor that releases have in common; the installed release's are as predicted."""
+    preprocessing = {"kind": "chat", "labels_after_eos": labels_after_eos}
+    recipe = conversations_recipe(conversations, preprocessing=preprocessing, packing=_packing(8))
+    artifact = _built(recipe, tmp_path / "artifact")
+    settings = _settings(artifact, pad_to_max_length=True, pad_cu_seqlens=True)
+    num_trained = []
+
+    for release in RELEASES:
+        predicted = [
+            predict_batch([batch.row(index)], replace(settings, release=release))
+            for batch in artifact.iter_batches(TRAIN)
+            for index in range(batch.num_rows)
+        ]
+        num_trained.append(sum(int(one.loss_mask.sum()) for one in predicted))
+        if release is RELEASES[0]:
+            first = predicted
+        for one, other in zip(first, predicted, strict=True):
+            names = [item.name for item in fields(one) if item.name != "padding_mask"]
+            differing = [name for name in names if not np.array_equal(getattr(one, name), getattr(other, name))]
+            is_other = labels_after_eos == "train" and release is not RELEASES[0]
+            assert differing == (["loss_mask"] if is_other else [])
+
+    statistics = artifact.split(TRAIN).statistics
+    assert num_trained[-1] == statistics.num_trained_tokens
+    assert (num_trained[0] == num_trained[-1]) == (labels_after_eos == "mask")
+    _assert_host_collates_as_predicted(artifact, tmp_path, pad_to_max_length=True, pad_cu_seqlens=True)
 
 
 @pytest.mark.parametrize("shards", ["", "/", "/shard-*.idx.parquet"], ids=["directory", "slash", "glob"])

@@ -21,7 +21,9 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.tokenizers.tokenizer import NEVER_TRAINED_TOKENS
 from bridgepack.errors import DataError, TokenizerError
+from bridgepack.host import RELEASES
 from tests.support.host_datasets import build_host_datasets, conversations_config, load_host_tokenizer
+from tests.support.installed_host import host_release, host_version
 from tests.support.small_builds import AS_HOST, write_json_lines
 from tests.support.tokenizers import GPT_OSS_FAMILY, GPT_OSS_MARKERS, write_tokenizer
 
@@ -78,9 +80,15 @@ class Both:
         root = self._folder_with(rows)
         recipe = {
             "name": "docs",
+            "bridge_version": host_version(),
             "data": {"train": str(root / "training.jsonl")},
             "tokenizer": {"name_or_path": str(self.tokenizer)},
-            "preprocessing": {"kind": self.kind, **(AS_HOST if self.kind == "chat" else {}), **preprocessing},
+            "preprocessing": {
+                "kind": self.kind,
+                "labels_after_eos": "train",
+                **(AS_HOST if self.kind == "chat" else {}),
+                **preprocessing,
+            },
             "packing": {
                 "packed_sequence_size": self.size,
                 "pad_seq_to_mult": self.multiple,
@@ -258,8 +266,7 @@ STOPS = {
         reason="control_tokens_in_text",
     ),
     "no-assistant": Stop(row=_chat(("user", "hi")), error=ValueError, reason="no_assistant_mask"),
-    "null-content": Stop(row=NULL_CONTENT, error=TypeError, reason="template_error"),
-    "no-content": Stop(row=NO_CONTENT, error=ValueError, reason="template_error"),
+    "no-content": Stop(row=NO_CONTENT, error=ValueError, template=_with("(turn.content or '')")),
     "half-a-character": Stop(row=_answered(content="\ud83d"), error=(TypeError, ValueError), reason="invalid_json"),
     "null-completion": Stop(
         row={"prompt": "hi", "completion": None},
@@ -297,6 +304,58 @@ def test_one_row_stops_the_host_and_is_dropped_or_taken_here(both: MakeBoth, nam
     with pytest.raises(stop.error, match=stop.message or None):
         sides.host(rows)
     assert drops(sides.own(rows)) == ({stop.reason: 1} if stop.reason else {})
+
+
+def test_null_content_stops_the_host_or_is_an_empty_text(both: MakeBoth) -> None:
+    sides, rows = both(), [GOOD, NULL_CONTENT]
+
+    if host_release().empties_null_content:
+        assert rows_of(sides.own(rows)) == sides.host(rows)
+        assert drops(sides.own([*rows, NO_CONTENT])) == {}
+        return
+    with pytest.raises(TypeError):
+        sides.host(rows)
+    assert drops(sides.own(rows)) == {"template_error": 1}
+    assert drops(sides.own([GOOD, NO_CONTENT])) == {"template_error": 1}
+
+
+def test_arguments_that_are_no_json_object_stop_a_host_that_parses_them(both: MakeBoth) -> None:
+    call = {"type": "function", "function": {"name": "look", "arguments": "it"}}
+    sides = both(_with("turn.content + (turn.tool_calls[0].function.arguments | string if turn.tool_calls else '')"))
+    rows = [GOOD, _answered(tool_calls=[call])]
+
+    if host_release().parses_call_arguments:
+        with pytest.raises(ValueError, match="must be valid JSON"):
+            sides.host(rows)
+        assert drops(sides.own(rows)) == {"invalid_field": 1}
+    else:
+        assert rows_of(sides.own(rows)) == sides.host(rows)
+    assert drops(sides.own(rows, tool_arguments="auto")) == {}
+
+
+def test_completion_of_tokens_that_are_never_trained(both: MakeBoth) -> None:
+    """0.7 stops there; 0.6 keeps the row, which trains nothing."""
+    sides, rows = both(kind="prompt_completion"), [GOOD_PAIR, {"prompt": "hi", "completion": "<|im_start|>"}]
+
+    assert drops(sides.own(rows, add_eos=False)) == {"no_trained_token": 1}
+    if host_release() is RELEASES[0]:
+        assert len(runtime_lengths(sides.host(rows, add_eos=False))) == 2
+    else:
+        with pytest.raises(ValueError, match="retain a supervised token"):
+            sides.host(rows, add_eos=False)
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_only_labels_after_an_eos_are_masked_by_default(both: MakeBoth, multiple: int) -> None:
+    rows = [GOOD, _chat(("user", "hi"), ("assistant", "yes"), ("user", "and?"), ("assistant", "done"))]
+    sides = both(multiple=multiple)
+    (host,) = sides.host(rows)
+    (own,) = rows_of(sides.own(rows, labels_after_eos="mask"))
+
+    differing = [place for place, bits in enumerate(zip(host[1], own[1], strict=True)) if bits[0] != bits[1]]
+    assert (own[0], own[2]) == (host[0], host[2])
+    assert {host[0][place] for place in differing} == {EOS_TOKEN_ID}
+    assert [host[1][place] for place in differing] == [1, 1, 1]
 
 
 def test_control_tokens_that_do_no_harm_are_kept_by_both(both: MakeBoth) -> None:
@@ -353,7 +412,9 @@ def test_what_goes_to_the_template_as_it_is_can_be_read(
     sides = both(template)
     host, of_wanted = sides.host([row]), sides.host([wanted])
 
-    assert len(host[0][0]) > len(of_wanted[0][0])
+    is_mended = "tool_arguments" in setting and host_release().parses_call_arguments
+    assert (host == of_wanted) == is_mended
+    assert is_mended or len(host[0][0]) > len(of_wanted[0][0])
     assert rows_of(sides.own([row])) == host
     assert rows_of(sides.own([row], **setting)) == of_wanted
     assert rows_of(sides.own([row], **dict.fromkeys(setting, "auto"))) == of_wanted
@@ -378,14 +439,28 @@ def test_what_the_host_trains_can_be_masked(both: MakeBoth, row: Any, setting: d
     assert 0 < sum(mask) < sum(host[0][1])
 
 
-def test_variables_of_a_row_are_not_read(both: MakeBoth) -> None:
+def test_variables_of_a_row_are_read_where_the_layout_names_them(both: MakeBoth) -> None:
+    """0.6 never reads them, 0.7 does without being told."""
     sides = both(_with("turn.content + (mood or '')"))
     row = {**GOOD, "chat_template_kwargs": {"mood": "so "}}
 
-    host = sides.host([row])
-    assert host == sides.host([GOOD]) == rows_of(sides.own([row]))
-    (read,) = rows_of(sides.own([row], chat_template_kwargs_column="chat_template_kwargs"))
-    assert len(read[0]) > len(host[0][0])
+    unread, read = (
+        rows_of(sides.own([row], **columns))
+        for columns in ({}, {"chat_template_kwargs_column": "chat_template_kwargs"})
+    )
+    assert unread == sides.host([GOOD])
+    assert sides.host([row]) == (unread if host_release() is RELEASES[0] else read)
+    assert len(read[0][0]) > len(unread[0][0])
+
+
+@pytest.mark.parametrize("name", ["chat_template", "padding", "return_dict", "tools"])
+def test_variables_that_no_row_may_set(both: MakeBoth, name: str) -> None:
+    row = {**GOOD, "chat_template_kwargs": {name: None}}
+
+    assert drops(both().own([GOOD, row], chat_template_kwargs_column="chat_template_kwargs")) == {"invalid_field": 1}
+    if host_release() is not RELEASES[0]:
+        with pytest.raises(ValueError, match="cannot override pipeline-controlled"):
+            both().host([row])
 
 
 def test_template_writes_the_day_of_the_build(both: MakeBoth) -> None:

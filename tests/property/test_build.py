@@ -51,6 +51,7 @@ CHANGES = st.fixed_dictionaries(
         "packing__seed": st.integers(0, 2**32 - 1),
         "parallelism__context_parallel_size": st.sampled_from([1, 2]),
         "preprocessing__over_long": st.sampled_from(["drop", "truncate", "split"]),
+        "preprocessing__labels_after_eos": st.sampled_from(["mask", "train"]),
     }
 )
 
@@ -67,8 +68,12 @@ def _expected(rows: Sequence[dict[str, Any]], recipe: SFTRecipe) -> Sequences:
         starts = range(0, len(ids) - 1, longest) if over_long == "split" else [0]
         for start in starts:
             part, bits = ids[start : start + longest + 1], mask[start : start + longest + 1]
-            if any(bit and before != EOS for bit, before in zip(bits[1:], part[:-1], strict=False)):
-                found.append((tuple(part), tuple(bits[1:])))
+            by_every_release = tuple(
+                int(bit and before != EOS) for bit, before in zip(bits[1:], part[:-1], strict=False)
+            )
+            if any(by_every_release):
+                is_masked = recipe.preprocessing.labels_after_eos == "mask"
+                found.append((tuple(part), by_every_release if is_masked else tuple(bits[1:])))
     return found
 
 

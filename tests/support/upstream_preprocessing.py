@@ -14,7 +14,12 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.config.recipe.preprocessing import AssistantMarkers, ChatPreprocessing, PromptCompletionPreprocessing
+from bridgepack.config.recipe.preprocessing import (
+    AssistantMarkers,
+    ChatPreprocessing,
+    PromptCompletionPreprocessing,
+    mended_by_host,
+)
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoder import PromptCompletionEncoder
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
@@ -24,6 +29,7 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from tests.support.cutting import cut, policy_for
 from tests.support.host_datasets import load_host_tokenizer
+from tests.support.installed_host import host_release
 from tests.support.read_rows import ReadingEncoder
 from tests.support.small_builds import AS_HOST
 
@@ -58,6 +64,7 @@ class ChatPair:
         markers = AssistantMarkers(**assistant_markers) if assistant_markers else None
         chosen: dict[str, Any] = {**AS_HOST, **settings}
         preprocessing = ChatPreprocessing(loss_mode=loss_mode, assistant_markers=markers, **chosen)
+        preprocessing = preprocessing.model_copy(update=mended_by_host(preprocessing, host_release()))
         self.tokenizer, self.host_tokenizer = _tokenizers(folder)
         self.encoder = ReadingEncoder(ChatEncoder(self.tokenizer, preprocessing, {}), preprocessing)
         self._loss_mode = loss_mode

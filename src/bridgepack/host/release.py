@@ -46,6 +46,9 @@ class HostRelease:
     keeps_last_evaluation_batch: bool = False
     #: the loader `single` with `drop_last` false refuses packs that give some data-parallel ranks fewer than others
     refuses_uneven_rest: bool = False
+    empties_null_content: bool = False  #: null content of a turn becomes an empty text before the template sees it
+    #: JSON text of a call's arguments becomes an object before the template sees it; other text is refused
+    parses_call_arguments: bool = False
 
     def __contains__(self, text: str) -> bool:
         """Return whether a version is of this release; 0.6.2rc1 and 0.6.2+abc count as 0.6.2."""

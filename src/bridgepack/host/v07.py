@@ -26,4 +26,6 @@ V07 = replace(
     built_from_parts=frozenset({"LlamaForCausalLM"}),
     # bridge/models/conversion/auto_bridge.py, _set_source_metadata; providers have the field as before.
     renamed={"model.hf_model_id": "model.extra_checkpoint_metadata.hf_model_id"},
+    empties_null_content=True,  # data/conversation_processing.py (normalize_chat_conversation)
+    parses_call_arguments=True,  # the same
 )

@@ -259,9 +259,9 @@ class TokenBatch:
 def token_counts(
     input_ids: TokenArray, loss_mask: MaskArray, offsets: IntArray, eos_token_id: int
 ) -> tuple[IntArray, IntArray]:
-    """Return (trained labels per sequence, those of them that are trained at run time).
+    """Return (trained labels per sequence, those of them that every release of the host trains).
 
-    The first token of a sequence is never a label; at run time the host skips labels whose input is EOS.
+    The first token of a sequence is never a label; up to 0.6 the host skips labels whose input is EOS.
 
     Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py, collate_fn.
     """

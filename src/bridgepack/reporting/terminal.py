@@ -304,8 +304,7 @@ def _strip(view: PackView) -> str:
 
 def _heading(item: SequenceView) -> str:
     padding = f" + {item.num_alignment_tokens} alignment" if item.num_alignment_tokens else ""
-    num_after_eos = item.num_skipped_tokens
-    skipped = f" ({num_after_eos} after EOS, by Megatron-Bridge 0.7 but not by 0.6)" if num_after_eos else ""
+    skipped = _if_any(item.num_skipped_tokens, " ({} after EOS, which Megatron-Bridge 0.6 does not train)")
     return (
         f"--- sequence {item.position}: {origin_of(item)}, {item.runtime_length:,}{padding} runtime tokens, "
         f"{item.num_trained_tokens:,} trained{skipped}"

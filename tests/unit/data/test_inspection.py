@@ -43,7 +43,7 @@ def test_numbers_of_a_sequence_and_its_drawing(artifact: Artifact) -> None:
     assert "⟦Hello there<|im_end|>\n⟧" in plain
     assert "\x1b[32m⟦Hello there<|im_end|>\n⟧\x1b[0m" in coloured
     assert "a.jsonl row 2, " in plain
-    assert "(1 after EOS, by Megatron-Bridge 0.7 but not by 0.6)" in plain
+    assert "(1 after EOS, which Megatron-Bridge 0.6 does not train)" in plain
 
 
 def _changed(artifact: Artifact, folder: Path, change: Callable[[Row], object]) -> Artifact:

@@ -8,8 +8,15 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from bridgepack.config.section import Section
 
-#: Chat template variables that bridgepack sets itself.
-OWN_TEMPLATE_VARIABLES = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now"})
+#: Variables of the chat template that no row may set, because bridgepack or Megatron-Bridge does.
+OWN_TEMPLATE_VARIABLES = frozenset(
+    {
+        *("messages", "tools", "documents", "add_generation_prompt", "strftime_now"),
+        # Source: megatron-bridge 0.7, data/conversation_processing.py, which refuses rows with these.
+        *("chat_template", "continue_final_message", "max_length", "padding", "return_assistant_tokens_mask"),
+        *("return_dict", "return_tensors", "tokenize", "truncation"),
+    }
+)
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 #: A doubled brace, a column in braces, or a brace that is neither.
 _BRACES = re.compile(r"\{\{|\}\}|\{(?P<column>[^{}]+)\}|[{}]")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from bridgepack.config.section import Before, Section
+from bridgepack.host import HostRelease
 
 #: Conversation columns in the host's lookup order (megatron-bridge 0.6.2, conversation_processing.py).
 CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
@@ -91,13 +92,13 @@ class ChatPreprocessing(_Common):
     does (counted, and an error of `bridgepack check`), `drop` them, or `error` (stop the build)."""
     null_content: Literal["auto", "keep", "empty"] = "auto"
     """For turns whose content is null, often tool calls: `auto` passes null or an empty text, whichever the template
-    shows right beside a call, and an empty text elsewhere; `keep` passes null, as Megatron-Bridge does; `empty` passes
-    an empty text. With `auto`, an empty text beside a call counts as null."""
+    shows right beside a call, and an empty text elsewhere; `keep` passes what Megatron-Bridge passes, 0.6 null and 0.7
+    an empty text; `empty` passes an empty text. With `auto`, an empty text beside a call counts as null."""
     tool_arguments: Literal["auto", "keep", "object", "text"] = "auto"
     """Arguments of tool calls, an object or its JSON text (OpenAI's format): `auto` passes the form that the template
-    shows right, an object if it shows both, and `{}` for a call without arguments; `keep` passes them unchanged, as
-    Megatron-Bridge does; `object` parses text and drops rows whose text is not a JSON object; `text` turns objects into
-    JSON text."""
+    shows right, an object if it shows both, and `{}` for a call without arguments; `keep` passes what Megatron-Bridge
+    passes, 0.6 as they are and 0.7 as with `object`; `object` parses text and drops rows whose text is not a JSON
+    object; `text` turns objects into JSON text."""
     content_parts: Literal["auto", "keep", "join_text", "drop"] = "auto"
     """For turns whose content is a list of parts, such as `{type: text, text: ...}`: `auto` joins the texts, or passes
     parts of this form if the template shows no other, and leaves a list with other parts as it is; `keep` passes the
@@ -141,6 +142,15 @@ class ChatPreprocessing(_Common):
                 "loss_mode to assistant or last_turn, or reasoning_loss to keep."
             )
         return self
+
+
+def mended_by_host(settings: ChatPreprocessing, release: HostRelease) -> dict[str, str]:
+    """Return field that is `keep` -> the value that does what the release does with rows, of those that it changes."""
+    habits = {
+        "null_content": ("empty", release.empties_null_content),
+        "tool_arguments": ("object", release.parses_call_arguments),
+    }
+    return {name: value for name, (value, has) in habits.items() if has and getattr(settings, name) == "keep"}
 
 
 class PromptCompletionPreprocessing(_Common):

@@ -13,7 +13,7 @@ from bridgepack import geometry
 from bridgepack.config.document import Document
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, label_of, listed, sets_amount
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
-from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing, mended_by_host
 from bridgepack.config.recipe.readings import check_layouts, reading_of
 from bridgepack.config.recipe.training import (
     CheckpointConfig,
@@ -53,6 +53,10 @@ class ResolvedRecipe:
         """Return every derived value with its reason, for output and the manifest."""
         fields = {"pad_seq_to_mult": self.pad_seq_to_mult, "max_sequence_length": self.max_sequence_length}
         values = {name: {"value": item.value, "because": item.because} for name, item in fields.items()}
+        if habits := self.recipe.host_habits:
+            kept = ", ".join(f"preprocessing.{name}" for name in habits)
+            because = f"{kept} is keep, and the recipe is for Megatron-Bridge {self.recipe.release.name}"
+            values["host_habits"] = {"value": habits, "because": because}
         if self.balance is None:
             return values
         because = f"packing.balance.kind is {self.balance.kind}"
@@ -82,7 +86,8 @@ class SFTRecipe(Document):
     artifact: Annotated[str, Field(min_length=1)] | None = None
     """Folder of the packs: `build` writes them there and the run reads them."""
     bridge_version: str | None = None
-    """Version of Megatron-Bridge that the run uses, e.g. `0.7`; null for the installed one, or 0.6 where none is."""
+    """Version of Megatron-Bridge that the run uses, e.g. `0.7`; null for the installed one, or 0.6 where none is. Rows
+    depend on it only where `preprocessing` says `keep`; null is then 0.6."""
     model: ModelConfig | None = None
     """Model to train; a build needs none."""
     method: Method = FullMethod()
@@ -121,6 +126,17 @@ class SFTRecipe(Document):
     def release(self) -> HostRelease:
         """The release of Megatron-Bridge that the recipe is for."""
         return release_for(self.bridge_version)
+
+    @property
+    def host_habits(self) -> dict[str, str]:
+        """Field of preprocessing that is `keep` -> its other value that does what the recipe's release does."""
+        settings = self.preprocessing
+        return mended_by_host(settings, self.release) if isinstance(settings, ChatPreprocessing) else {}
+
+    @property
+    def applied_preprocessing(self) -> Preprocessing:
+        """The preprocessing as rows get it, `keep` in the way of the recipe's release."""
+        return self.preprocessing.model_copy(update=self.host_habits) if self.host_habits else self.preprocessing
 
     @property
     def mixes_sources(self) -> bool:

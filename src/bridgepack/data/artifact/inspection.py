@@ -40,7 +40,7 @@ class SequenceView:
     runtime_length: int  #: tokens the model sees, alignment padding not counted
     num_alignment_tokens: int  #: padding to the multiple
     num_trained_tokens: int  #: tokens with stored mask 1
-    #: tokens with stored mask 1 whose input token is EOS: Megatron-Bridge 0.6 does not train them, 0.7 does
+    #: tokens with stored mask 1 whose input is EOS: Megatron-Bridge 0.6 does not train them, 0.7 does
     num_skipped_tokens: int
     spans: tuple[TextSpan, ...]  #: its text, without alignment padding
 

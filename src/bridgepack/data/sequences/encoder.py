@@ -24,7 +24,7 @@ from bridgepack.records import DropReason, TokenArray
 
 def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
     """Return a recipe's encoder; raises TokenizerError if the tokenizer cannot do what the recipe asks."""
-    settings = resolved.recipe.preprocessing
+    settings = resolved.recipe.applied_preprocessing
     if isinstance(settings, ChatPreprocessing):
         recipe = resolved.recipe
         return ChatEncoder(tokenizer, settings, recipe.data.role_aliases, decides_forms=bool(recipe.fields_on_auto))

@@ -27,7 +27,7 @@ _ROLES = ("system", "developer", "user", "tool")
 
 #: Texts that identify the templates of a family, and its markers, in the order in which families are tried.
 #: Source: megatron-bridge 0.6.2, data/conversation_processing.py, infer_assistant_mask_boundary_config: ChatML, Kimi,
-#: Gemma 4, Gemma 1-3, Llama 3, gpt-oss (Harmony).
+#: Gemma 4, Gemma 1-3, Llama 3, gpt-oss (Harmony); and of 0.7, MiniMax-M3.
 _FAMILIES = (
     (
         ("<|im_start|>assistant", "<|im_end|>"),
@@ -66,6 +66,17 @@ _FAMILIES = (
             assistant_end="<|return|>",
             assistant_end_fallbacks=("<|end|>", "<|call|>"),
             other_role_starts={role: f"<|start|>{role}" for role in _ROLES},
+        ),
+    ),
+    (
+        ("]~!b[", "]~b]", "[e~[", "<mm:think>"),
+        AssistantMarkers(
+            assistant_start="]~b]ai\n",
+            assistant_end="[e~[\n",
+            other_role_starts={
+                **{"system": "]~!b[]~b]system\n", "developer": "]~b]developer\n"},
+                **{"user": "]~b]user\n", "tool": "]~b]tool"},
+            },
         ),
     ),
 )

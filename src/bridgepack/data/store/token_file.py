@@ -58,7 +58,7 @@ class TokenIndex:
     stored_lengths: Int32Array  #: shape [num_sequences], int32, stored
     row_offsets: Int32Array  #: shape [num_sequences], int32, 0-based row within the range
     num_trained: Int32Array  #: shape [num_sequences], int32, ones of the label-aligned mask
-    num_learned: Int32Array  #: shape [num_sequences], int32, labels trained at run time: those whose input is not EOS
+    num_learned: Int32Array  #: shape [num_sequences], int32, trained labels whose input is not EOS
     #: shape [num_sequences], int32, leading tokens before the completion; -1 if not applicable
     num_context: Int32Array
     drop_rows: Int32Array  #: shape [num_drops], int32, 0-based row within the range of each dropped row

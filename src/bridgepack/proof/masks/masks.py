@@ -131,7 +131,7 @@ Judge = ChatJudge | PairJudge | TokenizedJudge
 
 def judge_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Judge:
     """Return the judge for a recipe's rows."""
-    settings = recipe.preprocessing
+    settings = recipe.applied_preprocessing
     if isinstance(settings, ChatPreprocessing):
         return ChatJudge(recipe, settings, tokenizer)
     if isinstance(settings, PromptCompletionPreprocessing):

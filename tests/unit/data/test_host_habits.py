@@ -1,0 +1,100 @@
+"""`keep` is what the recipe's release of Megatron-Bridge does with a row; only then do rows depend on the release."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.api import inspect
+from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing, mended_by_host
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.identity import fingerprint, tokenization_identity
+from bridgepack.data.repack import repack_artifact
+from bridgepack.data.results import BuildOptions
+from bridgepack.errors import ConfigError
+from bridgepack.host import RELEASES, V06, V07
+from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from tests.support.small_builds import AS_HOST, build, chat_row, dropped, small_recipe, write_json_lines
+
+CALL = {"type": "function", "function": {"name": "look", "arguments": '{"at": "it"}'}}
+CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+BAD = {**CALLING, "tool_calls": [{"type": "function", "function": {"name": "look", "arguments": "at it"}}]}
+QUESTION = {"role": "user", "content": "what"}
+#: Null as the word none, and arguments as JSON: text of JSON gets quotes.
+TEMPLATE = (
+    "{%- for turn in messages -%}"
+    "{{- '<|im_start|>' + turn.role + '\\n' + (turn.content if turn.content is not none else 'none') -}}"
+    "{%- for call in turn.tool_calls or [] -%}{{- call.function.arguments | tojson -}}{%- endfor -%}"
+    "{{- '<|im_end|>\\n' -}}{%- endfor -%}{#- <|im_start|>assistant -#}"
+)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path) -> SFTRecipe:
+    rows = [{"messages": [QUESTION, CALLING]}, {"messages": [QUESTION, BAD]}, chat_row("a", "b")]
+    (tmp_path / "template.jinja").write_text(TEMPLATE)
+    path = write_json_lines(tmp_path / "rows.jsonl", rows)
+    found = small_recipe(path, chatml_tokenizer, preprocessing={"kind": "chat", **AS_HOST})
+    return found.override(
+        {"tokenizer.chat_template": str(tmp_path / "template.jinja"), "packing.packed_sequence_size": 512}
+    )
+
+
+def _texts(folder: Path) -> str:
+    return "".join(span.text for one in inspect(folder, row=0).sequences for span in one.spans)
+
+
+def _for(recipe: SFTRecipe, version: str | None, **changes: Any) -> SFTRecipe:
+    return recipe.override({"bridge_version": version, **changes})
+
+
+def test_keep_is_the_habit_of_the_release(tmp_path: Path, recipe: SFTRecipe) -> None:
+    for name, version in (("old", "0.6.2"), ("unsaid", None), ("new", "0.7.0")):
+        build(_for(recipe, version), tmp_path / name)
+
+    assert 'none"{\\"at\\": \\"it\\"}"' in _texts(tmp_path / "old")
+    assert _texts(tmp_path / "unsaid") == _texts(tmp_path / "old")
+    assert 'assistant\n{"at": "it"}<|im_end|>' in _texts(tmp_path / "new")
+    assert dropped(tmp_path / "old") == []
+    assert dropped(tmp_path / "new") == [(2, "invalid_field")]
+
+
+def test_auto_is_the_same_for_every_release(tmp_path: Path, recipe: SFTRecipe) -> None:
+    auto = {f"preprocessing.{name}": "auto" for name in AS_HOST}
+    identities = [
+        (fingerprint(one.resolve(), {}, {}), tokenization_identity(one, {}, "tokenizers"))
+        for one in (_for(recipe, release.bridge, **auto) for release in RELEASES)
+    ]
+
+    assert len(identities) > 1
+    assert all(one == identities[0] for one in identities)
+
+
+@pytest.mark.parametrize("field", ["null_content", "tool_arguments"])
+def test_each_field_on_keep_makes_rows_depend_on_the_release(recipe: SFTRecipe, field: str) -> None:
+    others = {f"preprocessing.{name}": "auto" for name in AS_HOST if name != field}
+    old, unsaid, new = (_for(recipe, version, **others) for version in ("0.6", None, "0.7"))
+
+    prints = [fingerprint(one.resolve(), {}, {}) for one in (old, unsaid, new)]
+    keys = [tokenization_identity(one, {}, "tokenizers") for one in (old, unsaid, new)]
+    assert prints[0] == prints[1] != prints[2]
+    assert keys[0] == keys[1] != keys[2]
+    assert list(new.resolve().explain()["host_habits"]["value"]) == [field]
+    assert "host_habits" not in old.resolve().explain()
+
+
+def test_an_artifact_for_0_7_is_verified_as_that(tmp_path: Path, recipe: SFTRecipe) -> None:
+    manifest = build(_for(recipe, "0.7"), tmp_path / "new").manifest
+
+    assert fingerprint_of_manifest(manifest) == manifest.fingerprint
+    assert verify_artifact(tmp_path / "new", VerifyOptions(num_packs=None)).outcome == "same"
+    with pytest.raises(ConfigError, match="changes the tokens"):
+        repack_artifact(tmp_path / "new", {"bridge_version": "0.6"}, options=BuildOptions(num_workers=0))
+
+
+def test_habits_are_those_of_fields_on_keep() -> None:
+    every, none = ChatPreprocessing(**AS_HOST), ChatPreprocessing()
+
+    assert mended_by_host(every, V06) == mended_by_host(none, V07) == {}
+    assert mended_by_host(every, V07) == {"null_content": "empty", "tool_arguments": "object"}
