@@ -8,9 +8,9 @@ from bridgepack.bridge.refusing.asked import refusal_text, refusals_of
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from tests.support.installed_host import host_version
 from tests.support.bridge_recipes import quiet_host
 from tests.support.drawn_recipes import recipes
+from tests.support.installed_host import host_version
 
 pytestmark = pytest.mark.bridge
 
