@@ -23,6 +23,7 @@ from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting
 from bridgepack.bridge.wiring.data import EXCHANGE
 from bridgepack.bridge.wiring.training import BOOKKEEPING
+from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
@@ -81,7 +82,7 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
         refusals=(*refused, *lost),
         is_complete=True,
         unknown=unknown,
-        bridge_version=recipe.bridge_version,
+        bridge_version=recipe.bridge_version or installed_version(),
         place=place or recipe.name,
         user_paths=user_paths,
         ignored=recipe.ignore,

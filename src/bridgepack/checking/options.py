@@ -47,8 +47,8 @@ class CheckOptions:
     Attributes:
         artifact: folder of the packs that the run will read, a packed file, or a pattern.
         world_size: number of GPUs (default: from the settings).
-        bridge_version: version of megatron-bridge to judge for (default: the environment's, else the target
-            version of bridgepack).
+        bridge_version: version of megatron-bridge to judge for (default: the recipe's, else the
+            environment's, else the installed one, else the target of bridgepack).
         environment: the environment of the run; without it, rules on it are skipped.
         overrides: dotted path -> value.
         select: codes, beginnings of codes or names of the rules to run (default: all).

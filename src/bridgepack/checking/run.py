@@ -5,12 +5,13 @@ from dataclasses import replace
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.targets import Target
 from bridgepack.checking.options import CheckOptions
+from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.host import BRIDGE, HostRelease
 from bridgepack.records import Manifest, RunConfig, Waiting
 from bridgepack.rules.engine.context import NO_PACKS
-from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.environment import Versions, target_versions
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.files import Files
 from bridgepack.rules.engine.loaded import in_current_names
@@ -33,9 +34,8 @@ def run_of(
     """
     environment, config = options.environment, loaded.config
     assert config is not None
-    versions = target_versions(
-        options.bridge_version or config.bridge_version, environment.versions if environment else None
-    )
+    stated = None if loaded.recipe is None else loaded.recipe.bridge_version
+    versions = _versions(options, stated, config.bridge_version)
     if loaded.recipe is not None and versions.release.name != loaded.recipe.release.name:
         recipe = loaded.recipe.override({"bridge_version": str(versions[BRIDGE])})
         config = replace(config_of_recipe(recipe, place=loaded.place, artifact=options.artifact), inputs=config.inputs)
@@ -54,9 +54,18 @@ def run_of(
 def release_of_rows(config: RunConfig | None, manifest: Manifest | None, options: CheckOptions) -> HostRelease:
     """Return the release that reads the rows: of the run, or of the artifact's own recipe where there is no run."""
     recorded = None if manifest is None else manifest.recipe.get("bridge_version")
-    stated = recorded if config is None else config.bridge_version
-    installed = None if options.environment is None else options.environment.versions
-    return target_versions(options.bridge_version or stated, installed).release
+    return _versions(options, None, recorded if config is None else config.bridge_version).release
+
+
+def _versions(options: CheckOptions, stated: str | None, found: str | None) -> Versions:
+    """Return the versions to judge for.
+
+    They are the option's, those that a recipe states, the given environment's, those that the settings were `found`
+    with, or the installed ones.
+    """
+    given = {} if options.environment is None else options.environment.versions
+    default = None if BRIDGE in given else found or installed_version()
+    return target_versions(options.bridge_version or stated or default, given)
 
 
 def _balance_refused(recipe: SFTRecipe) -> str | None:

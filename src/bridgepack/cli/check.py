@@ -29,7 +29,11 @@ from bridgepack.reporting.text import printable
 @click.argument("target", shell_complete=complete_recipe)
 @click.option("--artifact", type=PlaceOption(), help="Packs that the run will read: a path or a URL.")
 @click.option("--world-size", type=Count(), help="GPUs of the run (default: from the settings).")
-@click.option("--bridge-version", metavar="VERSION", help="Check for this megatron-bridge version (default: 0.6.2).")
+@click.option(
+    "--bridge-version",
+    metavar="VERSION",
+    help="Check for this megatron-bridge version (default: the recipe's, else the installed one, else 0.6.2).",
+)
 @click.option("--environment", metavar="here|FILE", help="Check the installed packages, or a pip freeze FILE.")
 @overrides_option("Override a setting; repeatable.")
 @click.option("--given", multiple=True, metavar="NAME=VALUE", help="A fact about packs without a manifest; repeatable.")

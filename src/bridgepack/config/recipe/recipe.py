@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from bridgepack import geometry
 from bridgepack.config.document import Document
+from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, label_of, listed, sets_amount
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing, mended_by_host
@@ -125,7 +126,7 @@ class SFTRecipe(Document):
     @property
     def release(self) -> HostRelease:
         """The release of Megatron-Bridge that the recipe is for."""
-        return release_for(self.bridge_version)
+        return release_for(self.bridge_version or installed_version())
 
     @property
     def host_habits(self) -> dict[str, str]:
