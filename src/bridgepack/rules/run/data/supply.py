@@ -122,22 +122,26 @@ def fewer_test_rows_than_a_batch(run: Run) -> Found:
         yield wrong("dataset.do_test", found, "false, or at least one batch of rows", to=False, because=why)
 
 
-@rule("BP606", ADVICE, when=(PACKS_OFFLINE, EVALUATES), versions={BRIDGE: "<0.7"})
+@rule("BP606", ADVICE, when=(PACKS_OFFLINE, EVALUATES))
 def validation_packs_left_out(run: Run) -> Found:
     """An evaluation does not read every validation pack.
 
-    Why: Silent: packs beyond the last complete batch, or beyond eval_iters batches, are skipped. The skipped packs
-        change with each evaluation, so the loss changes even if the model does not.
+    Why: Silent: packs beyond eval_iters batches are skipped, and before 0.7 those beyond the last complete batch. The
+        skipped packs change with each evaluation, so the loss changes even if the model does not.
     Bad: 20 validation packs, eval_global_batch_size 8, eval_iters 1. Good: 16 validation packs, eval_iters 2.
     Fix: Set eval_iters to packs / eval_global_batch_size, with a batch that divides the packs.
-    Evidence: read in the source; Bridge #4914. Source: PSB606; bridge/data/samplers.py:291
+    Evidence: read in the source; Bridge #4914, and main of 2026-08-22. Source: PSB606; bridge/data/samplers.py:291
     """
     packs, batch, steps = num_packs(run, VALIDATION), run.eval_global_batch_size, run.eval_iters
     if steps is None:
         raise CannotJudgeError("validation.eval_iters is null")
-    read = min(steps * batch, packs // batch * batch) if batch > 0 else packs
+    if batch < 1:
+        return
+    is_filled = run.release.keeps_last_evaluation_batch
+    read = min(steps * batch, packs if is_filled else packs // batch * batch)
     if 0 < read < packs:
-        allowed = f"{max(packs // batch, 1)}, with a batch that divides {packs}"
+        whole = f"{max(packs // batch, 1)}, with a batch that divides {packs}"
+        allowed = f"{-(-packs // batch)}, the last batch is filled up" if is_filled else whole
         yield wrong("validation.eval_iters", f"{steps} x {batch} packs, of {packs}", allowed)
 
 

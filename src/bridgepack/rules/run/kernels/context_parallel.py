@@ -1,12 +1,14 @@
 """Rules on hybrid, dynamic, hierarchical and evaluation context parallelism."""
 
-from bridgepack.rules.engine.environment import CORE, ENGINE
+from bridgepack.rules.engine.environment import ENGINE
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import truths
 
 _EVALUATION = "dist.eval_context_parallel_size"
 _HIERARCHY = "model.hierarchical_context_parallel_sizes"
+#: A model class of the host, with the fields of megatron-core's configs.
+_PROVIDER = "megatron.bridge.models.gpt_provider.GPTModelProvider"
 _DYNAMIC = ("model.dynamic_context_parallel", "model.sequence_packing_scheduler")
 
 
@@ -23,18 +25,20 @@ def hybrid_context_parallel(run: Run) -> Found:
         yield wrong(where, "true", "false", to=False, because="the host has no data for this schedule")
 
 
-@rule("BP952", ERROR, versions={CORE: "<0.20"}, evidence="read in core 0.19; it is on Megatron-LM's dev branch")
+@rule("BP952", ERROR, evidence="read in core 0.19.2 and in the core that main of 2026-08-22 pins")
 def dynamic_context_parallel(run: Run) -> Found:
-    """Dynamic context parallelism is set, which this version of megatron-core does not have.
+    """Dynamic context parallelism is set, which the megatron-core of this release does not have.
 
-    Why: Crash at construction: unexpected keyword argument. If set as an attribute, it has no effect.
+    Why: Crash at construction: unexpected keyword argument. If set as an attribute, it has no effect: packs are read as
+        they are. Only megatron-core's dev branch has the schedulers.
     Bad: dynamic_context_parallel true with megatron-core 0.19. Good: no dynamic_context_parallel.
     Fix: Remove the setting. Noticed: construction of the config. Source: PSC302; core/model_parallel_config.py:100
     """
     run.value("model")
+    known = run.release.facts.types_of(_PROVIDER)
     for path in _DYNAMIC:
-        if run.stated(path):
-            yield wrong(path, str(run.value(path)), "not set")
+        if run.stated(path) and path.partition(".")[2] not in known:
+            yield wrong(path, str(run.value(path)), f"not set with Megatron-Bridge {run.release.name}")
 
 
 @rule("BP954", ERROR, "PSC304; bridge/training/initialize.py:412", noticed="setup")
