@@ -10,6 +10,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import quiet_host
 from tests.support.drawn_recipes import recipes
+from tests.support.installed_host import host_version
 
 pytestmark = pytest.mark.bridge
 
@@ -30,7 +31,7 @@ def test_recipes_are_refused_in_the_words_of_a_check(h100_host: None) -> None:
     codes: Counter[str] = Counter()
     for values in recipes(SEED, NUM_RECIPES):
         try:
-            recipe = SFTRecipe.from_mapping(values)
+            recipe = SFTRecipe.from_mapping({**values, "bridge_version": host_version()})
         except ConfigError:
             outcomes["no recipe"] += 1
             continue
