@@ -4,16 +4,17 @@ from collections.abc import Iterator
 
 from bridgepack.records import Refusal
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import BRIDGE, CORE
+from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, Found, Violation, rule, wrong
 from bridgepack.rules.engine.subject import Run
 
 _NOTICED = "never; to_bridge does, before training"
-_HOST = {BRIDGE: "==0.6.2", CORE: ">=0.19,<0.20"}
+_HOST = {BRIDGE: ">=0.6.2"}
 
 
 def _said(run: Run, kind: str) -> list[Refusal]:
-    return [one for one in run.config.refusals if one.kind == kind]
+    is_known = run.release.is_known  # raises for a release whose fields are not known here
+    return [one for one in run.config.refusals if one.kind == kind and is_known]
 
 
 def _violations(run: Run, kind: str) -> Iterator[Violation]:
