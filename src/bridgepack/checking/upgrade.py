@@ -11,7 +11,7 @@ from typing import Any
 from bridgepack.config.errors import shown
 from bridgepack.host import HostRelease
 from bridgepack.host.names import name_in
-from bridgepack.records import VALIDATION, Finding, Upgrade, UpgradeChange
+from bridgepack.records import TRAIN, VALIDATION, Finding, Upgrade, UpgradeChange
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.report import CheckReport
@@ -160,6 +160,14 @@ def _evaluation_batches(run: Run) -> tuple[str, str] | None:
     return f"{packs // batch} batches of {batch} in {packs} packs", f"{packs // batch + 1}, the last filled up"
 
 
+def _uneven_rest(run: Run) -> tuple[str, str] | None:
+    is_single = run.text_or_none("dataset.dataloader_type") == "single"
+    if not (run.packs_offline and is_single and run.stated("dataset.drop_last") is False):
+        return None
+    unit = run.micro_batch_size * run.data_parallel_size
+    return None if num_packs(run, TRAIN) % unit == 0 else (_STOPS, _REFUSED)
+
+
 def _padding_of_experts(run: Run) -> tuple[str, str] | None:
     if not (run.is_packed and run.is_mixture_of_experts):
         return None
@@ -173,6 +181,7 @@ def _uneven_rest(run: Run) -> tuple[str, str] | None:
 
 _UNEVEN = "are read by some of them", "are refused, with ValueError"
 _COUNTS, _LEFT_OUT = "counts in the router's losses and the experts' loads", "is left out of them"
+_STOPS, _REFUSED = "training stops when it reads them", "training does not start"
 #: Field of `HostRelease` -> the habit.
 HABITS: Mapping[str, Habit] = {
     "trains_after_eos": Habit(
@@ -192,5 +201,11 @@ HABITS: Mapping[str, Habit] = {
     ),
     "keeps_last_evaluation_batch": Habit(
         what="validation packs that fill no batch", without="left out", with_it="read", counted=_evaluation_batches
+    ),
+    "refuses_uneven_rest": Habit(
+        what="packs that data-parallel ranks cannot share evenly, with dataloader_type single and drop_last false",
+        without=_STOPS,
+        with_it=_REFUSED,
+        counted=_uneven_rest,
     ),
 }

@@ -134,3 +134,20 @@ def test_it_follows_from_the_data_of_any_release(planted: HostRelease) -> None:
 def test_every_habit_has_words() -> None:
     habits = {field.name for field in fields(HostRelease) if isinstance(getattr(V06, field.name), bool)} - {"is_known"}
     assert habits <= HABITS.keys()
+
+
+@pytest.mark.parametrize(("loader", "is_said"), [("single", True), ("batch", False)])
+def test_a_rest_that_ranks_cannot_share_concerns_one_loader(
+    packs: tuple[SFTRecipe, Path], loader: str, is_said: bool
+) -> None:
+    made, folder = packs
+    num_packs = next(iter(json.loads((folder / "manifest.json").read_text())["splits"]))["statistics"]["num_packs"]
+    changed = made.override(
+        {
+            "bridge_overrides.dataset": {"dataloader_type": loader, "drop_last": False},
+            "parallelism.num_gpus": num_packs - 1,
+            "batch.global_batch_size": num_packs - 1,
+        }
+    )
+    rest = [what for what in changes_of(changed, artifact=folder) if what.startswith("packs that data-parallel ranks")]
+    assert bool(rest) is is_said
