@@ -31,6 +31,7 @@ from bridgepack.rules.engine.rule import Severity
 from bridgepack.rules.engine.subject import Run
 from tests.support import upstream_recipes as upstream
 from tests.support.format_cases import compact
+from tests.support.golden import renewed_by
 from tests.support.gpu_host import GPUS, TRANSFORMER_ENGINE_VERSION, pretend_gpu_host
 from tests.support.hub_configs import model_configs
 
@@ -207,7 +208,7 @@ def test_findings_are_the_golden_ones(upstream_configs: dict[str, Any], release:
     found, golden = codes_of(upstream_configs), GOLDEN / f"recipe_findings_{release.name}.json"
     if os.environ.get("BRIDGEPACK_REGENERATE"):
         golden.write_text(compact(dict(sorted(found.items()))) + "\n", encoding="utf-8")
-    assert found == json.loads(golden.read_text(encoding="utf-8"))
+    assert found == json.loads(golden.read_text(encoding="utf-8")), renewed_by(__file__)
 
 
 def test_bases_on_file_are_current(h100_host: None, upstream_configs: dict[str, Any], release: HostRelease) -> None:

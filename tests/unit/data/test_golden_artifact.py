@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow
 import pytest
 
+from tests.support.golden import renewed_by
 from tests.support.small_builds import AS_HOST, build, chat_row, data_bytes, tokenized_recipe, write_json_lines
 from tests.support.tokenizers import CHATML, write_tokenizer
 
@@ -52,5 +53,5 @@ def test_bytes_are_those_on_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     expected = json.loads(GOLDEN.read_text())
     if found["pyarrow"] != expected["pyarrow"]:
         pytest.skip(f"hashes on file are of pyarrow {expected['pyarrow']}; here is {found['pyarrow']}")
-    assert found == expected
+    assert found == expected, renewed_by(__file__)
     assert len(found["files"]) >= 2
