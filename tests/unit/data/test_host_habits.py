@@ -93,6 +93,15 @@ def test_an_artifact_for_0_7_is_verified_as_that(tmp_path: Path, recipe: SFTReci
         repack_artifact(tmp_path / "new", {"bridge_version": "0.6"}, options=BuildOptions(num_workers=0))
 
 
+def test_rows_do_not_depend_on_what_is_installed(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(recipe.resolve(), {}, {})
+    monkeypatch.setattr("bridgepack.config.recipe.recipe.installed_version", lambda: "0.7.0")
+
+    assert recipe.release is V07
+    assert recipe.host_habits == {}
+    assert fingerprint(recipe.resolve(), {}, {}) == before
+
+
 def test_habits_are_those_of_fields_on_keep() -> None:
     every, none = ChatPreprocessing(**AS_HOST), ChatPreprocessing()
 

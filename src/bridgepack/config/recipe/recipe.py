@@ -29,7 +29,7 @@ from bridgepack.config.recipe.training import (
     ScheduleConfig,
 )
 from bridgepack.errors import ConfigError
-from bridgepack.host import HostRelease, release_for, release_of
+from bridgepack.host import TARGET, HostRelease, release_for, release_of
 from bridgepack.records import BalanceRecord
 
 
@@ -130,9 +130,12 @@ class SFTRecipe(Document):
 
     @property
     def host_habits(self) -> dict[str, str]:
-        """Field of preprocessing that is `keep` -> its other value that does what the recipe's release does."""
-        settings = self.preprocessing
-        return mended_by_host(settings, self.release) if isinstance(settings, ChatPreprocessing) else {}
+        """Field of preprocessing that is `keep` -> its other value that does what the recipe's release does.
+
+        Rows must not depend on what is installed, so without `bridge_version` it is what the target does.
+        """
+        settings, release = self.preprocessing, TARGET if self.bridge_version is None else self.release
+        return mended_by_host(settings, release) if isinstance(settings, ChatPreprocessing) else {}
 
     @property
     def applied_preprocessing(self) -> Preprocessing:
