@@ -174,12 +174,6 @@ def _padding_of_experts(run: Run) -> tuple[str, str] | None:
     return _COUNTS, _LEFT_OUT
 
 
-def _uneven_rest(run: Run) -> tuple[str, str] | None:
-    is_concerned = run.stated("dataset.dataloader_type") == "single" and run.stated("dataset.drop_last") is False
-    return _UNEVEN if is_concerned and run.data_parallel_size > 1 else None
-
-
-_UNEVEN = "are read by some of them", "are refused, with ValueError"
 _COUNTS, _LEFT_OUT = "counts in the router's losses and the experts' loads", "is left out of them"
 _STOPS, _REFUSED = "training stops when it reads them", "training does not start"
 #: Field of `HostRelease` -> the habit.
@@ -192,12 +186,6 @@ HABITS: Mapping[str, Habit] = {
     ),
     "gives_padding_mask": Habit(
         what="padding in packs with experts", without=_COUNTS, with_it=_LEFT_OUT, counted=_padding_of_experts
-    ),
-    "refuses_uneven_rest": Habit(
-        what="packs that the loader single cannot give to all ranks",
-        without=_UNEVEN[0],
-        with_it=_UNEVEN[1],
-        counted=_uneven_rest,
     ),
     "keeps_last_evaluation_batch": Habit(
         what="validation packs that fill no batch", without="left out", with_it="read", counted=_evaluation_batches

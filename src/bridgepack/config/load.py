@@ -206,7 +206,7 @@ def load_recipe(
         recipe = SFTRecipe.from_mapping(target)
     else:
         recipe = target if isinstance(target, SFTRecipe) else _load(str(target))
-    return recipe.override(overrides) if overrides else recipe
+    return (recipe.override(overrides) if overrides else recipe).for_installed_host()
 
 
 def _load(target: str) -> SFTRecipe:

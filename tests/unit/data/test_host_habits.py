@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bridgepack.api import inspect
+from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, mended_by_host
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -107,3 +108,14 @@ def test_habits_are_those_of_fields_on_keep() -> None:
 
     assert mended_by_host(every, V06) == mended_by_host(none, V07) == {}
     assert mended_by_host(every, V07) == {"null_content": "empty", "tool_arguments": "object"}
+
+
+def test_a_loaded_recipe_says_the_installed_release_where_rows_depend_on_it(
+    recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridgepack.config.recipe.recipe.installed_version", lambda: "0.7.0")
+    loaded = load_recipe(recipe)
+    assert loaded.bridge_version == "0.7"
+    assert loaded.host_habits
+    assert load_recipe(recipe.override({"bridge_version": "0.6"})).bridge_version == "0.6"
+    assert load_recipe(recipe.override({"preprocessing": {"kind": "chat"}})).bridge_version is None

@@ -128,6 +128,18 @@ class SFTRecipe(Document):
         """The release of Megatron-Bridge that the recipe is for."""
         return release_for(self.bridge_version or installed_version())
 
+    def for_installed_host(self) -> Self:
+        """Return the recipe, for the installed release where it names none and rows depend on it.
+
+        Rows depend on the release where a field is `keep`; then the recipe says the release, so that they stay what
+        they are on another machine.
+        """
+        settings = self.preprocessing
+        if self.bridge_version is not None or not isinstance(settings, ChatPreprocessing):
+            return self
+        is_same = mended_by_host(settings, self.release) == self.host_habits
+        return self if is_same else self.override({"bridge_version": self.release.name})
+
     @property
     def host_habits(self) -> dict[str, str]:
         """Field of preprocessing that is `keep` -> its other value that does what the recipe's release does.
