@@ -4,12 +4,10 @@ from collections.abc import Iterator
 
 from bridgepack.records import Refusal
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import BRIDGE, CORE
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, Found, Violation, rule, wrong
 from bridgepack.rules.engine.subject import Run
 
 _NOTICED = "never; to_bridge does, before training"
-_HOST = {BRIDGE: "==0.6.2", CORE: ">=0.19,<0.20"}
 
 
 def _said(run: Run, kind: str) -> list[Refusal]:
@@ -30,7 +28,7 @@ def _require_model(run: Run, kind: str) -> None:
         raise CannotJudgeError(run.config.unknown["model"])
 
 
-@rule("BP044", ERROR, "bridge/training/config.py:962", versions=_HOST)
+@rule("BP044", ERROR, "bridge/training/config.py:962")
 def override_leads_nowhere(run: Run) -> Found:
     """An override of the recipe names a field that Megatron-Bridge does not have there.
 
@@ -43,7 +41,7 @@ def override_leads_nowhere(run: Run) -> Found:
     _require_model(run, "nowhere")
 
 
-@rule("BP850", ERROR, "bridge/training/config.py:962", versions=_HOST, noticed="late, or never", evidence=EXECUTED)
+@rule("BP850", ERROR, "bridge/training/config.py:962", noticed="late, or never", evidence=EXECUTED)
 def override_of_wrong_type(run: Run) -> Found:
     """An override of the recipe has a value that the host's field does not take.
 
@@ -55,7 +53,7 @@ def override_of_wrong_type(run: Run) -> Found:
     _require_model(run, "unfit")
 
 
-@rule("BP851", ERROR, versions=_HOST, noticed=_NOTICED, evidence=EXECUTED)
+@rule("BP851", ERROR, noticed=_NOTICED, evidence=EXECUTED)
 def override_not_kept(run: Run) -> Found:
     """The host writes over an override when the run starts, computes it itself, or ignores it.
 
@@ -67,7 +65,7 @@ def override_not_kept(run: Run) -> Found:
     yield from _violations(run, "not_kept")
 
 
-@rule("BP852", ERROR, "bridge/data/builders/direct_hf_sft.py", versions=_HOST, noticed=_NOTICED)
+@rule("BP852", ERROR, "bridge/data/builders/direct_hf_sft.py", noticed=_NOTICED)
 def reading_that_the_host_does_not_do(run: Run) -> Found:
     """The host reads the data itself, and the recipe asks for a reading that only `build` does.
 
@@ -78,7 +76,7 @@ def reading_that_the_host_does_not_do(run: Run) -> Found:
     yield from _violations(run, "reading")
 
 
-@rule("BP853", ERROR, "bridge/recipes/__init__.py", versions=_HOST, noticed="training's config", evidence=EXECUTED)
+@rule("BP853", ERROR, "bridge/recipes/__init__.py", noticed="training's config", evidence=EXECUTED)
 def model_not_for_text(run: Run) -> Found:
     """model.name is a recipe of a model that makes images or video, or one that Megatron-Bridge does not make.
 
