@@ -18,7 +18,6 @@ from bridgepack.bridge.targets import load_target
 from bridgepack.bridge.validating import ask
 from bridgepack.bridge.validating.verdict import CannotAskError, Question, verdict_of
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.host import TARGET
 from bridgepack.records import HostVerdict
 from tests.support.bridge_recipes import DENSE, recipe_of
 from tests.support.hub_configs import write_hub_cache
@@ -141,7 +140,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def verdict_on(target: Any, **overrides: Any) -> HostVerdict:
-    return ask.host_verdict(load_target(target, overrides), version=Version(TARGET.bridge), world_size=1, artifact=None)
+    return ask.host_verdict(
+        load_target(target, overrides), version=Version(host_version()), world_size=1, artifact=None
+    )
 
 
 @pytest.mark.full

@@ -9,8 +9,9 @@ from typing import Any
 from bridgepack.bridge.bases import base_of, is_left_out
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.host import TARGET
+from bridgepack.host import release_of
 from tests.support.generated_configs import FAULTS, TOPOLOGY_FAULTS
+from tests.support.installed_host import host_version
 from tests.support.named_faults import NAMED_FAULTS
 
 #: Values of the recipe's own fields; the first is the usual one.
@@ -67,6 +68,7 @@ def generated_recipe(bases: Sequence[str], seed: int) -> GeneratedRecipe | None:
     expert = choose.choice((1, 1, 2, 8)) if model.get("num_moe_experts") else 1
     values: dict[str, Any] = {
         "name": "generated",
+        "bridge_version": host_version(),
         "data": {"train": "train.jsonl"},
         "tokenizer": {"name_or_path": "some/tokenizer"},
         "packing": {"packed_sequence_size": 4096, "pad_seq_to_mult": None},
@@ -100,7 +102,8 @@ def _own_fields(choose: random.Random) -> Iterator[tuple[str, Any]]:
 @cache
 def _model_of(base: str) -> Mapping[str, Any]:
     """Return the settings of a base's model."""
-    values = {"name": base, "data": {"train": "a"}, "tokenizer": {"name_or_path": "a"}, "model": {"name": base}}
+    given: dict[str, Any] = {"name": base, "data": {"train": "a"}, "tokenizer": {"name_or_path": "a"}}
+    values = {**given, "model": {"name": base}, "bridge_version": host_version()}
     model: Mapping[str, Any] = base_of(SFTRecipe.from_mapping({**values, "packing": {"packed_sequence_size": 8}}))[
         "model"
     ]
@@ -117,7 +120,11 @@ def _overrides(choose: random.Random, model: Mapping[str, Any], *, has_adapter: 
         yield "model.recompute_granularity", "selective"
         yield "model.recompute_modules", recomputed
     for path in choose.sample(sorted(_OVERRIDES), choose.randint(0, _MAX_OVERRIDES)):
-        if path not in _NOT_SET_SO and not path.startswith("model.recompute_") and not is_left_out(TARGET, path):
+        if (
+            path not in _NOT_SET_SO
+            and not path.startswith("model.recompute_")
+            and not is_left_out(release_of(host_version()), path)
+        ):
             yield path, choose.choice(_OVERRIDES[path])
 
 
