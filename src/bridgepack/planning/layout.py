@@ -118,7 +118,12 @@ class Layout:
     @property
     def data(self) -> int:
         """Copies of the model."""
-        return self.num_gpus // (self.tensor * self.pipeline * self.context)
+        return geometry.data_parallel_size(
+            world_size=self.num_gpus,
+            tensor_model_parallel_size=self.tensor,
+            pipeline_model_parallel_size=self.pipeline,
+            context_parallel_size=self.context,
+        )
 
     @property
     def virtual(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from bridgepack import geometry
 from bridgepack.config.recipe.recipe import SFTRecipe
 
 OVERRIDES, SPECS = "bridge_overrides", "dataset.offline_packing_specs"
@@ -59,10 +60,15 @@ class Scope:
         """Return the number of model copies, or None if the number of GPUs is unknown or not divisible."""
         topology = self.recipe.parallelism
         context = (topology.eval_context_parallel_size if evaluates else None) or topology.context_parallel_size
-        model = topology.tensor_model_parallel_size * topology.pipeline_model_parallel_size * context
-        if topology.num_gpus is None or topology.num_gpus % model:
+        if topology.num_gpus is None:
             return None
-        return topology.num_gpus // model
+        size = geometry.data_parallel_size(
+            world_size=topology.num_gpus,
+            tensor_model_parallel_size=topology.tensor_model_parallel_size,
+            pipeline_model_parallel_size=topology.pipeline_model_parallel_size,
+            context_parallel_size=context,
+        )
+        return size or None
 
     def of(self, path: str, field: str, value: Any = ...) -> Setting:
         """Return a setting that one field decides.

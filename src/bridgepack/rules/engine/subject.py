@@ -195,9 +195,19 @@ class Run(Settings):
     @cached_property
     def data_parallel_size(self) -> int:
         """Copies of the model; raises `CannotJudgeError` if the number of GPUs is not a multiple of a copy's."""
-        if self.world_size % self.model_parallel_size:
+        size = self.data_parallel_size_with(self.context_parallel_size)
+        if size == 0:
             raise CannotJudgeError(f"{self.world_size} GPUs are not a multiple of {self.model_parallel_size}")
-        return self.world_size // self.model_parallel_size
+        return size
+
+    def data_parallel_size_with(self, context_parallel_size: int) -> int:
+        """Return the copies of the model with this context parallel size, 0 if the number of GPUs is no multiple."""
+        return geometry.data_parallel_size(
+            world_size=self.world_size,
+            tensor_model_parallel_size=self.tensor_model_parallel_size,
+            pipeline_model_parallel_size=self.pipeline_model_parallel_size,
+            context_parallel_size=context_parallel_size,
+        )
 
     def require_plain_gpus(self) -> None:
         """Raise `CannotJudgeError` unless all GPUs hold the language model.

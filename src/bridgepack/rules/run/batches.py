@@ -62,18 +62,16 @@ def evaluation_batch_not_divisible(run: Run) -> Found:
     Fix: Make eval_global_batch_size a multiple of eval_micro_batch_size x data-parallel ranks of evaluation.
     """
     run.require_plain_gpus()
-    model_parallel_size = _evaluation_model_parallel_size(run)
-    if run.world_size % model_parallel_size == 0:
-        copies, batch = run.world_size // model_parallel_size, run.eval_global_batch_size
-        share = run.eval_micro_batch_size * copies
-        if share > 0 and batch > 0 and batch % share:
-            yield from _undivided(_EVAL_SIZES[1], batch, run.eval_micro_batch_size, copies)
+    copies, batch = run.data_parallel_size_with(_evaluation_context(run)), run.eval_global_batch_size
+    share = run.eval_micro_batch_size * copies
+    if share > 0 and batch > 0 and batch % share:
+        yield from _undivided(_EVAL_SIZES[1], batch, run.eval_micro_batch_size, copies)
 
 
-def _evaluation_model_parallel_size(run: Run) -> int:
-    evaluation = run.stated_integer(_EVAL_CONTEXT)
-    context = evaluation if evaluation is not None and evaluation > 0 else run.context_parallel_size
-    return run.tensor_model_parallel_size * run.pipeline_model_parallel_size * context
+def _evaluation_context(run: Run) -> int:
+    """Return the context parallel size of evaluation: that of training unless it has its own."""
+    own = run.stated_integer(_EVAL_CONTEXT)
+    return own if own is not None and own > 0 else run.context_parallel_size
 
 
 @rule("BP619", ERROR, "PSB602, PSC303, PSB603; bridge/training/config.py:1024,1328", noticed=VALIDATE)
@@ -85,9 +83,10 @@ def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
     Fix: Change the number of GPUs or one of the three sizes. Evidence: executed with the real 0.6.2.
     """
     run.require_plain_gpus()
-    training, evaluation = run.model_parallel_size, _evaluation_model_parallel_size(run)
-    for path, size in (("model.context_parallel_size", training), (_EVAL_CONTEXT, evaluation)):
-        if run.world_size % size:
+    contexts = {"model.context_parallel_size": run.context_parallel_size, _EVAL_CONTEXT: _evaluation_context(run)}
+    for path, context in contexts.items():
+        if run.data_parallel_size_with(context) == 0:
+            size = run.tensor_model_parallel_size * run.pipeline_model_parallel_size * context
             allowed = f"a multiple of {size} GPUs, e.g. {nearest_multiples(run.world_size, size)}"
             yield wrong(path, f"{run.world_size} GPUs with {size} per copy of the model", allowed)
             return
