@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bridgepack.bridge.live import value_in
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.load import load_recipe
@@ -51,7 +52,7 @@ def test_recipe_is_what_the_host_accepts(target: str, h100_host: None, at_work: 
     assert validate(config, num_gpus) is None
     assert _faults(check_target(config, CheckOptions(world_size=num_gpus))) == []
     _check_stages(config.model)
-    assert recipe.packing.packed_sequence_size <= _num_positions(config.model)
+    assert recipe.packing.packed_sequence_size <= _num_positions(config)
 
 
 def _faults(report: CheckReport) -> list[tuple[str, str, str]]:
@@ -88,10 +89,11 @@ def _check_stages(model: Any) -> None:
     assert num_layers % num_stages == 0
 
 
-def _num_positions(model: Any) -> int:
-    """Return the positions that a model was made for."""
+def _num_positions(config: Any) -> int:
+    """Return the positions that the model of a ConfigContainer was made for."""
+    model = config.model
     if model.position_embedding_type == "yarn":
         return round(model.yarn_original_max_position_embeddings * model.yarn_rotary_scaling_factor)
-    config = model_configs()[model.hf_model_id]
-    positions: int = config.get("text_config", config)["max_position_embeddings"]
+    published = model_configs()[value_in(config, "model.hf_model_id")]
+    positions: int = published.get("text_config", published)["max_position_embeddings"]
     return positions

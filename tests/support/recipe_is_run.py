@@ -13,6 +13,7 @@ from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
+from tests.support.installed_host import host_version
 
 #: Values that a recipe is judged without, as no rule reads them: functions, the configs of vision and sound, and the
 #: source of a run that packs nothing beforehand, which the host makes of its own presets. Folders that the host puts
@@ -28,14 +29,16 @@ ONE_SIDED = {
 
 
 def found_in_one_alone(recipe: SFTRecipe, config: Any) -> set[str]:
-    """Return the codes that `check` finds in a recipe or in its ConfigContainer alone."""
+    """Return the codes that `check` finds in a recipe for the host at hand, or in its ConfigContainer, alone."""
+    recipe = recipe.override({"bridge_version": host_version()})
     options = CheckOptions(world_size=recipe.parallelism.num_gpus, looks_at_files=False)
     mine, live = ({one.code for one in check_target(target, options).findings} for target in (recipe, config))
     return mine ^ live
 
 
 def unlike_its_run(recipe: SFTRecipe, config: Any) -> dict[str, Any]:
-    """Return what differs between a recipe and its ConfigContainer, as rules see them; empty where nothing does."""
+    """Return what differs between a recipe for the host at hand and its ConfigContainer, as rules see them."""
+    recipe = recipe.override({"bridge_version": host_version()})
     mine = config_of_recipe(recipe, place="run", artifact=Path(f"artifacts/{recipe.name}"))
     live = config_of_container(config, place="run")
     unlike = plain_differences({**live.values, "_target_": ""}, {**mine.values, "_target_": ""})
@@ -53,6 +56,6 @@ def _is_left_out(value: Any, path: str) -> bool:
 
 
 def _outcome(config: RunConfig, recipe: SFTRecipe) -> tuple[list[str], list[str]]:
-    subject = Run(config=config, versions=target_versions(), world_size_given=recipe.parallelism.num_gpus)
+    subject = Run(config=config, versions=target_versions(host_version()), world_size_given=recipe.parallelism.num_gpus)
     report = judge_run(subject, RUN_RULES)
     return sorted(one.code for one in report.findings), [one.code for one in report.rules_skipped]
