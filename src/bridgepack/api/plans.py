@@ -77,14 +77,10 @@ def plan(
     tokens = None if store is None else store_folder(store)
     rows_store = tokens if tokens is not None and tokens.is_dir() else None
     loaded, machine = recipe_with_rows(recipe, overrides, store=rows_store), gpu_named(gpu)
-    if model is not None:
-        loaded = loaded.override({"model.name": model})
+    loaded = loaded if model is None else loaded.override({"model.name": model})
     shape_to_plan(loaded)  # fails before rows are read
-    lengths = lengths_of(
-        loaded,
-        artifact=None if artifact is None else local_path(artifact, "artifact"),
-        store=tokens,
-    )
+    packs = None if artifact is None else local_path(artifact, "artifact")
+    lengths = lengths_of(loaded, artifact=packs, store=tokens)
     speed = None if log is None else calibrated(local_path(log, "log"), loaded, lengths, machine)
     found = plan_recipe(
         loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed, has_dynamic_context=dynamic_context

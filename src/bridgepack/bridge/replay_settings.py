@@ -9,7 +9,7 @@ from packaging.version import Version
 from bridgepack.bridge.wiring import Packs, host_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.host import release_of
+from bridgepack.host import HostRelease, release_of
 from bridgepack.host.names import in_canonical_names
 from bridgepack.records import TRAIN, RunConfig
 from bridgepack.records.results import leaves
@@ -55,13 +55,7 @@ def replay_settings(
     if is_training:
         others = _of_training(values, max_samples or num_packs[split]) | {"resume_step": resume_step}
     else:
-        schedule = _schedule(values, num_packs.get(TRAIN, 0))
-        keeps_last = _loader(values) == "batch" and release_of(version).keeps_last_evaluation_batch
-        others = {
-            "is_evaluation": True,
-            "drop_last": not keeps_last,
-            "resume_step": schedule.batches_until(resume_step),
-        }
+        others = _of_evaluation(values, num_packs.get(TRAIN, 0), release_of(version), resume_step)
     return ReplaySettings(
         version=Version(version).base_version,  # a pre-release counts as its release: 0.6.2rc1 -> 0.6.2
         num_packs=num_packs[split],
@@ -164,6 +158,12 @@ def _of_training(values: _Values, num_samples: int) -> dict[str, Any]:
         )
     drops_last = epochs is None and values.flag("dataset.drop_last", default=values.host_default("dataset.drop_last"))
     return {"drop_last": drops_last, "num_steps": _num_steps(values, num_samples)}
+
+
+def _of_evaluation(values: _Values, num_packs: int, release: HostRelease, resume_step: int) -> dict[str, Any]:
+    keeps_last = _loader(values) == "batch" and release.keeps_last_evaluation_batch
+    num_batches = _schedule(values, num_packs).batches_until(resume_step)
+    return {"is_evaluation": True, "drop_last": not keeps_last, "resume_step": num_batches}
 
 
 def _schedule(values: _Values, num_packs: int) -> EvaluationSchedule:

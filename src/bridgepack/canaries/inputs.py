@@ -73,9 +73,8 @@ def packed_input(
     intended = tuple(
         laid_out(pack.sequences, needed, chosen.eos_token_id) if is_anew else pack.row for pack in chosen.packs
     )
-    own = tuple(entries)
-    if is_anew or chosen.num_cut:
-        own = _own_entries(entries, intended, multiple=needed if is_anew else 1)
+    is_other = is_anew or chosen.num_cut
+    own = _own_entries(entries, intended, multiple=needed if is_anew else 1) if is_other else tuple(entries)
     pads_offsets = facts.pad_cu_seqlens or fault == faults.MAX_SEQLEN_TOO_SMALL
     settings = CollateSettings(
         release=facts.release,

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
