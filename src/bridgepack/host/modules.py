@@ -104,7 +104,7 @@ _TEXT_CLASSES = (
     *("GPTModelProvider", "MLAModelProvider", "HybridModelProvider", "MambaModelProvider", "ExaoneMoeModelProvider"),
     *("Gemma2ModelProvider", "Gemma3ModelProvider", "GemmaModelProvider", "Gemma4ModelProvider"),
     *("MiniMaxM3ModelProvider", "MistralModelProvider", "OlMoEModelProvider", "SarvamMLAModelProvider"),
-    *("SarvamMoEModelProvider", "Step35ModelProvider"),
+    *("SarvamMoEModelProvider", "Step35ModelProvider", "BridgeGPTModelConfig"),
 )
 _VISION_CLASSES = (
     *("Exaone45ModelProvider", "Gemma3VLModelProvider", "Gemma4VLModelProvider", "GLM45VModelProvider"),
@@ -119,10 +119,10 @@ LANGUAGE_MODEL: Mapping[str, str] = {
     **dict.fromkeys(("Qwen3OmniModelProvider", "Qwen25OmniModelProvider"), "thinker.language_model."),
     **dict.fromkeys(("NemotronVLModelProvider", "NemotronOmniModelProvider"), "llava_model.language_model."),
 }
-#: Attention variants whose layers are listed here.
 #: Values of `experimental_attention_variant` with gated delta net layers; gdn2 has gates of its own for each channel.
 #: Source: megatron/core/ssm/gated_delta_net of 0.19.2 and of main.
 DELTA_NETS = frozenset({"gated_delta_net", "gdn2"})
+#: Attention variants whose layers are listed here.
 _KNOWN_VARIANTS = (None, "gated_delta_net", "dsa")
 
 

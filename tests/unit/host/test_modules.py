@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from bridgepack.host import V06, V07
 from bridgepack.host.module_names import is_foreign, is_target, renamed
 from bridgepack.host.modules import Architecture, architecture_of, is_match, pattern_of
 
@@ -143,3 +144,12 @@ def test_stars_stand_for_any_text() -> None:
     assert [one.layer for one in linears if is_match("decoder.layers.0.self_attention.linear_qkv", one)] == [0]
     assert not is_target("layers.0.self_attention.linear_qkv", known("dense"), "LoRA")
     assert not is_target("[linear", known("dense"), "LoRA")
+
+
+def test_models_of_0_7_that_are_built_from_parts_have_the_layers_of_0_6() -> None:
+    name = "llama32_1b_sft_1gpu_h100_bf16_config"
+    both = [release.facts.shipped(name) for release in (V06, V07)]
+    before, after = (architecture_of(config["model"]) for config in both if config is not None)
+
+    assert before is not None
+    assert after == before
