@@ -32,6 +32,7 @@ from bridgepack.rules.registry import (
     ALL_RULES,
     ARTIFACT_RULES,
     GUARD_RULES,
+    RETIRED,
     RUN_RULES,
     STRUCTURE_RULES,
     SUPPRESSION_RULES,
@@ -235,6 +236,7 @@ def _suppressed(report: CheckReport, config: RunConfig | None, options: CheckOpt
     subject = Suppressions(
         ignored=config.ignored if config else {},
         known_codes={rule.code for rule in ALL_RULES},
+        retired_codes=RETIRED,
         judged_codes=report.rules_run,
         found_codes={finding.code for finding in report.findings},
     )

@@ -15,6 +15,7 @@ class Suppressions:
 
     ignored: Mapping[str, str]  #: code -> reason, as the user wrote them
     known_codes: Collection[str]  #: every rule's code
+    retired_codes: Collection[str]  #: codes of rules that no longer exist
     judged_codes: Collection[str]  #: codes of the rules that judged
     found_codes: Collection[str]  #: codes of the rules that found something
 
@@ -45,12 +46,14 @@ def suppression_unused(subject: Suppressions) -> Found:
 def suppression_of_unknown_rule(subject: Suppressions) -> Found:
     """A suppression names a rule that does not exist.
 
-    Why: Silent: the code has a typing error, so the intended rule is not suppressed.
+    Why: Silent: the code has a typing error, so the intended rule is not suppressed, or its rule is retired.
     Bad: ignore {BP0O4: "a letter instead of a digit"}. Good: ignore {BP004: "..."}.
-    Fix: Correct the code; `bridgepack rules` lists them.
+    Fix: Correct the code, or remove the entry of a retired rule; `bridgepack rules` lists the codes.
     """
     for code in subject.ignored:
-        if code not in subject.known_codes:
+        if code in subject.retired_codes:
+            yield wrong(f"ignore.{code}", "the code of a retired rule", "no entry", group=code)
+        elif code not in subject.known_codes:
             yield wrong(f"ignore.{code}", f"{code!r}", "the code of a rule", group=code)
 
 

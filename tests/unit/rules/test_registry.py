@@ -69,9 +69,18 @@ CASES = Path(__file__).parents[2] / "rules" / "cases"
 TEXTS = {"severity": "error", "where": "a", "found": "b", "allowed": "c", "why": "Crash.", "fix": "Mend it."}
 
 
+def subject_of(found: list[str], ignored: dict[str, str]) -> Suppressions:
+    return Suppressions(
+        ignored=ignored,
+        known_codes={"BP001", "BP002", "BP003"},
+        retired_codes={"BP006"},
+        judged_codes={"BP001", "BP002"},
+        found_codes=found,
+    )
+
+
 def applied(found: list[str], ignored: dict[str, str]) -> tuple[list[str], list[str]]:
-    known, judged = {"BP001", "BP002", "BP003"}, {"BP001", "BP002"}
-    subject = Suppressions(ignored=ignored, known_codes=known, judged_codes=judged, found_codes=found)
+    subject = subject_of(found, ignored)
     findings = [Finding(code=code, name="a-name", **TEXTS) for code in found]
     kept, suppressed = apply_suppressions(findings, subject, SUPPRESSION_RULES)
     return [item.code for item in kept], [item.finding.code for item in suppressed]
@@ -88,6 +97,15 @@ def applied(found: list[str], ignored: dict[str, str]) -> tuple[list[str], list[
 )
 def test_a_reason_takes_a_finding_away(found: list[str], ignored: dict[str, str], expected: Any) -> None:
     assert applied(found, ignored) == expected
+
+
+def test_a_retired_code_is_told_from_a_typing_error() -> None:
+    subject = subject_of([], {"BP006": "old host", "BP0O6": "a letter instead of a digit"})
+    kept, _ = apply_suppressions([], subject, SUPPRESSION_RULES)
+    assert [(item.code, item.where, item.found, item.allowed) for item in kept] == [
+        ("BP991", "ignore.BP006", "the code of a retired rule", "no entry"),
+        ("BP991", "ignore.BP0O6", "'BP0O6'", "the code of a rule"),
+    ]
 
 
 @pytest.mark.parametrize("rule", SUPPRESSION_RULES, ids=lambda rule: rule.code)
