@@ -96,7 +96,7 @@ class ReplaySettings:
     global_batch_size: int
     loader: Loader = "batch"  #: `dataset.dataloader_type`
     seed: int = 1234  #: `dataset.seed`
-    drop_last: bool = True  #: whether packs that fill no global batch are left out; before 0.6 the host always does
+    drop_last: bool = True  #: whether packs that fill no global batch are left out
     #: `dataset.data_sharding`: each data-parallel rank draws from its own part; for `cyclic`
     data_sharding: bool = True
     max_samples: int | None = None  #: `dataset.max_train_samples`, counted in packs; None for every pack once per epoch
