@@ -78,7 +78,7 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
 
     #: What is trained, in the forms that `bridgepack check` accepts: `bridge:FUNCTION`, FILE.yaml, FILE.py:FUNCTION,
     #: package.module:FUNCTION. It may be left out for a `run.Partial` whose argument `recipe` or `config` is a
-    #: ConfigContainer, or `as_config` of a recipe. Overrides in a script's arguments are applied too.
+    #: ConfigContainer, or a config of `load_recipe`. Overrides in a script's arguments are applied too.
     target: OptionalText = None
     artifact: OptionalText = None  #: folder of the packs that the run will read, as this machine sees it
     #: Dotted path -> value, for settings made in a script's code; applied after those of its arguments.

@@ -1,5 +1,0 @@
-"""`python -m bridgepack.nemo_cli`."""
-
-from bridgepack.nemo_cli import main
-
-main()
