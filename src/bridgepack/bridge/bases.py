@@ -3,7 +3,7 @@
 from typing import Any
 
 from bridgepack.bridge.shipped import LISTED, is_shipped_model, shipped_name
-from bridgepack.config.errors import did_you_mean, shown
+from bridgepack.config.errors import did_you_mean, quoted
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
 from bridgepack.host import RELEASES, HostRelease
@@ -56,7 +56,7 @@ def why_model_unknown(recipe: SFTRecipe) -> str:
         return f"model is missing; {advice}"
     if not is_shipped_model(model):
         return f"the settings of the model {model.name} are not known here; {advice}"
-    return f"model.name is {shown(model.name)}, whose settings are not known here; {advice}"
+    return f"model.name is {quoted(model.name)}, whose settings are not known here; {advice}"
 
 
 def hint_for_no_recipe(recipe: SFTRecipe) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bridgepack.bridge.bases import all_sections
 from bridgepack.bridge.plain import plain_values
-from bridgepack.config.errors import did_you_mean, shown
+from bridgepack.config.errors import did_you_mean, quoted
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET, release_of
 from bridgepack.host.names import in_canonical_names
@@ -87,7 +87,7 @@ def _change(values: dict[str, Any], path: str, value: Any) -> None:
     elif (
         isinstance(node.get(leaf), Mapping) and "_target_" in node[leaf] and not isinstance(value, (Mapping, NoneType))
     ):
-        raise ConfigError(f"--set {path} is {shown(value)}; allowed: named fields, or null. Set one of its fields.")
+        raise ConfigError(f"--set {path} is {quoted(value)}; allowed: named fields, or null. Set one of its fields.")
     node[leaf] = value
 
 
@@ -101,7 +101,7 @@ def check_section(place: str, name: str, value: Any) -> None:
     if isinstance(value, Mapping) or is_preset or (value is None and name not in SECTIONS):
         return
     none = "" if name in SECTIONS else ", or null for none"
-    raise ConfigError(f"{place} is {shown(value)}; allowed: a section with named fields{none}.")
+    raise ConfigError(f"{place} is {quoted(value)}; allowed: a section with named fields{none}.")
 
 
 def _unknown(path: str, wrong: str, name: str, node: Mapping[str, Any]) -> ConfigError:
@@ -109,15 +109,15 @@ def _unknown(path: str, wrong: str, name: str, node: Mapping[str, Any]) -> Confi
     more = f", and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else ""
     hint = did_you_mean(name, known, f"It has: {', '.join(known[:_MAX_NAMES])}{more}.")
     if name in node:
-        hint = f"{wrong} is {shown(node[name])}, which has no fields. Set {wrong} as a whole."
+        hint = f"{wrong} is {quoted(node[name])}, which has no fields. Set {wrong} as a whole."
         name = path.removeprefix(f"{wrong}.")
-    return ConfigError(f"--set {path}: the config has no field {shown(name)} there. {hint}")
+    return ConfigError(f"--set {path}: the config has no field {quoted(name)} there. {hint}")
 
 
 def _config(values: dict[str, Any], place: str) -> RunConfig:
     for name in SECTIONS:
         if not isinstance(values.get(name), Mapping) or "_target_" not in values[name]:
-            found = shown(values[name]) if name in values else "missing"
+            found = quoted(values[name]) if name in values else "missing"
             raise ConfigError(
                 f"{name} of {place} is {found}; allowed: an object of the host, saved as its fields with its class in "
                 "_target_. Give the whole config, as cfg.to_yaml(FILE) saves it."

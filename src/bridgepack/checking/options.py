@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from bridgepack.config.errors import known_names, shown
+from bridgepack.config.errors import known_names, quoted
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
@@ -99,7 +99,7 @@ class CheckOptions:
             fields = cls.__pydantic_fields__  # type: ignore[attr-defined]  # as pydantic documents it
             name = str(error.errors()[0]["loc"][0])
             allowed = fields[name].description if name in fields else ", ".join(fields)
-            raise ConfigError(f"{name} is {shown(values.kwargs[name])}; allowed: {allowed}.") from None
+            raise ConfigError(f"{name} is {quoted(values.kwargs[name])}; allowed: {allowed}.") from None
 
 
 #: Fact about an artifact without a manifest -> its type, and the allowed values as text.
@@ -134,7 +134,7 @@ def parse_given(items: Sequence[str]) -> dict[str, Any]:
     """
     for item in items:
         if not item.partition("=")[0].strip() or "=" not in item:
-            raise ConfigError(f"--given {shown(item)}; allowed: name=value, e.g. --given packed_sequence_size=4096.")
+            raise ConfigError(f"--given {quoted(item)}; allowed: name=value, e.g. --given packed_sequence_size=4096.")
     return checked_given(parse_overrides(tuple(items), option="--given"))
 
 
@@ -151,7 +151,7 @@ def checked_given(given: Mapping[str, Any]) -> dict[str, Any]:
         try:
             TypeAdapter(kind).validate_python(value, strict=True)
         except ValidationError:
-            raise ConfigError(f"--given {name} is {shown(value)}; allowed: {allowed}.") from None
+            raise ConfigError(f"--given {name} is {quoted(value)}; allowed: {allowed}.") from None
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 

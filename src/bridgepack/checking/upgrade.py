@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.host import HostRelease
 from bridgepack.host.names import name_in
 from bridgepack.records import TRAIN, VALIDATION, Finding, Upgrade, UpgradeChange
@@ -96,7 +96,7 @@ def _values(before: Run, after: Run) -> Iterator[UpgradeChange]:
     old, new = (dict(_leaves(run.loaded.values)) for run in (before, after))
     for path, value in old.items():
         if path in new and new[path] != value and not path.startswith(_BOOKKEEPING):
-            yield UpgradeChange(kind="value", what=path, before=shown(value), after=shown(new[path]))
+            yield UpgradeChange(kind="value", what=path, before=quoted(value), after=quoted(new[path]))
 
 
 def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 from pydantic.dataclasses import is_pydantic_dataclass
 
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.errors import ConfigError, unusable
 
 #: Options that are paths of this machine.
@@ -111,10 +111,10 @@ def refuse_types(values: Mapping[str, Any], kind: Callable[..., Any]) -> None:
             *others, last = dict.fromkeys(_words(one) for one in allowed)
             cure = "Give its `output`." if hasattr(value, "output") else "Give one of these."
             raise ConfigError(
-                f"{name} is {shown(value)}; allowed: {', '.join(others)}{' or ' if others else ''}{last}. {cure}"
+                f"{name} is {quoted(value)}; allowed: {', '.join(others)}{' or ' if others else ''}{last}. {cure}"
             )
         if Path in allowed and _PLACE.issuperset(allowed) and isinstance(value, str) and (not value or "\0" in value):
-            raise ConfigError(f"{name} is {shown(value)}; allowed: a path. Give one.")
+            raise ConfigError(f"{name} is {quoted(value)}; allowed: a path. Give one.")
 
 
 def _fits(value: Any, hint: Any) -> bool:

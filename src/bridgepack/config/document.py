@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ValidationError
 
-from bridgepack.config.errors import config_error, shown
+from bridgepack.config.errors import config_error, quoted
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
 
@@ -46,7 +46,8 @@ class Document(Section):
         """
         if not isinstance(changes, Mapping) or not all(isinstance(path, str) for path in changes):
             raise ConfigError(
-                f"overrides is {shown(changes)}; allowed: a mapping, dotted path -> value, e.g. {{'packing.seed': 7}}. "
+                f"overrides is {quoted(changes)}; allowed: a mapping, dotted path -> value, e.g. "
+                f"{{'packing.seed': 7}}. "
                 "Give one."
             )
         values = written(self)

@@ -181,7 +181,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     return by_lower[matches[0]] if matches else None
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     """Return a value as an error message shows it: its repr, cut at 80 characters."""
     text = repr(value)
     text = " ".join(text.split()) if "\n" in text else text
@@ -221,11 +221,11 @@ def _line(place: Place, details: list[ErrorDetails], what: str, option: str) -> 
     if kind in _TAG_ERRORS | _SECTION_ERRORS and kinds:
         return _wrong_kind(path, value, kinds)
     if kind == "literal_error":
-        return f"{path} is {shown(value)}; {_wrong_literal(value, str(context.get('expected', '')))}"
+        return f"{path} is {quoted(value)}; {_wrong_literal(value, str(context.get('expected', '')))}"
     shapes = list(dict.fromkeys(_shape(one) for one in details))
     if len(shapes) > 1:
-        return f"{path} is {shown(value)}; allowed: {', '.join(shapes[:-1])} or {shapes[-1]}. Write one of these."
-    return f"{path or what} is {shown(value)}; allowed: {_allowed(detail)}"
+        return f"{path} is {quoted(value)}; allowed: {', '.join(shapes[:-1])} or {shapes[-1]}. Write one of these."
+    return f"{path or what} is {quoted(value)}; allowed: {_allowed(detail)}"
 
 
 def _shape(detail: ErrorDetails) -> str:
@@ -254,9 +254,9 @@ def _missing(place: Place, what: str, option: str) -> str:
 def _wrong_kind(path: str, value: Any, kinds: tuple[str, ...]) -> str:
     if not isinstance(value, Mapping):
         example = (nearest_name(value, kinds) if isinstance(value, str) else None) or kinds[0]
-        return f"{path} is {shown(value)}; allowed: a section with named fields. Write {path}: {{kind: {example}}}."
+        return f"{path} is {quoted(value)}; allowed: a section with named fields. Write {path}: {{kind: {example}}}."
     tag = value.get("kind")
-    found = "is missing" if tag is None else f"is {shown(tag)}"
+    found = "is missing" if tag is None else f"is {quoted(tag)}"
     return f"{path}.kind {found}; {known_names(str(tag or ''), kinds)}"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bridgepack.config.errors import config_error, did_you_mean, nearest_name, shown
+from bridgepack.config.errors import config_error, did_you_mean, nearest_name, quoted
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, Problem
 
@@ -43,7 +43,7 @@ def parse_overrides(
     for item in items:
         path, separator, text = item.partition("=")
         if not separator or not path.strip():
-            raise ConfigError(f"{option} {shown(item)}; allowed: path=value, e.g. {option} {example}.")
+            raise ConfigError(f"{option} {quoted(item)}; allowed: path=value, e.g. {option} {example}.")
         overrides[path.strip()] = _parse_yaml(text, f"{option} {path}")
     return overrides
 

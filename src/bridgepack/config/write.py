@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.document import written
 from bridgepack.config.editing.yaml_text import block_lines
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
@@ -99,7 +99,7 @@ def _plain(value: Any, path: str, *, takes_null: bool = True) -> Any:
     if value is None or type(value) in {bool, int, float, str}:
         return value
     raise ConfigError(
-        f"{path} is {shown(value)}; a file holds texts, numbers, true, false, null, lists and sections. "
+        f"{path} is {quoted(value)}; a file holds texts, numbers, true, false, null, lists and sections. "
         "Set it in Python, or write one of these."
     )
 
@@ -107,4 +107,4 @@ def _plain(value: Any, path: str, *, takes_null: bool = True) -> Any:
 def _key(key: Any, path: str) -> str:
     if isinstance(key, str):
         return key
-    raise ConfigError(f"{path} has the key {shown(key)}; field names in a file must be text. Use a text.")
+    raise ConfigError(f"{path} has the key {quoted(key)}; field names in a file must be text. Use a text.")

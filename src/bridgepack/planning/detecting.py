@@ -6,7 +6,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.config.layouts.detect import Detection, detect, entry_named
 from bridgepack.config.layouts.sayings import NO_LAYOUT
 from bridgepack.config.recipe.data import DataConfig
@@ -37,11 +37,11 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
     found = [*islice(_rows(data), _MAX_ROWS)]
     if any(value for _, row in found for value in row.values()):
         places, rows = [place for place, _ in found], [row for _, row in found]
-        return detect(rows, name=layout, what=f"--data is {shown(data)}", places=places)
+        return detect(rows, name=layout, what=f"--data is {quoted(data)}", places=places)
     if layout is None:
         return None
     raise ConfigError(
-        f"--layout is {layout}, and --data is {shown(data)}, where no row is found to tell its columns. Put the data "
+        f"--layout is {layout}, and --data is {quoted(data)}, where no row is found to tell its columns. Put the data "
         f"there first, or use --layout {NO_LAYOUT}."
     )
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from bridgepack import geometry
-from bridgepack.config.errors import known_names, shown
+from bridgepack.config.errors import known_names, quoted
 from bridgepack.errors import ConfigError
 from bridgepack.planning.shape import ModelShape
 from bridgepack.planning.stages import FloatArray, Loads, Split, loads_of
@@ -77,7 +77,7 @@ def gpu_named(name: str) -> Gpu:
     if len(beginning) == 1:
         return beginning[0]
     if name.lower() not in known:
-        raise ConfigError(f"--gpu is {shown(name)}; {known_names(name.lower(), known)}")
+        raise ConfigError(f"--gpu is {quoted(name)}; {known_names(name.lower(), known)}")
     return known[name.lower()]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from bridgepack import geometry
 from bridgepack.bridge.bases import base_of, hint_for_no_recipe
 from bridgepack.bridge.shipped import is_shipped_model
-from bridgepack.config.errors import did_you_mean, shown
+from bridgepack.config.errors import did_you_mean, quoted
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.host import release_for
@@ -109,7 +109,7 @@ def model_shape(recipe: SFTRecipe) -> ModelShape:
         return shape_of({**_settings(recipe), **overrides})
     except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError) as error:
         raise ConfigError(
-            f"model.name is {shown(recipe.model and recipe.model.name)}; its sizes are not known: {error}. "
+            f"model.name is {quoted(recipe.model and recipe.model.name)}; its sizes are not known: {error}. "
             f"Allowed: a model that states {', '.join(_NEEDED)}. Set what is missing in bridge_overrides.model."
         ) from None
 
@@ -143,8 +143,8 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
         name = recipe.model.name if recipe.model else ""
         hint = did_you_mean(name, recipe.release.facts.models, "Download its config.json and name that folder.")
         raise ConfigError(
-            f"model.name is {f'{shown(name)}, whose sizes are not known' if name else 'not set'}; allowed: a recipe of "
-            "Megatron-Bridge, a model of the hub that its recipes train, e.g. Qwen/Qwen3-8B, or a folder with the "
+            f"model.name is {f'{quoted(name)}, whose sizes are not known' if name else 'not set'}; allowed: a recipe "
+            "of Megatron-Bridge, a model of the hub that its recipes train, e.g. Qwen/Qwen3-8B, or a folder with the "
             f"model's config.json. {hint_for_no_recipe(recipe) or hint}"
         )
     names = (recipe.model.name if recipe.model else "", recipe.tokenizer.name_or_path)

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml, written_values
@@ -213,7 +213,7 @@ def decode(word: str) -> Assignment:
         content = json.loads(zlib.decompress(base64.b64decode(word, altchars=b"-_", validate=True)))
     except (binascii.Error, ValueError, RecursionError, zlib.error):
         raise ConfigError(
-            f"{OPTION} is {shown(word)}; allowed: the value that `bridgepack launch` writes. Launch the run again."
+            f"{OPTION} is {quoted(word)}; allowed: the value that `bridgepack launch` writes. Launch the run again."
         ) from None
     found = content.pop("format_version", None) if isinstance(content, dict) else None
     if found != FORMAT_VERSION:

@@ -12,7 +12,7 @@ from bridgepack.bridge.bases import is_left_out, new_section
 from bridgepack.bridge.inherited import is_decided
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.wiring import OVERRIDES, Setting
-from bridgepack.config.errors import did_you_mean, known_names, shown
+from bridgepack.config.errors import did_you_mean, known_names, quoted
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
 from bridgepack.host.facts import CONTAINER, FUNCTION, HostFacts, as_plain, class_in, holds_mapping
@@ -102,7 +102,7 @@ def _step(
         return place.inner(node, str(node.get("_target_", "")), path) if "_target_" in node else None
     if isinstance(node, (bool, int, float, str)):
         below, found = setting.path.removeprefix(f"{path}.").partition(".")[0], f"below {path}, a plain value"
-        return _refusal(f"{path}.{below}", f"{found}, {shown(node)}", "fields of objects", f"Set {path} as a whole.")
+        return _refusal(f"{path}.{below}", f"{found}, {quoted(node)}", "fields of objects", f"Set {path} as a whole.")
     return None if declared == "any" or isinstance(node, (list, tuple)) else place.inner({}, "", path)
 
 
@@ -159,7 +159,7 @@ def _unfit(place: Place, name: str, setting: Setting) -> Refusal | None:
         if facts.registered_precision(value) is not None:
             return None
         allowed, _, hint = known_names(value, facts.precision_names).removeprefix("allowed: ").partition(". ")
-        return _refusal(path, shown(value), allowed, hint, kind="unfit")
+        return _refusal(path, quoted(value), allowed, hint, kind="unfit")
     is_kept = (value == {} and place.node.get(name) is not None) or (
         value is None and name in place.node and place.node[name] is None
     )
@@ -172,7 +172,7 @@ def _unfit(place: Place, name: str, setting: Setting) -> Refusal | None:
             ", or null for none" if facts.why_unfit(None, declared) is None else ""
         )
     fix = "Set it on the ConfigContainer in Python." if FUNCTION in reason else "Use one of these."
-    return _refusal(path, shown(value), reason, fix, kind="unfit")
+    return _refusal(path, quoted(value), reason, fix, kind="unfit")
 
 
 def _refusal(
@@ -204,7 +204,7 @@ def not_kept(
         return f"Set {names} instead."
 
     def refused(allowed: str, fix: str) -> Refusal:
-        return _refusal(path, shown(setting.value), allowed, fix, kind="not_kept")
+        return _refusal(path, quoted(setting.value), allowed, fix, kind="not_kept")
 
     if path in WORKED_OUT:
         return refused("what Megatron-Bridge computes", advised(*WORKED_OUT[path]))
@@ -237,7 +237,7 @@ def _decided(values: Mapping[str, Any], decider: str, facts: HostFacts) -> Mappi
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return str(value.get("_name_") or value.get("_target_"))
-    return shown(value)
+    return quoted(value)
 
 
 def _worked_out_again(values: Mapping[str, Any], section: str, name: str, refused: _Refuse) -> Refusal | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.bases import why_not_made
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.config.recipe.data import DataSource, as_sources, listed, path_of, sets_amount
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -48,9 +48,9 @@ def _forms(recipe: SFTRecipe) -> Iterator[Refusal]:
     for name in sorted(preprocessing.model_fields_set - {"kind", "loss_mode", "over_long"}):
         value, usual = getattr(preprocessing, name), type(preprocessing).model_fields[name].default
         if value != of_host.get(name, usual):
-            as_host = shown(of_host.get(name, usual))
+            as_host = quoted(of_host.get(name, usual))
             allowed = f"{as_host} with packing.mode {recipe.packing.mode}: the host reads the data itself"
-            yield _reading(f"preprocessing.{name}", shown(value), allowed, _OFFLINE)
+            yield _reading(f"preprocessing.{name}", quoted(value), allowed, _OFFLINE)
 
 
 def _source(recipe: SFTRecipe, split: str, as_it_is: str) -> Iterator[Refusal]:
@@ -70,7 +70,7 @@ def _source(recipe: SFTRecipe, split: str, as_it_is: str) -> Iterator[Refusal]:
     if path is not None and builder_of(path) is None:
         kinds = ", ".join(FILE_BUILDERS)
         allowed = f"a file ({kinds}) or a section {{dataset: ID}} with packing.mode {mode}: the host reads the data"
-        yield _reading(field, shown(path), allowed, "Name one of these, or set packing.mode to offline.")
+        yield _reading(field, quoted(path), allowed, "Name one of these, or set packing.mode to offline.")
 
 
 def refuse_packs_unread(
@@ -112,7 +112,7 @@ def models(recipe: SFTRecipe, base: Mapping[str, Any]) -> Iterator[Refusal]:
     """
     if recipe.model is None:
         return
-    name, kind = shown(recipe.model.name), str((base.get("model") or {}).get("_target_", ""))
+    name, kind = quoted(recipe.model.name), str((base.get("model") or {}).get("_target_", ""))
     if kind.startswith("megatron.bridge.diffusion"):
         found = f"{name}, a {kind.rpartition('.')[2]}, which makes images or video"
         yield Refusal(

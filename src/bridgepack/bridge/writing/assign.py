@@ -10,7 +10,7 @@ from bridgepack.bridge.plain import field_names, holder_of, value_at
 from bridgepack.bridge.shipped import PRECISIONS, import_host, named_precision
 from bridgepack.bridge.wiring import OVERRIDES, Setting
 from bridgepack.bridge.writing.values import dataclass_in, declared_types, host_value
-from bridgepack.config.errors import did_you_mean, known_names, shown
+from bridgepack.config.errors import did_you_mean, known_names, quoted
 from bridgepack.errors import ConfigError
 from bridgepack.host.overwritten import DECIDERS, DEPENDENT, WORKED_OUT
 
@@ -42,7 +42,7 @@ def _precision(value: Any, field: str) -> Any:
         return value
     if named_precision(value) is None:
         known = sorted({name.replace("-", "_") for name in import_host(PRECISIONS).MIXED_PRECISION_RECIPES})
-        raise ConfigError(f"{field} is {shown(value)}; {known_names(value, known)}")
+        raise ConfigError(f"{field} is {quoted(value)}; {known_names(value, known)}")
     return value
 
 
@@ -96,7 +96,7 @@ def _section(node: Any, name: str, setting: Setting, above: str, given: Mapping[
     setattr(holder, name, found)
     if not isinstance(found, dict) and not dataclasses.is_dataclass(found) and not hasattr(found, "__dict__"):
         raise ConfigError(
-            f"{setting.place} lies below {above}{name}, a plain value, {shown(found)}. Set the value as a whole."
+            f"{setting.place} lies below {above}{name}, a plain value, {quoted(found)}. Set the value as a whole."
         )
     return found
 
@@ -126,7 +126,7 @@ def _made(holder: Any, name: str, setting: Setting, given: Mapping[str, Any]) ->
 def _unknown(node: Any, name: str, setting: Setting) -> ConfigError:
     known = sorted(field_names(node))
     hint = did_you_mean(name, known, f"It has: {', '.join(known[:20])}.")
-    return ConfigError(f"{setting.place}: {type(node).__name__} has no field {shown(name)}. {hint}")
+    return ConfigError(f"{setting.place}: {type(node).__name__} has no field {quoted(name)}. {hint}")
 
 
 def check_is_kept(config: Any, setting: Setting) -> None:
@@ -136,7 +136,7 @@ def check_is_kept(config: Any, setting: Setting) -> None:
         ConfigError: it does; the message names the setting to use instead.
     """
     path, value = setting.path, value_at(config, setting.path)
-    found = f"{setting.place} is {shown(setting.value)}"
+    found = f"{setting.place} is {quoted(setting.value)}"
     if path in WORKED_OUT:
         raise ConfigError(f"{found}; Megatron-Bridge computes it. Set {' and '.join(WORKED_OUT[path])} instead.")
     if value and _has_no_effect(config, path):
@@ -186,6 +186,6 @@ def _check_is_not_worked_out_again(config: Any, setting: Setting, found: str) ->
         raise ConfigError(f"{found}; {kind} refuses it: {error} Set what it asks for, or remove it.") from error
     if getattr(again, name) != getattr(node, name):
         raise ConfigError(
-            f"{found}; {kind} sets it to {shown(getattr(again, name))} by itself. Remove it, and set what {kind} "
+            f"{found}; {kind} sets it to {quoted(getattr(again, name))} by itself. Remove it, and set what {kind} "
             "takes it from."
         )

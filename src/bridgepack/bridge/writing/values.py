@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.errors import nearest_name, quoted
 from bridgepack.errors import ConfigError
 
 _LISTS = (list, tuple, set, frozenset)
@@ -35,7 +35,7 @@ def host_value(value: Any, annotation: Any, *, field: str) -> Any:
     try:
         return _fitted(value, annotation)
     except _NoFit as allowed:
-        raise ConfigError(f"{field} is {shown(value)}; allowed: {allowed}. Use one of these.") from None
+        raise ConfigError(f"{field} is {quoted(value)}; allowed: {allowed}. Use one of these.") from None
 
 
 def _declared_types(kind: type) -> Mapping[str, Any]:

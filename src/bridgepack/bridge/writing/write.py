@@ -18,7 +18,7 @@ from bridgepack.bridge.refusing.recipes import builder_of, readings
 from bridgepack.bridge.shipped import import_host, installed_release, is_shipped_model, load_shipped, named_precision
 from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived
 from bridgepack.bridge.writing.assign import assign
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.config.recipe.data import DEFAULT_SPLIT, DataSource, Source, as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
@@ -130,7 +130,7 @@ def _base_config(recipe: SFTRecipe) -> Any:
         config = load_shipped(recipe.model.name)
         if type(config.model).__module__.startswith("megatron.bridge.diffusion"):
             raise ConfigError(
-                f"model.name is {shown(recipe.model.name)}, a {type(config.model).__name__}, which makes images or "
+                f"model.name is {quoted(recipe.model.name)}, a {type(config.model).__name__}, which makes images or "
                 "video; allowed: language models. Use another recipe."
             )
         return config
@@ -158,7 +158,7 @@ def model_of_hub(model: ModelConfig, release: HostRelease) -> Any:
     except _MODEL_ERRORS as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
-            f"model.name is {shown(model.name)}, which Megatron-Bridge cannot load here: {type(error).__name__}: "
+            f"model.name is {quoted(model.name)}, which Megatron-Bridge cannot load here: {type(error).__name__}: "
             f"{reason}. Allowed: a folder, or an id in the Hugging Face cache or on the hub, of a model that "
             "AutoBridge knows. Fetch its config.json, or name a recipe of Megatron-Bridge."
         ) from error

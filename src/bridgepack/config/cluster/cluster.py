@@ -12,7 +12,7 @@ from bridgepack.config.cluster.processes import Processes, processes_of
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.config.cluster.values import EnvironmentVariables, FreeForm, Switch, Text, hide_secrets, is_one_word
 from bridgepack.config.document import Document, written
-from bridgepack.config.errors import config_error, did_you_mean, shown
+from bridgepack.config.errors import config_error, did_you_mean, quoted
 from bridgepack.config.reading import read_sections, written_in
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
@@ -160,7 +160,7 @@ def _load(target: str) -> ClusterConfig:
     if path.suffix.lower() not in {".yaml", ".yml", ".toml"}:
         names = " or ".join(_BUILT_IN)
         hint = did_you_mean(target, _BUILT_IN, "Write a cluster file, or use one of these names.")
-        raise ConfigError(f"cluster is {shown(target)}; allowed: FILE.yaml, FILE.toml, {names}. {hint}")
+        raise ConfigError(f"cluster is {quoted(target)}; allowed: FILE.yaml, FILE.toml, {names}. {hint}")
     values = read_sections(path, what="cluster", fields="executor, workspace, ...")
     with written_in(path):
         return ClusterConfig.from_mapping(values)

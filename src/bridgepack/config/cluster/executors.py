@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 from bridgepack.config.cluster.base import ExecutorSection, Facts, Launcher, TorchrunLauncher
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.config.cluster.values import Count, FreeForm, Switch, Text, Volume, hide_secrets, is_inside
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 
 #: Classes with their own kind.
 TYPED = MappingProxyType({"LocalExecutor": "local", "DockerExecutor": "docker", "SlurmExecutor": "slurm"})
@@ -145,7 +145,7 @@ class NemoRunExecutor(ExecutorSection):
         for name, least in ((facts.nodes, 1), (facts.processes, 1), (facts.gpus, 0)):
             count = self.value(name)
             if count is not None and (type(count) is not int or count < least):
-                yield f"{name} is {shown(count)}; allowed: a whole number, at least {least}. Correct it."
+                yield f"{name} is {quoted(count)}; allowed: a whole number, at least {least}. Correct it."
         folder, paths = self.value(facts.job_folder), self._mounted_paths()
         if folder is not None and not any(is_inside(str(folder), path) for path in paths):
             # otherwise nemo-run cannot copy the files of the jobs

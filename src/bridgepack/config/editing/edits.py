@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pprint import pformat
 from typing import Any, Literal, NoReturn
 
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
 
@@ -32,7 +32,7 @@ def refuse(edit: Change, reason: str, by_hand: str = "") -> NoReturn:
     Raises:
         CannotEditError: always.
     """
-    value = shown(edit.value)
+    value = quoted(edit.value)
     typed = by_hand or f"Set {edit.path} to {value} by hand."
     raise CannotEditError(f"{edit.path} cannot be set to {value}: {reason}. {typed}", edit)
 
@@ -97,7 +97,7 @@ def _applied(values: Mapping[str, Any], edit: Change) -> dict[str, Any]:
     for index, name in enumerate(sections):
         below = node.get(name)
         if below is not None and not isinstance(below, dict):
-            refuse(edit, f"{'.'.join(sections[: index + 1])} is {shown(below)} in the file, not a section")
+            refuse(edit, f"{'.'.join(sections[: index + 1])} is {quoted(below)} in the file, not a section")
         node[name] = dict(below or {})  # a copy: a YAML alias may share the section
         node = node[name]
     node[leaf] = edit.value

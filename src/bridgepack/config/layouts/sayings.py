@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from bridgepack.config.document import written
-from bridgepack.config.errors import did_you_mean, shown
+from bridgepack.config.errors import did_you_mean, quoted
 from bridgepack.config.layouts.candidates import Candidate
 from bridgepack.config.layouts.contents import Contents
 from bridgepack.config.layouts.entry import PublicLayout
@@ -20,7 +20,7 @@ _WIDEST, _SHOWN = 60, 4
 def unknown_name(name: str, names: Sequence[str]) -> str:
     """Return the message for a name that no entry has."""
     return (
-        f"--layout is {shown(name)}; allowed: a name that `bridgepack recipes layouts` lists, or {NO_LAYOUT}. "
+        f"--layout is {quoted(name)}; allowed: a name that `bridgepack recipes layouts` lists, or {NO_LAYOUT}. "
         f"{did_you_mean(name, [*names, NO_LAYOUT])}"
     )
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.data import ColumnName, DataSource
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
@@ -166,7 +166,7 @@ def _line(row: Mapping[Any, Any], field: str) -> str:
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"{field} has a row that is not JSON, {shown(row)}: {error}; allowed: text, numbers, true or false, null, "
+            f"{field} has a row that is not JSON, {quoted(row)}: {error}; allowed: text, numbers, true or false, null, "
             "lists and dicts of these. Convert it."
         ) from None
     return text

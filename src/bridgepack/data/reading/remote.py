@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path, PosixPath, PurePosixPath
 from typing import IO, Any
 
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.errors import ArtifactError, ConfigError
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
@@ -130,19 +130,19 @@ def checked_url(text: str, field: str) -> str:
     scheme, bucket = found["scheme"].lower(), found["rest"].partition("/")[0]
     if scheme not in PACKAGES:
         raise ConfigError(
-            f"{field} is {shown(text)}; allowed: a path, or a URL with {', '.join(PACKAGES)}. Use one of these."
+            f"{field} is {quoted(text)}; allowed: a path, or a URL with {', '.join(PACKAGES)}. Use one of these."
         )
     if not found["rest"].strip("/") or "?" in bucket or "@" in bucket:
-        raise ConfigError(f"{field} is {shown(text)}; allowed: {scheme}://BUCKET/KEY. Give only bucket and key.")
+        raise ConfigError(f"{field} is {quoted(text)}; allowed: {scheme}://BUCKET/KEY. Give only bucket and key.")
     try:
         filesystem_of(text)
     except ImportError as error:
         package = PACKAGES[scheme]
         raise ConfigError(
-            f"{field} is {shown(text)}, which needs {package}: {_first_line(error)}. Install it: pip install {package}"
+            f"{field} is {quoted(text)}, which needs {package}: {_first_line(error)}. Install it: pip install {package}"
         ) from None
     except Exception as error:  # each store's library raises its own errors for missing settings and credentials
-        raise ConfigError(f"{field} is {shown(text)}; {_reason(error)}.") from None
+        raise ConfigError(f"{field} is {quoted(text)}; {_reason(error)}.") from None
     return f"{scheme}://{found['rest']}"
 
 

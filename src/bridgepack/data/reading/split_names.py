@@ -7,7 +7,7 @@ but for numbers, counts more than one with other words, and a file's name more t
 import re
 from collections.abc import Mapping, Sequence
 
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.errors import DataError
 
 TRAIN_NAMES = ("train", "training")
@@ -49,7 +49,7 @@ def refuse_several_splits(place: str, files: Mapping[str, Sequence[str]], field:
     ending = next(iter(files.values()))[-1].partition(".")[2]
     found = "; ".join(f"{name}: {_listed(['/'.join(files[one]) for one in groups[name]])}" for name in groups)
     raise DataError(
-        f"{field} is {shown(place)}, a folder with files of several splits ({found}), which would be read as one; "
+        f"{field} is {quoted(place)}, a folder with files of several splits ({found}), which would be read as one; "
         "allowed: the files of one split, by a path, a list or a pattern. Set data.train to those for training, and "
         f"data.validation to those of {held_out[0]}, as `bridgepack recipes new --data` does. If all are for one "
         f"split, write a pattern, e.g. {f'{place.rstrip("/")}/**/*.{ending}'!r}."

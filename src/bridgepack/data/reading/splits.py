@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from bridgepack.config.errors import shown
+from bridgepack.config.errors import quoted
 from bridgepack.data.reading.inputs import data_files_in
 from bridgepack.data.reading.saved import DICT_FILE, STATE_FILE, saved_splits
 from bridgepack.data.reading.split_names import HELD_OUT_NAMES, grouped
@@ -61,7 +61,7 @@ def _of_saved(folder: Path, field: str) -> Splits | None:
     found = ["train"] if "train" in names else groups.get("train", [])
     if len(found) != 1:
         raise DataError(
-            f"{field} is {shown(str(folder))}, a saved DatasetDict with splits {', '.join(names) or 'none'}; allowed: "
+            f"{field} is {quoted(str(folder))}, a saved DatasetDict with splits {', '.join(names) or 'none'}; allowed: "
             f"one with one training split. Name the folder of a split, e.g. {str(folder / (found or ['NAME'])[0])!r}."
         )
     train, split = found[0], next((name for name in HELD_OUT_NAMES if name in groups), None)
