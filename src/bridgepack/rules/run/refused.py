@@ -12,13 +12,13 @@ _NOTICED = "never; to_bridge does, before training"
 _HOST = {BRIDGE: ">=0.6.2"}
 
 
-def _said(run: Run, kind: str) -> list[Refusal]:
+def _refusals_of(run: Run, kind: str) -> list[Refusal]:
     is_known = run.release.is_known  # raises for a release whose fields are not known here
     return [one for one in run.config.refusals if one.kind == kind and is_known]
 
 
 def _violations(run: Run, kind: str) -> Iterator[Violation]:
-    for one in _said(run, kind):
+    for one in _refusals_of(run, kind):
         changes = (one.change,) if one.change else ()
         yield wrong(one.path, one.found, one.allowed, group=one.path, changes=changes, fix=one.fix)
 
@@ -27,7 +27,7 @@ def _require_model(run: Run, kind: str) -> None:
     """Raise `CannotJudgeError` if overrides of the model cannot be judged, because its class is not known here."""
     paths = run.config.user_paths.items()
     is_in_model = any(path.startswith("model.") and name.endswith(f".{path}") for path, name in paths)
-    if is_in_model and "model" in run.config.unknown and not _said(run, kind):
+    if is_in_model and "model" in run.config.unknown and not _refusals_of(run, kind):
         raise CannotJudgeError(run.config.unknown["model"])
 
 
