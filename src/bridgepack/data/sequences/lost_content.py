@@ -92,7 +92,7 @@ class LostContentFinder:
                     if hint in content:
                         return False
             if len(message) > _PLAIN_FIELDS:
-                said = _said(message) if role == ASSISTANT else ""
+                said = _turn_as_json(message) if role == ASSISTANT else ""
                 place = _after_thoughts(messages, index, text, place, is_trained=index in trained)
                 if place < 0 or any(hint in said for hint in self._hints):
                     return False
@@ -130,7 +130,7 @@ class LostContentFinder:
         yield from self._nulls(conversation, text)
         for index, message in enumerate(conversation.messages):
             if message["role"] == ASSISTANT:
-                said = _said(message)
+                said = _turn_as_json(message)
                 token = next((token for token in self._controls if token in said), None)
                 if token is not None:
                     yield Loss(LostKind.INJECTED_TURN, f"turn {index + 1} (assistant) contains {token!r}")
@@ -192,7 +192,7 @@ def _after_end(ends: Sequence[str], text: str, place: int) -> int:
     return min(found)[1] if found else -1
 
 
-def _said(message: dict[str, Any]) -> str:
+def _turn_as_json(message: dict[str, Any]) -> str:
     """Return a turn's content, parts, thoughts and calls as JSON."""
     return _as_json([value for key, value in message.items() if key != "role"])
 
