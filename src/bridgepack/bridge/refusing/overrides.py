@@ -97,7 +97,7 @@ def _step(
         facts = place.release.facts
         node = facts.registered_precision(node) or facts.precision_named("bf16_mixed")
     if node is None:
-        return _made(place, name, setting, settings)
+        return _object_for_null(place, name, setting, settings)
     if isinstance(node, Mapping):
         return place.inner(node, str(node.get("_target_", "")), path) if "_target_" in node else None
     if isinstance(node, (bool, int, float, str)):
@@ -106,7 +106,9 @@ def _step(
     return None if declared == "any" or isinstance(node, (list, tuple)) else place.inner({}, "", path)
 
 
-def _made(place: Place, name: str, setting: Setting, settings: Mapping[str, Setting]) -> Place | Refusal | None:
+def _object_for_null(
+    place: Place, name: str, setting: Setting, settings: Mapping[str, Setting]
+) -> Place | Refusal | None:
     """Return the object that the host makes of a field that is null, a refusal, or None for a mapping of any names."""
     declared, path = place.declared(name), place.below(name)
     if place.above == "" and path == "model":
