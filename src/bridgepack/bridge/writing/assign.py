@@ -92,7 +92,9 @@ def _section(node: Any, name: str, setting: Setting, above: str, given: Mapping[
     if above + name == _PRECISION and isinstance(found, str):
         found = named_precision(found)
     if found is None:
-        found = _made(holder, name, setting, {path.removeprefix(f"{above}{name}."): given[path] for path in given})
+        found = _new_object(
+            holder, name, setting, {path.removeprefix(f"{above}{name}."): given[path] for path in given}
+        )
     setattr(holder, name, found)
     if not isinstance(found, dict) and not dataclasses.is_dataclass(found) and not hasattr(found, "__dict__"):
         raise ConfigError(
@@ -101,7 +103,7 @@ def _section(node: Any, name: str, setting: Setting, above: str, given: Mapping[
     return found
 
 
-def _made(holder: Any, name: str, setting: Setting, given: Mapping[str, Any]) -> Any:
+def _new_object(holder: Any, name: str, setting: Setting, given: Mapping[str, Any]) -> Any:
     annotation = declared_types(type(holder)).get(name, Any)
     kind = dataclass_in(annotation)
     if kind is None or inspect.isabstract(kind):
