@@ -174,7 +174,7 @@ def _parsed(lines: Iterable[bytes], file: InputFile, part: InputRange) -> Iterat
         found = read(line)
         if file.kind == JSON_ARRAY and (found is None or isinstance(found, BrokenJson)):
             raise broken_array(file.label, f"element {row}: {'it is missing' if found is None else found.detail}")
-        yield row, _seen(found, file)
+        yield row, _apply_view(found, file)
 
 
 def _csv_row(line: bytes) -> Row | RowError | None:
@@ -187,7 +187,7 @@ def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator
     else:
         batches = arrow_batches(file, part.start, part.stop, max_rows=max_rows)
     for row, found in enumerate(_table_rows(batches, part.max_row_bytes), part.first_row):
-        yield row, _seen(found, file)
+        yield row, _apply_view(found, file)
 
 
 def _table_rows(batches: Iterator[Any], max_row_bytes: int) -> Iterator[Row | RowError]:
@@ -199,7 +199,7 @@ def _table_rows(batches: Iterator[Any], max_row_bytes: int) -> Iterator[Row | Ro
             yield found if decode is None or isinstance(found, RowError) else decode(found)
 
 
-def _seen(found: Row | RowError | None, file: InputFile) -> Row | RowError | None:
+def _apply_view(found: Row | RowError | None, file: InputFile) -> Row | RowError | None:
     """Return a row with its columns renamed and hidden, or its error."""
     if file.view is None or found is None or isinstance(found, RowError):
         return found
