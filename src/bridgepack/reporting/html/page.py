@@ -107,13 +107,13 @@ def _rows(artifact: ArtifactOnDisk, split: str, packs: set[int]) -> dict[int, Pa
 def _excerpt(why: str, view: PackView) -> Excerpt:
     return Excerpt(
         why=why,
-        view=replace(view, sequences=tuple(_shown(view.sequences))),
+        view=replace(view, sequences=tuple(_shorten(view.sequences))),
         num_sequences=len(view.sequences),
         num_tokens=sum(item.runtime_length + item.num_alignment_tokens for item in view.sequences),
     )
 
 
-def _shown(sequences: tuple[SequenceView, ...]) -> Iterator[SequenceView]:
+def _shorten(sequences: tuple[SequenceView, ...]) -> Iterator[SequenceView]:
     room = _PACK_CHARACTERS
     for sequence in sequences:
         shown = sequence.spans[:_NUM_SPANS]
