@@ -37,8 +37,8 @@ class Boundaries:
 
     def described(self) -> str:
         """Return the boundaries in words, shortened if there are many."""
-        text = f"{len(self.physical) - 1} sequences, cu_seqlens {_shown(self.physical)}"
-        return text if self.logical == self.physical else f"{text}, without padding {_shown(self.logical)}"
+        text = f"{len(self.physical) - 1} sequences, cu_seqlens {_offsets_text(self.physical)}"
+        return text if self.logical == self.physical else f"{text}, without padding {_offsets_text(self.logical)}"
 
 
 def digest_of(batches: Sequence[Boundaries]) -> int:
@@ -221,6 +221,6 @@ def _trimmed(offsets: IntArray) -> tuple[int, ...]:
     return tuple(int(value) for value in offsets[: int(np.argmax(offsets == offsets[-1])) + 1])
 
 
-def _shown(offsets: Sequence[int]) -> str:
+def _offsets_text(offsets: Sequence[int]) -> str:
     shown = ", ".join(str(value) for value in offsets[:_MAX_OFFSETS])
     return f"[{shown}{', ...' if len(offsets) > _MAX_OFFSETS else ''}]"
