@@ -89,7 +89,7 @@ _TYPES: Mapping[Kind, TypeAdapter[Any]] = {
 }
 
 
-def _meant(value: Any, kind: Kind, *, strict: bool = False) -> Any:
+def _convert(value: Any, kind: Kind, *, strict: bool = False) -> Any:
     """Return the value converted to the kind, or None: (4096.0, WHOLE) -> 4096, ("True", SWITCH) -> True."""
     try:
         return _TYPES[kind].validate_python(value, strict=strict)
@@ -106,8 +106,8 @@ def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
             continue
         value, (holder, _, name) = run.stated(path), path.rpartition(".")
         may_be_null = path not in _NEVER_NULL or name not in (run.stated(holder) or {})
-        if not (value is None and may_be_null) and _meant(value, kind, strict=True) is None:
-            yield path, value, kind, _meant(value, kind)
+        if not (value is None and may_be_null) and _convert(value, kind, strict=True) is None:
+            yield path, value, kind, _convert(value, kind)
 
 
 @rule("BP029", ERROR, "PSB019, PSB020; bridge/training/config.py:1466", noticed="start for numbers, never for switches")
