@@ -67,7 +67,7 @@ def adapter_target_is_no_layer(run: Run) -> Found:
         return
     if model.prefix and not run.is_text:
         raise CannotJudgeError("the model's other parts, which read images or sound, may have layers of these names")
-    named = {target: _meant(target, model, adapter) for target in unknown}
+    named = {target: _targets_for(target, model, adapter) for target in unknown}
     whole = [name for target in targets for name in named.get(target, (target,))]
     is_certain = all(named.values()) and bool(whole)
     to = list(dict.fromkeys(whole))
@@ -89,7 +89,7 @@ def _foreign(run: Run, targets: tuple[str, ...]) -> Found:
     yield wrong(TARGETS, f"{', '.join(foreign)}, names that the host's models do not have", _NAMES)
 
 
-def _meant(target: str, model: Architecture, adapter: str) -> tuple[str, ...]:
+def _targets_for(target: str, model: Architecture, adapter: str) -> tuple[str, ...]:
     """Return the targets that a name stands for; empty if that is not certain."""
     names = renamed(target, model, adapter)
     return names or tuple(get_close_matches(target, model.names, n=1, cutoff=_BEYOND_DOUBT))
