@@ -45,14 +45,14 @@ def exit_code_of(step: Callable[[], int]) -> int:
     try:
         return step()
     except (BridgepackError, OSError) as error:
-        say(f"error: {told(error)}")
+        say(f"error: {message_of(error)}")
         return COULD_NOT_RUN
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
 
 
-def told(error: BridgepackError | OSError) -> str:
+def message_of(error: BridgepackError | OSError) -> str:
     """Return the message of a bridgepack or system error."""
     if isinstance(error, BridgepackError):
         return printable(str(error))
@@ -247,11 +247,11 @@ def assignment_of(arguments: Sequence[str] | None, *, program: str, description:
     if found.assignment is not None:
         if found.run_folder or found.artifacts_in or found.artifact or found.world_size:
             parser.error(f"{OPTION} must be the only argument; remove the others")
-        told = decode(found.assignment)
+        assignment = decode(found.assignment)
     else:
         if not found.run_folder:
             parser.error("--recipe needs --run-folder FOLDER")
-        told = Assignment(
+        assignment = Assignment(
             recipe=load_recipe(found.recipe),
             run_folder=RunFolder(found.run_folder),
             artifacts=found.artifacts_in,
@@ -261,9 +261,9 @@ def assignment_of(arguments: Sequence[str] | None, *, program: str, description:
     # The plugins of megatron.bridge.recipes.run_plugins add these to a script.
     changes = parse_overrides(tuple(item.lstrip("+") for item in found.overrides), option="the argument")
     if not changes:
-        return told
-    recipe = told.recipe.override({f"bridge_overrides.{path}": value for path, value in changes.items()})
-    return replace(told, recipe=recipe)
+        return assignment
+    recipe = assignment.recipe.override({f"bridge_overrides.{path}": value for path, value in changes.items()})
+    return replace(assignment, recipe=recipe)
 
 
 def record(assignment: Assignment) -> None:

@@ -30,9 +30,9 @@ from bridgepack.running.assignment import (
     SUCCEEDED,
     RunFolder,
     assignment_of,
+    message_of,
     record,
     say,
-    told,
 )
 from bridgepack.running.guard.callback import Guard, GuardViolationError, Notice
 from bridgepack.running.guard.report import findings_text
@@ -52,14 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         identity = Identity.of_environment(os.environ)
     except BridgepackError as error:
-        say(f"error: {told(error)}")
+        say(f"error: {message_of(error)}")
         return COULD_NOT_RUN
     run = _Run()
     job = Job(identity, report=run.tell)
     try:
         return _in_job(job, run, arguments)
     except (BridgepackError, OSError) as error:
-        return _mistaken(job, f"error: {told(error)}")
+        return _mistaken(job, f"error: {message_of(error)}")
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # any error in one process must end all
@@ -164,7 +164,7 @@ class _Run:
             try:
                 say(f"record: {self.folder.add_record(name, content)}")
             except BridgepackError as error:  # a full disk must not hide why the job ends
-                say(f"error: {told(error)}")
+                say(f"error: {message_of(error)}")
 
 
 def _fail(job: Job, error: Exception, *, is_logged: bool = False) -> None:
