@@ -21,7 +21,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.tokenizers.tokenizer import NEVER_TRAINED_TOKENS
 from bridgepack.errors import DataError, TokenizerError
-from bridgepack.host import RELEASES
+from bridgepack.host import V06
 from tests.support.host_datasets import build_host_datasets, conversations_config, load_host_tokenizer
 from tests.support.installed_host import host_release, host_version
 from tests.support.small_builds import AS_HOST, write_json_lines
@@ -338,7 +338,7 @@ def test_completion_of_tokens_that_are_never_trained(both: MakeBoth) -> None:
     sides, rows = both(kind="prompt_completion"), [GOOD_PAIR, {"prompt": "hi", "completion": "<|im_start|>"}]
 
     assert drops(sides.own(rows, add_eos=False)) == {"no_trained_token": 1}
-    if host_release() is RELEASES[0]:
+    if host_release() is V06:
         assert len(runtime_lengths(sides.host(rows, add_eos=False))) == 2
     else:
         with pytest.raises(ValueError, match="retain a supervised token"):
@@ -449,7 +449,7 @@ def test_variables_of_a_row_are_read_where_the_layout_names_them(both: MakeBoth)
         for columns in ({}, {"chat_template_kwargs_column": "chat_template_kwargs"})
     )
     assert unread == sides.host([GOOD])
-    assert sides.host([row]) == (unread if host_release() is RELEASES[0] else read)
+    assert sides.host([row]) == (unread if host_release() is V06 else read)
     assert len(read[0][0]) > len(unread[0][0])
 
 
@@ -458,7 +458,7 @@ def test_variables_that_no_row_may_set(both: MakeBoth, name: str) -> None:
     row = {**GOOD, "chat_template_kwargs": {name: None}}
 
     assert drops(both().own([GOOD, row], chat_template_kwargs_column="chat_template_kwargs")) == {"invalid_field": 1}
-    if host_release() is not RELEASES[0]:
+    if host_release() is not V06:
         with pytest.raises(ValueError, match="cannot override pipeline-controlled"):
             both().host([row])
 

@@ -16,10 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import bridgepack
-from bridgepack.host import release_of
+from bridgepack.host import RELEASES, release_of
 from tests.support.installed_host import host_version
 
-VERSION = "0.8.0"
+#: The release after the newest.
+NAME = f"0.{int(RELEASES[-1].name.partition('.')[2]) + 1}"
+VERSION, STEM = f"{NAME}.0", f"v{NAME.replace('.', '')}"
 #: Name of a field in the installed host, and in the planted one.
 OLD_NAME, NEW_NAME = "pad_seq_to_mult", "sequence_multiple"
 #: Default of `GPTSFTDatasetConfig.seed` in both.
@@ -28,19 +30,19 @@ OLD_SEED, NEW_SEED = 1234, 4321
 CLEARED = "        loss_mask[tokens == self.tokenizer.eos_id] = 0\n"
 PROJECT = Path(__file__).parents[2]
 
-_RELEASE = '''"""Megatron-Bridge 0.8: what it does otherwise."""
+_RELEASE = '''"""Megatron-Bridge {name}: what it does otherwise."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from bridgepack.host.{base} import {base_name}
 
-V08 = replace(
+{constant} = replace(
     {base_name},
-    name="0.8",
-    versions=">=0.8,<0.9",
+    name="{name}",
+    versions="~={name}.0",
     bridge="{version}",
-    bases=Path(__file__).with_name("bases_v08.json"),
+    bases=Path(__file__).with_name("bases_{stem}.json"),
     renamed={{**{base_name}.renamed, "dataset.offline_packing_specs.{old}": "dataset.offline_packing_specs.{new}"}},
     trains_after_eos=True,
 )
@@ -81,16 +83,17 @@ def _copy_of_bridgepack(folder: Path) -> Path:
     base = release_of(host_version())
     stem = f"v{base.name.replace('.', '')}"
     room = package / "host"
-    text = _RELEASE.format(base=stem, base_name=stem.upper(), version=VERSION, old=OLD_NAME, new=NEW_NAME)
-    (room / "v08.py").write_text(text, encoding="utf-8")
+    names = {"name": NAME, "version": VERSION, "stem": STEM, "constant": STEM.upper()}
+    text = _RELEASE.format(base=stem, base_name=stem.upper(), old=OLD_NAME, new=NEW_NAME, **names)
+    (room / f"{STEM}.py").write_text(text, encoding="utf-8")
     facts = json.loads(base.bases.read_text(encoding="utf-8").replace(f'"{OLD_NAME}"', f'"{NEW_NAME}"'))
     for name in ("GPTSFTDatasetConfig", "FinetuningDatasetConfig"):
         facts["defaults"][name]["seed"] = NEW_SEED
-    (room / "bases_v08.json").write_text(json.dumps(facts), encoding="utf-8")
+    (room / f"bases_{STEM}.json").write_text(json.dumps(facts), encoding="utf-8")
     listed = (room / "__init__.py").read_text(encoding="utf-8")
-    listed = re.sub(r"^RELEASES = \((.*)\)$", r"RELEASES = (\1, V08)", listed, flags=re.MULTILINE)
+    listed = re.sub(r"^RELEASES = \((.*)\)$", rf"RELEASES = (\1, {STEM.upper()})", listed, flags=re.MULTILINE)
     mark = "\n#: The supported releases"
-    listed = listed.replace(mark, f"from bridgepack.host.v08 import V08\n{mark}")
+    listed = listed.replace(mark, f"from bridgepack.host.{STEM} import {STEM.upper()}\n{mark}")
     (room / "__init__.py").write_text(listed, encoding="utf-8")
     return folder
 
