@@ -427,7 +427,7 @@ def test_manifest_and_preview_have_what_was_decided(tmp_path: Path, chatml_token
     assert "  null_content        null (beside calls); empty (alone)\n" in text
     assert "  tool_arguments      text\n" in text
     assert "  content_parts       text (system, user, assistant, tool); given (developer)" in text
-    assert verify(tmp_path / "out", origin="sources", num_packs=None).outcome == "same"
+    assert verify(tmp_path / "out", num_packs=None).outcome == "same"
 
 
 def test_manifest_says_nothing_where_nothing_is_decided(tmp_path: Path, chatml_tokenizer: Path) -> None:

@@ -46,7 +46,7 @@ def test_every_command_knows_the_row_of_a_piece(artifact: Path) -> None:
     assert "a.jsonl row 1 from token 8" in describe_source(trace, has_colour=False)
     assert sorted(item.row or 0 for item in inspect(artifact, row=0).sequences) == [1, 1, 2]
     assert {finding.code for finding in check(artifact).findings if finding.severity == "error"} == {"BP543"}
-    for options in (VerifyOptions(), VerifyOptions(num_packs=None), VerifyOptions(origin="store")):
+    for options in (VerifyOptions(), VerifyOptions(num_packs=None)):
         assert verify_artifact(artifact, options).outcome == "same"
     same = diff_artifacts(artifact, artifact).splits[0]
     assert (same.num_unchanged, same.num_lost, same.num_gained) == (3, 0, 0)
