@@ -79,7 +79,9 @@ def test_each_command_runs_a_recipe_s_code_once(log: Log, command: Command, word
     assert log.lines() == _ONCE
 
 
-@pytest.mark.parametrize("words", ["build mine.py --check", "build mine.py --dry-run", "check mine.py"])
+@pytest.mark.parametrize(
+    "words", ["build mine.py --check", "build mine.py --dry-run", "check mine.py", "preview mine.py", "masks mine.py"]
+)
 def test_what_a_recipe_prints_is_not_in_the_json(log: Log, command: Command, words: str) -> None:
     code = Path("mine.py").read_text().replace('    log("function")\n', '    print("hello")\n')
     Path("mine.py").write_text(code)

@@ -153,7 +153,7 @@ def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact |
     if folder is None:
         return None
     try:
-        return _checked(folder, loaded.config, options)
+        return _checked(folder, loaded, options)
     except OSError as error:
         raise ArtifactError(f"{str(folder)!r} cannot be read: {error}. Check the file permissions.") from error
 
@@ -163,18 +163,18 @@ def is_judged_for(packs: CheckedArtifact, loaded: Target) -> bool:
     return packs.geometry is None or packs.geometry == _geometry_of_run(loaded.config)
 
 
-def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> CheckedArtifact:
+def _checked(folder: Path, loaded: Target, options: CheckOptions) -> CheckedArtifact:
     from bridgepack.data.artifact.checking import opened_for_check
     from bridgepack.rules.engine.scan import Execution
 
     opened = opened_for_check(folder, num_workers=options.num_workers, may_lack_manifest=bool(options.given))
     with opened as artifact:
-        geometry = _geometry_of_run(config) if artifact.manifest is None else None
+        geometry = _geometry_of_run(loaded.config) if artifact.manifest is None else None
         report, facts = judge_artifact(
             artifact,
             context=replace(
                 _context(artifact, geometry or {}, checked_given(options.given)),
-                release=release_of_rows(config, artifact.manifest, options),
+                release=release_of_rows(loaded, artifact.manifest, options),
             ),
             rules=options.selected(ARTIFACT_RULES),
             structure=STRUCTURE_RULES,

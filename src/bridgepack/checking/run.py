@@ -9,7 +9,7 @@ from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.host import BRIDGE, HostRelease
-from bridgepack.records import Manifest, RunConfig, Waiting
+from bridgepack.records import Manifest, Waiting
 from bridgepack.rules.engine.context import NO_PACKS
 from bridgepack.rules.engine.environment import Versions, target_versions
 from bridgepack.rules.engine.facts import ArtifactFacts
@@ -51,10 +51,12 @@ def run_of(
     )
 
 
-def release_of_rows(config: RunConfig | None, manifest: Manifest | None, options: CheckOptions) -> HostRelease:
+def release_of_rows(loaded: Target, manifest: Manifest | None, options: CheckOptions) -> HostRelease:
     """Return the release that reads the rows: of the run, or of the artifact's own recipe where there is no run."""
     recorded = None if manifest is None else manifest.recipe.get("bridge_version")
-    return _versions(options, None, recorded if config is None else config.bridge_version).release
+    stated = None if loaded.recipe is None else loaded.recipe.bridge_version
+    found = recorded if loaded.config is None else loaded.config.bridge_version
+    return _versions(options, stated, found).release
 
 
 def _versions(options: CheckOptions, stated: str | None, found: str | None) -> Versions:
@@ -65,7 +67,8 @@ def _versions(options: CheckOptions, stated: str | None, found: str | None) -> V
     """
     given = {} if options.environment is None else options.environment.versions
     default = None if BRIDGE in given else found or installed_version()
-    return target_versions(options.bridge_version or stated or default, given)
+    chosen = stated or default if options.bridge_version is None else options.bridge_version
+    return target_versions(chosen, given)
 
 
 def _balance_refused(recipe: SFTRecipe) -> str | None:

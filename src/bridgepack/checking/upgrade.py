@@ -169,9 +169,16 @@ def _uneven_rest(run: Run) -> tuple[str, str] | None:
 
 
 def _padding_of_experts(run: Run) -> tuple[str, str] | None:
-    if not (run.is_packed and run.is_mixture_of_experts):
-        return None
-    return _COUNTS, _LEFT_OUT
+    try:
+        is_concerned = run.is_packed and run.is_mixture_of_experts
+    except CannotJudgeError:  # no model is known
+        is_concerned = False
+    return (_COUNTS, _LEFT_OUT) if is_concerned else None
+
+
+def _read_by_host(without: str, with_it: str) -> Callable[[Run], tuple[str, str] | None]:
+    """Return a habit's words for runs whose conversations the host reads itself, not for packs on disk."""
+    return lambda run: None if run.packs_offline else (without, with_it)
 
 
 _COUNTS, _LEFT_OUT = "counts in the router's losses and the experts' loads", "is left out of them"
@@ -186,6 +193,18 @@ HABITS: Mapping[str, Habit] = {
     ),
     "gives_padding_mask": Habit(
         what="padding in packs with experts", without=_COUNTS, with_it=_LEFT_OUT, counted=_padding_of_experts
+    ),
+    "empties_null_content": Habit(
+        what="turns without content",
+        without="reach the template as null",
+        with_it="reach the template as an empty text",
+        counted=_read_by_host("reach the template as null", "reach the template as an empty text"),
+    ),
+    "parses_call_arguments": Habit(
+        what="arguments of calls as JSON text",
+        without="reach the template as text",
+        with_it="reach the template as objects",
+        counted=_read_by_host("reach the template as text", "reach the template as objects"),
     ),
     "keeps_last_evaluation_batch": Habit(
         what="validation packs that fill no batch", without="left out", with_it="read", counted=_evaluation_batches

@@ -8,6 +8,7 @@ import ast
 import contextlib
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -205,7 +206,8 @@ def load_recipe(
     if isinstance(target, Mapping):
         recipe = SFTRecipe.from_mapping(target)
     else:
-        recipe = target if isinstance(target, SFTRecipe) else _load(str(target))
+        with contextlib.redirect_stdout(sys.stderr):  # what a recipe's code prints is no answer of the command
+            recipe = target if isinstance(target, SFTRecipe) else _load(str(target))
     return (recipe.override(overrides) if overrides else recipe).for_installed_host()
 
 

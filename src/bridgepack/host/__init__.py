@@ -41,7 +41,9 @@ def release_of(bridge_version: str, *, place: str = "--bridge-version") -> HostR
     try:
         version = Version(bridge_version)
     except InvalidVersion:
-        raise ConfigError(f"{place} is {bridge_version!r}; allowed: a version such as {TARGET.bridge}.") from None
+        version = None
+    if version is None or version.epoch or not bridge_version[:1].isdigit():
+        raise ConfigError(f"{place} is {bridge_version!r}; allowed: a version such as {TARGET.bridge}.")
     found = next((release for release in RELEASES if bridge_version in release), None)
     if found is None and Version(version.base_version) < Version(RELEASES[0].bridge):
         names = " and ".join(release.name for release in RELEASES)

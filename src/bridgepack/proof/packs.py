@@ -160,7 +160,8 @@ class TracedRun:
     @property
     def version(self) -> str:
         """Version of Megatron-Bridge that the run uses."""
-        return self.options.bridge_version or self.source.bridge_version or TARGET.bridge
+        stated = self.options.bridge_version
+        return self.source.bridge_version or TARGET.bridge if stated is None else stated
 
     @property
     def release(self) -> HostRelease:

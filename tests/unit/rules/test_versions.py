@@ -47,7 +47,7 @@ def test_a_pre_release_is_judged_by_the_rules_of_the_release_it_leads_to(version
     assert all(of_pre_release.are_in(rule.versions) == of_release.are_in(rule.versions) for rule in RUN_RULES)
 
 
-@pytest.mark.parametrize("version", ["latest", "0.2.0", ""])
+@pytest.mark.parametrize("version", ["latest", "0.2.0", "", "1!0.7", "v0.7", " 0.7"])
 def test_an_unknown_version_is_a_clear_error(version: str) -> None:
     with pytest.raises(ConfigError, match="--bridge-version is"):
         target_versions(version)
