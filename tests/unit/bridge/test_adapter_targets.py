@@ -68,11 +68,11 @@ def changes_of(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
     return {one.code: {change.path: change.value for change in one.changes} for one in report.findings}
 
 
-def test_foreign_names_are_judged_for_older_hosts_too() -> None:
-    """Whose base configs are not known here."""
+@pytest.mark.parametrize("version", ["0.6", "0.7"])
+def test_foreign_names_are_judged_for_every_release(version: str) -> None:
     method = {"kind": "lora", "target_modules": ["q_proj", "linear_proj"]}
-    recipe = recipe_of("qwen3_8b_peft_1gpu_h100_bf16_config", method)
+    recipe = recipe_of("qwen3_8b_peft_1gpu_h100_bf16_config", method).override({"bridge_version": version})
     rules = [rule for rule in RUN_RULES if rule.code == "BP840"]
-    report = judge_run(Run(config=config_of_recipe(recipe, is_newest=False), versions=target_versions()), rules)
+    report = judge_run(Run(config=config_of_recipe(recipe), versions=target_versions(version)), rules)
 
     assert [one.found.partition(",")[0] for one in report.findings] == ["q_proj"]

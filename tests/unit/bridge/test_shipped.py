@@ -53,7 +53,9 @@ def test_name_that_no_recipe_has_is_an_error(name: str, hint: str) -> None:
 
     assert (finding.where, finding.found) == ("model.name", name)
     assert finding.fix == hint
-    assert check_target(recipe_of(name), CheckOptions(select=("BP043",), bridge_version="0.7.0")).findings == ()
+    for version, is_judged in {"0.7.0": True, "0.9.0": False}.items():  # whose recipes nobody knows yet
+        report = check_target(recipe_of(name), CheckOptions(select=("BP043",), bridge_version=version))
+        assert [one.code for one in report.findings] == ["BP043"] * is_judged
 
 
 @pytest.mark.parametrize("name", ["qwen3_8b_sft", "qwen3_next_80b_a3b_peft", "org/name", "bridge:qwen3_8b_sft"])
