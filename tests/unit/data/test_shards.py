@@ -215,7 +215,7 @@ def test_batches_do_not_change_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         name="training/shard",
         pack_offsets=np.cumsum([0, *map(len, packs)]),
         **{name: flat[:, index] for index, name in enumerate(("store_files", "store_indices", "stored_lengths"))},
-        **{"pad_seq_to_mult": 1, "pad_token_id": 2, "packed_sequence_size": 6},
+        **{"pad_seq_to_mult": 1, "pad_token_id": 2, "packed_sequence_size": 6, "masks_after_eos": False},
     )
     whole = list(assemble_rows(plan, tokens, rows_per_group=2))
     monkeypatch.setattr(write, "_BATCH_TOKENS", 1)
