@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
+from bridgepack.bridge.live import copy_of
 from bridgepack.host import BRIDGE
 from bridgepack.rules.run.kernels.graphs import router_graph_over_packed_padding
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.installed_host import host_version
 from tests.support.upstream_recipes import (
     RecipeFunction,
-    copied,
     findings_of,
     load_recipe_config,
     silence,
@@ -61,7 +61,7 @@ def packed_by_energon(host: None, upstream_recipes: dict[str, RecipeFunction]) -
 
 @pytest.mark.parametrize("path", [None, *FAULTS])
 def test_energon_packs_with_what_validate_accepts(packed_by_energon: Any, path: str | None) -> None:
-    config = copied(packed_by_energon)
+    config = copy_of(packed_by_energon)
     if path is not None:
         section, _, name = path.partition(".")
         setattr(getattr(config, section), name, FAULTS[path])

@@ -12,7 +12,7 @@ from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
 
 
-@rule("BP043", ERROR, "bridge/recipes/__init__.py", versions={BRIDGE: ">=0.6.2"}, noticed="training's config")
+@rule("BP043", ERROR, "bridge/recipes/__init__.py", versions={BRIDGE: ">=0.6"}, noticed="training's config")
 def no_recipe_of_the_host(run: Run) -> Found:
     """model.name is neither a recipe of Megatron-Bridge, nor a model on the hub, nor a folder.
 

@@ -9,7 +9,7 @@ from bridgepack.rules.engine.rule import ERROR, EXECUTED, Found, Violation, rule
 from bridgepack.rules.engine.subject import Run
 
 _NOTICED = "never; to_bridge does, before training"
-_HOST = {BRIDGE: ">=0.6.2"}
+_HOST = {BRIDGE: ">=0.6"}
 
 
 def _refusals_of(run: Run, kind: str) -> list[Refusal]:
