@@ -67,7 +67,10 @@ def test_help_has_one_vocabulary_and_summaries_that_fit_their_line(command: Comm
     assert command("--version") == (0, f"bridgepack, version {__version__}\n", "")
 
 
-def test_build_says_what_it_did_and_the_second_time_that_it_is_done(command: Command) -> None:
+def test_build_says_what_it_did_and_the_second_time_that_it_is_done(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridgepack.reporting.progress._LINE_S", 600)  # a slow machine prints how far it is
     first = command("build", "recipe.yaml", "--output", "out")
     second = command("build", "recipe.yaml", "--output", "out")
 
