@@ -136,7 +136,11 @@ def test_names_of_inputs_cannot_steer_the_terminal(command: Command) -> None:
         (["inspect", "artifact", "--row", "0", "--json"], "sequences"),
     ],
 )
-def test_json_is_all_there_is_on_standard_output(command: Command, arguments: list[str], key: str) -> None:
+def test_json_is_all_there_is_on_standard_output(
+    command: Command, arguments: list[str], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridgepack.reporting.progress._LINE_S", 600)  # a slow machine prints how far it is
+
     def refuse(name: str) -> Any:
         raise AssertionError(f"{name} is no JSON")
 
