@@ -22,6 +22,12 @@ from tests.support.traced_artifacts import change_manifest
 ONE_PACK = ("--set", "batch.global_batch_size=1")
 
 
+@pytest.fixture(autouse=True)
+def is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep lines of progress, which a slow machine prints, out of what is compared."""
+    monkeypatch.setattr("bridgepack.reporting.progress._LINE_S", 600)
+
+
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> dict[str, bytes]:
     """Return the files of the folder that every test starts with."""
@@ -67,10 +73,7 @@ def test_help_has_one_vocabulary_and_summaries_that_fit_their_line(command: Comm
     assert command("--version") == (0, f"bridgepack, version {__version__}\n", "")
 
 
-def test_build_says_what_it_did_and_the_second_time_that_it_is_done(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bridgepack.reporting.progress._LINE_S", 600)  # a slow machine prints how far it is
+def test_build_says_what_it_did_and_the_second_time_that_it_is_done(command: Command) -> None:
     first = command("build", "recipe.yaml", "--output", "out")
     second = command("build", "recipe.yaml", "--output", "out")
 
@@ -136,11 +139,7 @@ def test_names_of_inputs_cannot_steer_the_terminal(command: Command) -> None:
         (["inspect", "artifact", "--row", "0", "--json"], "sequences"),
     ],
 )
-def test_json_is_all_there_is_on_standard_output(
-    command: Command, arguments: list[str], key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bridgepack.reporting.progress._LINE_S", 600)  # a slow machine prints how far it is
-
+def test_json_is_all_there_is_on_standard_output(command: Command, arguments: list[str], key: str) -> None:
     def refuse(name: str) -> Any:
         raise AssertionError(f"{name} is no JSON")
 
