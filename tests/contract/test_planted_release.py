@@ -127,7 +127,9 @@ def test_the_supported_release_is_judged_as_before(planted: Planted, folder: Pat
         _, newer = _bridgepack(
             planted, folder, "check", "recipe.yaml", "--artifact", "packs", "--json", "--bridge-version", VERSION
         )
-        assert {one["code"] for one in report["findings"]} == {one["code"] for one in newer["findings"]}
+        today, later = ({one["code"] for one in found["findings"]} for found in (report, newer))
+        assert today - later == {"BP528"}  # labels after an EOS, which the planted host trains
+        assert later <= today
         assert "0.6.2" in report["versions"]
         assert VERSION in newer["versions"]
 
