@@ -105,7 +105,7 @@ def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
         if is_own and path.startswith("dataset.") and path not in _ANY_DATASET:
             continue
         value, (holder, _, name) = run.stated(path), path.rpartition(".")
-        may_be_null = path not in _NEVER_NULL or name not in (run.stated(holder) or {})
+        may_be_null = path not in _NEVER_NULL or name not in _fields(run.stated(holder))
         if not (value is None and may_be_null) and _convert(value, kind, strict=True) is None:
             yield path, value, kind, _convert(value, kind)
 
@@ -137,3 +137,7 @@ def setting_of_neighbouring_kind(run: Run) -> Found:
     for path, value, kind, meant in _misplaced(run):
         if meant is not None and not isinstance(value, str):
             yield wrong(path, repr(value), str(kind), to=meant, because=f"the setting is {kind}")
+
+
+def _fields(section: object) -> Mapping[str, object]:
+    return section if isinstance(section, Mapping) else {}
