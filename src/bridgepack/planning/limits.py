@@ -7,7 +7,6 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.planning.layout import Layout
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.loaded import in_current_names
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.kernels.heads import LARGEST_HEAD, largest_head
 from bridgepack.rules.run.models.vision_language import text_packs
@@ -43,7 +42,7 @@ class Limits:
 def limits_of(recipe: SFTRecipe, gpu_name: str = "") -> Limits:
     """Return the limits of a recipe's model; the GPU's name as `plan --gpu` takes it, or empty if it is not known."""
     versions = target_versions(recipe.bridge_version)
-    config = in_current_names(config_of_recipe(recipe.override({"artifact": None})), versions)
+    config = config_of_recipe(recipe.override({"artifact": None}))
     run = Run(config=config, versions=versions)
     try:
         facts = text_packs(run)

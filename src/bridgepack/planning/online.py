@@ -5,7 +5,7 @@ they come, so nothing is known before the run: neither which row is in which pac
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -195,14 +195,7 @@ def _steps(packs: PackedLengths, batch: int, seed: int) -> Iterator[IntArray]:
 
 
 def _packed_like(packs: PackedLengths, found: Sequence[IntArray]) -> PackedLengths:
-    return PackedLengths(
-        packs=tuple(found),
-        num_tokens=packs.num_tokens,
-        fill_fraction=packs.fill_fraction,
-        padding_fraction=packs.padding_fraction,
-        over_long_fraction=packs.over_long_fraction,
-        lost_fraction=packs.lost_fraction,
-    )
+    return replace(packs, packs=tuple(found))
 
 
 def _ratio(costs: npt.NDArray[np.float64], stages: int, *, has_experts: bool) -> float:

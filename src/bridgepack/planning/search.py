@@ -32,7 +32,6 @@ from bridgepack.planning.states import states_of
 from bridgepack.records import Finding
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.loaded import in_current_names
 from bridgepack.rules.engine.rule import Severity
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
@@ -53,7 +52,7 @@ def refusals(recipe: SFTRecipe) -> list[Finding]:
     """Return the errors that `check` finds in a recipe without files and packs, in the recipe's own fields."""
     versions = target_versions(recipe.bridge_version)
     config = config_of_recipe(recipe)
-    run = Run(config=in_current_names(config, versions), versions=versions)
+    run = Run(config=config, versions=versions)
     return [
         in_users_words(finding, config)
         for finding in judge_run(run, RUN_RULES).findings
