@@ -116,7 +116,7 @@ def _habits(before: Run, after: Run) -> Iterator[UpgradeChange]:
         sides = getattr(old, field.name), getattr(new, field.name)
         if field.name == "is_known" or not isinstance(sides[0], bool) or sides[0] == sides[1]:
             continue
-        habit = HABITS.get(field.name, Habit(what=field.name.replace("_", " ")))
+        habit = HABITS[field.name]
         words = habit.words(after)
         if words is not None:
             yield UpgradeChange(kind="habit", what=habit.what, before=words[sides[0]], after=words[sides[1]])
@@ -127,23 +127,24 @@ class Habit:
     """A habit of the host in a user's words: without it, and with it."""
 
     what: str
-    without: str = "no"
-    with_it: str = "yes"
-    #: the same in numbers of a run's packs, or None where it does not concern the run
+    without: str
+    with_it: str
+    concerns: Callable[[Run], bool] = lambda _: True  #: whether it makes a difference to a run
+    #: the same in numbers of a run's packs, or None where they show no difference
     counted: Callable[[Run], tuple[str, str] | None] | None = None
 
     def words(self, run: Run) -> tuple[str, str] | None:
         """Return the words without the habit and with it, or None if it does not concern the run."""
         plain = self.without, self.with_it
         try:
+            if not self.concerns(run):
+                return None
             return plain if self.counted is None else self.counted(run)
         except CannotJudgeError:  # without packs
             return plain
 
 
 def _trained_labels(run: Run) -> tuple[str, str] | None:
-    if not run.packs_offline:
-        return None
     counts = [(truth.num_after_eos, truth.num_trained_tokens) for truth in truths(run)]
     num_after_eos, stated = (sum(column) for column in zip(*counts, strict=True))
     if not num_after_eos:
@@ -152,67 +153,69 @@ def _trained_labels(run: Run) -> tuple[str, str] | None:
 
 
 def _evaluation_batches(run: Run) -> tuple[str, str] | None:
-    if not (run.packs_offline and run.evaluates):
-        return None
     packs, batch = num_packs(run, VALIDATION), run.eval_global_batch_size
     if batch < 1 or packs % batch == 0:
         return None
     return f"{packs // batch} batches of {batch} in {packs} packs", f"{packs // batch + 1}, the last filled up"
 
 
-def _uneven_rest(run: Run) -> tuple[str, str] | None:
+def _has_uneven_rest(run: Run) -> bool:
     is_single = run.text_or_none("dataset.dataloader_type") == "single"
     if not (run.packs_offline and is_single and run.stated("dataset.drop_last") is False):
-        return None
-    unit = run.micro_batch_size * run.data_parallel_size
-    return None if num_packs(run, TRAIN) % unit == 0 else (_STOPS, _REFUSED)
+        return False
+    return num_packs(run, TRAIN) % (run.micro_batch_size * run.data_parallel_size) != 0
 
 
-def _padding_of_experts(run: Run) -> tuple[str, str] | None:
+def _packs_for_experts(run: Run) -> bool:
     try:
-        is_concerned = run.is_packed and run.is_mixture_of_experts
+        return run.is_packed and run.is_mixture_of_experts
     except CannotJudgeError:  # no model is known
-        is_concerned = False
-    return (_COUNTS, _LEFT_OUT) if is_concerned else None
+        return False
 
 
-def _read_by_host(without: str, with_it: str) -> Callable[[Run], tuple[str, str] | None]:
-    """Return a habit's words for runs whose conversations the host reads itself, not for packs on disk."""
-    return lambda run: None if run.packs_offline else (without, with_it)
+def _is_read_by_host(run: Run) -> bool:
+    """Return whether the host reads conversations itself, and not packs on disk."""
+    return not run.packs_offline
 
 
-_COUNTS, _LEFT_OUT = "counts in the router's losses and the experts' loads", "is left out of them"
-_STOPS, _REFUSED = "training stops when it reads them", "training does not start"
 #: Field of `HostRelease` -> the habit.
 HABITS: Mapping[str, Habit] = {
     "trains_after_eos": Habit(
         what="labels after an EOS",
         without="not trained",
         with_it="trained where the rows' mask says so (--artifact counts them)",
+        concerns=lambda run: run.packs_offline,
         counted=_trained_labels,
     ),
     "gives_padding_mask": Habit(
-        what="padding in packs with experts", without=_COUNTS, with_it=_LEFT_OUT, counted=_padding_of_experts
+        what="padding in packs with experts",
+        without="counts in the router's losses and the experts' loads",
+        with_it="is left out of them",
+        concerns=_packs_for_experts,
     ),
     "empties_null_content": Habit(
         what="turns without content",
         without="reach the template as null",
         with_it="reach the template as an empty text",
-        counted=_read_by_host("reach the template as null", "reach the template as an empty text"),
+        concerns=_is_read_by_host,
     ),
     "parses_call_arguments": Habit(
         what="arguments of calls as JSON text",
         without="reach the template as text",
         with_it="reach the template as objects",
-        counted=_read_by_host("reach the template as text", "reach the template as objects"),
+        concerns=_is_read_by_host,
     ),
     "keeps_last_evaluation_batch": Habit(
-        what="validation packs that fill no batch", without="left out", with_it="read", counted=_evaluation_batches
+        what="validation packs that fill no batch",
+        without="left out",
+        with_it="read",
+        concerns=lambda run: run.packs_offline and run.evaluates,
+        counted=_evaluation_batches,
     ),
     "refuses_uneven_rest": Habit(
         what="packs that data-parallel ranks cannot share evenly, with dataloader_type single and drop_last false",
-        without=_STOPS,
-        with_it=_REFUSED,
-        counted=_uneven_rest,
+        without="training stops when it reads them",
+        with_it="training does not start",
+        concerns=_has_uneven_rest,
     ),
 }
