@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any
 
-from bridgepack.errors import BridgepackError, ConfigError
-from bridgepack.host import UPDATE, release_of
+from bridgepack.errors import BridgepackError
+from bridgepack.host import UPDATE, note_of_newer
 from bridgepack.records import Finding
 from bridgepack.records.guarded import StepFacts, TrainedWeights
 from bridgepack.rules.engine.report import findings_of
@@ -66,11 +66,7 @@ def newer_notice(version: str) -> Notice | None:
 
     What such a version does otherwise looks like a fault, and must not end a healthy run.
     """
-    try:
-        is_known = release_of(version).is_known
-    except ConfigError:  # no version, as in a checkout without metadata, or too old to be predicted
-        return None
-    if is_known:
+    if not note_of_newer(version):  # also of no version, as in a checkout without metadata
         return None
     return Notice(
         kind="newer",
