@@ -12,7 +12,7 @@ from typing import Any
 from bridgepack import geometry
 from bridgepack.host import HostRelease
 from bridgepack.records import RunConfig, Waiting
-from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS, CannotJudgeError, given, known
+from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS, CannotJudgeError, given, known, known_release
 from bridgepack.rules.engine.environment import Environment as Environment
 from bridgepack.rules.engine.environment import Versions
 from bridgepack.rules.engine.facts import ArtifactFacts
@@ -68,9 +68,7 @@ class Run(Settings):
     @property
     def release(self) -> HostRelease:
         """The release of Megatron-Bridge, for its habits; raises `CannotJudgeError` if it is newer than all known."""
-        if self.versions.why_unknown is not None:
-            raise CannotJudgeError(self.versions.why_unknown)
-        return self.versions.release
+        return known_release(self.versions.release)
 
     @cached_property
     def loaded(self) -> RunConfig:
