@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bridgepack import geometry
 from bridgepack.bridge.adopting.corrections import correct, findings_on
 from bridgepack.bridge.container import is_container
 from bridgepack.bridge.inherited import prediction_settings
@@ -131,7 +132,11 @@ def _in_batch_settings(config: Any, artifact: str | Path | None, world_size: int
 def _batch_of_two(config: Any, world_size: int | None) -> Iterator[Setting]:
     """Yield a global batch size that is a multiple of micro batches of two rows, also for evaluation."""
     model = config.model
-    ranks = model.tensor_model_parallel_size * model.pipeline_model_parallel_size * model.context_parallel_size
+    ranks = geometry.model_parallel_size(
+        tensor_model_parallel_size=model.tensor_model_parallel_size,
+        pipeline_model_parallel_size=model.pipeline_model_parallel_size,
+        context_parallel_size=model.context_parallel_size,
+    )
     unit = 2 * max((world_size or ranks) // ranks, 1)
     because = f"a multiple of {unit}, two rows on each data-parallel rank"
     for path in ("train.global_batch_size", "validation.eval_global_batch_size"):

@@ -188,7 +188,15 @@ class Run(Settings):
     @cached_property
     def model_parallel_size(self) -> int:
         """GPUs of one copy of the model, without expert parallelism."""
-        return self.tensor_model_parallel_size * self.pipeline_model_parallel_size * self.context_parallel_size
+        return self.model_parallel_size_with(self.context_parallel_size)
+
+    def model_parallel_size_with(self, context_parallel_size: int) -> int:
+        """Return the GPUs of one copy of the model with this context parallel size."""
+        return geometry.model_parallel_size(
+            tensor_model_parallel_size=self.tensor_model_parallel_size,
+            pipeline_model_parallel_size=self.pipeline_model_parallel_size,
+            context_parallel_size=context_parallel_size,
+        )
 
     @cached_property
     def data_parallel_size(self) -> int:
