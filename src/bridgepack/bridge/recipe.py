@@ -27,7 +27,7 @@ from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import as_sources, path_of
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import HostRelease
-from bridgepack.host.names import canonical_name, in_canonical_names
+from bridgepack.host.names import canonical_name, move_to_canonical_names
 from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
 from bridgepack.records import Refusal, RunConfig
 from bridgepack.rules.engine.context import NO_PACKS
@@ -126,7 +126,7 @@ def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], di
         values["peft"] = facts.made(kind)
     if values["tokenizer"].get("tokenizer_model") != recipe.tokenizer.name_or_path:
         values["tokenizer"] = facts.made("TokenizerConfig")
-    return in_canonical_names(values, recipe.release)[0], settings
+    return move_to_canonical_names(values, recipe.release)[0], settings
 
 
 def _write_settings(
