@@ -31,7 +31,8 @@ def plain_layers() -> Any:
 
     class Whole(Column):
         def __init__(self, *arguments: Any, parallel_mode: Any = None, **options: Any) -> None:
-            options.pop("skip_weight_param_allocation", None)
+            for name in ("skip_weight_param_allocation", "gtp_remat_group"):  # the second from core 0.20 on
+                options.pop(name, None)
             super().__init__(*arguments, **{"gather_output": True, **options})
 
     class NormColumn(Column):
@@ -103,7 +104,8 @@ def replace_kernels() -> None:
     def scan(inputs: Any, steps: Any, decay: Any, ins: Any, outs: Any, *_: Any, **__: Any) -> Any:
         return inputs * torch.sigmoid(steps)[..., None] + ins.mean() + outs.mean()
 
-    def delta_rule(query: Any, key: Any, value: Any, *, g: Any, beta: Any, **_: Any) -> Any:
+    def delta_rule(*inputs: Any, g: Any, beta: Any, **options: Any) -> Any:
+        query, key, value = inputs or (options[name] for name in "qkv")  # by name from core 0.20 on
         return value * (query * key).sum(-1, keepdim=True) * torch.sigmoid(g)[..., None] * beta[..., None], None
 
     mamba_mixer.HAVE_MAMBA_SSM = True
