@@ -46,6 +46,12 @@ def detect_data(data: str | tuple[str, ...], layout: str | None = None) -> Detec
     )
 
 
+def require_data(data: str | tuple[str, ...]) -> None:
+    """Raise DataError for paths without data files; URLs are not looked at."""
+    sources = (data,) if isinstance(data, str) else data
+    find_inputs(tuple(source for source in sources if scheme_of(source) is None), "--data", TRAIN, Path())
+
+
 def _rows(data: str | tuple[str, ...]) -> Iterator[_PlacedRow]:
     """Yield rows of a path's files in turn, with their places; none of a URL."""
     files: list[InputFile] = []
