@@ -22,6 +22,7 @@ from bridgepack.rules.engine.rule import Severity
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.adapter_probe import KINDS, AdapterRequest, settings_of
+from tests.support.installed_host import host_version
 from tests.support.processes import ONE_RANK, asked
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
@@ -197,7 +198,7 @@ def errors_of(request: AdapterRequest) -> dict[str, str]:
         "dataset": {"_target_": "megatron.bridge.data.builders.GPTSFTDatasetConfig"},
     }
     config = RunConfig(values=values, is_complete=True, place="a run")
-    report = judge_run(Run(config=config, versions=target_versions()), _RULES)
+    report = judge_run(Run(config=config, versions=target_versions(host_version())), _RULES)
     return {one.code: one.found for one in report.findings if one.severity == Severity.ERROR}
 
 

@@ -88,7 +88,7 @@ def replace_kernels() -> None:
     from megatron.core.models.hybrid import hybrid_block
     from megatron.core.ssm import mamba_mixer
     from megatron.core.ssm.gated_delta_net import gdn
-    from megatron.core.transformer import multi_latent_attention
+    from megatron.core.transformer import multi_latent_attention, multi_token_prediction
     from megatron.core.transformer.experimental_attention_variant import absorbed_mla
     from megatron.core.transformer.moe import moe_layer
 
@@ -120,6 +120,8 @@ def replace_kernels() -> None:
     moe_layer.HAVE_TE, moe_layer.TELinear = True, parts.Whole
     for module in (absorbed_mla, multi_latent_attention):
         module.TELinear, module.TEColumnParallelLinear = parts.Whole, parts.Column
+    # core 0.20 asks whether a layer is one of inference, whose classes are not there without TE
+    multi_token_prediction.is_inference_column_parallel_linear = lambda _: False
     # C/tensor_parallel/random.py:739: CheckpointWithoutOutput always asks TE whether FP8 is on.
     core_random.FP8GlobalStateManager = SimpleNamespace(is_fp8_enabled=lambda: False)
     core_random.activation_recompute_forward = lambda **_: contextlib.nullcontext()

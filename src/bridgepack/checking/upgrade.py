@@ -173,6 +173,11 @@ def _packs_for_experts(run: Run) -> bool:
         return False
 
 
+def _recomputes_hybrid_under_adapters(run: Run) -> bool:
+    is_recomputed = run.stated("model.recompute_granularity") is not None
+    return is_recomputed and bool(run.stated("model.hybrid_layer_pattern")) and run.stated("peft") is not None
+
+
 def _is_read_by_host(run: Run) -> bool:
     """Return whether the host reads conversations itself, and not packs on disk."""
     return not run.packs_offline
@@ -192,6 +197,12 @@ HABITS: Mapping[str, Habit] = {
         without="counts in the router's losses and the experts' loads",
         with_it="is left out of them",
         concerns=_packs_for_experts,
+    ),
+    "frees_hybrid_inputs": Habit(
+        what="adapters in recomputed layers of a hybrid model",
+        without="get no gradient up to the first layer that is not recomputed",
+        with_it="get a gradient where recompute_method is set",
+        concerns=_recomputes_hybrid_under_adapters,
     ),
     "empties_null_content": Habit(
         what="turns without content",

@@ -48,6 +48,8 @@ class HostRelease:
     keeps_last_evaluation_batch: bool = False
     #: the loader `single` with `drop_last` false refuses packs that give some data-parallel ranks fewer than others
     refuses_uneven_rest: bool = False
+    #: under adapters the input of a hybrid model's layers requires a gradient where `recompute_method` is set
+    frees_hybrid_inputs: bool = True
     empties_null_content: bool = False  #: null content of a turn becomes an empty text before the template sees it
     #: JSON text of a call's arguments becomes an object before the template sees it; other text is refused
     parses_call_arguments: bool = False

@@ -103,7 +103,7 @@ def test_a_page_has_the_part_of_the_upgrade(packs: tuple[SFTRecipe, Path], tmp_p
     number = len(changes_of(made, artifact=folder))
 
     assert "Changes of the upgrade" not in plain
-    assert f"<h3>Megatron-Bridge 0.6 -&gt; 0.7: {number} change{"s" if number != 1 else ""} for this run</h3>" in page
+    assert f"<h3>Megatron-Bridge 0.6 -&gt; 0.7: {number} change{'s' if number != 1 else ''} for this run</h3>" in page
     assert re.search(r"<tr><th scope=.row.>habit</th><td[^>]*>labels after an EOS: trains \d", page)
 
 
