@@ -17,6 +17,7 @@ from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import RunRule
 from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.run.data.packed_paths import explicit_paths
 from bridgepack.rules.run.data.supply import num_packs
 from bridgepack.rules.run.reading import truths
 
@@ -197,6 +198,12 @@ HABITS: Mapping[str, Habit] = {
         without="counts in the router's losses and the experts' loads",
         with_it="is left out of them",
         concerns=_packs_for_experts,
+    ),
+    "expands_brackets": Habit(
+        what="a path to packs with brackets and without * and ?",
+        without="is a file's name",
+        with_it="is a pattern, unless a file has that name",
+        concerns=lambda run: any(path.has_brackets_alone for path in explicit_paths(run)),
     ),
     "frees_hybrid_inputs": Habit(
         what="adapters in recomputed layers of a hybrid model",

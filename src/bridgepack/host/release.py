@@ -50,6 +50,7 @@ class HostRelease:
     refuses_uneven_rest: bool = False
     #: under adapters the input of a hybrid model's layers requires a gradient where `recompute_method` is set
     frees_hybrid_inputs: bool = True
+    expands_brackets: bool = False  #: a path to packs with brackets alone, `shard-[0-3].parquet`, is a pattern
     empties_null_content: bool = False  #: null content of a turn becomes an empty text before the template sees it
     #: JSON text of a call's arguments becomes an object before the template sees it; other text is refused
     parses_call_arguments: bool = False

@@ -53,6 +53,7 @@ V07 = replace(
     built_from_parts=frozenset({"LlamaForCausalLM"}),
     # bridge/models/conversion/auto_bridge.py, _set_source_metadata; providers have the field as before.
     renamed={"model.hf_model_id": "model.extra_checkpoint_metadata.hf_model_id"},
+    expands_brackets=True,  # data/packing/paths.py (_resolve_parquet_paths)
     frees_hybrid_inputs=False,  # peft/recompute.py, where 0.6.2 has HybridStack beside TransformerBlock
     empties_null_content=True,  # data/conversation_processing.py (normalize_chat_conversation)
     parses_call_arguments=True,  # the same
