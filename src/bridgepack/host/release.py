@@ -40,6 +40,8 @@ class HostRelease:
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     #: class of the model section -> fields of `TextPacks` that differ from 0.6, by their names
     text_packs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: class of the model section -> where its language model is, as in `modules.LANGUAGE_MODEL`, of those that moved
+    language_models: Mapping[str, str] = field(default_factory=dict)
     attention_variants: frozenset[str]  #: values of `model.experimental_attention_variant` that its core can build
     #: labels whose input is EOS are trained where the rows' mask says so; without it their mask is cleared
     trains_after_eos: bool = False

@@ -48,6 +48,8 @@ V07 = replace(
         "NemotronVLModelProvider": {"refused": _NO_MASK + "; with vlm_step it misses the argument images"},
         "NemotronOmniModelProvider": {"step": "vlm_step", "refused": ""},
     },
+    # models/nemotron_omni/modeling_nemotron_omni.py
+    language_models={"NemotronOmniModelProvider": "language_model."},
     bases=Path(__file__).with_name("bases_v07.json"),
     # bridge/models/conversion/auto_bridge.py, get_model_config; recipes/llama/h100/llama3.py: Llama alone has moved.
     built_from_parts=frozenset({"LlamaForCausalLM"}),

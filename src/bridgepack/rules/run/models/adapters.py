@@ -59,7 +59,11 @@ def adapter_target_is_no_layer(run: Run) -> Found:
         for gate_proj and up_proj, linear_fc2 for down_proj.
     Source: bridge/peft/module_matcher.py:84-131,186-209; bridge/training/utils/train_utils.py
     """
-    model, adapter, targets = architecture_of(model_settings(run)), adapter_of(run), targets_of(run)
+    model, adapter, targets = (
+        architecture_of(model_settings(run), run.versions.release),
+        adapter_of(run),
+        targets_of(run),
+    )
     if model is None:
         yield from _foreign(run, targets)
         return
