@@ -14,7 +14,7 @@ from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.checking.fix import fixed, write_edit
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.rule import Severity
 
 COMMENTS = ("# the run of the week", "# rows of chat", "# agreed on with everybody")
 TEMPLATE = """\

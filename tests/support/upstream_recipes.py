@@ -22,9 +22,9 @@ from bridgepack.bridge.container import changed, config_of_container
 from bridgepack.bridge.live import copy_of
 from bridgepack.bridge.validating.verdict import process_as_before, validated
 from bridgepack.records.checks import Finding
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.hub_configs import offline_hub

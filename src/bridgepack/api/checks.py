@@ -13,7 +13,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.kept_rows import with_kept_rows
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.reporting.checks import explained
-from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.judging.report import CheckReport
 
 
 @checked

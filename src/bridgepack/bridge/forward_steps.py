@@ -10,8 +10,8 @@ from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.arguments import checked
 from bridgepack.config.load import load_recipe
 from bridgepack.host.vision_language import text_packs_of
-from bridgepack.rules.engine.families import family_of
-from bridgepack.rules.engine.subject import TEXT_DATASETS
+from bridgepack.rules.judging.families import family_of
+from bridgepack.rules.judging.subject import TEXT_DATASETS
 
 _TEXT = "megatron.bridge.training.gpt_step"
 _VISION = "megatron.bridge.training.vlm_step"

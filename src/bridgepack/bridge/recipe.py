@@ -30,7 +30,7 @@ from bridgepack.host import HostRelease
 from bridgepack.host.names import canonical_name, in_canonical_names
 from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
 from bridgepack.records import Refusal, RunConfig
-from bridgepack.rules.engine.context import NO_PACKS
+from bridgepack.rules.judging.context import NO_PACKS
 
 _PACK_PATHS = frozenset(
     {

@@ -22,12 +22,12 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.host import BRIDGE
 from bridgepack.records import Change, Finding, RunConfig, Upgrade
-from bridgepack.rules.engine.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.judge import check_selectors, judge_artifact, judge_run, without_doubles
-from bridgepack.rules.engine.report import CheckReport, SkippedRule, in_order, skipped
-from bridgepack.rules.engine.settings import Settings
-from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.judging.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.judge import check_selectors, judge_artifact, judge_run, without_doubles
+from bridgepack.rules.judging.report import CheckReport, SkippedRule, in_order, skipped
+from bridgepack.rules.judging.settings import Settings
+from bridgepack.rules.judging.subject import SPECS, Run
 from bridgepack.rules.registry import (
     ALL_RULES,
     ARTIFACT_RULES,
@@ -165,7 +165,7 @@ def is_judged_for(packs: CheckedArtifact, loaded: Target) -> bool:
 
 def _checked(folder: Path, loaded: Target, options: CheckOptions) -> CheckedArtifact:
     from bridgepack.data.artifact.checking import opened_for_check
-    from bridgepack.rules.engine.scan import Execution
+    from bridgepack.rules.judging.scan import Execution
 
     opened = opened_for_check(folder, num_workers=options.num_workers, may_lack_manifest=bool(options.given))
     with opened as artifact:

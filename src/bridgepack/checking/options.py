@@ -22,9 +22,9 @@ from bridgepack.config.errors import known_names, quoted
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
-from bridgepack.rules.engine.judge import selected
-from bridgepack.rules.engine.rule import Rule
-from bridgepack.rules.engine.subject import Environment
+from bridgepack.rules.judging.judge import selected
+from bridgepack.rules.judging.rule import Rule
+from bridgepack.rules.judging.subject import Environment
 
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 _INT32_MAX = 2**31 - 1

@@ -8,8 +8,8 @@ from bridgepack.bridge.targets import Target
 from bridgepack.bridge.validating.ask import host_verdict
 from bridgepack.checking.options import CheckOptions
 from bridgepack.records import Finding, HostVerdict
-from bridgepack.rules.engine.report import CheckReport, findings_of, skipped
-from bridgepack.rules.engine.rule import VALIDATE, Severity
+from bridgepack.rules.judging.report import CheckReport, findings_of, skipped
+from bridgepack.rules.judging.rule import VALIDATE, Severity
 from bridgepack.rules.registry import HOST_RULES
 
 _NOT_ASKED = "the installed Megatron-Bridge is asked only with --real-validate"

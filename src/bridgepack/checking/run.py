@@ -10,12 +10,12 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.host import BRIDGE, HostRelease
 from bridgepack.records import Manifest, Waiting
-from bridgepack.rules.engine.context import NO_PACKS
-from bridgepack.rules.engine.environment import Versions, target_versions
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.files import Files
-from bridgepack.rules.engine.loaded import in_current_names
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import NO_PACKS
+from bridgepack.rules.judging.environment import Versions, target_versions
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.files import Files
+from bridgepack.rules.judging.loaded import in_current_names
+from bridgepack.rules.judging.subject import Run
 
 
 def run_of(

@@ -12,11 +12,11 @@ from bridgepack.config.errors import quoted
 from bridgepack.host import HostRelease
 from bridgepack.host.names import name_in
 from bridgepack.records import TRAIN, VALIDATION, Finding, Upgrade, UpgradeChange
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import RunRule
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import RunRule
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.data.supply import num_packs
 from bridgepack.rules.run.reading import truths
 

@@ -19,7 +19,7 @@ from bridgepack.launching.experiment import add_tasks, make_experiment, output_o
 from bridgepack.launching.plan import LaunchPlan
 from bridgepack.launching.processes import restored_signals
 from bridgepack.launching.tasks import LaunchTask, make_tasks
-from bridgepack.rules.engine.text import report_to_dict
+from bridgepack.rules.judging.text import report_to_dict
 
 #: Variables that torchx sets for itself.
 _TORCHX_VARIABLES = frozenset({"TORCHX_RANK0_HOST", "TORCHELASTIC_ERROR_FILE", "PET_LOG_DIR", "LOGLEVEL"})

@@ -26,8 +26,8 @@ from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launching.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
 from bridgepack.reporting.checks import rendered
-from bridgepack.rules.engine.environment import Environment
-from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.judging.environment import Environment
+from bridgepack.rules.judging.report import CheckReport
 from bridgepack.running.assignment import Assignment, RunFolder, num_cores
 
 #: `python` value of the cluster file that means this interpreter for tasks on this machine.

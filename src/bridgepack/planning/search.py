@@ -30,10 +30,10 @@ from bridgepack.planning.shape import ModelShape
 from bridgepack.planning.stages import STAGES, Split, split_changes, splits, stated_split
 from bridgepack.planning.states import states_of
 from bridgepack.records import Finding
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.rule import Severity
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 
 #: Layouts of a size that the rules are asked about, and candidates of a size that are kept.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.planning.shape import ModelShape
-from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.run.topology import stages_of
 
 FloatArray = npt.NDArray[np.float64]

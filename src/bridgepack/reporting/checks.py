@@ -20,9 +20,9 @@ from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError, Problem
 from bridgepack.host import TARGET
 from bridgepack.reporting.text import printable
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Rule, Severity
-from bridgepack.rules.engine.sarif import (
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Rule, Severity
+from bridgepack.rules.judging.sarif import (
     github_command,
     render_github,
     render_gitlab,
@@ -30,7 +30,7 @@ from bridgepack.rules.engine.sarif import (
     render_sarif,
     render_sarif_failure,
 )
-from bridgepack.rules.engine.text import render_json, render_text, rule_page, value_text
+from bridgepack.rules.judging.text import render_json, render_text, rule_page, value_text
 from bridgepack.rules.registry import ALL_RULES, group_of
 
 if TYPE_CHECKING:

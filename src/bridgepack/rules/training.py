@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import ClassVar
 
 from bridgepack.records.guarded import RankFacts, ResumeFacts, StepFacts
-from bridgepack.rules.engine.rule import ERROR, Decorator, Found, Rule, wrong
+from bridgepack.rules.judging.rule import ERROR, Decorator, Found, Rule, wrong
 
 
 class StepRule(Rule):

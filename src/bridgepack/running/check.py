@@ -8,7 +8,7 @@ from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.reporting.checks import rendered
-from bridgepack.rules.engine.text import report_to_dict
+from bridgepack.rules.judging.text import report_to_dict
 from bridgepack.running.assignment import (
     FINDINGS,
     SUCCEEDED,

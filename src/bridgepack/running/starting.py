@@ -30,8 +30,8 @@ from bridgepack.data.files import write_text
 from bridgepack.errors import ConfigError
 from bridgepack.records import Finding, RunConfig
 from bridgepack.records.guarded import DataOrder, ResumeFacts
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.report import CheckReport, findings_of
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.report import CheckReport, findings_of
 from bridgepack.rules.registry import RESUME_RULES
 from bridgepack.running.assignment import LAUNCH_FILE, Assignment, RunFolder, artifact_of, num_cores
 

@@ -21,7 +21,7 @@ from bridgepack.bridge.shipped import import_host
 from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.reporting.checks import rendered
 from bridgepack.reporting.text import printable
-from bridgepack.rules.engine.text import report_to_dict
+from bridgepack.rules.judging.text import report_to_dict
 from bridgepack.running.assignment import (
     COULD_NOT_RUN,
     FINDINGS,

@@ -12,9 +12,9 @@ from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.records import HostVerdict
 from bridgepack.reporting.checks import rendered
-from bridgepack.rules.engine.environment import Environment
-from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.host_itself import refused_by_the_host_itself
+from bridgepack.rules.judging.environment import Environment
+from bridgepack.rules.judging.report import CheckReport
 from tests.unit.rules.run_cases import cases_of
 
 RECIPE = {

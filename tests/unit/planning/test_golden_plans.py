@@ -18,7 +18,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.planning.layout import gpu_named
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.plan import plan_recipe
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.rule import Severity
 from tests.support.golden import renewed_by
 from tests.support.shipped_plans import described
 

@@ -10,14 +10,14 @@ from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.loaded import with_host_defaults
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.settings import Settings
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.loaded import with_host_defaults
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Severity
+from bridgepack.rules.judging.settings import Settings
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.unit.rules.run_cases import RECIPE, base_values, subject_of
 

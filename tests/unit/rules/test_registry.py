@@ -11,8 +11,8 @@ import bridgepack.rules
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET
 from bridgepack.records import Finding
-from bridgepack.rules.engine.judge import check_selectors, selected
-from bridgepack.rules.engine.rule import Rule, RunRule
+from bridgepack.rules.judging.judge import check_selectors, selected
+from bridgepack.rules.judging.rule import Rule, RunRule
 from bridgepack.rules.registry import ALL_RULES, RETIRED, RUN_RULES, SUPPRESSION_RULES, group_of
 from bridgepack.rules.suppression import SuppressionRule, Suppressions, apply_suppressions
 

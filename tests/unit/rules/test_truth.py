@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.rules.engine.context import CheckContext
-from bridgepack.rules.engine.overlap import OverlapFinder, hash_sequences
-from bridgepack.rules.engine.rows import Rows, rows_of
-from bridgepack.rules.engine.truth import SplitTruth, truth_of
+from bridgepack.rules.judging.context import CheckContext
+from bridgepack.rules.judging.overlap import OverlapFinder, hash_sequences
+from bridgepack.rules.judging.rows import Rows, rows_of
+from bridgepack.rules.judging.truth import SplitTruth, truth_of
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=16, pad_seq_to_mult=4, eos_token_id=2)

@@ -9,11 +9,11 @@ from packaging.version import Version
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.host import BRIDGE, RELEASES
 from bridgepack.reporting.checks import rendered
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import Versions, target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.rule import ERROR, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import Versions, target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.rule import ERROR, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.small_builds import small_recipe
 from tests.unit.rules.run_cases import subject_of

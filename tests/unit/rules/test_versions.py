@@ -7,9 +7,9 @@ from packaging.version import Version
 
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE, target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import BRIDGE, CORE, ENGINE, target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.unit.rules.run_cases import base_values
 

@@ -18,7 +18,7 @@ from bridgepack.records.results import Result
 from bridgepack.reporting.checks import staged_report
 from bridgepack.reporting.html.page import artifact_page
 from bridgepack.reporting.html.render import rendered
-from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.judging.report import CheckReport
 
 #: Bytes per number of each column; `datasets` adds four per list for its offset.
 _ITEM_BYTES = {INPUT_IDS: 4, LOSS_MASK: 1, SEQ_START_ID: 4}

@@ -44,10 +44,10 @@ from bridgepack.reporting.html.render import rendered
 from bridgepack.reporting.plans import NO_LAYOUT
 from bridgepack.reporting.terminal import source_tree
 from bridgepack.reporting.text import without_middle
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.text import rule_page
-from bridgepack.rules.engine.truth import SplitTruth
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.text import rule_page
+from bridgepack.rules.judging.truth import SplitTruth
 
 #: Maximum characters of a stretch, of a pack, and maximum stretches of a sequence.
 _SPAN_CHARACTERS, _PACK_CHARACTERS, _NUM_SPANS = 600, 24_000, 40

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, Drop, DropReason, LostContent, LostKind, SplitRecord
-from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
 
 _PER_ROW = "executed, with each row at build time"
 

@@ -8,10 +8,10 @@ from typing import Any
 from bridgepack import __version__
 from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
 from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
-from bridgepack.rules.engine.context import CannotJudgeError, known, section
-from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
-from bridgepack.rules.engine.truth import SplitTruth
+from bridgepack.rules.judging.context import CannotJudgeError, known, section
+from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.truth import SplitTruth
 
 #: cu_seqlens are int32.
 MAX_PACKED_SEQUENCE_SIZE = 2**31 - 1

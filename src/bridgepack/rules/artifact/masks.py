@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, row_rule, wrong
+from bridgepack.rules.judging.context import CannotJudgeError, known
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, row_rule, wrong
 
 #: Minimum trained runs to infer the alignment of a mask from.
 MIN_RUNS = 8

@@ -7,10 +7,10 @@ min(min_packed_seqlen). Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
-from bridgepack.rules.engine.truth import SplitTruth
+from bridgepack.rules.judging.context import CannotJudgeError, known
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.truth import SplitTruth
 
 MAX_SEQUENCES = "max_samples_per_bin"
 MAX_LENGTH = "dataset_max_seqlen"

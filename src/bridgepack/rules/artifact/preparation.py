@@ -5,9 +5,9 @@ from typing import Any
 
 from bridgepack.records import DropReason, SplitRecord
 from bridgepack.rules.artifact.contents import example_of
-from bridgepack.rules.engine.context import CannotJudgeError, known, section
-from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.context import CannotJudgeError, known, section
+from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
 
 _PER_ROW = "executed, with each row at build time"
 #: Minimum input rows for a share of cut rows to be meaningful.

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.rows import BoolArray, Offenders, Rows, rows_where, rows_with_tokens, sequences_where
-from bridgepack.rules.engine.rule import ERROR, WARNING, row_rule, structure_rule
+from bridgepack.rules.judging.context import CannotJudgeError, known
+from bridgepack.rules.judging.rows import BoolArray, Offenders, Rows, rows_where, rows_with_tokens, sequences_where
+from bridgepack.rules.judging.rule import ERROR, WARNING, row_rule, structure_rule
 
 #: The unfused rotary embedding loops over a row's sequences in Python, in every layer.
 MAX_SEQUENCES_PER_ROW = 1024

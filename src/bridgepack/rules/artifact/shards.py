@@ -3,9 +3,9 @@
 from collections import defaultdict
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, ShardFacts, ShardRecord
-from bridgepack.rules.engine.context import given
-from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts, element_of, is_usable
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.context import given
+from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts, element_of, is_usable
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
 
 #: Maximum stored tokens of a row group before reading one row is slow: four times the best range, 32k to 64k.
 MAX_ROW_GROUP_TOKENS = 262_144

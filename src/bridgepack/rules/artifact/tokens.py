@@ -4,9 +4,9 @@ import numpy as np
 
 from bridgepack.geometry import IntArray
 from bridgepack.host import UPDATE
-from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
-from bridgepack.rules.engine.rule import WARNING, row_rule
+from bridgepack.rules.judging.context import CannotJudgeError, known
+from bridgepack.rules.judging.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
+from bridgepack.rules.judging.rule import WARNING, row_rule
 
 #: Minimum share of a row's trained labels, 0-1, for labels lost after EOS to be reported.
 LOST_FRACTION = 0.01

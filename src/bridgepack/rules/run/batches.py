@@ -1,7 +1,7 @@
 """Rules on batch sizes and the GPUs that share them."""
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes, nearest_multiples
 
 #: Minimum share of a run's compute time, 0-1, that balancing must save to be advised.

@@ -7,10 +7,10 @@ from packaging.version import Version
 
 from bridgepack.errors import ConfigError
 from bridgepack.host import HostRelease, release_of
-from bridgepack.rules.engine.context import CannotJudgeError, given
-from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE, is_in, version_of
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.judging.context import CannotJudgeError, given
+from bridgepack.rules.judging.environment import BRIDGE, CORE, ENGINE, is_in, version_of
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 
 
 def installed_version(run: Run, name: str) -> Version | None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from bridgepack.host.modules import DELTA_NETS
 from bridgepack.host.validated import RECOMPUTED_MODULES
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import acting, switches_on
 from bridgepack.rules.run.validated.precision import scales_with_delay
 

@@ -17,7 +17,7 @@ from bridgepack.config.recipe.training import GuardConfig
 from bridgepack.errors import BridgepackError
 from bridgepack.records import RunConfig
 from bridgepack.records.guarded import GroupSizes, RankFacts, RankPlace, StepFacts, TrainedWeights
-from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.registry import STEP_RULES
 from bridgepack.running.guard.facts import PlannedStep, facts_without_reading, rank_facts
 from bridgepack.running.guard.gradients import (

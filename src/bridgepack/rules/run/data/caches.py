@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.files import Files
-from bridgepack.rules.engine.rule import ADVICE, EXECUTED, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import HAS_SPECS, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.files import Files
+from bridgepack.rules.judging.rule import ADVICE, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import HAS_SPECS, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     PATH_SETTINGS,
     VALIDATION,

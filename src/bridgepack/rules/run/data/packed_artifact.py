@@ -4,11 +4,11 @@ import re
 from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.engine.context import known
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.judging.context import known
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     METADATA_SETTING,
     PATH_SETTINGS,

@@ -5,9 +5,9 @@ import math
 from packaging.version import Version
 
 from bridgepack.host.modules import DELTA_NETS
-from bridgepack.rules.engine.environment import ENGINE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.judging.environment import ENGINE
+from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import (
     attention_backend,
     backend_takes_effect,

@@ -5,10 +5,10 @@ from typing import Any
 
 from packaging.version import Version
 
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import ENGINE, version_of
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import IS_PACKED, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import ENGINE, version_of
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, change, rule, wrong
+from bridgepack.rules.judging.subject import IS_PACKED, Run
 from bridgepack.rules.run.kernels.heads import has_large_heads
 from bridgepack.rules.run.models.families import has_gated_delta_net
 from bridgepack.rules.run.reading import replaces_attention, splits_context, uses_engine_attention

@@ -13,9 +13,9 @@ from bridgepack.host.modules import (
     pattern_of,
 )
 from bridgepack.records import Change
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, WARNING, Found, Violation, change, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, WARNING, Found, Violation, change, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.models.adapter_gradients import Gradients, gradients_of
 from bridgepack.rules.run.models.adapter_reading import (
     TARGETS,

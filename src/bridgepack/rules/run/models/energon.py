@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from bridgepack.host.vision_language import text_packs_of
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ERROR, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_IN_BATCH, Run
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ERROR, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import PACKS_IN_BATCH, Run
 
 _ENERGON, _BUFFER = "EnergonDatasetConfig", "dataset.packing_buffer_size"
 _ENCODER = "QwenVLEnergonTaskEncoderConfig"

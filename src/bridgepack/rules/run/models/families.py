@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from packaging.version import Version
 
 from bridgepack.host.modules import DELTA_NETS
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import CORE, is_in, version_of
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import CORE, is_in, version_of
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import attention_backend, backend_takes_effect, has_own_dataset
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"

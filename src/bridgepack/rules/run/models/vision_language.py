@@ -1,9 +1,9 @@
 """Rules on packs of text for models with vision or sound."""
 
 from bridgepack.host.vision_language import TextPacks, text_packs_named, text_packs_of
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import batch_set_to, splits_context
 
 _CLASS, _ID = "model._target_", "model.hf_model_id"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from bridgepack.host.modules import LATENT_SYMBOLS, LAYER_SYMBOLS
 from bridgepack.host.validated import ENGINE_ACTIVATIONS, FUSED_ACTIVATIONS, HYBRID_PROVIDERS
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 
 _FUSED, _ENGINE = "model.bias_activation_fusion", "model.use_te_activation_func"
 _PATTERN, _LAYERS = "model.hybrid_layer_pattern", "model.num_layers"

@@ -12,14 +12,14 @@ from typing import Any
 from bridgepack import geometry
 from bridgepack.host import HostRelease
 from bridgepack.records import RunConfig, Waiting
-from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS, CannotJudgeError, given, known
-from bridgepack.rules.engine.environment import Environment as Environment
-from bridgepack.rules.engine.environment import Versions
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.families import ARCHITECTURES, Family, family_of
-from bridgepack.rules.engine.files import Files
-from bridgepack.rules.engine.loaded import in_current_names, with_host_defaults
-from bridgepack.rules.engine.settings import Settings, number_format_of
+from bridgepack.rules.judging.context import NO_ENVIRONMENT, NO_PACKS, CannotJudgeError, given, known
+from bridgepack.rules.judging.environment import Environment as Environment
+from bridgepack.rules.judging.environment import Versions
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.families import ARCHITECTURES, Family, family_of
+from bridgepack.rules.judging.files import Files
+from bridgepack.rules.judging.loaded import in_current_names, with_host_defaults
+from bridgepack.rules.judging.settings import Settings, number_format_of
 
 #: Path of the packing settings.
 SPECS = "dataset.offline_packing_specs"

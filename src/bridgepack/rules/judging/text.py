@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from bridgepack.records import Change, Finding, Upgrade, UpgradeChange
-from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.context import NO_ENVIRONMENT, NO_PACKS
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Severity
 
 #: Version of the JSON; keys are only ever added.
 JSON_FORMAT_VERSION = 1

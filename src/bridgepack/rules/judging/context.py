@@ -13,7 +13,7 @@ NO_ENVIRONMENT = "no environment was given; add --environment here, or a file of
 
 
 class CannotJudgeError(Exception):
-    """A fact that a rule needs is missing; the engine reports the rule as skipped with this reason, never as passed."""
+    """A fact that a rule needs is missing; `judge` reports the rule as skipped with this reason, never as passed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

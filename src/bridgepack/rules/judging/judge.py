@@ -7,12 +7,12 @@ from bridgepack.config.errors import did_you_mean
 from bridgepack.errors import ConfigError
 from bridgepack.host import BRIDGE
 from bridgepack.records import Finding, InspectableArtifact
-from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.report import CheckReport, SkippedRule, crash_of, findings_of, in_order
-from bridgepack.rules.engine.rule import ArtifactRule, Found, RowRule, Rule, RunRule, StructureRule
-from bridgepack.rules.engine.scan import Execution, scan_artifact
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError, CheckContext, context_from_manifest
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.report import CheckReport, SkippedRule, crash_of, findings_of, in_order
+from bridgepack.rules.judging.rule import ArtifactRule, Found, RowRule, Rule, RunRule, StructureRule
+from bridgepack.rules.judging.scan import Execution, scan_artifact
+from bridgepack.rules.judging.subject import Run
 
 
 def judge_artifact(

@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.host.names import in_canonical_names
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.environment import Versions
+from bridgepack.rules.judging.environment import Versions
 
 
 def in_current_names(config: RunConfig, versions: Versions) -> RunConfig:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.judging.context import CannotJudgeError
 
 _MISSING: Final = object()
 #: Sections that every version of the host saves; a config without one is incomplete.

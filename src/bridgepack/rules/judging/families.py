@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.context import section
+from bridgepack.rules.judging.context import section
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

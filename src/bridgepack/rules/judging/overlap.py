@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.geometry import IntArray
-from bridgepack.rules.engine.rows import Rows
+from bridgepack.rules.judging.rows import Rows
 
 HashArray = npt.NDArray[np.uint64]
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, MetadataFacts, ShardFacts
-from bridgepack.rules.engine.context import CheckContext, given
-from bridgepack.rules.engine.overlap import SharedSequences
-from bridgepack.rules.engine.truth import SplitTruth
+from bridgepack.rules.judging.context import CheckContext, given
+from bridgepack.rules.judging.overlap import SharedSequences
+from bridgepack.rules.judging.truth import SplitTruth
 
 MANIFEST_FILE = "manifest.json"
 

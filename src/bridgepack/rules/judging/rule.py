@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Any, ClassVar, TypedDict, Unpack
 
 from bridgepack.records import Change
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rows import Offenders, Rows
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.rows import Offenders, Rows
+from bridgepack.rules.judging.subject import Run
 
 #: A section begins a line, or follows another one's full stop: `Bad: micro_batch_size 2. Good: micro_batch_size 1.`
 _BEGIN = r"(?:^|(?<=\. ))(Why|Bad|Good|Fix|Noticed|Evidence|Source):"

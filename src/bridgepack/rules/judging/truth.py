@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.geometry import IntArray
-from bridgepack.rules.engine.rows import Rows
+from bridgepack.rules.judging.rows import Rows
 
 
 def _total(grow: Callable[[int, int], int]) -> Any:
