@@ -270,7 +270,7 @@ def test_lists_that_the_class_refuses(seen_of: SeenOf) -> None:
 def test_the_host_s_own_recipes_with_adapters_are_covered_and_without_errors() -> None:
     num_checked = 0
     for name in TARGET.facts.recipes:
-        values = TARGET.facts.shipped(name)
+        values = TARGET.facts.shipped_recipe(name)
         if values is None or values["peft"] is None:
             continue
         assert architecture_of(values["model"]) is not None, name

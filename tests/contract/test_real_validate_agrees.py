@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.refusing.asked import OF_RECIPE
+from bridgepack.bridge.refusing.refusals import OF_RECIPE
 from bridgepack.bridge.validating.verdict import TO_BRIDGE, VALIDATE, Question, verdict_of
 from bridgepack.checking import real
 from bridgepack.checking.check import check_target

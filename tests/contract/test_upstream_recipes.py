@@ -190,7 +190,7 @@ def test_families_have_what_the_host_gives_them(upstream_configs: dict[str, Any]
         subject = Run(config=config, versions=target_versions(release.bridge))
         for name, known in ARCHITECTURES[family.name].items():
             if name not in CHOSEN_BY_RECIPES or known is not None:
-                assert _comparable(name, subject.of_model(name)) == _comparable(name, known), (place, name)
+                assert _comparable(name, subject.model_setting(name)) == _comparable(name, known), (place, name)
                 num_checked[family.name] += 1
     assert set(num_checked) == set(ARCHITECTURES) - WITHOUT_RECIPE
 

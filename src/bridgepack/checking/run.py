@@ -47,7 +47,7 @@ def run_of(
         environment=environment,
         files=Files() if options.looks_at_files else None,
         waiting=waiting or _waiting(loaded, options, str(versions[BRIDGE])),
-        balance_refused=None if loaded.recipe is None else _balance_refused(loaded.recipe),
+        balance_refused=None if loaded.recipe is None else _balance_refusal(loaded.recipe),
     )
 
 
@@ -71,7 +71,7 @@ def _versions(options: CheckOptions, stated: str | None, found: str | None) -> V
     return target_versions(chosen, given)
 
 
-def _balance_refused(recipe: SFTRecipe) -> str | None:
+def _balance_refusal(recipe: SFTRecipe) -> str | None:
     if recipe.packing.balance.kind == "none":
         return None
     from bridgepack.planning.balance import balance_for

@@ -190,7 +190,7 @@ def start_of(assignment: Assignment, world_size: int) -> Start:
     )
 
 
-def checked(start: Start) -> CheckReport:
+def check_start(start: Start) -> CheckReport:
     """Return the check report on the run as it is about to start: config, packs, processes, this environment.
 
     Raises:
@@ -204,7 +204,7 @@ def checked(start: Start) -> CheckReport:
     return check_target(target, options)
 
 
-def resumed(start: Start) -> Resumption:
+def resume_order(start: Start) -> Resumption:
     """Return the order of the run's packs, and reasons not to resume from its checkpoint.
 
     Raises:

@@ -65,9 +65,9 @@ def test_a_statement_wins() -> None:
 
 def test_settings_that_are_complete_need_no_family() -> None:
     subject = subject_of({"set": {"model.window_size": None, "model.hf_model_id": "openai/gpt-oss-20b"}})
-    assert subject.of_model("window_size") is None
+    assert subject.model_setting("window_size") is None
     with pytest.raises(CannotJudgeError):
-        subject_of({"recipe": True, "set": {"dataset.seed": 1}, "place": "x"}).of_model("window_size")
+        subject_of({"recipe": True, "set": {"dataset.seed": 1}, "place": "x"}).model_setting("window_size")
 
 
 OWN_NAMES = [

@@ -45,7 +45,7 @@ def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
     finder.add("validation", "v", hash_sequences(_sound([PADDED, PLAIN, PLAIN])))
     finder.add("training", "t", hash_sequences(_sound([[[1, 2, 3], [0] * 3, [0]]])))
     finder.add("training", "t", hash_sequences(_sound([[[1, 2, *PLAIN[0]], [0] * 11, [0, 2]], PLAIN])))
-    [shared] = finder.shared()
+    [shared] = finder.shared_sequences()
     assert (shared.split, shared.other) == ("validation", "training")
     assert (shared.num_sequences, shared.num_distinct) == (1, 3)
     assert shared.where == "t row 0, sequence 1"

@@ -113,7 +113,7 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: (Severity(finding.severity).rank, finding.code)))
 
 
-def skipped(rules: Iterable[Rule], reason: str) -> tuple[SkippedRule, ...]:
+def skip_rules(rules: Iterable[Rule], reason: str) -> tuple[SkippedRule, ...]:
     """Return rules as skipped, all for the same reason."""
     return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reason) for rule in rules)
 

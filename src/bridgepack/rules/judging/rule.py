@@ -190,10 +190,10 @@ class Decorator[Check, Made]:
         self, code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
     ) -> Callable[[Check], Made]:
         """Return the decorator for the function."""
-        return lambda check: self.kind(check=check, **_described(check, code, severity, source, facts))
+        return lambda check: self.kind(check=check, **_rule_fields(check, code, severity, source, facts))
 
 
-def _described(check: Any, code: str, severity: Severity, source: str, facts: RuleFacts) -> dict[str, Any]:
+def _rule_fields(check: Any, code: str, severity: Severity, source: str, facts: RuleFacts) -> dict[str, Any]:
     """Return the fields of a rule from its decorator, its function's name and its docstring.
 
     The docstring's first line is the summary; `Why`, `Bad`, `Good`, `Fix`, `Noticed`, `Evidence` and a

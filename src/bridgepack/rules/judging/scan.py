@@ -112,7 +112,7 @@ class ArtifactScan:
             unreadable_shards=self.unreadable,
             metadata=artifact.metadata_facts(),
             truths=self.truths,
-            shared=self._overlap.shared(),
+            shared=self._overlap.shared_sequences(),
         )
 
     def findings(self, rules: Iterable[Rule]) -> list[Finding]:

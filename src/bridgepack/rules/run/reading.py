@@ -144,7 +144,7 @@ def pads_between_sequences(run: Run) -> bool:
 
 def replaces_attention(run: Run) -> bool:
     """Return whether the model has its own attention, to which TransformerEngine's limits do not apply."""
-    return run.of_model("experimental_attention_variant") not in {None, *DELTA_NETS}
+    return run.model_setting("experimental_attention_variant") not in {None, *DELTA_NETS}
 
 
 def uses_engine_attention(run: Run) -> bool:

@@ -16,7 +16,7 @@ from bridgepack.rules.run.data.packed_paths import (
     cached_packs,
     explicit_paths,
     raw_root,
-    resolved,
+    resolve_path,
     splits_packed_by_host,
 )
 from bridgepack.rules.run.data.supply import num_packs
@@ -203,14 +203,14 @@ def packs_newer_than_checkpoint(run: Run) -> Found:
     if packs is None:
         raise CannotJudgeError("the host makes the packs, so their location is unknown")
     files = run.require_files()
-    saved = _last_written(files, [f"{folder.rstrip('/')}/{name}" for name in _TRACKERS])
-    written = _last_written(files, resolved(packs, files))
+    saved = _last_write_s(files, [f"{folder.rstrip('/')}/{name}" for name in _TRACKERS])
+    written = _last_write_s(files, resolve_path(packs, files))
     if saved is not None and written is not None and written > saved:
         found = f"a checkpoint {round((written - saved) / 60)} minutes older than the packs"
         yield wrong("checkpoint.load", found, "packs that are older than the checkpoint")
 
 
-def _last_written(files: Files, paths: Iterable[str]) -> float | None:
+def _last_write_s(files: Files, paths: Iterable[str]) -> float | None:
     times = (files.modified_s(path) for path in paths)
     return max((time for time in times if time is not None), default=None)
 

@@ -87,7 +87,7 @@ def splits_packed_by_host(run: Run) -> tuple[str, ...]:
     return tuple(split for split in wanted if split not in named)
 
 
-def resolved(path: PackedPath, files: Files) -> tuple[str, ...]:
+def resolve_path(path: PackedPath, files: Files) -> tuple[str, ...]:
     """Return the files that the host reads for a path, sorted as it sorts them.
 
     Source: megatron/bridge/data/packing/paths.py:102-181.
