@@ -28,4 +28,5 @@ V07 = replace(
     renamed={"model.hf_model_id": "model.extra_checkpoint_metadata.hf_model_id"},
     empties_null_content=True,  # data/conversation_processing.py (normalize_chat_conversation)
     parses_call_arguments=True,  # the same
+    refuses_untrained_completions=True,  # data/sft_processing.py (tokenize_prompt_completion_example)
 )

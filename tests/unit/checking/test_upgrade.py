@@ -93,6 +93,18 @@ def test_the_text_and_the_json_have_a_part_of_its_own() -> None:
     assert json.loads(rendered(check_target(recipe(), CheckOptions(looks_at_files=False)), "json"))["upgrade"] is None
 
 
+def test_completions_without_a_trained_token_concern_runs_whose_rows_the_host_makes() -> None:
+    completions = {"kind": "prompt_completion"}
+    what = "completions without a trained token, such as one that is cut away"
+    by_host = {"mode": "none", "packed_sequence_size": 16}
+    found = changes_of(recipe(preprocessing=completions, packing=by_host, model=DENSE))[what]
+
+    assert (found.kind, found.before[:15], found.after[:12]) == ("habit", "reach the model", "stop the run")
+    whole = {**completions, "loss_mode": "full"}
+    assert what not in changes_of(recipe(preprocessing=whole, packing=by_host, model=DENSE))
+    assert what not in changes_of(recipe(preprocessing=completions, model=DENSE))
+
+
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostRelease:
     """Plant a release with a renamed field, another default, and another habit than 0.7."""
