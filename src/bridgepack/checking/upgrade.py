@@ -17,6 +17,7 @@ from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import RunRule
 from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.run.checkpoints import is_from_parts
 from bridgepack.rules.run.data.supply import num_packs
 from bridgepack.rules.run.reading import truths
 
@@ -219,6 +220,12 @@ HABITS: Mapping[str, Habit] = {
         without="reach the model, and nothing of them is trained",
         with_it="stop the run when it reads them; packs that bridgepack builds have no such rows",
         concerns=_completes_prompts,
+    ),
+    "loads_models_from_parts": Habit(
+        what="checkpoints that the release saves of a model that is built from parts, such as Llama",
+        without="cannot be loaded again, neither to go on nor to start from",
+        with_it="can be loaded again",
+        concerns=is_from_parts,
     ),
     "keeps_last_evaluation_batch": Habit(
         what="validation packs that fill no batch",
