@@ -23,6 +23,7 @@ from bridgepack.bridge.live import copy_of, value_in
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.shipped import installed_release
 from bridgepack.bridge.writing.write import model_of_hub
+from bridgepack.canaries.tiny_model import cut_down, require_covered
 from bridgepack.config.recipe.training import ModelConfig
 from bridgepack.host import HostRelease
 from bridgepack.rules.judging.environment import target_versions
@@ -143,6 +144,24 @@ def test_copies_are_of_the_same_classes(upstream_configs: dict[str, Any]) -> Non
         copied.model.seq_length = config.model.seq_length + 1
         assert copied.model.seq_length != config.model.seq_length, name
     assert upstream_configs
+
+
+def test_the_canary_takes_llama_from_a_provider_and_from_parts(
+    upstream_configs: dict[str, Any], release: HostRelease
+) -> None:
+    kinds: Counter[str] = Counter()
+    for name, config in upstream_configs.items():
+        if ".llama" in name.rpartition(".")[0]:
+            model = copy_of(config).model
+            require_covered(model)
+            sizes = cut_down(model)
+            assert {path: value_in(model, path) for path in sizes} == sizes, name
+            assert (value_in(model, "num_layers"), value_in(model, "cuda_graph_impl")) == (6, "none"), name
+            kinds[type(model).__name__] += 1
+
+    from_parts = {"BridgeGPTModelConfig": 14} if release.built_from_parts else {}
+    assert {kind: num for kind, num in kinds.items() if kind.endswith("Config")} == from_parts
+    assert kinds.total() >= 14
 
 
 def test_recipes_validate_on_a_gpu_host_but_those_listed(

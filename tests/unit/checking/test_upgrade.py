@@ -95,6 +95,26 @@ def test_the_text_and_the_json_have_a_part_of_its_own() -> None:
     )
 
 
+def test_a_llama_cannot_load_the_checkpoints_that_it_saves() -> None:
+    what = "checkpoints that the release saves of a model that is built from parts, such as Llama"
+    found = changes_of(recipe(model=DENSE))[what]
+
+    assert (found.before, found.after[:22]) == ("can be loaded again", "cannot be loaded again")
+    assert what not in changes_of(recipe(model=EXPERTS))
+
+
+def test_completions_without_a_trained_token_concern_runs_whose_rows_the_host_makes() -> None:
+    completions = {"kind": "prompt_completion"}
+    what = "completions without a trained token, such as one that is cut away"
+    by_host = {"mode": "none", "packed_sequence_size": 16}
+    found = changes_of(recipe(preprocessing=completions, packing=by_host, model=DENSE))[what]
+
+    assert (found.kind, found.before[:15], found.after[:12]) == ("habit", "reach the model", "stop the run")
+    whole = {**completions, "loss_mode": "full"}
+    assert what not in changes_of(recipe(preprocessing=whole, packing=by_host, model=DENSE))
+    assert what not in changes_of(recipe(preprocessing=completions, model=DENSE))
+
+
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostRelease:
     """Plant a release with a renamed field, another default, and another habit than 0.7."""

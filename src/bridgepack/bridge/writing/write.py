@@ -200,9 +200,8 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     size, mode = recipe.packing.packed_sequence_size, recipe.packing.mode
     loader = {name: getattr(base, name) for name in LOADER_FIELDS if hasattr(base, name)}
     if mode == "offline":
-        specs = _host_class(release, _SPECS_CLASS)(packed_sequence_size=size)
-        field = name_in(release, SPECS).rpartition(".")[2]
-        return _host_class(release, _DATASET_CLASS)(seq_length=size, **{field: specs}, **loader)
+        sections = {_field_in(release, "dataset.seq_length"): size, _field_in(release, SPECS): new_specs(release, size)}
+        return _host_class(release, _DATASET_CLASS)(**sections, **loader)
     for refusal in readings(recipe):
         raise ConfigError(f"{refusal.path} is {refusal.found}; allowed: {refusal.allowed} (BP852). {refusal.fix}")
     sources = {"source": _source(recipe, "train"), "validation_source": None, "test_source": None}
@@ -212,6 +211,17 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     if type(base) is kind:
         return dataclasses.replace(base, seq_length=size, **sources)
     return kind(seq_length=size, **loader, **sources)
+
+
+def new_specs(release: HostRelease, packed_sequence_size: int) -> Any:
+    """Return a release's settings of offline packing, for packs of so many tokens."""
+    return _host_class(release, _SPECS_CLASS)(
+        **{_field_in(release, f"{SPECS}.packed_sequence_size"): packed_sequence_size}
+    )
+
+
+def _field_in(release: HostRelease, path: str) -> str:
+    return name_in(release, path).rpartition(".")[2]
 
 
 def _host_class(release: HostRelease, name: str) -> Any:

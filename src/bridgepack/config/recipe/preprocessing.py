@@ -42,6 +42,11 @@ class AssistantMarkers(Section):
         """The texts of `assistant_start`."""
         return (self.assistant_start,) if isinstance(self.assistant_start, str) else self.assistant_start
 
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Every text that may end an assistant turn, preferred first."""
+        return (self.assistant_end, *self.assistant_end_fallbacks)
+
     @model_validator(mode="after")
     def _check_other_starts(self) -> Self:
         if self.joins_starts and not self.other_role_starts:
@@ -112,6 +117,13 @@ class ChatPreprocessing(_Common):
     `keep` trains it, as Megatron-Bridge does; `mask` trains only answers, tool calls and the closing marker, which the
     model must write; `mask_empty` masks only empty reasoning blocks, which come from the prompt (`mask` masks these
     too)."""
+    mask_generation_prompt: Annotated[bool, Before(False)] = False
+    """Train each assistant turn from where the text that a server sends for the turns before it ends, generation prompt
+    included: `<think>` or an empty thought in the prompt is not trained, an empty thought that the model must write is.
+    Where the training text differs before a turn (an earlier thought that the template omits), the generation prompt
+    that the turn shows is masked, or its part before `<think>`; rows that show neither are dropped as
+    `no_assistant_mask`, and those with a token across the boundary as `boundary_in_token`. `false` trains what
+    Megatron-Bridge trains."""
     masks_control_tokens: bool = True
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`. `false` trains
     those inside a trained turn; Llama 3's tool calls need that."""
@@ -135,6 +147,11 @@ class ChatPreprocessing(_Common):
             raise ValueError(
                 "message_weights is 'mask' and loss_mode is 'full', which trains everything. Set loss_mode to "
                 "assistant or last_turn, or message_weights to ignore."
+            )
+        if self.mask_generation_prompt and self.loss_mode == "full":
+            raise ValueError(
+                "mask_generation_prompt is true and loss_mode is 'full', which trains everything. Set loss_mode to "
+                "assistant or last_turn, or mask_generation_prompt to false."
             )
         if self.reasoning_loss != "keep" and self.loss_mode == "full":
             raise ValueError(

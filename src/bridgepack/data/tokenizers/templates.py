@@ -45,12 +45,16 @@ class ChatTemplate:
         Raises:
             jinja2.TemplateSyntaxError: it is not valid Jinja.
         """
-        self._environment = _environment()
+        self._environment, self._source = _environment(), source
         self._python = self._environment.compile(source, raw=True)
         is_known_jinja = jinja2.__version__.startswith("3.1.")
         self._short_root = self._execute(rewritten(self._python)) if is_known_jinja else self._root
         fixed = {"documents": None, "add_generation_prompt": False}
         self._variables = {**self._environment.globals, **fixed, **variables}
+
+    def tree(self) -> jinja2.nodes.Template:
+        """Return the template as Jinja parses it."""
+        return self._environment.parse(self._source)
 
     @cached_property
     def _root(self) -> Root:

@@ -58,6 +58,21 @@ def padding_trained(rows: Rows) -> Offenders | None:
     return rows_with_tokens(rows, bad, lambda _: f"mask 1 between two tokens {eos}", "mask 0 in padding")
 
 
+@row_rule("BP337", ERROR, "bridge/data/packing/gpt_sft.py:269", noticed="never")
+def label_after_eos_trained(rows: Rows) -> Offenders | None:
+    """The mask trains a label after an EOS, although the artifact's recipe masks these labels.
+
+    Why: Silent: the rows are not those that bridgepack built, most often because the mask was not rolled left or was
+        written again; the first token of every answer is then not trained.
+    Bad: input_ids [11, 2, 5], loss_mask [0, 1, 0], EOS 2, preprocessing.labels_after_eos mask.
+    Good: input_ids [11, 2, 5], loss_mask [1, 0, 0]. Fix: Build the artifact again.
+    """
+    if rows.context.labels_after_eos != "mask":
+        return None
+    eos = known(rows.context.eos_token_id, "eos_token_id")
+    return rows_with_tokens(rows, rows.labels_after_eos, lambda _: f"mask 1 after {eos}", "mask 0 after EOS")
+
+
 @row_rule("BP318", WARNING, "PSB318")
 def row_without_trained_token(rows: Rows) -> Offenders | None:
     """No token of a row is trained (EOS inputs do not count).

@@ -20,7 +20,7 @@ CUT_CHATS_FRACTION = 0.05
 MOST_DROPPED_FRACTION = 0.2
 
 _OVER_LONG = (DropReason.OVER_LONG, DropReason.TRUNCATED_NO_TRAINED_TOKEN)
-_NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.CONTROL_TOKENS_IN_TEXT)
+_NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.BOUNDARY_IN_TOKEN, DropReason.CONTROL_TOKENS_IN_TEXT)
 #: Reasons for drops, without those that the recipe asks for.
 _FAULTS = tuple(reason for reason in DropReason if reason not in (DropReason.NOT_SAMPLED, DropReason.DUPLICATE))
 _REFUSED = tuple(reason for reason in _FAULTS if reason not in (*_OVER_LONG, *_NO_MASK))
@@ -34,6 +34,7 @@ _CURES: Mapping[str, str] = {
     DropReason.CONTROL_TOKENS_IN_TEXT: "remove the control tokens from the texts",
     DropReason.LOST_CONTENT: "fix the data or the template, or set preprocessing.on_lost_content to keep",
     DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or use another template",
+    DropReason.BOUNDARY_IN_TOKEN: "use a tokenizer that has the template's markers as tokens",
     DropReason.OVER_LONG: "raise packing.max_sequence_length, or set preprocessing.over_long to truncate or split",
     DropReason.NO_TRAINED_TOKEN: "check that the rows have answers",
 }
