@@ -32,6 +32,7 @@ SEQUENCE = np.dtype(
         ("first_token", np.int32),  # start in its row, stored coordinates; 0 if the row was not split
         ("num_trained", np.int32),  # ones of the label-aligned mask
         ("is_cut", np.bool_),  # truncated or a piece of its row, so stored in the file of cut sequences
+        ("is_piece", np.bool_),  # one of the pieces of an over-long row
     ]
 )
 type Sequences = npt.NDArray[np.void]  # shape [num_sequences], SEQUENCE
@@ -55,11 +56,21 @@ class FinishSettings:
     hashes_rows: bool  #: hash rows, to find duplicates
     stops_at_losses: bool  #: stop the build at a row of which the chat template loses content
     folder: Path  #: working folder, for cut sequences and parts of the ledger
+    others: Mapping[str, SequencePolicy] = field(default_factory=dict)  #: another kind of rows -> its policy
+
+    @property
+    def splits_rows(self) -> bool:
+        """Whether over-long rows of any kind are split."""
+        return any(policy.splits for policy in (self.policy, *self.others.values()))
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits that rows can go to."""
         return (self.split, VALIDATION) if self.validation_fraction > 0 else (self.split,)
+
+    def policy_of(self, kind: str) -> SequencePolicy:
+        """Return the policy for rows of a kind."""
+        return self.others.get(kind, self.policy)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +81,7 @@ class RangePlace:
     label: str  #: name of the file in the ledger
     first_row: int  #: 1-based number of its first row
     token_file: Path  #: file of its tokens; may not exist yet
+    kind: str = ""  #: kind of its rows; empty for the recipe's own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,23 +124,23 @@ def finish_range(
             content with `on_lost_content: error`.
         StoreError: the token file is incomplete.
     """
-    index = read_token_index(place.token_file)
-    judgement = settings.policy.judge(index.stored_lengths, index.num_learned)
+    index, policy = read_token_index(place.token_file), settings.policy_of(place.kind)
+    judgement = policy.judge(index.stored_lengths, index.num_learned)
     is_first = np.isin(index.row_offsets, list(duplicates), invert=True)
     is_whole = (judgement.codes == 0) & ~judgement.needs_cut & is_first
-    cut, drops = _cut(settings.policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
+    cut, drops = _cut(policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
     drops += _stored(index, index.drop_rows, index.drop_kinds)
     for position in np.flatnonzero(judgement.codes).tolist():
         code, length = int(judgement.codes[position]), int(index.stored_lengths[position])
         row, reason = int(index.row_offsets[position]), str(REASONS[code])
-        drops.append(RowNote(row, reason, settings.policy.detail(code, length)))
+        drops.append(RowNote(row, reason, policy.detail(code, length)))
     drops += [RowNote(row, DropReason.DUPLICATE, detail) for row, detail in duplicates.items()]
     drops.sort(key=lambda drop: drop.row_offset)
     _refuse_bad_rows(settings, place, drops)
     cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut" if cut else None
-    kept = _kept(settings.policy, index, is_whole, cut, cut_file)
+    kept = _kept(policy, index, is_whole, cut, cut_file)
     if settings.hashes_rows:
-        kept = kept._replace(hashes=_hashes(settings.policy, place.token_file, kept.sources, cut))
+        kept = kept._replace(hashes=_hashes(policy, place.token_file, kept.sources, cut))
     of_kept = np.isin(index.loss_rows, kept.sequences["row_offset"])
     losses = _stored(index, index.loss_rows[of_kept], index.loss_kinds[of_kept])
     parts = {name: _part(settings, place, name, kept, drops, losses) for name in settings.splits}
@@ -174,6 +186,7 @@ def _kept(
         found["stored_length"][is_cut] = shorter.stored_lengths
         found["num_trained"][is_cut] = _num_trained(policy, shorter)
         found["first_token"][is_cut] = [piece.first_token for piece in pieces]
+        found["is_piece"] = is_cut & policy.splits
     return _Kept(found, sources, np.where(is_cut & policy.splits, policy.num_pieces(whole), 0))
 
 
@@ -278,7 +291,7 @@ def _stored(index: TokenIndex, rows: Int32Array, kinds: Int32Array) -> list[RowN
 def _refuse_bad_rows(settings: FinishSettings, place: RangePlace, drops: Sequence[RowNote]) -> None:
     """Raise DataError with the first drop that the recipe does not allow."""
     advices: dict[str, str] = {}
-    if settings.policy.action == "error":
+    if settings.policy_of(place.kind).action == "error":
         advices[DropReason.OVER_LONG] = _OVER_LONG_ADVICE
     if settings.stops_at_losses:
         advices[DropReason.LOST_CONTENT] = _LOSS_ADVICE

@@ -58,9 +58,9 @@ class TokenizedSplit:
         return len(self.sequences)
 
     @property
-    def num_cut(self) -> int:
-        """Sequences that were truncated, or are pieces of split rows."""
-        return int(self.sequences["is_cut"].sum())
+    def num_pieces(self) -> int:
+        """Sequences that are pieces of split rows."""
+        return int(self.sequences["is_piece"].sum())
 
     def runtime_lengths(self, multiple: int) -> IntArray:
         """Return runtime lengths, padded to `multiple`; shape [num_sequences], int64."""
@@ -104,7 +104,7 @@ def gather_split(
         losses=joined([part.losses for part in parts], "kind"),
         unread=() if is_aside else unread_fields([record.source for record in inputs], results),
     )
-    num_packed = len(sequences) - (split.num_cut if splits_rows else 0) + split.num_split
+    num_packed = len(sequences) - split.num_pieces + split.num_split
     assert split.num_rows_in == num_packed + sum(split.drops.counts.values()), "the ledger must balance"
     if not len(sequences):
         raise DataError(_why_empty(split))
@@ -197,7 +197,7 @@ def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) ->
         "file_index": split.file_indices[files].astype(np.int32),
         "row": split.first_rows[files] + sequences["row_offset"],
         "runtime_length": sequences["stored_length"] - np.int32(1),
-        "is_truncated": sequences["is_cut"] & (not split.splits_rows),
+        "is_truncated": _is_truncated(sequences),
     }
     if split.splits_rows:
         columns[FIRST_TOKEN] = sequences["first_token"]
@@ -214,7 +214,7 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         num_rows_in=split.num_rows_in,
         num_blank_lines=split.num_blank_lines,
         num_sequences=len(logical),
-        num_truncated=0 if split.splits_rows else split.num_cut,
+        num_truncated=int(_is_truncated(split.sequences).sum()),
         num_packs=plan.num_packs,
         num_tokens=num_tokens,
         num_alignment_tokens=int(physical.sum(dtype=np.int64)) - num_tokens,
@@ -225,9 +225,15 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         length_histogram=_histogram(logical),
         num_repeated=split.num_repeated,
         num_split=split.num_split,
-        num_pieces=split.num_cut if split.splits_rows else 0,
+        num_pieces=split.num_pieces,
         num_untrained_pieces=split.num_untrained_pieces,
     )
+
+
+def _is_truncated(sequences: Sequences) -> npt.NDArray[np.bool_]:
+    """Return whether sequences are the kept part of their row; shape [num_sequences], bool."""
+    is_truncated: npt.NDArray[np.bool_] = sequences["is_cut"] & ~sequences["is_piece"]
+    return is_truncated
 
 
 def _histogram(lengths: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:
