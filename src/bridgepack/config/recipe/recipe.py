@@ -197,11 +197,6 @@ class SFTRecipe(Document):
     @model_validator(mode="after")
     def _check_sources_fit_preprocessing(self) -> Self:
         kind, known = self.preprocessing.kind, self.preprocessing.named_columns
-        if self.preprocessing.over_long == "split" and self.mixes_sources:
-            raise ValueError(
-                "preprocessing.over_long is split, and a source of data sets max_rows, epochs or weight; allowed with "
-                "these: drop, truncate, error. Use one of them: pieces of split rows cannot be counted as rows."
-            )
         for split in ("train", "validation"):
             for source in as_sources(getattr(self.data, split)):
                 unknown = [name for name in getattr(source, "columns", ()) if name not in known]

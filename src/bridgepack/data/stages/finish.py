@@ -33,6 +33,7 @@ SEQUENCE = np.dtype(
         ("num_trained", np.int32),  # ones of the label-aligned mask
         ("is_cut", np.bool_),  # truncated or a piece of its row, so stored in the file of cut sequences
         ("is_piece", np.bool_),  # one of the pieces of an over-long row
+        ("num_left_out", np.int32),  # untrained pieces of its row, left out; 0 at all but the row's first
     ]
 )
 type Sequences = npt.NDArray[np.void]  # shape [num_sequences], SEQUENCE
@@ -159,7 +160,6 @@ class _Kept(NamedTuple):
 
     sequences: Sequences
     sources: IntArray  #: int64, index in the token file of the sequence that each was made from
-    num_pieces: IntArray  #: int64, pieces of its row, omitted ones included; 0 if it was not split
     hashes: npt.NDArray[np.uint64] | None = None
 
 
@@ -186,8 +186,12 @@ def _kept(
         found["stored_length"][is_cut] = shorter.stored_lengths
         found["num_trained"][is_cut] = _num_trained(policy, shorter)
         found["first_token"][is_cut] = [piece.first_token for piece in pieces]
-        found["is_piece"] = is_cut & policy.splits
-    return _Kept(found, sources, np.where(is_cut & policy.splits, policy.num_pieces(whole), 0))
+    if cut_file is not None and policy.splits:
+        found["is_piece"] = is_cut
+        _, firsts, num_kept = np.unique(sources[is_cut], return_index=True, return_counts=True)
+        firsts = np.flatnonzero(is_cut)[firsts]
+        found["num_left_out"][firsts] = policy.num_pieces(whole[firsts]) - num_kept
+    return _Kept(found, sources)
 
 
 def _num_trained(policy: SequencePolicy, index: TokenIndex) -> Int32Array:
@@ -233,13 +237,13 @@ def _part(
         for row, kind, detail in compress(losses, is_of_part([loss.row_offset for loss in losses]))
     ]
     ledger = f"{settings.split}-{file:06d}-{first}-{name}"
-    is_piece = chosen & (kept.num_pieces > 0)
-    split_rows, firsts = np.unique(kept.sequences["row_offset"][is_piece], return_index=True)
+    is_piece = chosen & kept.sequences["is_piece"]
+    split_rows = np.unique(kept.sequences["row_offset"][is_piece])
     return RangePart(
         sequences=kept.sequences[chosen],
         hashes=kept.hashes[chosen] if kept.hashes is not None else None,
         num_split=len(split_rows),
-        num_untrained_pieces=int(kept.num_pieces[is_piece][firsts].sum()) - int(is_piece.sum()),
+        num_untrained_pieces=int(kept.sequences["num_left_out"][chosen].sum()),
         num_rows=int((chosen & ~is_piece).sum()) + len(split_rows) + len(dropped),
         drops=noted(settings.folder / f"{ledger}-reason.jsonl", dropped, split=name, file=place.label, field="reason"),
         losses=noted(settings.folder / f"{ledger}-kind.jsonl", lost, split=name, file=place.label, field="kind"),

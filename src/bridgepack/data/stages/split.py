@@ -42,6 +42,7 @@ class TokenizedSplit:
     sequences: Sequences  #: in input order; `store_file` is an index into `token_files`
     splits_rows: bool  #: the recipe splits over-long rows, so a sequence may be a piece of a row
     num_split: int  #: rows that were split
+    num_pieces: int  #: sequences that are pieces of these rows, repetitions left out
     num_untrained_pieces: int  #: untrained pieces of these rows, left out
     num_rows_in: int
     num_rows_of_files: IntArray  #: shape [num_inputs], int64: the split's rows in each input
@@ -56,11 +57,6 @@ class TokenizedSplit:
     def num_sequences(self) -> int:
         """Number of sequences."""
         return len(self.sequences)
-
-    @property
-    def num_pieces(self) -> int:
-        """Sequences that are pieces of split rows."""
-        return int(self.sequences["is_piece"].sum())
 
     def runtime_lengths(self, multiple: int) -> IntArray:
         """Return runtime lengths, padded to `multiple`; shape [num_sequences], int64."""
@@ -96,6 +92,7 @@ def gather_split(
         sequences=sequences,
         splits_rows=splits_rows,
         num_split=sum(part.num_split for part in parts),
+        num_pieces=int(sequences["is_piece"].sum()),
         num_untrained_pieces=sum(part.num_untrained_pieces for part in parts),
         num_rows_in=sum(part.num_rows for part in parts),
         num_rows_of_files=np.bincount(files_of_parts, [part.num_rows for part in parts], len(inputs)).astype(np.int64),
