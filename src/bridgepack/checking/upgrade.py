@@ -16,7 +16,7 @@ from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.judging.judge import judge_run
 from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.judging.rule import RunRule
-from bridgepack.rules.judging.subject import Run, SPECS
+from bridgepack.rules.judging.subject import SPECS, Run
 from bridgepack.rules.run.checkpoints import is_from_parts
 from bridgepack.rules.run.data.supply import num_packs
 from bridgepack.rules.run.reading import truths

@@ -69,7 +69,7 @@ def label_after_eos_trained(rows: Rows) -> Offenders | None:
     """
     if rows.context.labels_after_eos != "mask":
         return None
-    eos = known(rows.context.eos_token_id, "eos_token_id")
+    eos = require_known(rows.context.eos_token_id, "eos_token_id")
     return rows_with_tokens(rows, rows.labels_after_eos, lambda _: f"mask 1 after {eos}", "mask 0 after EOS")
 
 
