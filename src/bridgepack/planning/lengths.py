@@ -115,7 +115,13 @@ def _lengths_of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
                 path = next((path for path in paths if path.exists()), None)
                 if path is not None:
                     num_there += part.num_rows
-                    place = RangePlace(file_index=index, label=file.label, first_row=part.first_row, token_file=path)
+                    place = RangePlace(
+                        file_index=index,
+                        label=file.label,
+                        first_row=part.first_row,
+                        token_file=path,
+                        kind=file.kind_of_rows,
+                    )
                     results.append(finish_range(settings, place))
         if num_there < num_rows:
             raise DataError(

@@ -15,7 +15,6 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
 from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
-from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.stages.finish import FinishSettings
 from bridgepack.data.stages.split import unread_fields
 from bridgepack.data.store.token_file import token_arrays
@@ -145,7 +144,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
 
 def _stops(recipe: SFTRecipe, reasons: set[str]) -> dict[str, str]:
     """Return recipe field that makes a build stop -> drop reasons found in the sample."""
-    losses = getattr(recipe.preprocessing, "on_lost_content", "keep")
+    losses = getattr(recipe.chat_preprocessing, "on_lost_content", "keep")
     found = {
         "data.on_bad_row": (recipe.data.on_bad_row, reasons),
         "preprocessing.over_long": (recipe.preprocessing.over_long, reasons & {DropReason.OVER_LONG}),
@@ -180,7 +179,7 @@ def _preview_source(
         drops=_notes(source, splits, "drops"),
         lost_content=_notes(source, splits, "losses"),
         unread=unread_fields([file.file.source for file in source.files], results),
-        sequences=tuple(islice(_sequences(first, tokenizer, settings.policy), num_rows)) if first else (),
+        sequences=tuple(islice(_sequences(first, tokenizer, settings), num_rows)) if first else (),
     )
 
 
@@ -211,9 +210,10 @@ def _notes(source: SampledSource, splits: tuple[str, ...], field: str) -> tuple[
     return tuple(Note(kind=str(kind), num_rows=count, example=shown[kind]) for kind, count in found.most_common())
 
 
-def _sequences(file: SampledFile, tokenizer: ChatTokenizer, policy: SequencePolicy) -> Iterator[SequenceView]:
+def _sequences(file: SampledFile, tokenizer: ChatTokenizer, settings: FinishSettings) -> Iterator[SequenceView]:
     """Yield the sequences of the first window of a file with their text, in row order."""
     _, result = min(file.taken, key=lambda taken: taken[0].part.first_row)
+    policy = settings.policy_of(result.place.kind)
     fields = ["row_offset", "first_token", "index", "is_cut"]
     rows = sorted(row for part in result.parts.values() for row in part.sequences[fields].tolist())
     for position, (row, first_token, at, is_cut) in enumerate(rows):

@@ -19,6 +19,7 @@ from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.ranges import is_table
 from bridgepack.data.reading.rows import pick_evenly
 from bridgepack.data.reading.sampling import FileWindows, Window, file_windows
+from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult
 from bridgepack.data.stages.tokenise import Tokenization, TokenizeTask, rescued_range, tokenize_range
 from bridgepack.data.stages.write import ArtifactSpec
@@ -191,7 +192,13 @@ class Sampler:
 
     def _tokenize(self, split: str, file: SampledFile, window: Window) -> RangeResult:
         path, first_row = self.folder / f"{split}-{file.index}-{len(file.taken)}", window.part.first_row
-        place = RangePlace(file_index=file.index, label=file.file.label, first_row=first_row, token_file=path)
+        place = RangePlace(
+            file_index=file.index,
+            label=file.file.label,
+            first_row=first_row,
+            token_file=path,
+            kind=file.file.kind_of_rows,
+        )
         settings, runner = self.settings[split], InThisProcess()
         task = TokenizeTask(how=self.how, file=file.file, part=window.part, place=place, settings=settings)
         outcome = runner.run_alone(tokenize_range, task)
@@ -231,10 +238,14 @@ def population(samples: Sequence[tuple[IntArray, float]], scale: float = 1.0) ->
 
 def without_stops(settings: FinishSettings) -> FinishSettings:
     """Return settings of a build that drop the rows at which it would stop."""
-    policy = settings.policy
+
+    def without_stop(policy: SequencePolicy) -> SequencePolicy:
+        return replace(policy, action="drop") if policy.action == "error" else policy
+
     return replace(
         settings,
         stops_at_bad_rows=False,
         stops_at_losses=False,
-        policy=replace(policy, action="drop") if policy.action == "error" else policy,
+        policy=without_stop(settings.policy),
+        others={kind: without_stop(policy) for kind, policy in settings.others.items()},
     )

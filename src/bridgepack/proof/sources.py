@@ -96,7 +96,7 @@ class SourceRows:
         if file is None:
             raise DataError(f"{self.names[file_index]} is gone")
         identity = load_stage(self.recipe.model_dump_json()).identity()
-        policy = SequencePolicy.of(self.recipe.resolve(), identity)
+        policy = SequencePolicy.of(self.recipe.resolve(), identity, file.kind_of_rows)
         for row, _, made in encoded_rows(self.recipe, file, rows):
             if isinstance(made, RowError):
                 yield row, made, ()

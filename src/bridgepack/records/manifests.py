@@ -124,7 +124,7 @@ class SplitStatistics:
     length_histogram: tuple[tuple[int, int], ...]
     num_repeated: int = 0  #: sequences that repeat earlier ones, because the mixture uses rows more than once
     num_split: int = 0  #: rows that were split into pieces without losing trained tokens
-    num_pieces: int = 0  #: sequences that are such pieces
+    num_pieces: int = 0  #: sequences that are such pieces, without repeated ones
     num_untrained_pieces: int = 0  #: pieces that were left out because they have no trained tokens
 
     @property

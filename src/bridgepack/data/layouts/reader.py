@@ -40,6 +40,11 @@ class RowReader:
         layouts = [layout.model_dump(mode="json") for layout in one.layouts]
         return [layouts, one.needed, one.refused, one.ignored, one.is_written, one.strips_spaces]
 
+    @property
+    def kind(self) -> str:
+        """Kind of the rows, which chooses their settings."""
+        return self._reading.kind
+
     def read(self, row: Mapping[str, Any]) -> ReadRow:
         """Return a row's columns as encoders read them.
 
@@ -97,7 +102,7 @@ class RowReader:
 
     def _nothing_fits(self, row: Mapping[str, Any]) -> RowError:
         names = list(dict.fromkeys(maker.needs for maker in self._makers))
-        hint = layout_hint(row, self._reading.layouts[0].kind)
+        hint = layout_hint(row, self.kind)
         if not names[1:]:
             missing = self._makers[0].missing(row)
             return RowError(DropReason.MISSING_FIELD, f"{missing} is missing; it has: {names_of(row)}{hint}")

@@ -49,6 +49,11 @@ class RowView(Protocol):
         """What the result depends on, beside the row."""
         ...
 
+    @property
+    def kind(self) -> str:
+        """Kind of the rows, which chooses their settings."""
+        ...
+
     def read(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a row with the columns that encoders read; raises RowError if it cannot be read."""
         ...
@@ -69,6 +74,11 @@ class InputFile:
     def num_bytes(self) -> int:
         """Size in bytes as stored."""
         return self.path.num_bytes if isinstance(self.path, CloudFile) else self.path.stat().st_size
+
+    @property
+    def kind_of_rows(self) -> str:
+        """Kind of its rows, which chooses their settings; empty if they are left as they are."""
+        return "" if self.view is None else self.view.kind
 
 
 def find_inputs(

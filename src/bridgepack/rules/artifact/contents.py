@@ -154,6 +154,17 @@ def tool_schemas_of_another_form(facts: ArtifactFacts) -> Found:
     return _find_losses(facts, [LostKind.TOOL_SCHEMA])
 
 
+@artifact_rule("BP559", WARNING, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
+def chats_trained_as_documents(facts: ArtifactFacts) -> Found:
+    """Rows that are read as plain documents hold the turns of a chat, as a chat template writes them.
+
+    Why: Silent: all of a document is trained, so the model learns to write the user's turns and the tools' results.
+    Bad: lost_content has 3 for rendered_chat. Good: lost_content is empty.
+    Fix: Cut the texts at their turns into a column messages, and read it with a layout of kind chat.
+    """
+    return _find_losses(facts, [LostKind.RENDERED_CHAT])
+
+
 def _find_losses(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequence[SplitRecord] | None = None) -> Found:
     for split in facts.require_manifest().splits if splits is None else splits:
         for kind in kinds:
