@@ -14,7 +14,7 @@ import pytest
 
 from bridgepack.bridge.plain import field_names, holder_of, value_at
 from bridgepack.bridge.recipe import config_of_recipe
-from bridgepack.bridge.refusing.asked import refusal_text, refusals_of
+from bridgepack.bridge.refusing.refusals import refusal_text, refusals_of
 from bridgepack.bridge.writing.values import declared_types
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.recipe.recipe import SFTRecipe

@@ -26,10 +26,10 @@ from bridgepack.bridge.writing.write import model_of_hub
 from bridgepack.canaries.tiny_model import cut_down, require_covered
 from bridgepack.config.recipe.training import ModelConfig
 from bridgepack.host import HostRelease
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.families import ARCHITECTURES, family_of
-from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.families import ARCHITECTURES, family_of
+from bridgepack.rules.judging.rule import Severity
+from bridgepack.rules.judging.subject import Run
 from tests.support import upstream_recipes as upstream
 from tests.support.format_cases import compact
 from tests.support.golden import renewed_by
@@ -209,7 +209,7 @@ def test_families_have_what_the_host_gives_them(upstream_configs: dict[str, Any]
         subject = Run(config=config, versions=target_versions(release.bridge))
         for name, known in ARCHITECTURES[family.name].items():
             if name not in CHOSEN_BY_RECIPES or known is not None:
-                assert _comparable(name, subject.of_model(name)) == _comparable(name, known), (place, name)
+                assert _comparable(name, subject.model_setting(name)) == _comparable(name, known), (place, name)
                 num_checked[family.name] += 1
     assert set(num_checked) == set(ARCHITECTURES) - WITHOUT_RECIPE
 

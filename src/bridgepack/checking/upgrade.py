@@ -12,11 +12,11 @@ from bridgepack.config.errors import quoted
 from bridgepack.host import HostRelease
 from bridgepack.host.names import name_in
 from bridgepack.records import TRAIN, VALIDATION, Finding, Upgrade, UpgradeChange
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import RunRule
-from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import RunRule
+from bridgepack.rules.judging.subject import SPECS, Run
 from bridgepack.rules.run.checkpoints import is_from_parts
 from bridgepack.rules.run.data.supply import num_packs
 from bridgepack.rules.run.reading import truths
@@ -47,7 +47,7 @@ def upgrade_of(
         return None
     earlier = judge_run(before, rules)
     findings, habits = _findings(earlier, report, told), _habits(before, after)
-    changes = (*findings, *_renamed(before, after), *_values(before, after), *habits)
+    changes = (*findings, *_iter_renames(before, after), *_values(before, after), *habits)
     return Upgrade(before=old.name, after=new.name, changes=changes)
 
 
@@ -83,7 +83,7 @@ def _words(finding: Finding) -> str:
     return f"{finding.severity} at {finding.where}: {finding.found}"
 
 
-def _renamed(before: Run, after: Run) -> Iterator[UpgradeChange]:
+def _iter_renames(before: Run, after: Run) -> Iterator[UpgradeChange]:
     """Yield settings of the user that have another name; those that nobody stated follow by themselves."""
     old, new = before.versions.release, after.versions.release
     for path in dict.fromkeys((*old.renamed, *new.renamed)):

@@ -11,8 +11,8 @@ import bridgepack.rules
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET
 from bridgepack.records import Finding
-from bridgepack.rules.engine.judge import check_selectors, selected
-from bridgepack.rules.engine.rule import Rule, RunRule
+from bridgepack.rules.judging.judge import check_selectors, select_rules
+from bridgepack.rules.judging.rule import Rule, RunRule
 from bridgepack.rules.registry import ALL_RULES, RETIRED, RUN_RULES, SUPPRESSION_RULES, group_of
 from bridgepack.rules.suppression import SuppressionRule, Suppressions, apply_suppressions
 
@@ -45,7 +45,7 @@ def test_rule_says_what_why_and_how_to_fix(rule: Rule) -> None:
 
 
 def codes(*, select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> set[str]:
-    return {rule.code for rule in selected(RUN_RULES, select=select, ignore=ignore)}
+    return {rule.code for rule in select_rules(RUN_RULES, select=select, ignore=ignore)}
 
 
 def test_by_code_beginning_and_name() -> None:

@@ -18,7 +18,7 @@ from bridgepack.bridge.writing.write import new_specs
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, VALIDATION, Change, Finding
-from bridgepack.rules.engine.subject import TEXT_DATASETS
+from bridgepack.rules.judging.subject import TEXT_DATASETS
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
 _SIZE = "dataset.seq_length"

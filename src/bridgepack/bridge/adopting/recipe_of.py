@@ -16,7 +16,7 @@ from bridgepack.bridge.wiring.data import TOPOLOGY
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, PromptCompletionPreprocessing
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
 from bridgepack.errors import ConfigError
-from bridgepack.rules.engine.subject import TEXT_DATASETS
+from bridgepack.rules.judging.subject import TEXT_DATASETS
 
 _OFFLINE = "dataset.enable_offline_packing"
 _DIRECT = "DirectHFSFTDatasetConfig"

@@ -179,6 +179,7 @@ def tokenized_ranges(
                 label=file.label,
                 first_row=part.first_row,
                 token_file=store.token_file(how.key, part, file.view),
+                kind=file.kind_of_rows,
             ),
             settings=settings,
         )

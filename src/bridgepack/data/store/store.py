@@ -59,7 +59,7 @@ class TokenStore:
             raise StoreError(f"a record of the store {str(self.folder)!r} names {name!r}, which is not a token file.")
         return path
 
-    def unfinished(self, tokenizations: Iterable[str] | None = None) -> list[Path]:
+    def unfinished_files(self, tokenizations: Iterable[str] | None = None) -> list[Path]:
         """Return the unfinished files, of all or of some tokenisations; a store may hold very many.
 
         If no build is running, interrupted processes left them.
@@ -113,13 +113,13 @@ def opened_store(folder: Path) -> Iterator[TokenStore]:
         raise StoreError(
             f"the token store {str(folder)!r} cannot be written: {error.strerror}. Choose another --store."
         ) from None
-    with _flocked(descriptor, fcntl.LOCK_SH, f"files are being removed from the token store {str(folder)!r}"):
+    with _flock(descriptor, fcntl.LOCK_SH, f"files are being removed from the token store {str(folder)!r}"):
         try:
             yield store
         finally:
             with suppress(OSError):  # else another build uses the store
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for path in store.unfinished(store.begun):  # of interrupted workers and nodes
+                for path in store.unfinished_files(store.begun):  # of interrupted workers and nodes
                     path.unlink(missing_ok=True)
 
 
@@ -135,7 +135,7 @@ def store_at(folder: Path, *, is_emptied: bool) -> Iterator[TokenStore]:
         yield store
         return
     descriptor = os.open(store.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o666)
-    with _flocked(descriptor, fcntl.LOCK_EX, f"a build is using the token store {str(folder)!r}"):
+    with _flock(descriptor, fcntl.LOCK_EX, f"a build is using the token store {str(folder)!r}"):
         yield store
 
 
@@ -173,7 +173,7 @@ def _check_version(folder: Path) -> None:
 
 
 @contextmanager
-def _flocked(descriptor: int, kind: int, why_not: str) -> Iterator[None]:
+def _flock(descriptor: int, kind: int, why_not: str) -> Iterator[None]:
     """Hold a lock while the block runs, then close the descriptor."""
     try:
         try:

@@ -150,7 +150,7 @@ def write_token_file(path: Path) -> Iterator[TokenFileWriter]:
 
 def read_token_index(path: Path) -> TokenIndex:
     """Return a file's index, without reading its tokens; raises StoreError if the file is incomplete."""
-    row = _mapped(path)
+    row = _map_row(path)
     return TokenIndex(
         **{name: numpy_array(row.column(name).values).copy() for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)},
         kinds=tuple((str(reason), str(detail)) for reason, detail in json.loads(row.column(_KINDS)[0].as_py())),
@@ -164,7 +164,7 @@ def check_token_file(path: Path) -> None:
     """Check a whole file against its sha256; raises StoreError if the file was changed or is incomplete."""
     stream, digest = _parts(path)
     if hashlib.sha256(stream).digest() != digest:
-        raise _broken(path, "its checksum does not match")
+        raise _store_error(path, "its checksum does not match")
 
 
 def token_arrays(path: Path) -> TokenArrays:
@@ -173,14 +173,14 @@ def token_arrays(path: Path) -> TokenArrays:
     Raises:
         StoreError: the file is incomplete.
     """
-    row = _mapped(path)
+    row = _map_row(path)
     ids, mask, lengths = (numpy_array(row.column(name).values) for name in (INPUT_IDS, LOSS_MASK, "stored_lengths"))
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return TokenArrays(input_ids=ids, loss_mask=mask, offsets=offsets)
 
 
-def _mapped(path: Path) -> Any:
+def _map_row(path: Path) -> Any:
     """Return the one row of a file, as a memory-mapped Arrow record batch.
 
     Raises:
@@ -192,9 +192,9 @@ def _mapped(path: Path) -> Any:
             row = reader.read_next_batch()
         row.validate()
     except (pa.ArrowException, OSError, StopIteration):
-        raise _broken(path, "it is damaged") from None
+        raise _store_error(path, "it is damaged") from None
     if row.schema != _SCHEMA or row.num_rows != 1:
-        raise _broken(path, "it does not hold tokens")
+        raise _store_error(path, "it does not hold tokens")
     return row
 
 
@@ -204,13 +204,13 @@ def _parts(path: Path) -> tuple[Any, bytes]:
         with pa.memory_map(str(path)) as file:
             content = file.read_buffer()
     except FileNotFoundError:
-        raise _broken(path, "it does not exist") from None
+        raise _store_error(path, "it does not exist") from None
     size = content.size - _TRAILER_BYTES
     trailer = content[max(size, 0) :].to_pybytes()
     if size < 0 or not trailer.endswith(_MARK):
-        raise _broken(path, f"it is truncated, or not a token file of version {TOKEN_FILE_VERSION}")
+        raise _store_error(path, f"it is truncated, or not a token file of version {TOKEN_FILE_VERSION}")
     return content[:size], trailer[: -len(_MARK)]
 
 
-def _broken(path: Path, reason: str) -> StoreError:
+def _store_error(path: Path, reason: str) -> StoreError:
     return StoreError(f"{str(path)!r} cannot be used: {reason}. Run `bridgepack store verify --remove` to remove it.")

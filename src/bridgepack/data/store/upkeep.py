@@ -144,7 +144,7 @@ def prune_store(
     oldest_s = float("-inf") if older_than_s is None else time.time() - older_than_s
     with store_at(folder, is_emptied=not is_dry_run) as store:
         files = {path: path.stat() for path in _token_files(store)}
-        unused = _unused(store, files) if is_unused else []
+        unused = _unused_files(store, files) if is_unused else []
         files |= {path: path.stat() for path in unused}
         chosen = dict.fromkeys(unused, UNUSED)
         chosen |= {path: OLD for path, status in files.items() if status.st_mtime < oldest_s}
@@ -156,7 +156,7 @@ def prune_store(
             num_bytes_kept -= files[path].st_size
         removed = [(str(path), files[path].st_size, why) for path, why in sorted(chosen.items())]
         if not is_dry_run:
-            unfinished = store.unfinished()
+            unfinished = store.unfinished_files()
             removed += [(str(path), path.stat().st_size, UNFINISHED) for path in unfinished]
             gone = [record.path for record in iter_build_records(store) if is_unused and not record.is_there]
             for path in [*chosen, *unfinished, *gone]:
@@ -241,7 +241,7 @@ def _files_of(store: TokenStore, record: BuildRecord) -> list[Path]:
     return [store.path_of(item.token_file) for ranges in record.ranges.values() for item in ranges]
 
 
-def _unused(store: TokenStore, files: Iterable[Path]) -> list[Path]:
+def _unused_files(store: TokenStore, files: Iterable[Path]) -> list[Path]:
     """Return the token files that no existing artifact uses, and the files of rows that none names as a source."""
     records = [record for record in iter_build_records(store) if record.is_there]
     used = {path for record in records for path in _files_of(store, record)}

@@ -11,9 +11,9 @@ from urllib.parse import quote
 from bridgepack import __version__
 from bridgepack.errors import Problem
 from bridgepack.records import Finding, HostVerdict
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Rule
-from bridgepack.rules.engine.text import rule_page
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Rule
+from bridgepack.rules.judging.text import rule_page
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: Severity -> (SARIF level, GitHub command).
