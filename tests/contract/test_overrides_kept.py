@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from bridgepack.bridge.plain import field_names, value_at
+from bridgepack.bridge.plain import field_names, holder_of, value_at
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.refusing.refusals import refusal_text, refusals_of
 from bridgepack.bridge.writing.values import declared_types
@@ -90,8 +90,10 @@ def test_every_field_of_the_host_is_kept_or_refused(host: None, tmp_path: Path) 
     ignored = []
     for section in SECTIONS:
         node = value_at(base, section)
-        for name in sorted(field_names(node)):
-            path, value = f"{section}.{name}", _another(getattr(node, name), declared_types(type(node)).get(name, Any))
+        for name in sorted(field_names(node) | field_names(getattr(node, "transformer", node))):
+            holder = holder_of(node, name)
+            declared = declared_types(type(holder)).get(name, Any)
+            path, value = f"{section}.{name}", _another(getattr(holder, name), declared)
             if value is not None:
                 outcome = _outcome(recipe, path, value)
                 outcomes[outcome] += 1
