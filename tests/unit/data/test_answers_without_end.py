@@ -1,7 +1,6 @@
 """Answers that end with the next turn's marker, with nothing, or with a marker that Megatron-Bridge does not know."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from bridgepack.records import DropReason, LostKind
 from tests.support.endless_families import APERTUS, GLM, LLAMA_2, LLAMA_31
 from tests.support.judged_masks import Judged
 from tests.support.small_builds import build, dropped, small_recipe, write_json_lines
-from tests.support.tokenizers import FAMILIES, loaded_tokenizer
 
 CALL = {"type": "function", "function": {"name": "depth", "arguments": {"lake": "Uri"}}}
 ASKED, ANSWERED = {"role": "user", "content": "Deep?"}, {"role": "assistant", "content": "200 m."}
@@ -271,19 +269,6 @@ def test_answers_that_quote_a_marker_of_plain_text(tmp_path: Path, place: str, m
     assert isinstance(made[1], Encoded)
     assert _spans(tokenizer, made[1]) == [" 200 m. </s>"]
     assert made[1].losses == ()
-
-
-def test_markers_that_never_match_are_named(tmp_path: Path) -> None:
-    """A tokenizer that puts a blank before every text alone does so before the marker."""
-    family = next(family for family in FAMILIES if family.name == "recipe-markers-sentencepiece")
-    tokenizer = loaded_tokenizer(tmp_path, replace(family, template=family.template.replace("<|bot|>", "bot: ")))
-    markers = {"assistant_start": "bot: ", "assistant_end": "<|stop|>"}
-    encoder = ChatEncoder(tokenizer, ChatPreprocessing(assistant_markers=markers), {})
-
-    (made,) = encode_examples(encoder, [{"messages": [ASKED, ANSWERED]}])
-
-    assert isinstance(made, RowError)
-    assert "the text has no 'bot:' as the tokens of this text alone" in made.detail
 
 
 def test_a_build_counts_answers_without_end(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.config.recipe.preprocessing import AssistantMarkers
+from bridgepack.data.sequences.marker_tokens import MarkerTokens
 from bridgepack.data.sequences.openers import opening_tokens
 from bridgepack.data.sequences.stop_tokens import check_stop_tokens
 from bridgepack.data.tokenizers.engines import FlatIds
@@ -98,6 +99,9 @@ class TurnMarkers:
     joins_starts: bool = False  #: assistant starts without another start between them belong to one turn
     more_starts: tuple[tuple[int, ...], ...] = ()  #: alternative tokens before the assistant's content
     openers: frozenset[int] = frozenset()  #: control tokens that open a turn, of a role that has a start or of another
+    alone: tuple[
+        tuple[int, ...], ...
+    ] = ()  #: tokens that texts of markers have by themselves, where renders have others
     start_texts: tuple[str, ...] = ()  #: texts of the assistant's starts, without white space around them
     end_texts: tuple[str, ...] = ()  #: texts of `ends`, likewise
 
@@ -115,7 +119,7 @@ class TurnMarkers:
     @cached_property
     def all_sequences(self) -> tuple[tuple[int, ...], ...]:
         """Every start and end: a scan is safe only if none of them occurs inside a turn's text."""
-        return (*self.starts.values(), *self.more_starts, *self.ends)
+        return (*self.starts.values(), *self.more_starts, *self.ends, *self.alone)
 
     def num_turns(self, roles: Sequence[str]) -> int:
         """Return how many assistant turns a scan finds: messages, or runs of messages if starts are joined."""
@@ -152,16 +156,18 @@ def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) ->
 
 
 def _encoded(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | None:
-    start, *more = (tuple(tokenizer.encode(text)) for text in texts.starts)
-    ends = [tuple(tokenizer.encode(text)) for text in texts.ends]
+    tokens = MarkerTokens(tokenizer)
+    start, *more = map(tokens.of, texts.starts)
+    ends = list(map(tokens.of, texts.ends))
     if not start or not all(ends[:1]):
         return None
-    others = {role: tuple(tokenizer.encode(text)) for role, text in texts.other_role_starts.items()}
+    others = {role: tokens.of(text) for role, text in texts.other_role_starts.items()}
     return TurnMarkers(
         starts={ASSISTANT: start, **{role: ids for role, ids in others.items() if ids}},
         ends=tuple(ids for ids in ends if ids),
         joins_starts=texts.joins_starts,
         more_starts=tuple(ids for ids in more if ids),
+        alone=tuple(tokens.alone),
         start_texts=tuple(text.strip() or text for text in texts.starts),
         end_texts=tuple(dict.fromkeys(text.strip() or text for text in texts.ends)),
     )
