@@ -10,9 +10,9 @@ from packaging.version import Version
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.live import copy_of
 from bridgepack.host import BRIDGE
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from bridgepack.rules.run.kernels.graphs import router_graph_over_packed_padding
 from tests.support.gpu_host import pretend_gpu_host

@@ -15,7 +15,7 @@ from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.host import V06
-from bridgepack.host.vision_language import TextPacks, text_packs_in, text_packs_named, text_packs_of
+from bridgepack.host.vision_language import TextPacks, text_packs_by_id, text_packs_in, text_packs_of
 from tests.support.bridge_recipes import recipe_of
 from tests.support.hub_configs import model_configs
 from tests.support.installed_host import host_release
@@ -148,7 +148,7 @@ def test_language_part_is_a_text_model_of_the_host(
 
     provider = bridge.AutoBridge.from_hf_pretrained(str(tmp_path)).to_megatron_provider(load_weights=False)
 
-    facts = text_packs_named(model, host_release())
+    facts = text_packs_by_id(model, host_release())
     assert facts is not None
     assert architecture in facts.language_part
     assert text_packs_of(type(provider).__name__, host_release()) is None

@@ -244,7 +244,7 @@ def text_packs_of(provider: str, release: HostRelease) -> TextPacks | None:
     return next((facts for facts in text_packs_in(release) if provider in facts.providers), None)
 
 
-def text_packs_named(hub_id: str, release: HostRelease) -> TextPacks | None:
+def text_packs_by_id(hub_id: str, release: HostRelease) -> TextPacks | None:
     """Return the facts of a publisher's model by its id on the hub, `Qwen/Qwen3-VL-4B-Instruct`, or None."""
     publisher, _, name = hub_id.lower().rpartition("/")
     plain = _SEPARATORS.sub("", name)

@@ -3,7 +3,7 @@
 import pytest
 
 from bridgepack.host import RELEASES, TARGET, V06, V07
-from bridgepack.host.vision_language import TEXT_PACKS, text_packs_in, text_packs_named, text_packs_of
+from bridgepack.host.vision_language import TEXT_PACKS, text_packs_by_id, text_packs_in, text_packs_of
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from bridgepack.host.vision_language import TEXT_PACKS, text_packs_in, text_pack
     ],
 )
 def test_class_of_a_model_of_the_hub(hub_id: str, provider: str) -> None:
-    found = text_packs_named(hub_id, TARGET)
+    found = text_packs_by_id(hub_id, TARGET)
 
     assert found is not None
     assert provider in found.providers
@@ -47,17 +47,17 @@ def test_class_of_a_model_of_the_hub(hub_id: str, provider: str) -> None:
     ],
 )
 def test_text_models_are_not_in_the_table(hub_id: str) -> None:
-    assert text_packs_named(hub_id, TARGET) is None
+    assert text_packs_by_id(hub_id, TARGET) is None
 
 
 def test_id_and_class_of_known_models_agree() -> None:
     num_checked = 0
     for release in RELEASES:
         for name in release.facts.models:
-            model = release.facts.model_named(name)
+            model = release.facts.model_by_name(name)
             assert model is not None
             of_class = text_packs_of(str(model["_target_"]).rpartition(".")[2], release)
-            assert text_packs_named(name, release) == of_class, name
+            assert text_packs_by_id(name, release) == of_class, name
             num_checked += 1
     assert num_checked > 100
 

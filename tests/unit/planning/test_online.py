@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import TARGET
 from bridgepack.planning.estimate import Arithmetic, Speed, Work
-from bridgepack.planning.layout import Layout, gpu_named
+from bridgepack.planning.layout import Layout, gpu_by_name
 from bridgepack.planning.lengths import Lengths, PackedLengths
 from bridgepack.planning.online import grouped_online, packed_online, packs_in_order
 from bridgepack.planning.plan import Plan, plan_recipe
@@ -66,7 +66,7 @@ def planned() -> Plan:
     )
     runtime = np.random.default_rng(0).lognormal(6.5, 1.0, 20_000).clip(16, 8000).astype(np.int64)
     lengths = Lengths(runtime=runtime, share=1.0, origin="drawn")
-    return plan_recipe(recipe, lengths, gpu=gpu_named("h100-80gb"), num_gpus=16, sizes=(8192,))
+    return plan_recipe(recipe, lengths, gpu=gpu_by_name("h100-80gb"), num_gpus=16, sizes=(8192,))
 
 
 def test_a_plan_has_a_row_for_packing_at_run_time(planned: Plan) -> None:
@@ -102,10 +102,10 @@ def test_both_ways_hide_the_exchange_of_gradients_in_the_backward_pass(planned: 
         over_long_fraction=0.0,
         lost_fraction=0.0,
     )
-    values = TARGET.facts.model_named("Qwen/Qwen3-8B")
+    values = TARGET.facts.model_by_name("Qwen/Qwen3-8B")
     assert values is not None
     arithmetic = Arithmetic(
-        shape=shape_of(values), gpu=gpu_named("h100"), layout=candidate.layout, is_full=True, speed=Speed()
+        shape=shape_of(values), gpu=gpu_by_name("h100"), layout=candidate.layout, is_full=True, speed=Speed()
     )
     pass_s = float(arithmetic.packs_s(Work.of(even, arithmetic.cost))[0])
     exchange_s = arithmetic.gradients_s()

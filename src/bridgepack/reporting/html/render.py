@@ -9,13 +9,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from bridgepack.reporting.text import printable
-from bridgepack.rules.engine.text import upgrade_head, upgrade_lines
+from bridgepack.rules.judging.text import upgrade_head, upgrade_lines
 
 #: Maximum characters of a text from the data, except packs.
 _LONGEST_TEXT = 400
 
 
-def rendered(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """Return a rendered template of this room; in HTML all values are escaped."""
     return _environment().get_template(template).render(values)
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ERROR, VALIDATE, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ERROR, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import switches_on
 from bridgepack.rules.run.validated.precision import quantisation
 
