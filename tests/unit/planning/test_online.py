@@ -107,7 +107,7 @@ def test_both_ways_hide_the_exchange_of_gradients_in_the_backward_pass(planned: 
     arithmetic = Arithmetic(
         shape=shape_of(values), gpu=gpu_by_name("h100"), layout=candidate.layout, is_full=True, speed=Speed()
     )
-    pass_s = float(arithmetic.packs_s(Work.of(even, arithmetic.cost))[0])
+    pass_s = float(arithmetic.packs_s(Work.from_packs(even, arithmetic.cost))[0])
     exchange_s = arithmetic.gradients_s()
     assert 0 < exchange_s - pass_s * 2 / 3 < exchange_s
 
