@@ -107,6 +107,8 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: s
     found = api.new_recipe(layout=layout, before_tokenizer=api.import_transformers if context.obj else None, **wish)
     if found.detection is not None:
         echo(describe_detection(found.detection), err=dry_run)
+    for part, detection in found.parts.items():
+        echo(describe_detection(detection, part), err=dry_run)
     if dry_run:
         echo(printable(found.fit.line), err=True)
         echo(found.text.rstrip("\n"))

@@ -17,7 +17,7 @@ from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.results import BuildOptions
 from bridgepack.data.stages.finish import RangePlace, RangeResult, finish_range
 from bridgepack.data.stages.write import ArtifactWriter
-from bridgepack.data.store.store import store_at
+from bridgepack.data.store.store import check_stored_tokens, store_at
 from bridgepack.data.tasks import InThisProcess, SilentProgress
 from bridgepack.data.tokenizers.engines import REFERENCE
 from bridgepack.errors import DataError
@@ -114,6 +114,7 @@ def _lengths_of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
                 paths = (store.token_file(key, part, file.view) for key in keys)
                 path = next((path for path in paths if path.exists()), None)
                 if path is not None:
+                    check_stored_tokens(path)
                     num_there += part.num_rows
                     place = RangePlace(
                         file_index=index,

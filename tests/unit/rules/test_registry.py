@@ -15,6 +15,7 @@ from bridgepack.rules.judging.judge import check_selectors, select_rules
 from bridgepack.rules.judging.rule import Rule, RunRule
 from bridgepack.rules.registry import ALL_RULES, RETIRED, RUN_RULES, SUPPRESSION_RULES, group_of
 from bridgepack.rules.suppression import SuppressionRule, Suppressions, apply_suppressions
+from tests.support.free_codes import free_codes
 
 
 def test_codes_and_names_are_unique_and_every_decorated_function_is_collected() -> None:
@@ -26,7 +27,13 @@ def test_codes_and_names_are_unique_and_every_decorated_function_is_collected() 
 
 def test_no_code_is_given_again() -> None:
     assert {code for code in RETIRED if not re.fullmatch(r"BP\d\d\d", code)} == set() != RETIRED
-    assert RETIRED & {rule.code for rule in ALL_RULES} == set()
+    taken = RETIRED | {rule.code for rule in ALL_RULES}
+    assert len(taken) == len(RETIRED) + len(ALL_RULES)
+
+    free = free_codes()
+    assert set(free.values()) & taken == set()
+    assert {title: group_of(code) for title, code in free.items()} == {title: title for title in free}
+    assert "Switches of packing" in free
 
 
 @pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.code)

@@ -17,6 +17,7 @@ from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_o
 from bridgepack.data.sequences.generation_prompts import GenerationPrompts
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
+from bridgepack.data.sequences.marker_tokens import MarkerTokens, check_appended_turn, check_family
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns, texts_of
 from bridgepack.data.sequences.thoughts import ReasoningMasks, has_thoughts
@@ -235,11 +236,19 @@ def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:
 
 
 def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:
+    """Return the markers of the recipe or of the template's family; None if there are none and none are needed."""
     if tokenizer.chat_template is None:
         raise tokenizer.no_template_error
     if settings.assistant_markers is not None:
-        return markers_from_recipe(tokenizer, settings.assistant_markers)
+        given = markers_from_recipe(tokenizer, settings.assistant_markers)
+        if settings.loss_mode != "full":
+            check_appended_turn(tokenizer, given.start_texts)
+        return given
     markers = infer_markers(tokenizer)
+    if markers is not None and settings.loss_mode != "full":
+        check_appended_turn(tokenizer, markers.start_texts)
+        if not tokenizer.has_generation_blocks:
+            check_family(tokenizer, MarkerTokens(tokenizer), markers.assistant_starts, markers.start_texts)
     if markers is None and settings.loss_mode != "full" and not tokenizer.has_generation_blocks:
         raise TokenizerError(
             f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has no {{% generation %}} "

@@ -25,6 +25,7 @@ from bridgepack.data.reading.inputs import RowView
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.stages.finish import RangeResult
+from bridgepack.data.store.token_file import TokenOrigin, check_token_file, unusable_file
 from bridgepack.errors import StoreError
 
 STORE_VARIABLE = "BRIDGEPACK_STORE"
@@ -45,8 +46,7 @@ class TokenStore:
 
     def token_file(self, tokenization: str, part: InputRange, view: RowView | None) -> Path:
         """Return the path of a range's token file, which may not exist yet; `view` says how rows are read."""
-        key = store_key([tokenization, part.sha256, *([view.key] if view else ())])
-        return self.folder / TOKENIZATIONS / tokenization / key[:2] / f"{key}{TOKEN_SUFFIX}"
+        return self.folder / TOKENIZATIONS / _name_of(token_origin(tokenization, part, view))
 
     def path_of(self, name: str) -> Path:
         """Return the path of a token file's name in a record.
@@ -76,6 +76,30 @@ class TokenStore:
         if not path.exists():
             make_folders(path.parent)
             write_text(path, json.dumps(identity, indent=1, default=str) + "\n", is_shared=True)
+
+
+def token_origin(tokenization: str, part: InputRange, view: RowView | None) -> TokenOrigin:
+    """Return what the token file of a range says of itself."""
+    key = None if view is None else json.dumps(view.key, sort_keys=True, default=str)
+    return TokenOrigin(tokenization=tokenization, sha256=part.sha256, num_rows=part.num_rows, view=key)
+
+
+def _name_of(origin: TokenOrigin) -> str:
+    views = [] if origin.view is None else [json.loads(origin.view)]
+    key = store_key([origin.tokenization, origin.sha256, *views])
+    return f"{origin.tokenization}/{key[:2]}/{key}{TOKEN_SUFFIX}"
+
+
+def check_stored_tokens(path: Path) -> TokenOrigin:
+    """Return the origin of a token file of a store, after checking all its bytes, and that its name is its own.
+
+    Raises:
+        StoreError: the file was changed, is incomplete or is another range's.
+    """
+    origin = check_token_file(path)
+    if origin is None or _name_of(origin) != "/".join(path.parts[-3:]):
+        raise unusable_file(path, "it has the tokens of other rows, or made in another way, than its name says")
+    return origin
 
 
 def default_store(output: Path) -> Path:

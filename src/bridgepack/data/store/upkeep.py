@@ -17,11 +17,12 @@ from bridgepack.data.store.store import (
     TOKENIZATIONS,
     BuildRecord,
     TokenStore,
+    check_stored_tokens,
     existing_store,
     iter_build_records,
     store_at,
 )
-from bridgepack.data.store.token_file import check_token_file, token_arrays
+from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.workers.pool import plain_runner
 from bridgepack.errors import StoreError
@@ -176,7 +177,7 @@ def prune_store(
 def verify_store(
     folder: Path, *, removes: bool = False, num_workers: int = 1, progress: Progress | None = None
 ) -> Verified:
-    """Return the broken token files by their checksums, after removing them if requested.
+    """Return the broken token files by their checksums and names, after removing them if requested.
 
     Raises:
         StoreError: the folder is not a store, or files are to be removed but a build is using it.
@@ -201,7 +202,7 @@ def verify_store(
 def _what_is_wrong(path: Path) -> str:
     """Return why a token file is broken; empty if it is not."""
     try:
-        check_token_file(path)
+        check_stored_tokens(path)
     except (StoreError, OSError) as error:
         return str(error)
     return ""
