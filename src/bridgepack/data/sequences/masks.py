@@ -151,7 +151,7 @@ class ChatMasks:
                 detail = f"turn {turn + 1} (assistant) is empty and has no end marker"
                 raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
             is_open = is_open or any(mask[start:stop])
-        if is_open != chat.lacks_end:
+        if is_open != chat.lacks_end and (self._markers is None or self._markers.ends):
             if self.has_markers_in_text(conversation):
                 raise _marked_text_error()
             detail = "an answer has no end marker of its own, so it is unknown where it ends"
