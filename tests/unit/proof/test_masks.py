@@ -355,8 +355,8 @@ def test_reference_data(reference_data: Path, tokenizer: str, name: str, mode: s
 
     assert report.findings == ()
     assert report.num_rows == REFERENCE_ROWS[name]
-    # Marks around turns do not judge calls of DeepSeek-V3. Rows that call twice in different rounds are dropped: renders
-    # of their first turns differ from the whole.
+    # Marks around turns do not judge calls of DeepSeek-V3. Rows that call in two rounds are dropped: renders of their
+    # first turns differ from the whole.
     has_calls = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
     assert report.judged_by == ({2: 147, 1: 97} if has_calls else {2: report.num_sequences})
     assert report.drops == ({"no_assistant_mask": 56} if has_calls else {})
