@@ -33,6 +33,12 @@ from bridgepack.records.sequences import UnreadCount
 _VARIABLES = "chat_template_kwargs"
 
 
+_ENDLESS = Loss(
+    LostKind.NO_END,
+    "the template ends no answer, so the model does not learn to stop; set assistant_markers with a stop_token",
+)
+
+
 class ChatEncoder:
     """Turns rows with conversations into ids and token-aligned masks."""
 
@@ -61,6 +67,9 @@ class ChatEncoder:
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
+        #: of every row, where the recipe does not say that the model learns no end
+        is_endless = markers is not None and not markers.ends and settings.assistant_markers is None
+        self._endless = (_ENDLESS,) if is_endless else ()
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
         wanted = settings.reasoning_loss
@@ -101,7 +110,7 @@ class ChatEncoder:
             losses = tuple({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
         if losses and any(loss.kind == LostKind.NO_END for loss in losses):
             chat = chat._replace(lacks_end=True)
-        return Prepared(len(chat.text), chat, losses, unread)
+        return Prepared(len(chat.text), chat, (*losses, *self._endless), unread)
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
         """Return the tokens and masks of conversations."""
