@@ -1,4 +1,4 @@
-"""How an example becomes tokens and a loss mask: chat, prompt-completion, or pre-tokenised."""
+"""How an example becomes tokens and a loss mask: chat, prompt-completion, plain text, or pre-tokenised."""
 
 import string
 from collections.abc import Mapping
@@ -99,6 +99,36 @@ class _Common(Section):
     labels_after_eos: Annotated[Literal["mask", "train"], Before("train")] = "mask"
     """For labels whose input is EOS, such as the newline after a turn's end: `mask` does not train them in any release
     of Megatron-Bridge; `train` keeps them in the mask of the packs, where 0.7 trains them and 0.6 does not."""
+    others: Annotated[tuple["Preprocessing", ...], Before([])] = ()
+    """Settings for sources whose layout is of another kind, one section for each kind, e.g. `[{kind: text, over_long:
+    split}]` for documents among chats. A kind without a section has its defaults, and `over_long` and
+    `labels_after_eos` as they are here."""
+
+    def of_kind(self, kind: str) -> "Preprocessing":
+        """Return the settings for rows of a kind: these, its section in `others`, or its defaults."""
+        if kind == self.kind:  # type: ignore[attr-defined]
+            return self  # type: ignore[return-value]
+        written = next((other for other in self.others if other.kind == kind), None)
+        if written is not None:
+            return written
+        shared = {"over_long": self.over_long, "labels_after_eos": self.labels_after_eos}
+        return PREPROCESSING_KINDS[kind].model_validate({"kind": kind, **shared})  # type: ignore[return-value]
+
+    @model_validator(mode="after")
+    def _check_others(self) -> Self:
+        kinds = [self.kind, *(other.kind for other in self.others)]  # type: ignore[attr-defined]
+        twice = next((kind for index, kind in enumerate(kinds) if kind in kinds[:index]), None)
+        if twice is not None:
+            raise ValueError(f"others has a section of kind {twice}, whose settings are given already. Remove one.")
+        for index, other in enumerate(self.others):
+            if other.others:
+                raise ValueError(f"others.{index}.others is set; a section of others has none. List all in others.")
+            if other.labels_after_eos != self.labels_after_eos:
+                raise ValueError(
+                    f"others.{index}.labels_after_eos is {other.labels_after_eos}, and labels_after_eos is "
+                    f"{self.labels_after_eos}; all rows of an artifact have the same. Set both the same."
+                )
+        return self
 
 
 class ChatPreprocessing(_Common):
@@ -291,12 +321,34 @@ class TokenizedPreprocessing(_Common):
         return self
 
 
+class TextPreprocessing(_Common):
+    """Plain documents: all of their text is trained, and EOS ends each.
+
+    A document is one sequence of its own: no token of it sees another document. Without BOS, as Megatron-LM's
+    pre-training data (`preprocess_data.py --append-eod`).
+    """
+
+    kind: Literal["text"]
+    """Selects this kind of preprocessing."""
+    add_bos: bool = False
+    """Prepend the tokenizer's BOS token. Gemma needs that, and Llama 3 was pre-trained with it."""
+    add_eos: bool = True
+    """Append the tokenizer's EOS token, so that the model learns where a document ends."""
+
+    @property
+    def named_columns(self) -> tuple[str, ...]:
+        """Names that a source's `columns` may have: none, as these are older than this kind."""
+        return ()
+
+
 Preprocessing = Annotated[
-    ChatPreprocessing | PromptCompletionPreprocessing | TokenizedPreprocessing, Field(discriminator="kind")
+    ChatPreprocessing | PromptCompletionPreprocessing | TextPreprocessing | TokenizedPreprocessing,
+    Field(discriminator="kind"),
 ]
 #: Kind -> its section.
 PREPROCESSING_KINDS: Mapping[str, type[Section]] = {
     "chat": ChatPreprocessing,
     "prompt_completion": PromptCompletionPreprocessing,
+    "text": TextPreprocessing,
     "tokenized": TokenizedPreprocessing,
 }

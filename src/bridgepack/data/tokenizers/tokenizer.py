@@ -240,7 +240,7 @@ class ChatTokenizer:
     def render_marked(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any]) -> tuple[str, list[Span]]:
         """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""
         with _REFUSALS:
-            text, spans = self.template.render(self.template.marked, messages, tools, kwargs)
+            text, spans = self.template.render(self.template.join_marked, messages, tools, kwargs)
         check_is_unicode(text)
         return text, spans
 
@@ -268,7 +268,7 @@ class ChatTokenizer:
             "drops_tool_names": drops_tool_names(self),
             "template_date": day.isoformat() if "strftime_now" in template else None,
             **({"chat_template_kwargs": kwargs} if kwargs else {}),
-            **({"forms": self.forms.decided(fields_on_auto)} if fields_on_auto else {}),
+            **({"forms": self.forms.decisions(fields_on_auto)} if fields_on_auto else {}),
             "chat_template_sha256": _sha256(template.encode()),
             "files": self._file_hashes(),
         }
