@@ -114,7 +114,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
     resolved = recipe.resolve()
     with TemporaryDirectory(prefix="bridgepack-preview-") as scratch:
         files = find_files(recipe, Path(scratch))
-        sampler = Sampler.of(recipe, files, Path(scratch))
+        sampler = Sampler.from_recipe(recipe, files, Path(scratch))
         every_file = [file for members in files.values() for file in members]
         stage = sampler.how.stage()
         stage.check_engine(sampled_rows(every_file, recipe.data.max_row_bytes), 0)
@@ -126,7 +126,9 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         lengths = {name: [one for source in sources for one in source.lengths([name])] for name in names}
         num_packs = {name: projected_packs(recipe.packing, multiple, found) for name, found in lengths.items()}
         num_sequences = {name: round(sum(len(one) * weight for one, weight in lengths[name])) for name in names}
-        previews = tuple(_of_source(source, sampler.settings[source.split], tokenizer, num_rows) for source in sources)
+        previews = tuple(
+            _preview_source(source, sampler.settings[source.split], tokenizer, num_rows) for source in sources
+        )
     return Preview(
         name=recipe.name,
         sources=previews,
@@ -134,7 +136,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         num_sequences=num_sequences or None,
         run=run_length(recipe, Packs(folder="", num_packs=num_packs)) if num_packs.get(TRAIN) else None,
         loses_text=tokenizer.loses_text,
-        forms=tokenizer.forms.decided(recipe.fields_on_auto) if recipe.fields_on_auto else {},
+        forms=tokenizer.forms.decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {},
         stopped_early=not is_complete,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
@@ -151,7 +153,7 @@ def _stops(recipe: SFTRecipe, reasons: set[str]) -> dict[str, str]:
     return {name: ", ".join(sorted(drops)) for name, (action, drops) in found.items() if action == "error" and drops}
 
 
-def _of_source(
+def _preview_source(
     source: SampledSource, settings: FinishSettings, tokenizer: ChatTokenizer, num_rows: int
 ) -> SourcePreview:
     splits = settings.splits

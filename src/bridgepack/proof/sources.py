@@ -126,7 +126,7 @@ def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = Non
         TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
     """
     encoder = load_stage(recipe.model_dump_json()).encoder
-    for batch in batched(_rows_read(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS):
+    for batch in batched(_read_rows(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS):
         made = iter(encode_examples(encoder, [item for _, item in batch if isinstance(item, Mapping)]))
         for row, item in batch:
             if isinstance(item, Mapping):
@@ -173,7 +173,7 @@ def finished_sequences(
     ]
 
 
-def _rows_read(
+def _read_rows(
     file: InputFile, rows: set[int] | None, max_row_bytes: int
 ) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
     last = max(rows, default=0) if rows is not None else None

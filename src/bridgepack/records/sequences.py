@@ -40,6 +40,7 @@ class DropReason(StrEnum):
     CONTROL_TOKENS_IN_TEXT = "control_tokens_in_text"
     LOST_CONTENT = "lost_content"
     NO_ASSISTANT_MASK = "no_assistant_mask"
+    BOUNDARY_IN_TOKEN = "boundary_in_token"
     TOO_SHORT = "too_short"
     OVER_LONG = "over_long"
     NO_TRAINED_TOKEN = "no_trained_token"

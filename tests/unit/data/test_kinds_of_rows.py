@@ -302,7 +302,7 @@ def test_rows_of_several_kinds_are_encoded_in_their_order(
     recipe = _recipe(sources, chatml_tokenizer)
     encoder, read = encoder_of(recipe.resolve(), _tokenizer(chatml_tokenizer)), readers_of(recipe)
     rows = [(0, CHATS[0]), (1, DOCUMENTS[0]), (3, IDS[0]), (0, CHATS[1]), (2, PAIRS[0]), (1, DOCUMENTS[1])]
-    seen = [read(recipe.data.train[place]).seen(row) for place, row in rows]  # type: ignore[index,arg-type]
+    seen = [read(recipe.data.train[place]).read(row) for place, row in rows]  # type: ignore[index,arg-type]
 
     flat = encoder.encode([encoder.prepare(row).value for row in seen])
 

@@ -84,7 +84,7 @@ class Maker(Protocol):
         """Return the first columns that must be there, and that a row lacks."""
         ...
 
-    def made(self, row: Mapping[str, Any]) -> ReadRow:
+    def make(self, row: Mapping[str, Any]) -> ReadRow:
         """Return the row; raises RowError if a column holds something else."""
         ...
 
@@ -149,7 +149,7 @@ class ChatMaker:
         lacking = (part for part in self._parts if not is_there(part, row))
         return next((", ".join(names_of_part(part)) for part in lacking), self.needs)
 
-    def made(self, row: Mapping[str, Any]) -> ReadRow:
+    def make(self, row: Mapping[str, Any]) -> ReadRow:
         """Return the conversation and what belongs to it.
 
         Raises:
@@ -216,7 +216,7 @@ class _PairMaker:
     def fits(self, _: Mapping[str, Any], /) -> bool:
         return True
 
-    def made(self, row: Mapping[str, Any]) -> ReadRow:
+    def make(self, row: Mapping[str, Any]) -> ReadRow:
         return _ReadPair(prompt=self._prompt.text(row), completion=self._completion.text(row))
 
 
@@ -236,7 +236,7 @@ class _TextMaker:
     def fits(self, _: Mapping[str, Any], /) -> bool:
         return True
 
-    def made(self, row: Mapping[str, Any]) -> ReadRow:
+    def make(self, row: Mapping[str, Any]) -> ReadRow:
         return _ReadText(text=self._text.text(row))
 
 
@@ -259,7 +259,7 @@ class _TokensMaker:
     def fits(self, row: Mapping[str, Any], /) -> bool:
         return any(row.get(name) is not None for name in self._masks)
 
-    def made(self, row: Mapping[str, Any]) -> ReadRow:
+    def make(self, row: Mapping[str, Any]) -> ReadRow:
         made = _ReadTokens({name: row[name] for name in self._others if row.get(name) is not None})
         for name, column in (("input_ids", self._layout.input_ids), *self._mask(row)):
             if row.get(column) is not None:

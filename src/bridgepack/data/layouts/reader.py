@@ -45,7 +45,7 @@ class RowReader:
         """Kind of the rows, which chooses their settings."""
         return self._reading.kind
 
-    def seen(self, row: Mapping[str, Any]) -> ReadRow:
+    def read(self, row: Mapping[str, Any]) -> ReadRow:
         """Return a row's columns as encoders read them.
 
         Raises:
@@ -57,9 +57,9 @@ class RowReader:
             plain = self._plain_column(keys)
         if plain and type(turns := row[plain]) is list and turns:  # fast path: most rows are turns and nothing else
             return ReadRow(messages=turns)
-        index = self._chosen(row)
+        index = self._choose(row)
         maker = self._makers[index]
-        made = maker.made(row)
+        made = maker.make(row)
         key = (keys, index)
         names = self._unread.get(key)
         if names is None:
@@ -84,7 +84,7 @@ class RowReader:
         self._plain[keys] = keys[0] if is_read and len(keys) == 1 and not has_rules else ""
         return self._plain[keys]
 
-    def _chosen(self, row: Mapping[str, Any]) -> int:
+    def _choose(self, row: Mapping[str, Any]) -> int:
         if self._reading.needed and not any(column in row for column in self._reading.needed):
             wanted = ", ".join(self._reading.needed)
             detail = f"the row has none of {wanted}, which its source's columns names; it has: {names_of(row)}"
