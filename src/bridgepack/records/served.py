@@ -22,6 +22,8 @@ class ServedKind(StrEnum):
 
 #: Kinds that are no difference, or one that the recipe asks for.
 EXPECTED_KINDS = frozenset({ServedKind.EQUAL, ServedKind.CUT})
+#: Kinds that a switch of the template can cure.
+SWITCHED_KINDS = frozenset({ServedKind.CONTEXT, ServedKind.ANSWER})
 _SPLIT = "set preprocessing.split_conversations to when_context_differs"
 #: Kind -> what to do about it, apart from a switch of the template.
 SERVED_CURES: Mapping[ServedKind, str] = {
@@ -40,6 +42,16 @@ SERVED_CURES: Mapping[ServedKind, str] = {
 }
 
 
+def switch_cure(name: str, value: bool) -> str:
+    """Return how to set a switch of the template in training and at the server."""
+    text = str(value).lower()
+    return (
+        f"set tokenizer.chat_template_kwargs.{name} to {text} and the same at the server: in requests "
+        f'"chat_template_kwargs": {{"{name}": {text}}}, or vllm serve --default-chat-template-kwargs '
+        f"'{{\"{name}\": {text}}}'"
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServedCount:
     """Answers of one kind, with the first of them."""
@@ -47,10 +59,11 @@ class ServedCount:
     kind: str  #: value of a `ServedKind`
     num_answers: int
     num_trained_tokens: int
-    file: str  #: of the first answer
+    file_index: int  #: file of the first answer, an index in the inputs that were compared
     row: int  #: row of that file, from 1
     turn: int  #: message of that row, from 1
     detail: str  #: what differs there; empty if nothing does
+    is_row_exact: bool = True  #: the row's number is known, not estimated
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,9 +72,10 @@ class ServedRecord:
 
     num_rows: int  #: rows whose answers were compared
     counts: tuple[ServedCount, ...]  #: kinds that occur, in the order of `ServedKind`
-    #: setting of the template's own that makes a failing answer equal, as `NAME: VALUE`; empty if there is none, or
-    #: nothing fails
+    #: variable of the template whose value, set in training and serving alike, makes the answers of the first differing
+    #: row the same on both sides, e.g. `preserve_thinking`; empty if there is none
     switch: str = ""
+    switch_value: bool = False  #: that value
 
     @property
     def num_answers(self) -> int:
@@ -77,6 +91,13 @@ class ServedRecord:
         """Return the share (0-1) of the answers that are of a kind."""
         found = sum(count.num_answers for count in self.counts if count.kind == kind)
         return found / self.num_answers if self.num_answers else 0.0
+
+    def cure(self, kind: str) -> str:
+        """Return what to do about a kind; first the template's own switch, which costs no tokens."""
+        cure = SERVED_CURES[ServedKind(kind)]
+        if not self.switch or kind not in SWITCHED_KINDS:
+            return cure
+        return f"{switch_cure(self.switch, self.switch_value)}; or {cure}"
 
     @property
     def differing(self) -> tuple[ServedCount, ...]:

@@ -34,6 +34,16 @@ def served_lines(record: ServedRecord) -> Iterator[str]:
         )
 
 
+def describe_sample(record: ServedRecord) -> Iterator[str]:
+    """Yield lines about a sample of answers: their kinds, and what to do where a server shows them differently."""
+    if not record.num_answers:
+        return
+    yield "trained answers as a server shows them (a sample; `bridgepack masks --served --all` compares every one):"
+    yield from served_lines(record)
+    for count in record.differing:
+        yield f"  {count.kind}: {record.cure(count.kind)}"
+
+
 def _finding_lines(item: ServedFinding) -> Iterator[str]:
     yield f"{item.kind}: {item.file} row {item.row}, message {item.turn} ({item.split})"
     token = "" if item.token is None else f", from token {item.token} on"

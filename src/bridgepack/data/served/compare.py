@@ -78,6 +78,11 @@ class ServedComparer:
         self._ends = ends | {tokenizer.eos_token_id, *end_of_turn_ids(tokenizer)}
         self._blanks: dict[int, bool] = {}
 
+    @property
+    def num_rendered(self) -> int:
+        """Number of characters rendered so far."""
+        return self._renders.num_characters
+
     def compare(self, chat: RenderedChat, input_ids: TokenArray, mask: MaskArray) -> list[ServedAnswer]:
         """Return the trained answers of a conversation, in order.
 

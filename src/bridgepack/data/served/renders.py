@@ -14,6 +14,7 @@ class ServerRenders:
     """Renders conversations with the server's template variables and system prompt."""
 
     def __init__(self, tokenizer: ChatTokenizer, serving: ServingConfig) -> None:
+        self.num_characters = 0  #: rendered so far
         self._system = serving.system
         kwargs = serving.chat_template_kwargs
         self._tokenizer = tokenizer if kwargs is None else tokenizer.with_template_kwargs(kwargs)
@@ -25,7 +26,9 @@ class ServerRenders:
             RowError: the template rejects them.
         """
         messages = self._served(conversation, turn)
-        return self._tokenizer.render_served(messages, conversation.tools, conversation.template_kwargs)
+        text = self._tokenizer.render_served(messages, conversation.tools, conversation.template_kwargs)
+        self.num_characters += len(text)
+        return text
 
     def through(self, conversation: Conversation, turn: int) -> str:
         """Return the text that ends with an answer.
@@ -34,7 +37,9 @@ class ServerRenders:
             RowError: the template rejects it.
         """
         messages = self._served(conversation, turn + 1)
-        return self._tokenizer.render_text(messages, conversation.tools, conversation.template_kwargs)
+        text = self._tokenizer.render_text(messages, conversation.tools, conversation.template_kwargs)
+        self.num_characters += len(text)
+        return text
 
     def _served(self, conversation: Conversation, num_messages: int) -> list[Mapping[str, Any]]:
         """Return the first messages of a conversation with the server's system prompt."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.markers import ASSISTANT
+from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
 from bridgepack.data.served.compare import ServedAnswer, ServedComparer
 from bridgepack.data.served.counts import Span
@@ -19,6 +21,10 @@ from bridgepack.records.sequences import token_counts
 
 if TYPE_CHECKING:
     from bridgepack.data.sequences.loading import LoadedStage
+
+
+#: Rendering a message costs as much as so many characters.
+_MESSAGE_COST = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,32 +55,53 @@ class ServedRows:
             policy=SequencePolicy.of(recipe.resolve(), stage.identity()),
         )
 
-    def answers(self, rows: Sequence[Mapping[str, Any]]) -> list[list[ServedAnswer] | RowError]:
-        """Return the trained answers of each row, or why it gives no sequence; takes rows as layouts read them."""
-        encoder, found = self.stage.encoder, dict[int, list[ServedAnswer] | RowError]()
-        prepared, places = [], []
+    def answers(
+        self, rows: Sequence[Mapping[str, Any]], *, most_characters: int | None = None
+    ) -> list[list[ServedAnswer] | RowError]:
+        """Return the trained answers of each row, or why it gives no sequence; takes rows as layouts read them.
+
+        Rows of which more than `most_characters` would be rendered give no answers.
+        """
+        found: list[list[ServedAnswer] | RowError] = [[] for _ in rows]
+        chats: list[RenderedChat] = []
+        places = []
         with TimeLimit() as limit:
             for place, columns in enumerate(rows):
                 try:
-                    prepared.append(limit(encoder.prepare, columns).value)
-                    places.append(place)
+                    chat = limit(self.stage.encoder.prepare, columns).value
                 except RowError as error:
                     found[place] = error
-            batch = encoder.encode(prepared)
-            for index, (place, chat) in enumerate(zip(places, prepared, strict=True)):
-                start, stop = int(batch.offsets[index]), int(batch.offsets[index + 1])
-                ids, mask = batch.input_ids[start:stop], batch.loss_mask[start:stop]
-                kept = batch.errors.get(index) or self._kept(ids, mask, int(batch.num_context[index]))
-                if isinstance(kept, RowError):
-                    found[place] = kept
                     continue
-                packed = self.policy.mask_of_row(ids, mask)
-                try:
-                    answers = limit(lambda one: self.comparer.compare(*one), (chat, ids, packed))
-                    found[place] = _packed(answers, kept, splits=self.policy.splits)
-                except RowError as error:
-                    found[place] = [ServedAnswer(turn=1, kind=ServedKind.REFUSED, detail=error.detail)]
-        return [found[place] for place in range(len(rows))]
+                if most_characters is None or num_rendered(chat) <= most_characters:
+                    chats.append(chat)
+                    places.append(place)
+            for place, result in zip(places, self.compared(chats, limit), strict=True):
+                found[place] = result
+        return found
+
+    def compared(
+        self, chats: Sequence[RenderedChat], limit: TimeLimit | None = None
+    ) -> list[list[ServedAnswer] | RowError]:
+        """Return the trained answers of rendered conversations, or why they give no sequence."""
+        batch = self.stage.encoder.encode(chats)
+        found: list[list[ServedAnswer] | RowError] = []
+        for index, chat in enumerate(chats):
+            start, stop = int(batch.offsets[index]), int(batch.offsets[index + 1])
+            ids, mask = batch.input_ids[start:stop], batch.loss_mask[start:stop]
+            kept = batch.errors.get(index) or self._kept(ids, mask, int(batch.num_context[index]))
+            if isinstance(kept, RowError):
+                found.append(kept)
+                continue
+            case = chat, ids, self.policy.mask_of_row(ids, mask)
+            try:
+                answers = limit(self._compared, case) if limit is not None else self._compared(case)
+                found.append(_packed(answers, kept, splits=self.policy.splits))
+            except RowError as error:
+                found.append([ServedAnswer(turn=1, kind=ServedKind.REFUSED, detail=error.detail)])
+        return found
+
+    def _compared(self, case: tuple[RenderedChat, TokenArray, MaskArray]) -> list[ServedAnswer]:
+        return self.comparer.compare(*case)
 
     def _kept(self, ids: TokenArray, mask: MaskArray, num_context: int) -> list[Span] | RowError:
         """Return which tokens of an uncut sequence are packed, sequence by sequence, or why none are."""
@@ -89,6 +116,13 @@ class ServedRows:
             return [(0, len(ids))]
         cut = self.policy.cut(ids, mask, num_context)
         return cut if isinstance(cut, RowError) else [(one.first_token, one.first_token + len(one[0])) for one in cut]
+
+
+def num_rendered(chat: RenderedChat) -> int:
+    """Return how many characters are rendered for a comparison, about; each message costs as some more."""
+    messages = chat.conversation.messages
+    num_answers = [message["role"] for message in messages].count(ASSISTANT)
+    return 2 * num_answers * (len(chat.text) + _MESSAGE_COST * len(messages))
 
 
 def _packed(answers: Sequence[ServedAnswer], kept: Sequence[Span], *, splits: bool) -> list[ServedAnswer]:

@@ -1,7 +1,9 @@
 """Compares what a recipe's or an artifact's rows train with what a server sends and a model must then write."""
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -9,13 +11,14 @@ from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.compare import ServedAnswer
 from bridgepack.data.served.rows import ServedRows
+from bridgepack.data.served.switches import NO_SWITCH, find_switch
 from bridgepack.data.served.tally import ServedTally
 from bridgepack.errors import DataError, RowError
 from bridgepack.proof.masks.masks import MaskOptions, chosen_rows, input_files
 from bridgepack.proof.packs import opened_artifact, recorded_recipe
 from bridgepack.proof.served.records import ServedFinding, ServedReport
 from bridgepack.proof.sources import found_sources, row_batches, stage_tokenizer
-from bridgepack.records import EXPECTED_KINDS, SERVED_CURES, ServedKind
+from bridgepack.records import EXPECTED_KINDS, SWITCHED_KINDS
 
 #: Section of an artifact's recipe that may be another one: packs do not depend on it.
 _SERVING = "serving"
@@ -53,6 +56,7 @@ class _Comparison:
         self._num_rows = self._num_read = 0
         self._tally, self._drops = ServedTally(), Counter[str]()
         self._findings: list[ServedFinding] = []
+        self._differing: Mapping[str, Any] | None = None
 
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Compare every row, or the rows of the sample."""
@@ -60,24 +64,26 @@ class _Comparison:
         chosen, self._num_rows = chosen_rows(inputs, options, self._recipe.data.max_row_bytes)
         total = None if options.num_rows is None else min(options.num_rows, self._num_rows)
         progress.start("Comparing answers", total, "rows")
-        for (split, file), rows in zip(inputs, chosen, strict=True):
+        for index, ((split, file), rows) in enumerate(zip(inputs, chosen, strict=True)):
             if rows is None or rows:
-                self._compare_file(split, file, rows)
+                self._compare_file(index, split, file, rows)
         progress.finish()
 
-    def _compare_file(self, split: str, file: InputFile, rows: set[int] | None) -> None:
+    def _compare_file(self, index: int, split: str, file: InputFile, rows: set[int] | None) -> None:
         for batch in row_batches(self._recipe, file, rows):
             self._num_read += len(batch)
             self._options.progress.advance(len(batch))
             given = [(row, item) for row, item in batch if not isinstance(item, RowError)]
             self._drops.update(str(item.reason) for _, item in batch if isinstance(item, RowError))
-            for (row, _), found in zip(given, self._rows.answers([item for _, item in given]), strict=True):
+            for (row, columns), found in zip(given, self._rows.answers([item for _, item in given]), strict=True):
                 if isinstance(found, RowError):
                     self._drops[str(found.reason)] += 1
                     continue
                 for answer in found:
                     self._keep(split, file.label, row, answer)
-                self._tally.add(file.label, row, found)
+                self._tally.add(index, row, found)
+                if self._differing is None and any(answer.kind in SWITCHED_KINDS for answer in found):
+                    self._differing = columns
 
     def _keep(self, split: str, file: str, row: int, answer: ServedAnswer) -> None:
         """Keep a finding while there is room, and always one of each kind."""
@@ -102,7 +108,8 @@ class _Comparison:
 
     def report(self, target: str) -> ServedReport:
         """Return the findings."""
-        is_sample, record = self._options.num_rows is not None, self._tally.record()
+        is_sample = self._options.num_rows is not None
+        record = self._tally.record(NO_SWITCH if self._differing is None else find_switch(self._rows, self._differing))
         return ServedReport(
             target=target,
             mode="sample" if is_sample else "all",
@@ -111,6 +118,6 @@ class _Comparison:
             num_rows_read=self._num_read,
             record=record,
             drops=dict(sorted(self._drops.items())),
-            cures={count.kind: SERVED_CURES[ServedKind(count.kind)] for count in record.differing},
+            cures={count.kind: record.cure(count.kind) for count in record.differing},
             findings=tuple(self._findings),
         )
