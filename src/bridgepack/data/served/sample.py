@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import batched, islice, zip_longest
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.data.reading.inputs import InputFile
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 #: Answers that are compared, at most about.
 MAX_ANSWERS = 500
-#: Characters that are rendered: of the whole sample about, and at most of one row; they take some tenths of a second.
-_BUDGET, _MAX_OF_ROW = 16_000_000, 4_000_000
-#: Files that are read, windows and rows of all of them, and rows compared at a time.
-_MAX_FILES, _NUM_WINDOWS, _NUM_ROWS, _BATCH_ROWS = 8, 16, 512, 16
+#: Characters rendered, after which no further row is compared, and at most of one row: some tenths of a second.
+_BUDGET, _MAX_OF_ROW = 16_000_000, 64_000_000
+#: Files that are read, and windows and rows of all of them.
+_MAX_FILES, _NUM_WINDOWS, _NUM_ROWS = 8, 16, 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,15 +43,13 @@ def sampled_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedR
     """
     rows, tally = ServedRows.of(stage), ServedTally()
     differing: Mapping[str, Any] | None = None
-    most = stage.recipe.data.max_row_bytes
-    for batch in batched(sampled_rows(files, max_row_bytes=most), _BATCH_ROWS):
-        found = rows.answers([item.columns for item in batch], most_characters=_MAX_OF_ROW)
-        for item, answers in zip(batch, found, strict=True):
-            if isinstance(answers, RowError) or not answers:
-                continue
-            tally.add(item.file_index, item.row, answers, is_row_exact=item.is_row_exact)
-            if differing is None and any(answer.kind in SWITCHED_KINDS for answer in answers):
-                differing = item.columns
+    for item in sampled_rows(files, max_row_bytes=stage.recipe.data.max_row_bytes):
+        (answers,) = rows.answers([item.columns], most_characters=_MAX_OF_ROW)
+        if isinstance(answers, RowError) or not answers:
+            continue
+        tally.add(item.file_index, item.row, answers, is_row_exact=item.is_row_exact)
+        if differing is None and any(answer.kind in SWITCHED_KINDS for answer in answers):
+            differing = item.columns
         if tally.num_answers >= MAX_ANSWERS or rows.comparer.num_rendered >= _BUDGET:
             break
     return tally.record(NO_SWITCH if differing is None else find_switch(rows, differing))
