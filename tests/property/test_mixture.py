@@ -41,6 +41,7 @@ def _split(lengths: list[list[int]]) -> TokenizedSplit:
         sequences=sequences,
         splits_rows=False,
         num_split=0,
+        num_pieces=0,
         num_untrained_pieces=0,
         num_rows_in=len(sequences),
         num_rows_of_files=sizes,

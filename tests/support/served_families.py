@@ -1,379 +1,259 @@
-"""Families of chat templates with what each writes where the assistant goes on; the templates are ours.
+"""Families of chat templates with the generation prompt that a server asks for; the templates are ours.
 
-They have the markers and the habits of the families: which thoughts are kept, what the generation prompt begins, what
-ends an answer. Eight come from the table of quirks.
+Each has the markers and habits of its family: what it writes for the model, what it leaves to the model, and which
+thoughts of earlier answers it omits.
 """
 
 from dataclasses import replace
 from typing import Any
 
 from scripts.quirks.endless import APERTUS, GLM, LLAMA_2
-from scripts.quirks.families import FAMILIES as QUIRKS
-from scripts.quirks.families import Family
+from scripts.quirks.families import FAMILIES, Family
 
-_CHATML: dict[str, Any] = {
-    "tokens": ("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+CHATML: dict[str, Any] = {
+    "tokens": ("<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<think>", "</think>", "<|im_end|>"),
     "ends": ("<|im_end|>",),
     "injection": "<|im_end|>\n<|im_start|>user\n",
 }
-#: The thought and the answer of a message, whether the thought is a field or stands in the content.
-_PARTED = """\
-  {%- set content = message.content if message.content is string else '' -%}
-  {%- set thought = message.reasoning_content or '' -%}
-  {%- if not thought and '</think>' in content -%}
-    {%- set thought = content.split('</think>')[0].split('<think>')[-1].strip() -%}
-    {%- set content = content.split('</think>')[-1].lstrip() -%}
-  {%- endif -%}
-"""
-#: Position of the last user turn.
+_PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}"
 _LAST = """\
 {%- set seen = namespace(last=-1) -%}
 {%- for message in messages -%}{%- if message.role == 'user' -%}{%- set seen.last = loop.index0 -%}{%- endif -%}
 {%- endfor -%}
 """
+#: `thoughts` and `content` of a message, from its field or from between the markers.
+_THOUGHTS = """\
+  {%- set content = message.content or '' -%}
+  {%- set thoughts = message.reasoning_content or '' -%}
+  {%- if message.role == 'assistant' and '</think>' in content -%}
+    {%- set thoughts = content.split('</think>')[0].split('<think>')[-1].strip('\\n') -%}
+    {%- set content = content.split('</think>')[-1].lstrip('\\n') -%}
+  {%- endif -%}
+"""
 _CALLS = """\
-  {%- for call in message.tool_calls or [] -%}
-    {{- ('\\n' if content or not loop.first else '') + '<tool_call>\\n' + (call.function or call) | tojson -}}
-    {{- '\\n</tool_call>' -}}
-  {%- endfor -%}
-"""
-_TOOLS = "{%- if tools -%}{{- '<|im_start|>system\\n' + tools | tojson + '<|im_end|>\\n' -}}{%- endif -%}\n"
-
-#: Like Qwen3.5: old thoughts go unless `preserve_thinking`, and the prompt begins the thought.
-_QWEN_35 = f"""\
-{_TOOLS}{_LAST}
-{{%- for message in messages -%}}
-{_PARTED}
-  {{%- if message.role == 'assistant' -%}}
-    {{{{- '<|im_start|>assistant\\n' -}}}}
-    {{%- if loop.index0 > seen.last or preserve_thinking | default(false) -%}}
-      {{{{- '<think>\\n' + thought + '\\n</think>\\n\\n' -}}}}
-    {{%- endif -%}}
-    {{{{- content -}}}}
-{_CALLS}
-    {{{{- '<|im_end|>\\n' -}}}}
-  {{%- elif message.role == 'tool' -%}}
-    {{{{- '<|im_start|>user\\n<tool_response>\\n' + content + '\\n</tool_response><|im_end|>\\n' -}}}}
-  {{%- else -%}}
-    {{{{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>\\n' -}}}}
-  {{%- endif -%}}
-{{%- endfor -%}}
-{{%- if add_generation_prompt -%}}
-  {{{{- '<|im_start|>assistant\\n<think>\\n' + ('\\n</think>\\n\\n' if enable_thinking is false else '') -}}}}
-{{%- endif -%}}
-"""
-#: Like SmolLM3: what is written stays, the day stands in the system turn, and the prompt has an empty thought or none.
-_SMOLLM_3 = """\
-{{- '<|im_start|>system\\nToday Date: ' + strftime_now('%d %B %Y') + '\\n' -}}
-{%- if messages[0].role == 'system' -%}{{- messages[0].content -}}{%- endif -%}
-{%- if tools -%}{{- tools | tojson -}}{%- endif -%}
-{{- '<|im_end|>\\n' -}}
-{%- for message in messages -%}
-  {%- if message.role == 'assistant' -%}
-    {{- '<|im_start|>assistant\\n' + message.content | default('', true) -}}
-    {%- for call in message.tool_calls or [] -%}{{- '<tool_call>' + call.function | tojson + '</tool_call>' -}}
-    {%- endfor -%}
-    {{- '<|im_end|>\\n' -}}
-  {%- elif message.role != 'system' -%}
-    {{- '<|im_start|>' + ('user' if message.role == 'tool' else message.role) + '\\n' + message.content -}}
-    {{- '<|im_end|>\\n' -}}
-  {%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-  {{- '<|im_start|>assistant\\n' + ('<think>\\n\\n</think>\\n' if enable_thinking is false else '') -}}
-{%- endif -%}
-"""
-#: Like DeepSeek-R1: everything up to the end of the thought goes from earlier answers, and the prompt begins one.
-_DEEPSEEK_R1 = """\
-{{- bos_token -}}
-{%- if messages[0].role == 'system' -%}{{- messages[0].content -}}{%- endif -%}
-{%- for message in messages -%}
-  {%- if message.role == 'user' -%}{{- '<｜User｜>' + message.content -}}
-  {%- elif message.role == 'tool' -%}{{- '<｜tool▁output▁begin｜>' + message.content + '<｜tool▁output▁end｜>' -}}
-  {%- elif message.role == 'assistant' -%}
-    {%- set content = message.content if message.content is string else '' -%}
-    {{- '<｜Assistant｜>' + content.split('</think>')[-1] -}}
     {%- for call in message.tool_calls or [] -%}
-      {{- '<｜tool▁call▁begin｜>' + call.function.name + '<｜tool▁sep｜>' + call.function.arguments | tojson -}}
-      {{- '<｜tool▁call▁end｜>' -}}
+      {%- if content -%}{{- '\\n' -}}{%- endif -%}
+      {{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' -}}
+      {{- call.function.arguments | tojson + '}\\n</tool_call>' -}}
     {%- endfor -%}
-    {{- eos_token -}}
-  {%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<｜Assistant｜><think>\\n' -}}{%- endif -%}
 """
-#: Like Kimi-K2: nothing is taken off.
-_KIMI_K2 = """\
-{%- if tools -%}{{- '<|im_system|>tool_declare<|im_middle|>' + tools | tojson + '<|im_end|>' -}}{%- endif -%}
-{%- for message in messages -%}
-  {%- if message.role == 'assistant' -%}{{- '<|im_assistant|>assistant<|im_middle|>' -}}
-  {%- elif message.role == 'user' -%}{{- '<|im_user|>user<|im_middle|>' -}}
-  {%- else -%}{{- '<|im_system|>' + message.role + '<|im_middle|>' -}}
-  {%- endif -%}
-  {{- message.content | default('', true) -}}
-  {%- for call in message.tool_calls or [] -%}
-    {{- '<|tool_call_begin|>' + call.function.name + '<|tool_call_argument_begin|>' -}}
-    {{- call.function.arguments | tojson + '<|tool_call_end|>' -}}
-  {%- endfor -%}
-  {{- '<|im_end|>' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_assistant|>assistant<|im_middle|>' -}}{%- endif -%}
-"""
-#: Like Seed-OSS: thoughts are a field between markers of its own, and stay.
-_SEED_OSS = """\
-{%- for message in messages -%}
-  {{- '<seed:bos>' + message.role + '\\n' -}}
-  {%- if message.reasoning_content -%}{{- '<seed:think>' + message.reasoning_content + '</seed:think>' -}}{%- endif -%}
-  {{- message.content | default('', true) -}}
-  {%- for call in message.tool_calls or [] -%}
-    {{- '<seed:tool_call>' + call.function | tojson + '</seed:tool_call>' -}}
-  {%- endfor -%}
-  {{- '<seed:eos>' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<seed:bos>assistant\\n' -}}{%- endif -%}
-"""
-#: Like Granite 4: a system turn is always there.
-_GRANITE_4 = """\
-{%- if messages[0].role != 'system' -%}
-  {{- '<|start_of_role|>system<|end_of_role|>You are a helpful assistant.<|end_of_text|>\\n' -}}
-{%- endif -%}
-{%- for message in messages -%}
-  {{- '<|start_of_role|>' + ('user' if message.role == 'tool' else message.role) + '<|end_of_role|>' -}}
-  {{- message.content | default('', true) -}}
-  {%- for call in message.tool_calls or [] -%}{{- '<tool_call>' + call.function | tojson + '</tool_call>' -}}
-  {%- endfor -%}
-  {{- '<|end_of_text|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|start_of_role|>assistant<|end_of_role|>' -}}{%- endif -%}
-"""
-#: Like ERNIE 4.5: plain text before turns, one token after answers, which begins the next question, too.
-_ERNIE_45 = """\
-{{- bos_token -}}
-{%- for message in messages -%}
-  {%- if message.role == 'user' -%}{{- 'User: ' + message.content + '\\n' -}}
-  {%- elif message.role == 'tool' -%}{{- 'Tool: ' + message.content + '\\n' -}}
-  {%- elif message.role == 'assistant' -%}
-    {{- 'Assistant: ' + message.content | default('', true) -}}
-    {%- for call in message.tool_calls or [] -%}{{- call.function | tojson -}}{%- endfor -%}
-    {{- eos_token -}}
-  {%- else -%}{{- message.content + '\\n' -}}
-  {%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- 'Assistant: ' -}}{%- endif -%}
-"""
-#: Like Gemma 4: thoughts of earlier answers go, the prompt writes the header of the turn alone.
-_GEMMA_4 = f"""\
-{{{{- bos_token -}}}}{_LAST}
-{{%- for message in messages -%}}
-{_PARTED}
+
+
+def prompted(family: Family, prompt: str, **changes: Any) -> Family:
+    """Return a family whose template ends with a generation prompt."""
+    block = f"{{%- if add_generation_prompt -%}}{{{{- {prompt} -}}}}{{%- endif -%}}\n"
+    return replace(family, template=family.template + block, **changes)
+
+
+def _of(name: str) -> Family:
+    found = next(family for family in FAMILIES if family.name == name)
+    is_chatml = "<|im_start|>" in found.tokens
+    return replace(found, tokens=CHATML["tokens"]) if is_chatml else found
+
+
+def _template(start: str, thoughts: str, end: str, *, prompt: str, first: str = "") -> str:
+    """Return a template of turns `start` role `thoughts` content calls `end`."""
+    return f"""\
+{_LAST}{first}{{%- for message in messages -%}}
+{_THOUGHTS}  {{%- set is_due = loop.index0 > seen.last -%}}
   {{%- if message.role == 'assistant' -%}}
-    {{{{- '<|turn>model\\n' -}}}}
-    {{%- if thought and loop.index0 > seen.last -%}}{{{{- '<|channel>thought\\n' + thought + '<channel|>' -}}}}
-    {{%- endif -%}}
-    {{{{- content | trim -}}}}
-    {{%- for call in message.tool_calls or [] -%}}{{{{- '<|tool_call>' + call.function | tojson + '<tool_call|>' -}}}}
-    {{%- endfor -%}}
-  {{%- else -%}}
-    {{{{- '<|turn>' + ('user' if message.role == 'tool' else message.role) + '\\n' + content | trim -}}}}
+    {{{{- {start.replace("ROLE", "'assistant'")} -}}}}{thoughts}{{{{- content -}}}}
+{_CALLS}    {{{{- '{end}' -}}}}
+  {{%- else -%}}{{{{- {start.replace("ROLE", "message.role")} + content + '{end}' -}}}}
   {{%- endif -%}}
-  {{{{- '<turn|>\\n' -}}}}
 {{%- endfor -%}}
-{{%- if add_generation_prompt -%}}{{{{- '<|turn>model\\n' -}}}}{{%- endif -%}}
-"""
-#: Like MiniMax-M2: the prompt begins the thought, of which earlier answers have none.
-_MINIMAX_M2 = f"""\
-{{{{- ']~!b[' -}}}}{_LAST}
-{{%- for message in messages -%}}
-{_PARTED}
-  {{%- if message.role == 'assistant' -%}}
-    {{{{- ']~b]ai\\n' -}}}}
-    {{%- if thought and loop.index0 > seen.last -%}}
-      {{{{- '<think>\\n' + thought + '\\n</think>\\n\\n' -}}}}
-    {{%- endif -%}}
-    {{{{- content -}}}}
-{_CALLS}
-  {{%- else -%}}
-    {{{{- ']~b]' + message.role + '\\n' + content -}}}}
-  {{%- endif -%}}
-  {{{{- '[e~[\\n' -}}}}
-{{%- endfor -%}}
-{{%- if add_generation_prompt -%}}{{{{- ']~b]ai\\n<think>\\n' -}}}}{{%- endif -%}}
-"""
-#: Like Phi-4: ChatML with a separator.
-_PHI_4 = """\
-{%- for message in messages -%}
-  {{- '<|im_start|>' + ('user' if message.role == 'tool' else message.role) + '<|im_sep|>' -}}
-  {{- message.content | default('', true) -}}
-  {%- for call in message.tool_calls or [] -%}{{- call.function | tojson -}}{%- endfor -%}
-  {{- '<|im_end|>' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant<|im_sep|>' -}}{%- endif -%}
+{{%- if add_generation_prompt -%}}{prompt}{{%- endif -%}}
 """
 
 
-def _markers(start: str | list[str], end: str, **more: Any) -> dict[str, Any]:
-    return {"assistant_markers": {"assistant_start": start, "assistant_end": end, **more}}
+_OPEN = "'<think>\\n' + thoughts + '\\n</think>\\n\\n'"
+_EMPTY_OR_OPEN = "{{- '<think>\\n\\n</think>\\n\\n' if enable_thinking is false else '<think>\\n' -}}"
 
-
-_QUIRK_PROMPTS = {
-    "Llama 3.1": "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'",
-    "Qwen3": "'<|im_start|>assistant\\n' + ('<think>\\n\\n</think>\\n\\n' if enable_thinking is false else '')",
-    "Qwen2.5": "'<|im_start|>assistant\\n'",
-    "Mistral": "''",
-    "DeepSeek-V3": "'<｜Assistant｜>' if messages[-1].role != 'tool' else '<｜tool▁outputs▁end｜>'",
-    "gpt-oss": "'<|start|>assistant'",
-    "Nemotron": "'<|im_start|>assistant\\n<think>\\n'",
-    "GLM": "'<|assistant|>' + ('\\n<think></think>' if enable_thinking is false else '')",
-    "Apertus": "'' if seen.is_open else '<|assistant_start|>'",
-    "Llama 2": "''",
-}
-
-
-def prompted(family: Family) -> Family:
-    """Return a family of the table of quirks with a generation prompt, if its template has none."""
-    if "add_generation_prompt" in family.template:
-        return family
-    prompt = f"{{%- if add_generation_prompt -%}}{{{{- {_QUIRK_PROMPTS[family.name]} -}}}}{{%- endif -%}}"
-    return replace(family, template=family.template + prompt)
-
-
-#: Like Nemotron: a switch keeps old thoughts.
-_NEMOTRON_SWITCH = {
-    "elif loop.index0 + offset < seen.last": (
-        "elif loop.index0 + offset < seen.last and truncate_history_thinking | default(true)"
-    )
-}
-
-
-def _with_switch(family: Family) -> Family:
-    template = family.template
-    for old, new in _NEMOTRON_SWITCH.items():
-        assert old in template or family.name != "Nemotron"
-        template = template.replace(old, new)
-    return replace(family, template=template)
-
-
-SERVED_FAMILIES = (
-    *(_with_switch(prompted(family)) for family in (*QUIRKS, GLM, APERTUS, LLAMA_2)),
-    Family(name="Qwen3.5", template=_QWEN_35, **_CHATML),
-    Family(name="SmolLM3", template=_SMOLLM_3, **_CHATML),
-    Family(
-        name="DeepSeek-R1",
-        template=_DEEPSEEK_R1,
-        tokens=(
-            *("<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜tool▁output▁begin｜>"),
-            *("<｜tool▁output▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
-            "<｜end▁of▁sentence｜>",
-        ),
-        ends=("<｜end▁of▁sentence｜>",),
-        injection="",
-        preprocessing=_markers("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
+QWEN_3 = replace(
+    _of("Qwen3"),
+    template=_of("Qwen3").template
+    + _PROMPT
+    + "{%- if enable_thinking is defined and enable_thinking is false -%}{{- '<think>\\n\\n</think>\\n\\n' -}}"
+    + "{%- endif -%}{%- endif -%}\n",
+)
+#: The prompt begins the thought; earlier thoughts are gone with their markers.
+QWEN_35 = Family(
+    name="Qwen3.5",
+    template=_template(
+        "'<|im_start|>' + ROLE + '\\n'",
+        f"{{%- if is_due -%}}{{{{- {_OPEN} -}}}}{{%- endif -%}}",
+        "<|im_end|>\\n",
+        prompt=f"{{{{- '<|im_start|>assistant\\n' -}}}}{_EMPTY_OR_OPEN}",
     ),
-    Family(
-        name="Kimi-K2",
-        template=_KIMI_K2,
-        tokens=(
-            *("[BOS]", "<|im_assistant|>", "<|im_user|>", "<|im_system|>", "<|im_middle|>", "<|tool_call_begin|>"),
-            *("<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|im_end|>"),
-        ),
-        ends=("<|im_end|>",),
-        injection="",
+    scaffold=("<think>", "</think>"),
+    **CHATML,
+)
+#: What the prompt begins depends on the system turn's text.
+SMOLLM_3 = Family(
+    name="SmolLM3",
+    template=_template(
+        "'<|im_start|>' + ROLE + '\\n'",
+        f"{{%- if mode.thinks -%}}{{%- if thoughts -%}}{{{{- {_OPEN} -}}}}{{%- endif -%}}"
+        "{%- else -%}{{- '<think>\\n\\n</think>\\n' -}}{%- endif -%}",
+        "<|im_end|>\\n",
+        first="{%- set mode = namespace(thinks='/no_think' not in (messages[0].content or '')) -%}",
+        prompt="{{- '<|im_start|>assistant\\n' + ('' if mode.thinks else '<think>\\n\\n</think>\\n') -}}",
     ),
-    Family(
-        name="Seed-OSS",
-        template=_SEED_OSS,
-        tokens=("<seed:bos>", "<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>", "<seed:eos>"),
-        ends=("<seed:eos>",),
-        injection="",
-        preprocessing=_markers("<seed:bos>assistant\n", "<seed:eos>"),
+    scaffold=("<think>", "</think>"),
+    **CHATML,
+)
+#: ChatML's tokens with another header, which has no line end.
+PHI_4 = Family(
+    name="Phi-4",
+    template=_template(
+        "'<|im_start|>' + ROLE + '<|im_sep|>'",
+        "",
+        "<|im_end|>",
+        prompt="{{- '<|im_start|>assistant<|im_sep|>' -}}",
     ),
-    Family(
-        name="Granite 4",
-        template=_GRANITE_4,
-        tokens=("<|pad|>", "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"),
-        ends=("<|end_of_text|>",),
-        injection="",
-        preprocessing=_markers("<|start_of_role|>assistant<|end_of_role|>", "<|end_of_text|>"),
+    preprocessing={
+        "assistant_markers": {"assistant_start": "<|im_start|>assistant<|im_sep|>", "assistant_end": "<|im_end|>"}
+    },
+    **CHATML,
+)
+#: A marker whose header is trained unless the recipe says more: the line end and the thought belong to the prompt.
+MINIMAX_M2 = Family(
+    name="MiniMax-M2",
+    template=_template(
+        "']~b]' + ('ai' if ROLE == 'assistant' else ROLE) + '\\n'",
+        f"{{%- if is_due and thoughts -%}}{{{{- {_OPEN} -}}}}{{%- endif -%}}",
+        "[e~[\\n",
+        prompt="{{- ']~b]ai\\n<think>\\n' -}}",
     ),
-    Family(
-        name="ERNIE 4.5",
-        template=_ERNIE_45,
-        tokens=("<|begin_of_sentence|>", "<|end_of_sentence|>"),
-        ends=("<|end_of_sentence|>",),
-        injection="",
-        preprocessing=_markers("Assistant: ", "<|end_of_sentence|>"),
+    tokens=("]~!b[", "]~b]", "<think>", "</think>", "[e~["),
+    ends=("[e~[",),
+    scaffold=("<think>", "</think>"),
+    injection="[e~[\n]~b]user\n",
+    preprocessing={"assistant_markers": {"assistant_start": "]~b]ai", "assistant_end": "[e~["}},
+)
+SEED_OSS = Family(
+    name="Seed-OSS",
+    template=_template(
+        "'<seed:bos>' + ROLE + '\\n'",
+        "{%- if thoughts -%}{{- '<seed:think>' + thoughts + '</seed:think>' -}}{%- endif -%}",
+        "<seed:eos>",
+        prompt="{{- '<seed:bos>assistant\\n' -}}",
     ),
-    Family(
-        name="Gemma 4",
-        template=_GEMMA_4,
-        tokens=("<bos>", "<|turn>", "<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<turn|>"),
-        ends=("<turn|>",),
-        injection="",
+    tokens=("<seed:bos>", "<seed:think>", "</seed:think>", "<seed:eos>"),
+    ends=("<seed:eos>",),
+    scaffold=("<seed:think>", "</seed:think>"),
+    injection="<seed:eos><seed:bos>user\n",
+    preprocessing={"assistant_markers": {"assistant_start": "<seed:bos>assistant", "assistant_end": "<seed:eos>"}},
+)
+GRANITE_4 = Family(
+    name="Granite 4",
+    template=_template(
+        "'<|start_of_role|>' + ROLE + '<|end_of_role|>'",
+        f"{{%- if thoughts -%}}{{{{- {_OPEN} -}}}}{{%- endif -%}}",
+        "<|end_of_text|>\\n",
+        prompt="{{- '<|start_of_role|>assistant<|end_of_role|>' -}}",
     ),
-    Family(
-        name="MiniMax-M2",
-        template=_MINIMAX_M2,
-        tokens=("]~!b[", "]~b]", "[e~["),
-        ends=("[e~[",),
-        injection="",
-        preprocessing=_markers("]~b]ai\n", "[e~["),
+    tokens=("<pad>", "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"),
+    ends=("<|end_of_text|>",),
+    scaffold=("<think>", "</think>"),
+    injection="<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>",
+    preprocessing={
+        "assistant_markers": {
+            "assistant_start": "<|start_of_role|>assistant<|end_of_role|>",
+            "assistant_end": "<|end_of_text|>",
+        }
+    },
+)
+#: Earlier thoughts are gone; the prompt opens a thought, after a tool's result there is none.
+DEEPSEEK_R1 = Family(
+    name="DeepSeek-R1",
+    template=_template(
+        "'<｜' + {'user': 'User', 'assistant': 'Assistant', 'system': 'System', 'tool': 'Tool'}[ROLE] + '｜>'",
+        "{%- if is_due and thoughts -%}{{- '<think>\\n' + thoughts + '\\n</think>\\n\\n' -}}{%- endif -%}",
+        "<｜end｜>",
+        prompt="{{- '<｜Assistant｜>' + ('' if messages[-1].role == 'tool' else '<think>\\n') -}}",
+    ).replace("'<｜end｜>'", "('<｜end｜>' if message.role == 'assistant' else '')"),
+    tokens=(
+        "<｜begin｜>",
+        "<｜User｜>",
+        "<｜Assistant｜>",
+        "<｜System｜>",
+        "<｜Tool｜>",
+        "<think>",
+        "</think>",
+        "<｜end｜>",
     ),
-    Family(
-        name="Phi-4",
-        template=_PHI_4,
-        tokens=("<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>"),
-        ends=("<|im_end|>",),
-        injection="",
-        preprocessing=_markers("<|im_start|>assistant<|im_sep|>", "<|im_end|>"),
+    ends=("<｜end｜>",),
+    scaffold=("<think>", "</think>"),
+    injection="<｜end｜><｜User｜>",
+    preprocessing={"assistant_markers": {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end｜>"}},
+)
+_KIMI_ROLE = "('system' if ROLE == 'tool' else ROLE)"
+KIMI_K2 = Family(
+    name="Kimi-K2",
+    template=_template(
+        f"'<|im_' + {_KIMI_ROLE} + '|>' + ROLE + '<|im_middle|>'",
+        "{%- if thoughts -%}{{- '<think>' + thoughts + '</think>' -}}{%- endif -%}",
+        "<|im_end|>",
+        prompt="{{- '<|im_assistant|>assistant<|im_middle|>' -}}{#- <|im_user|> <|im_system|> -#}",
     ),
+    tokens=("[BOS]", "<|im_assistant|>", "<|im_user|>", "<|im_system|>", "<|im_middle|>", "<|im_end|>"),
+    ends=("<|im_end|>",),
+    scaffold=("<think>", "</think>"),
+    injection="<|im_end|><|im_user|>user<|im_middle|>",
+)
+GEMMA_4 = Family(
+    name="Gemma 4",
+    template=_template(
+        "'<|turn>' + ('model' if ROLE == 'assistant' else ROLE) + '\\n'",
+        "{%- if is_due and thoughts -%}{{- '<|channel>thought\\n' + thoughts + '<channel|>' -}}{%- endif -%}",
+        "<turn|>\\n",
+        prompt="{{- '<|turn>model\\n' -}}"
+        "{%- if not enable_thinking -%}{{- '<|channel>thought\\n<channel|>' -}}{%- endif -%}",
+    ),
+    tokens=("<bos>", "<|turn>", "<|channel>", "<channel|>", "<turn|>"),
+    ends=("<turn|>",),
+    scaffold=("<|channel>thought\n", "<channel|>"),
+    injection="<turn|>\n<|turn>user\n",
+)
+#: Its own blocks leave out the thought that the template writes and what ends the turn.
+BLOCKS = Family(
+    name="generation blocks",
+    template=_template(
+        "'<:' + ROLE + ':>'",
+        f"{{%- if is_due -%}}{{{{- {_OPEN} -}}}}{{%- endif -%}}",
+        "<:end:>\\n",
+        prompt="{{- '<:assistant:>' -}}",
+    ).replace("{{- content -}}\n", "{%- generation -%}{{- content -}}{%- endgeneration -%}\n"),
+    tokens=("<:pad:>", "<:assistant:>", "<:user:>", "<:system:>", "<:tool:>", "<think>", "</think>", "<:end:>"),
+    ends=("<:end:>",),
+    scaffold=("<think>", "</think>"),
+    injection="<:end:>\n<:user:>",
 )
 
-_CALL = {
-    "id": "call00001",
-    "type": "function",
-    "function": {"name": "lookup", "arguments": {"city": "Bonn"}},
-}
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "lookup",
-        "description": "Looks up.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-    },
-}
-
-
-def _said(role: str, content: str, **more: Any) -> dict[str, Any]:
-    return {"role": role, "content": content, **more}
-
-
-def _thought(number: int) -> str:
-    return f"<think>\nThought {number}.\n</think>\n\nAnswer {number}."
-
-
-#: Name of a set -> its row.
-SETS: dict[str, dict[str, Any]] = {
-    "plain": {
-        "messages": [
-            *(_said("user", "Question 1?"), _said("assistant", "Answer 1.")),
-            *(_said("user", "Question 2?"), _said("assistant", "Answer 2.")),
-        ]
-    },
-    "thoughts": {
-        "messages": [
-            *(_said("user", "Question 1?"), _said("assistant", _thought(1))),
-            *(_said("user", "Question 2?"), _said("assistant", _thought(2))),
-        ]
-    },
-    "agents": {
-        "messages": [
-            _said("user", "Question 1?"),
-            _said("assistant", "", reasoning_content="Thought 0.", tool_calls=[_CALL]),
-            _said("tool", "It rains.", tool_call_id="call00001", name="lookup"),
-            _said("assistant", "Answer 1.", reasoning_content="Thought 1."),
-            _said("user", "Question 2?"),
-            _said("assistant", "Answer 2.", reasoning_content="Thought 2."),
-        ],
-        "tools": [TOOL],
-    },
-}
+_NEMOTRON_PROMPT = (
+    "'<|im_start|>assistant\\n' + ('<think></think>' if '/no_think' in messages[0].content else '<think>\\n')"
+)
+SERVED_FAMILIES = (
+    QWEN_3,
+    QWEN_35,
+    prompted(_of("Qwen2.5"), "'<|im_start|>assistant\\n'"),
+    SMOLLM_3,
+    PHI_4,
+    MINIMAX_M2,
+    SEED_OSS,
+    GRANITE_4,
+    DEEPSEEK_R1,
+    KIMI_K2,
+    GEMMA_4,
+    BLOCKS,
+    prompted(_of("Nemotron"), _NEMOTRON_PROMPT),
+    prompted(_of("Llama 3.1"), "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'"),
+    _of("Gemma 3"),
+    _of("Mistral"),
+    prompted(_of("DeepSeek-V3"), "'' if seen.tool else '<｜Assistant｜>'"),
+    prompted(_of("gpt-oss"), "'<|start|>assistant'"),
+    prompted(GLM, "'<|assistant|>\\n<think></think>' if enable_thinking is false else '<|assistant|>'"),
+    prompted(APERTUS, "'' if seen.is_open else '<|assistant_start|>'"),
+    LLAMA_2,
+)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.api.targets import Recipe
-from bridgepack.bridge.refusing.asked import refusal_text, refusals_of
+from bridgepack.bridge.refusing.refusals import refusal_text, refusals_of
 from bridgepack.bridge.shipped import shipped_recipes
-from bridgepack.config.arguments import checked, local_path
+from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.load import CatalogueEntry, catalogue
 from bridgepack.config.load import load_recipe as load_recipe
@@ -98,7 +98,7 @@ class NewRecipe:
         return write_new(Path(f"{self.name}.yaml") if output is None else local_path(output, "output"), self.text)
 
 
-@checked
+@check_arguments
 def list_recipes(*, family: str | None = None, bridge: bool = False) -> RecipeListing:
     """Return the recipes of ./recipes, then those that come with bridgepack.
 
@@ -114,7 +114,7 @@ def list_recipes(*, family: str | None = None, bridge: bool = False) -> RecipeLi
     return RecipeListing(entries=catalogue(family=family), bridge=tuple(shipped_recipes()) if bridge else ())
 
 
-@checked
+@check_arguments
 def show_recipe(recipe: Recipe, *, overrides: Mapping[str, Any] | None = None) -> RecipeView:
     """Return a recipe with its overrides, and what Megatron-Bridge refuses of it.
 
@@ -131,7 +131,7 @@ def show_recipe(recipe: Recipe, *, overrides: Mapping[str, Any] | None = None) -
     return RecipeView(recipe=loaded, refusals=tuple(map(refusal_text, refusals_of(loaded))))
 
 
-@checked
+@check_arguments
 def resolve_recipe(
     recipe: Recipe, *, overrides: Mapping[str, Any] | None = None, artifact: str | Path | None = None
 ) -> ResolvedView:
@@ -153,7 +153,7 @@ def resolve_recipe(
     )
 
 
-@checked
+@check_arguments
 def new_recipe(
     name: str,
     *,

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import TypeGuard
 
 from bridgepack.config.recipe.data import as_sources
-from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import output as staging
 from bridgepack.data.files import nearest_folder
@@ -85,7 +84,7 @@ def build_artifact(
         result = plan.reused(options)
         if result is None:
             with workplace(plan, options.store or default_store(plan.output), shown) as place:
-                result = _built(plan, place, options)
+                result = _build(plan, place, options)
         with complete_on_interrupt(result.output):
             stack.close()
             return result if url is None else replace(result, upload=upload_artifact(result.output, url, shown))
@@ -172,7 +171,7 @@ def find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
     return files
 
 
-def _built(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildResult:
+def _build(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildResult:
     spec, recipe, num_bytes = plan.spec, plan.spec.resolved.recipe, plan.spec.num_input_bytes
     report = plan.engine()
     place.kept.engine_message = report.message
@@ -181,17 +180,17 @@ def _built(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildRes
     running = tasks_runner(plan.workers, options, useful_workers, place, load=load, identity=spec.tokenizer)
     with running as (runner, text_bytes):
         try:
-            results, served = _tokenized(plan, place, runner, text_bytes, report.name)
+            results, served = _tokenize(plan, place, runner, text_bytes, report.name)
         except EngineDiffersError as error:
             place.kept.engine_message = f"all rows were tokenised again with tokenizers: {error}"
-            results, served = _tokenized(plan, place, runner, text_bytes, REFERENCE)
+            results, served = _tokenize(plan, place, runner, text_bytes, REFERENCE)
         for path, stamp in plan.stamps.items():
             if not path.is_file() or file_stamp(path) != stamp:
                 raise DataError(f"{path} changed during the build. Build again when no process writes to it.")
         return place.finish(runner, results, served)
 
 
-def _tokenized(
+def _tokenize(
     plan: BuildPlan, place: Workplace, runner: Runner, text_bytes: int, engine: str
 ) -> tuple[dict[str, list[RangeResult]], ServedRecord | None]:
     """Return split -> results of its input ranges, after their tokens are in the store; and the sample of answers."""
@@ -210,9 +209,9 @@ def _tokenized(
         max_text_bytes=text_bytes,
     )
     found: dict[str, list[RangeResult]] = {}
-    served: ServedRecord | None = None
+    served, is_chat = None, recipe.chat_preprocessing is not None
     for source, files in plan.files.items():
-        sample = SampleTask(how=how, files=tuple(files)) if source == TRAIN and _is_chat(recipe) else None
+        sample = SampleTask(how=how, files=tuple(files)) if source == TRAIN and is_chat else None
         total = None if any(map(is_streamed, files)) else sum(file.num_bytes for file in files)
         place.progress.start(f"Tokenising {source}", total, "rows")
         hashed = zip(files, (record.sha256 for record in spec.inputs[source]), strict=True)
@@ -229,10 +228,6 @@ def _tokenized(
             space.add(result)
         place.progress.finish()
     return found, served
-
-
-def _is_chat(recipe: SFTRecipe) -> bool:
-    return isinstance(recipe.preprocessing, ChatPreprocessing)
 
 
 def _task_engine(recipe: SFTRecipe, engine: str) -> str:

@@ -12,7 +12,7 @@ from bridgepack.config.layouts.sayings import NO_LAYOUT
 from bridgepack.config.recipe.data import DataConfig
 from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.remote import scheme_of
-from bridgepack.data.reading.rows import read_range, spaced
+from bridgepack.data.reading.rows import pick_evenly, read_range
 from bridgepack.data.reading.sampling import file_windows
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.records import TRAIN
@@ -53,7 +53,7 @@ def _rows(data: str | tuple[str, ...]) -> Iterator[_PlacedRow]:
     if not any(map(scheme_of, sources)):
         with suppress(DataError):  # `check` reports it
             files = find_inputs(sources, "data.train", TRAIN, Path())
-    in_turn = zip_longest(*map(_rows_of, spaced(files, _MAX_FILES)))
+    in_turn = zip_longest(*map(_rows_of, pick_evenly(files, _MAX_FILES)))
     yield from (row for group in in_turn for row in group if row is not None)
 
 

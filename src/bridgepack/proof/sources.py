@@ -96,7 +96,7 @@ class SourceRows:
         if file is None:
             raise DataError(f"{self.names[file_index]} is gone")
         identity = load_stage(self.recipe.model_dump_json()).identity()
-        policy = SequencePolicy.of(self.recipe.resolve(), identity)
+        policy = SequencePolicy.of(self.recipe.resolve(), identity, file.kind_of_rows)
         for row, _, made in encoded_rows(self.recipe, file, rows):
             if isinstance(made, RowError):
                 yield row, made, ()
@@ -143,7 +143,7 @@ def row_batches(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = None
     Raises:
         DataError: the file cannot be read.
     """
-    yield from batched(_rows_read(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS)
+    yield from batched(_read_rows(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS)
 
 
 def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
@@ -184,7 +184,7 @@ def finished_sequences(
     ]
 
 
-def _rows_read(file: InputFile, rows: set[int] | None, max_row_bytes: int) -> Iterator[ReadRow]:
+def _read_rows(file: InputFile, rows: set[int] | None, max_row_bytes: int) -> Iterator[ReadRow]:
     last = max(rows, default=0) if rows is not None else None
     for part in iter_ranges(file, sha256="", max_row_bytes=max_row_bytes):
         if last is not None and part.first_row > last:

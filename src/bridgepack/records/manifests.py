@@ -33,7 +33,7 @@ class BalanceRecord:
         found = asdict(self)
         return found if self.begins_cheap else {name: found[name] for name in found if name != "begins_cheap"}
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return the record as text."""
         window = f" over {self.window_batches} steps" if self.window_batches > 1 else ""
         seed = f", seed {self.loader_seed}" if self.loader == "batch" else ""
@@ -125,7 +125,7 @@ class SplitStatistics:
     length_histogram: tuple[tuple[int, int], ...]
     num_repeated: int = 0  #: sequences that repeat earlier ones, because the mixture uses rows more than once
     num_split: int = 0  #: rows that were split into pieces without losing trained tokens
-    num_pieces: int = 0  #: sequences that are such pieces
+    num_pieces: int = 0  #: sequences that are such pieces, without repeated ones
     num_untrained_pieces: int = 0  #: pieces that were left out because they have no trained tokens
 
     @property

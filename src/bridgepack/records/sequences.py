@@ -40,6 +40,7 @@ class DropReason(StrEnum):
     CONTROL_TOKENS_IN_TEXT = "control_tokens_in_text"
     LOST_CONTENT = "lost_content"
     NO_ASSISTANT_MASK = "no_assistant_mask"
+    BOUNDARY_IN_TOKEN = "boundary_in_token"
     TOO_SHORT = "too_short"
     OVER_LONG = "over_long"
     NO_TRAINED_TOKEN = "no_trained_token"
@@ -75,6 +76,7 @@ class LostKind(StrEnum):
     TOOL_SCHEMA = "tool_schema"
     NO_END = "no_end"
     EARLIER_REASONING = "earlier_reasoning"
+    RENDERED_CHAT = "rendered_chat"
 
 
 #: (opening text, closing text of thoughts in chat templates, whether the closing text closes nothing else):
@@ -92,7 +94,7 @@ TOLERATED_LOSSES = frozenset(
     {
         *(LostKind.REASONING, LostKind.EARLIER_REASONING, LostKind.NO_REASONING, LostKind.INJECTED_TURN),
         *(LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_END),
-        *(LostKind.DOUBLED_TOKEN, LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA),
+        *(LostKind.DOUBLED_TOKEN, LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA, LostKind.RENDERED_CHAT),
     }
 )
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
@@ -118,6 +120,7 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.NO_SCHEMAS: "name the column of the schemas in tools of data.layout, or set preprocessing.tool_schemas",
     LostKind.TOOL_SCHEMA: "write the parameters as {type: object, properties: {city: {type: string}}}",
     LostKind.NO_END: f"{_OTHER_TEMPLATE} an end after every answer, and name it in preprocessing.assistant_markers",
+    LostKind.RENDERED_CHAT: "cut the text at its turns into a column messages, and read that with layout kind chat",
     LostKind.EARLIER_REASONING: (
         "the model is trained to answer there without thinking; set preprocessing.loss_mode to last_turn, or "
         f"{_OTHER_TEMPLATE} earlier reasoning"

@@ -26,10 +26,10 @@ def _lines(detection: Detection) -> Iterator[str]:
 
 def layouts_table(entries: Sequence[PublicLayout]) -> str:
     """Return the entries with their columns, and what is said where they are not read."""
-    return "\n".join(line for entry in entries for line in _of_entry(entry))
+    return "\n".join(line for entry in entries for line in _describe_entry(entry))
 
 
-def _of_entry(entry: PublicLayout) -> Iterator[str]:
+def _describe_entry(entry: PublicLayout) -> Iterator[str]:
     yield f"{entry.name}{'' if entry.layout else ' (refused)'}: {entry.title}"
     yield f"  columns: {', '.join(words_of_slots(entry))}"
     if not entry.layout:

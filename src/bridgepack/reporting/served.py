@@ -18,13 +18,13 @@ def describe_served(report: ServedReport) -> str:
     hidden = sum(count.num_answers for count in report.record.differing) - len(report.findings)
     if hidden:
         lines += ["", f"... and {hidden:,} more answers (--limit shows more)"]
-    lines += ["", *served_lines(report.record)]
+    lines += ["", *count_lines(report.record)]
     for kind, cure in report.cures.items():
         lines += [f"  {kind}: {cure}"]
     return printable("\n".join([*lines, _verdict(report)]))
 
 
-def served_lines(record: ServedRecord) -> Iterator[str]:
+def count_lines(record: ServedRecord) -> Iterator[str]:
     """Yield answers and trained tokens by kind, with their shares."""
     num_answers, num_tokens = max(record.num_answers, 1), max(record.num_trained_tokens, 1)
     for count in record.counts:
@@ -39,7 +39,7 @@ def describe_sample(record: ServedRecord) -> Iterator[str]:
     if not record.num_answers:
         return
     yield "trained answers as a server shows them (a sample; `bridgepack masks --served --all` compares every one):"
-    yield from served_lines(record)
+    yield from count_lines(record)
     for count in record.differing:
         yield f"  {count.kind}: {record.cure(count.kind)}"
 

@@ -31,6 +31,7 @@ TWO_ROUNDS = [
 ]
 GLM_CALL = "\n<think></think>\n<tool_call>depth\n<arg_key>lake</arg_key>\n<arg_value>Uri</arg_value>\n</tool_call>"
 GLM_ANSWER = "\n<think></think>\n200 m."
+APERTUS_CALL = '<|tools_prefix|>[{"depth": {"lake": "Uri"}}]<|tools_suffix|>'
 
 #: (family, turns, trained text of each turn, whether one has no end)
 CASES: list[tuple[Family, list[dict[str, Any]], list[str], bool]] = [
@@ -42,7 +43,9 @@ CASES: list[tuple[Family, list[dict[str, Any]], list[str], bool]] = [
     (GLM, [ASKED, CALLING], [GLM_CALL], True),
     (APERTUS, TWO_ROUNDS, ["Four.<|assistant_end|>", "Seven."], True),
     (APERTUS, TWO_ROUNDS[:3], ["Four.<|assistant_end|>"], False),
-    (APERTUS, [ASKED, CALLING, RESULT], ['<|tools_prefix|>[{"depth": {"lake": "Uri"}}]<|tools_suffix|>'], True),
+    (APERTUS, [ASKED, CALLING, RESULT], [APERTUS_CALL], True),
+    # What the tool answers stands between both in one turn of the template.
+    (APERTUS, [ASKED, CALLING, RESULT, ANSWERED], [APERTUS_CALL, "200 m."], True),
     (
         LLAMA_31,
         [ASKED, CALLING, RESULT, ANSWERED],
@@ -72,16 +75,6 @@ def test_trained_turns(
         assert _spans(tokenizer, made) == (trained if mode == "assistant" else trained[-1:])
         kinds = [loss.kind for loss in made.losses if loss.kind != LostKind.NO_SCHEMAS]
         assert kinds == (["no_end"] if is_open else [])
-
-
-def test_a_call_and_its_answer_in_one_turn_are_dropped(tmp_path: Path) -> None:
-    """Apertus writes what the tool answers into the assistant's turn, where markers cannot tell it from the rest."""
-    encoder, _ = _encoder(tmp_path, APERTUS)
-
-    (made,) = encode_examples(encoder, [{"messages": [ASKED, CALLING, RESULT, ANSWERED]}])
-
-    assert isinstance(made, RowError)
-    assert made.reason == DropReason.NO_ASSISTANT_MASK
 
 
 def test_details_and_weights(tmp_path: Path) -> None:

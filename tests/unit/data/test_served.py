@@ -20,12 +20,12 @@ from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.sequences.prefixes import CuttingTokens
 from bridgepack.data.served.compare import ServedAnswer
-from bridgepack.data.served.counts import trained_counts
+from bridgepack.data.served.counts import count_trained
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.tokens import KnownText, ServerEncoder
 from bridgepack.errors import ConfigError, RowError
 from tests.support.read_rows import read_row
-from tests.support.served_families import SERVED_FAMILIES, SETS
+from tests.support.served_templates import SERVED_FAMILIES, SETS
 from tests.support.small_builds import small_recipe
 from tests.support.tokenizers import FAMILIES as TOKENIZERS
 from tests.support.tokenizers import loaded_tokenizer
@@ -400,7 +400,7 @@ def test_tokens_of_a_text_that_begins_alike(tmp_path: Path, family: Any) -> None
     ],
 )
 def test_each_trained_token_counts_for_one_answer(mask: list[int], spans: Any, expected: list[int]) -> None:
-    assert trained_counts(np.array(mask, dtype=np.int8), spans) == expected
+    assert count_trained(np.array(mask, dtype=np.int8), spans) == expected
 
 
 def test_a_long_conversation_is_compared_in_a_moment(tmp_path: Path) -> None:
@@ -412,3 +412,30 @@ def test_a_long_conversation_is_compared_in_a_moment(tmp_path: Path) -> None:
     begin = process_time()
     assert served.kinds({"messages": messages}) == [EQUAL] * 60
     assert process_time() - begin < 5
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_nothing_differs_at_the_boundary_with_mask_generation_prompt(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    """What the server writes is not trained, and what the model must write is, wherever the texts are the same."""
+    num_checked = 0
+    for family in SERVED_FAMILIES:
+        served = Served.of(tmp_path_factory.mktemp("masked"), family, preprocessing={"mask_generation_prompt": True})
+        (found,) = served.rows.answers([read_row(SETS[name], served.recipe.preprocessing)])
+        if not isinstance(found, RowError):
+            kinds = [str(answer.kind) for answer in found]
+            assert BOUNDARY not in kinds, (family.name, kinds)
+            num_checked += len(kinds)
+    assert num_checked > 30
+
+
+def test_a_switch_and_a_mask_make_every_answer_equal(tmp_path: Path) -> None:
+    served = Served.of(
+        tmp_path,
+        BY_NAME["Qwen3.5"],
+        {"tokenizer.chat_template_kwargs": {"preserve_thinking": True}},
+        preprocessing={"mask_generation_prompt": True},
+    )
+    assert served.kinds(THOUGHTS) == [EQUAL, EQUAL]
+    assert served.kinds(AGENTS) == [EQUAL, EQUAL, EQUAL]

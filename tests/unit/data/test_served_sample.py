@@ -11,10 +11,10 @@ from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.sequences.loading import load_stage
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.switches import find_switch
-from bridgepack.data.tokenizers.templates import variables_read
+from bridgepack.data.tokenizers.templates import variables_of
 from bridgepack.records import ServedRecord
 from tests.support.read_rows import read_row
-from tests.support.served_families import SERVED_FAMILIES, SETS
+from tests.support.served_templates import SERVED_FAMILIES, SETS
 from tests.support.small_builds import build, data_bytes, small_recipe, write_json_lines
 
 BY_NAME = {family.name: family for family in SERVED_FAMILIES}
@@ -139,4 +139,4 @@ def test_a_switch_that_loses_thoughts_is_no_cure(tmp_path: Path) -> None:
 
 def test_variables_of_a_template() -> None:
     source = "{% set own = 1 %}{{ messages }}{{ own }}{{ think | default(true) }}{{ raise_exception('') }}"
-    assert variables_read(source) == {"messages", "think"}
+    assert variables_of(source) == {"messages", "think"}

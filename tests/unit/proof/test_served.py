@@ -9,7 +9,7 @@ from scripts.quirks.families import write_tokenizer
 
 import bridgepack
 from bridgepack.errors import ConfigError
-from tests.support.served_families import SERVED_FAMILIES, SETS
+from tests.support.served_templates import SERVED_FAMILIES, SETS
 from tests.support.small_builds import Command, build, small_recipe, write_json_lines, write_recipe
 
 QWEN_3 = next(family for family in SERVED_FAMILIES if family.name == "Qwen3")

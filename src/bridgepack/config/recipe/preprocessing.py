@@ -1,4 +1,4 @@
-"""How an example becomes tokens and a loss mask: chat, prompt-completion, or pre-tokenised."""
+"""How an example becomes tokens and a loss mask: chat, prompt-completion, plain text, or pre-tokenised."""
 
 import string
 from collections.abc import Mapping
@@ -42,6 +42,11 @@ class AssistantMarkers(Section):
         """The texts of `assistant_start`."""
         return (self.assistant_start,) if isinstance(self.assistant_start, str) else self.assistant_start
 
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Every text that may end an assistant turn, preferred first."""
+        return (self.assistant_end, *self.assistant_end_fallbacks)
+
     @model_validator(mode="after")
     def _check_other_starts(self) -> Self:
         if self.joins_starts and not self.other_role_starts:
@@ -59,6 +64,36 @@ class _Common(Section):
     labels_after_eos: Annotated[Literal["mask", "train"], Before("train")] = "mask"
     """For labels whose input is EOS, such as the newline after a turn's end: `mask` does not train them in any release
     of Megatron-Bridge; `train` keeps them in the mask of the packs, where 0.7 trains them and 0.6 does not."""
+    others: Annotated[tuple["Preprocessing", ...], Before([])] = ()
+    """Settings for sources whose layout is of another kind, one section for each kind, e.g. `[{kind: text, over_long:
+    split}]` for documents among chats. A kind without a section has its defaults, and `over_long` and
+    `labels_after_eos` as they are here."""
+
+    def of_kind(self, kind: str) -> "Preprocessing":
+        """Return the settings for rows of a kind: these, its section in `others`, or its defaults."""
+        if kind == self.kind:  # type: ignore[attr-defined]
+            return self  # type: ignore[return-value]
+        written = next((other for other in self.others if other.kind == kind), None)
+        if written is not None:
+            return written
+        shared = {"over_long": self.over_long, "labels_after_eos": self.labels_after_eos}
+        return PREPROCESSING_KINDS[kind].model_validate({"kind": kind, **shared})  # type: ignore[return-value]
+
+    @model_validator(mode="after")
+    def _check_others(self) -> Self:
+        kinds = [self.kind, *(other.kind for other in self.others)]  # type: ignore[attr-defined]
+        twice = next((kind for index, kind in enumerate(kinds) if kind in kinds[:index]), None)
+        if twice is not None:
+            raise ValueError(f"others has a section of kind {twice}, whose settings are given already. Remove one.")
+        for index, other in enumerate(self.others):
+            if other.others:
+                raise ValueError(f"others.{index}.others is set; a section of others has none. List all in others.")
+            if other.labels_after_eos != self.labels_after_eos:
+                raise ValueError(
+                    f"others.{index}.labels_after_eos is {other.labels_after_eos}, and labels_after_eos is "
+                    f"{self.labels_after_eos}; all rows of an artifact have the same. Set both the same."
+                )
+        return self
 
 
 class ChatPreprocessing(_Common):
@@ -112,6 +147,13 @@ class ChatPreprocessing(_Common):
     `keep` trains it, as Megatron-Bridge does; `mask` trains only answers, tool calls and the closing marker, which the
     model must write; `mask_empty` masks only empty reasoning blocks, which come from the prompt (`mask` masks these
     too)."""
+    mask_generation_prompt: Annotated[bool, Before(False)] = False
+    """Train each assistant turn from where the text that a server sends for the turns before it ends, generation prompt
+    included: `<think>` or an empty thought in the prompt is not trained, an empty thought that the model must write is.
+    Where the training text differs before a turn (an earlier thought that the template omits), the generation prompt
+    that the turn shows is masked, or its part before `<think>`; rows that show neither are dropped as
+    `no_assistant_mask`, and those with a token across the boundary as `boundary_in_token`. `false` trains what
+    Megatron-Bridge trains."""
     masks_control_tokens: bool = True
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`. `false` trains
     those inside a trained turn; Llama 3's tool calls need that."""
@@ -135,6 +177,11 @@ class ChatPreprocessing(_Common):
             raise ValueError(
                 "message_weights is 'mask' and loss_mode is 'full', which trains everything. Set loss_mode to "
                 "assistant or last_turn, or message_weights to ignore."
+            )
+        if self.mask_generation_prompt and self.loss_mode == "full":
+            raise ValueError(
+                "mask_generation_prompt is true and loss_mode is 'full', which trains everything. Set loss_mode to "
+                "assistant or last_turn, or mask_generation_prompt to false."
             )
         if self.reasoning_loss != "keep" and self.loss_mode == "full":
             raise ValueError(
@@ -239,12 +286,34 @@ class TokenizedPreprocessing(_Common):
         return self
 
 
+class TextPreprocessing(_Common):
+    """Plain documents: all of their text is trained, and EOS ends each.
+
+    A document is one sequence of its own: no token of it sees another document. Without BOS, as Megatron-LM's
+    pre-training data (`preprocess_data.py --append-eod`).
+    """
+
+    kind: Literal["text"]
+    """Selects this kind of preprocessing."""
+    add_bos: bool = False
+    """Prepend the tokenizer's BOS token. Gemma needs that, and Llama 3 was pre-trained with it."""
+    add_eos: bool = True
+    """Append the tokenizer's EOS token, so that the model learns where a document ends."""
+
+    @property
+    def named_columns(self) -> tuple[str, ...]:
+        """Names that a source's `columns` may have: none, as these are older than this kind."""
+        return ()
+
+
 Preprocessing = Annotated[
-    ChatPreprocessing | PromptCompletionPreprocessing | TokenizedPreprocessing, Field(discriminator="kind")
+    ChatPreprocessing | PromptCompletionPreprocessing | TextPreprocessing | TokenizedPreprocessing,
+    Field(discriminator="kind"),
 ]
 #: Kind -> its section.
 PREPROCESSING_KINDS: Mapping[str, type[Section]] = {
     "chat": ChatPreprocessing,
     "prompt_completion": PromptCompletionPreprocessing,
+    "text": TextPreprocessing,
     "tokenized": TokenizedPreprocessing,
 }

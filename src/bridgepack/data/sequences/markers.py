@@ -80,9 +80,10 @@ _FAMILIES = (
         ),
     ),
 )
-#: End of a family's turns -> another token that ends some of them, where the tokenizer has it; Megatron-Bridge does not
-#: know it. Llama 3.1 ends a call that it wants an answer to with `<|eom_id|>`.
-_MORE_ENDS = {"<|eot_id|>": "<|eom_id|>"}
+#: End of a family's turns -> another token that ends some of them, where the tokenizer has it. Llama 3.1 ends a call
+#: that it wants an answer to with `<|eom_id|>`, which Megatron-Bridge does not know; Gemma 4 with `<|tool_response>`,
+#: behind which it writes the answer, and which 0.7 knows.
+_MORE_ENDS = {"<|eot_id|>": "<|eom_id|>", "<turn|>": "<|tool_response>"}
 BoolArray = npt.NDArray[np.bool_]
 
 

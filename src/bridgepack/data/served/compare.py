@@ -28,12 +28,12 @@ import numpy.typing as npt
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.serving import ServingConfig
-from bridgepack.data.sequences.chat import ReasoningMasks
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.prefixes import CuttingTokens
-from bridgepack.data.served.counts import Span, trained_counts
+from bridgepack.data.sequences.thoughts import ReasoningMasks
+from bridgepack.data.served.counts import Span, count_trained
 from bridgepack.data.served.renders import ServerRenders
 from bridgepack.data.served.tokens import KnownText, ServerEncoder, first_unequal
 from bridgepack.data.tokenizers.probe import end_of_turn_ids
@@ -97,7 +97,7 @@ class ServedComparer:
         if self._settings.loss_mode == "full":
             counts = [self._served_length(chat.conversation, one.turn - 1, known) for one in found]
         else:
-            counts = trained_counts(mask, [one.span for one in found])
+            counts = count_trained(mask, [one.span for one in found])
         return [replace(one, num_trained_tokens=count) for one, count in zip(found, counts, strict=True)]
 
     def _trained_turns(self, conversation: Conversation) -> list[int]:

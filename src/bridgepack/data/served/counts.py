@@ -11,7 +11,7 @@ from bridgepack.records import MaskArray
 Span = tuple[int, int]
 
 
-def trained_counts(mask: MaskArray, spans: Sequence[Span | None]) -> list[int]:
+def count_trained(mask: MaskArray, spans: Sequence[Span | None]) -> list[int]:
     """Return how many trained tokens each answer has, in order; every trained token counts for one answer.
 
     `spans` are the tokens of the answers, None where unknown. A run of trained tokens that overlaps a known answer is

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
 from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.over_long import REASONS, SequencePolicy
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from bridgepack.data.sequences.loading import LoadedStage
 
 
+_CHAT = "chat"
 #: Rendering a message costs as much as so many characters.
 _MESSAGE_COST = 300
 
@@ -43,16 +45,17 @@ class ServedRows:
             ConfigError: the recipe's rows are no conversations.
         """
         recipe = stage.recipe
-        settings = recipe.applied_preprocessing
-        if not isinstance(settings, ChatPreprocessing):
+        if recipe.chat_preprocessing is None:
             raise ConfigError(
-                f"preprocessing.kind is {settings.kind}; a server's text is known of conversations only, kind "
-                "chat. Compare the masks without --served."
+                f"preprocessing.kind is {recipe.preprocessing.kind}; a server's text is known of conversations only, "
+                "kind chat. Compare the masks without --served."
             )
+        settings = recipe.applied_preprocessing.of_kind(_CHAT)
+        assert isinstance(settings, ChatPreprocessing)
         return cls(
             stage=stage,
             comparer=ServedComparer(stage.tokenizer, settings, recipe.serving),
-            policy=SequencePolicy.of(recipe.resolve(), stage.identity()),
+            policy=SequencePolicy.of(recipe.resolve(), stage.identity(), _CHAT),
         )
 
     def answers(
@@ -60,7 +63,7 @@ class ServedRows:
     ) -> list[list[ServedAnswer] | RowError]:
         """Return the trained answers of each row, or why it gives no sequence; takes rows as layouts read them.
 
-        Rows of which more than `most_characters` would be rendered give no answers.
+        Rows of other kinds give no answers, nor do those of which more than `most_characters` would be rendered.
         """
         found: list[list[ServedAnswer] | RowError] = [[] for _ in rows]
         chats: list[RenderedChat] = []
@@ -68,22 +71,23 @@ class ServedRows:
         with TimeLimit() as limit:
             for place, columns in enumerate(rows):
                 try:
-                    chat = limit(self.stage.encoder.prepare, columns).value
+                    chat = chat_of(limit(self.stage.encoder.prepare, columns).value)
                 except RowError as error:
                     found[place] = error
                     continue
-                if most_characters is None or num_rendered(chat) <= most_characters:
+                if chat is not None and (most_characters is None or num_rendered(chat) <= most_characters):
                     chats.append(chat)
                     places.append(place)
-            for place, result in zip(places, self.compared(chats, limit), strict=True):
+            for place, result in zip(places, self.compare_chats(chats, limit), strict=True):
                 found[place] = result
         return found
 
-    def compared(
+    def compare_chats(
         self, chats: Sequence[RenderedChat], limit: TimeLimit | None = None
     ) -> list[list[ServedAnswer] | RowError]:
         """Return the trained answers of rendered conversations, or why they give no sequence."""
-        batch = self.stage.encoder.encode(chats)
+        has_kinds = isinstance(self.stage.encoder, EncoderOfKinds)
+        batch = self.stage.encoder.encode([OfKind(_CHAT, chat) for chat in chats] if has_kinds else chats)
         found: list[list[ServedAnswer] | RowError] = []
         for index, chat in enumerate(chats):
             start, stop = int(batch.offsets[index]), int(batch.offsets[index + 1])
@@ -116,6 +120,12 @@ class ServedRows:
             return [(0, len(ids))]
         cut = self.policy.cut(ids, mask, num_context)
         return cut if isinstance(cut, RowError) else [(one.first_token, one.first_token + len(one[0])) for one in cut]
+
+
+def chat_of(prepared: Any) -> RenderedChat | None:
+    """Return the conversation of a prepared row; None if the row is of another kind."""
+    value = prepared.value if isinstance(prepared, OfKind) else prepared
+    return value if isinstance(value, RenderedChat) else None
 
 
 def num_rendered(chat: RenderedChat) -> int:

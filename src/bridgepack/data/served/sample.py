@@ -6,7 +6,7 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.data.reading.inputs import InputFile
-from bridgepack.data.reading.rows import read_range, spaced
+from bridgepack.data.reading.rows import pick_evenly, read_range
 from bridgepack.data.reading.sampling import Window, file_windows
 from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.switches import NO_SWITCH, find_switch
@@ -35,7 +35,7 @@ class SampledRow:
     columns: Mapping[str, Any]
 
 
-def sampled_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRecord:
+def sample_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedRecord:
     """Return the comparison of a sample of a split's answers.
 
     Raises:
@@ -43,7 +43,7 @@ def sampled_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedR
     """
     rows, tally = ServedRows.of(stage), ServedTally()
     differing: Mapping[str, Any] | None = None
-    for item in sampled_rows(files, max_row_bytes=stage.recipe.data.max_row_bytes):
+    for item in iter_sample(files, max_row_bytes=stage.recipe.data.max_row_bytes):
         (answers,) = rows.answers([item.columns], most_characters=_MAX_OF_ROW)
         if isinstance(answers, RowError) or not answers:
             continue
@@ -55,9 +55,9 @@ def sampled_answers(stage: "LoadedStage", files: Sequence[InputFile]) -> ServedR
     return tally.record(NO_SWITCH if differing is None else find_switch(rows, differing))
 
 
-def sampled_rows(files: Sequence[InputFile], *, max_row_bytes: int) -> Iterator[SampledRow]:
+def iter_sample(files: Sequence[InputFile], *, max_row_bytes: int) -> Iterator[SampledRow]:
     """Yield rows of windows that are spread over some files, window by window; skips what cannot be read."""
-    chosen = spaced(range(len(files)), _MAX_FILES)
+    chosen = pick_evenly(range(len(files)), _MAX_FILES)
     most = max(_NUM_WINDOWS // max(len(chosen), 1), 1)
     windows = [(index, one) for index in chosen for one in _windows(files[index], most, max_row_bytes)]
     num_rows = -(-_NUM_ROWS // max(len(windows), 1))

@@ -7,8 +7,8 @@ from typing import Any
 
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.served.compare import ServedAnswer
-from bridgepack.data.served.rows import ServedRows
-from bridgepack.data.tokenizers.templates import TimeLimit, variables_read
+from bridgepack.data.served.rows import ServedRows, chat_of
+from bridgepack.data.tokenizers.templates import TimeLimit, variables_of
 from bridgepack.errors import RowError
 from bridgepack.records import SWITCHED_KINDS
 
@@ -29,22 +29,24 @@ def find_switch(rows: ServedRows, columns: Mapping[str, Any]) -> Switch:
     most equal answers counts, then the first by name.
     """
     tokenizer = rows.stage.tokenizer
-    names = sorted(variables_read(tokenizer.chat_template or "") - _STANDARD - tokenizer.special_tokens.keys())
+    names = sorted(variables_of(tokenizer.chat_template or "") - _STANDARD - tokenizer.special_tokens.keys())
     with TimeLimit() as limit:
         try:
-            chat: RenderedChat = limit(rows.stage.encoder.prepare, columns).value
+            chat = chat_of(limit(rows.stage.encoder.prepare, columns).value)
+            if chat is None:
+                return NO_SWITCH
             before = _answers(rows, chat)
         except RowError:
             return NO_SWITCH
         found = [
             (-sum(answer.kind == "equal" for answer in answers), name, value)
-            for name, value, answers in _tried(rows, chat, names[:_MOST], limit)
+            for name, value, answers in _try_all(rows, chat, names[:_MOST], limit)
             if _is_cured(before, answers)
         ]
     return min(found)[1:] if found else NO_SWITCH
 
 
-def _tried(
+def _try_all(
     rows: ServedRows, chat: RenderedChat, names: list[str], limit: TimeLimit
 ) -> Iterator[tuple[str, bool, list[ServedAnswer]]]:
     """Yield each variable and value with the answers that it gives; skips what the template or the masks reject."""
@@ -69,7 +71,7 @@ def _rendered(rows: ServedRows, chat: RenderedChat) -> RenderedChat:
 
 def _answers(rows: ServedRows, chat: RenderedChat) -> list[ServedAnswer]:
     """Return the answers of a conversation; raises RowError if it gives no sequence."""
-    (found,) = rows.compared([chat])
+    (found,) = rows.compare_chats([chat])
     if isinstance(found, RowError):
         raise found
     return found

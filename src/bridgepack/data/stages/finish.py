@@ -32,6 +32,8 @@ SEQUENCE = np.dtype(
         ("first_token", np.int32),  # start in its row, stored coordinates; 0 if the row was not split
         ("num_trained", np.int32),  # ones of the label-aligned mask
         ("is_cut", np.bool_),  # truncated or a piece of its row, so stored in the file of cut sequences
+        ("is_piece", np.bool_),  # one of the pieces of an over-long row
+        ("num_left_out", np.int32),  # untrained pieces of its row, left out; 0 at all but the row's first
     ]
 )
 type Sequences = npt.NDArray[np.void]  # shape [num_sequences], SEQUENCE
@@ -55,11 +57,21 @@ class FinishSettings:
     hashes_rows: bool  #: hash rows, to find duplicates
     stops_at_losses: bool  #: stop the build at a row of which the chat template loses content
     folder: Path  #: working folder, for cut sequences and parts of the ledger
+    others: Mapping[str, SequencePolicy] = field(default_factory=dict)  #: another kind of rows -> its policy
+
+    @property
+    def splits_rows(self) -> bool:
+        """Whether over-long rows of any kind are split."""
+        return any(policy.splits for policy in (self.policy, *self.others.values()))
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits that rows can go to."""
         return (self.split, VALIDATION) if self.validation_fraction > 0 else (self.split,)
+
+    def policy_of(self, kind: str) -> SequencePolicy:
+        """Return the policy for rows of a kind."""
+        return self.others.get(kind, self.policy)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +82,7 @@ class RangePlace:
     label: str  #: name of the file in the ledger
     first_row: int  #: 1-based number of its first row
     token_file: Path  #: file of its tokens; may not exist yet
+    kind: str = ""  #: kind of its rows; empty for the recipe's own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,23 +125,23 @@ def finish_range(
             content with `on_lost_content: error`.
         StoreError: the token file is incomplete.
     """
-    index = read_token_index(place.token_file)
-    judgement = settings.policy.judge(index.stored_lengths, index.num_learned)
+    index, policy = read_token_index(place.token_file), settings.policy_of(place.kind)
+    judgement = policy.judge(index.stored_lengths, index.num_learned)
     is_first = np.isin(index.row_offsets, list(duplicates), invert=True)
     is_whole = (judgement.codes == 0) & ~judgement.needs_cut & is_first
-    cut, drops = _cut(settings.policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
+    cut, drops = _cut(policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
     drops += _stored(index, index.drop_rows, index.drop_kinds)
     for position in np.flatnonzero(judgement.codes).tolist():
         code, length = int(judgement.codes[position]), int(index.stored_lengths[position])
         row, reason = int(index.row_offsets[position]), str(REASONS[code])
-        drops.append(RowNote(row, reason, settings.policy.detail(code, length)))
+        drops.append(RowNote(row, reason, policy.detail(code, length)))
     drops += [RowNote(row, DropReason.DUPLICATE, detail) for row, detail in duplicates.items()]
     drops.sort(key=lambda drop: drop.row_offset)
     _refuse_bad_rows(settings, place, drops)
     cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut" if cut else None
-    kept = _kept(settings.policy, index, is_whole, cut, cut_file)
+    kept = _kept(policy, index, is_whole, cut, cut_file)
     if settings.hashes_rows:
-        kept = kept._replace(hashes=_hashes(settings.policy, place.token_file, kept.sources, cut))
+        kept = kept._replace(hashes=_hashes(policy, place.token_file, kept.sources, cut))
     of_kept = np.isin(index.loss_rows, kept.sequences["row_offset"])
     losses = _stored(index, index.loss_rows[of_kept], index.loss_kinds[of_kept])
     parts = {name: _part(settings, place, name, kept, drops, losses) for name in settings.splits}
@@ -147,7 +160,6 @@ class _Kept(NamedTuple):
 
     sequences: Sequences
     sources: IntArray  #: int64, index in the token file of the sequence that each was made from
-    num_pieces: IntArray  #: int64, pieces of its row, omitted ones included; 0 if it was not split
     hashes: npt.NDArray[np.uint64] | None = None
 
 
@@ -174,7 +186,12 @@ def _kept(
         found["stored_length"][is_cut] = shorter.stored_lengths
         found["num_trained"][is_cut] = _num_trained(policy, shorter)
         found["first_token"][is_cut] = [piece.first_token for piece in pieces]
-    return _Kept(found, sources, np.where(is_cut & policy.splits, policy.num_pieces(whole), 0))
+    if cut_file is not None and policy.splits:
+        found["is_piece"] = is_cut
+        _, firsts, num_kept = np.unique(sources[is_cut], return_index=True, return_counts=True)
+        firsts = np.flatnonzero(is_cut)[firsts]
+        found["num_left_out"][firsts] = policy.num_pieces(whole[firsts]) - num_kept
+    return _Kept(found, sources)
 
 
 def _num_trained(policy: SequencePolicy, index: TokenIndex) -> Int32Array:
@@ -220,13 +237,13 @@ def _part(
         for row, kind, detail in compress(losses, is_of_part([loss.row_offset for loss in losses]))
     ]
     ledger = f"{settings.split}-{file:06d}-{first}-{name}"
-    is_piece = chosen & (kept.num_pieces > 0)
-    split_rows, firsts = np.unique(kept.sequences["row_offset"][is_piece], return_index=True)
+    is_piece = chosen & kept.sequences["is_piece"]
+    split_rows = np.unique(kept.sequences["row_offset"][is_piece])
     return RangePart(
         sequences=kept.sequences[chosen],
         hashes=kept.hashes[chosen] if kept.hashes is not None else None,
         num_split=len(split_rows),
-        num_untrained_pieces=int(kept.num_pieces[is_piece][firsts].sum()) - int(is_piece.sum()),
+        num_untrained_pieces=int(kept.sequences["num_left_out"][chosen].sum()),
         num_rows=int((chosen & ~is_piece).sum()) + len(split_rows) + len(dropped),
         drops=noted(settings.folder / f"{ledger}-reason.jsonl", dropped, split=name, file=place.label, field="reason"),
         losses=noted(settings.folder / f"{ledger}-kind.jsonl", lost, split=name, file=place.label, field="kind"),
@@ -278,7 +295,7 @@ def _stored(index: TokenIndex, rows: Int32Array, kinds: Int32Array) -> list[RowN
 def _refuse_bad_rows(settings: FinishSettings, place: RangePlace, drops: Sequence[RowNote]) -> None:
     """Raise DataError with the first drop that the recipe does not allow."""
     advices: dict[str, str] = {}
-    if settings.policy.action == "error":
+    if settings.policy_of(place.kind).action == "error":
         advices[DropReason.OVER_LONG] = _OVER_LONG_ADVICE
     if settings.stops_at_losses:
         advices[DropReason.LOST_CONTENT] = _LOSS_ADVICE

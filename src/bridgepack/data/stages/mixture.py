@@ -1,4 +1,4 @@
-"""Computes how often each sequence of a split is used, from its sources' limits, epochs and weights."""
+"""Computes how often each row of a split is used, from its sources' limits, epochs and weights."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def mixed(
     """Return a split with the sequences that its sources' settings ask for, and a record of each source.
 
     Repeated sequences occur repeatedly, one pass after the other. The choice in a source depends only on the seed and
-    its own rows. Sequences that are not chosen are drops, `not_sampled`.
+    its own rows, which are chosen whole, with all their pieces. Rows that are not chosen are drops, `not_sampled`.
 
     `aside` is (fraction of the rows, 0-1, that is set aside for validation; whether this split is that part). That part
     gets its share of `max_rows`, and every other sequence once.
@@ -62,11 +62,12 @@ def mixed(
     Raises:
         DataError: a source with such a setting gives no sequences.
     """
-    source_of = np.array([record.source for record in split.inputs])[_files(split)]
+    firsts = np.flatnonzero(begins_row(split))
+    source_of = np.array([record.source for record in split.inputs])[_files(split)[firsts]]
     bounds = np.searchsorted(source_of, np.arange(len(split.inputs) + 1))
     lengths = split.sequences["stored_length"].astype(np.int64) - 1
-    units = lengths if mixture.by == "tokens" else np.ones_like(lengths)
-    hashes = _hashes(split, source_of, seed) if any(map(sets_amount, sources)) else None
+    units = np.add.reduceat(lengths, firsts) if mixture.by == "tokens" else np.ones_like(firsts)
+    hashes = _hashes(split, firsts, source_of, seed) if any(map(sets_amount, sources)) else None
     members: list[IntArray] = []
 
     def members_of(source: Source) -> tuple[IntArray, str]:
@@ -80,14 +81,14 @@ def mixed(
     tree = [_node(source, (), members_of, is_whole=aside[1]) for source in sources]
     amounts = list(_amounts(tree, mixture.total))
     counts = _counts(split, amounts, members, units, mixture.by)
-    records = _records(split, amounts, bounds, counts, units)
-    return replace(_taken(split, counts), sources=tuple(records))
+    records = _records(split, amounts, (bounds, firsts), counts, units)
+    return replace(_taken(split, firsts, counts), sources=tuple(records))
 
 
 def _counts(
     split: TokenizedSplit, amounts: Sequence[_Amount], members: Sequence[IntArray], units: IntArray, unit: str
 ) -> IntArray:
-    counts = np.zeros(split.num_sequences, dtype=np.int64)
+    counts = np.zeros(len(units), dtype=np.int64)
     for amount, chosen in zip(amounts, members, strict=True):
         counts[chosen] = _uses(amount, units[chosen])
         if amount.node.settings and not counts[chosen].any():
@@ -99,7 +100,7 @@ def _counts(
     if not counts.any():
         raise DataError(
             f"the {split.name} split has no sequences left: its sources' settings select none of its "
-            f"{len(counts)} sequences. Raise max_rows, epochs or weight."
+            f"{split.num_sequences} sequences. Raise max_rows, epochs or weight."
         )
     if counts.sum() > _MOST_SEQUENCES:
         raise DataError(
@@ -109,11 +110,17 @@ def _counts(
     return counts
 
 
-def _hashes(split: TokenizedSplit, source_of: IntArray, seed: int) -> npt.NDArray[np.uint64]:
-    """Return a hash of the position of each sequence's row in its source."""
+def begins_row(split: TokenizedSplit) -> npt.NDArray[np.bool_]:
+    """Return whether each sequence is the first of its row, not another piece; shape [num_sequences], bool."""
+    changes = [np.diff(values, prepend=-1) != 0 for values in (_files(split), _rows(split))]
+    is_first: npt.NDArray[np.bool_] = changes[0] | changes[1]
+    return is_first
+
+
+def _hashes(split: TokenizedSplit, firsts: IntArray, source_of: IntArray, seed: int) -> npt.NDArray[np.uint64]:
+    """Return a hash of the position of each row in its source; `firsts` are the rows' first sequences."""
     first_files = np.searchsorted([record.source for record in split.inputs], source_of)
-    files = _files(split) - first_files
-    rows = split.first_rows[split.sequences["store_file"]] + split.sequences["row_offset"]
+    files, rows = _files(split)[firsts] - first_files, _rows(split)[firsts]
     return seeded_hash((rows + (files << FILE_BITS)).astype(np.uint64), seed + _SEED_OFFSET)
 
 
@@ -121,6 +128,12 @@ def _files(split: TokenizedSplit) -> IntArray:
     """Return the index of each sequence's input."""
     files: IntArray = split.file_indices[split.sequences["store_file"]]
     return files
+
+
+def _rows(split: TokenizedSplit) -> IntArray:
+    """Return each sequence's row in its input, from 1."""
+    rows: IntArray = split.first_rows[split.sequences["store_file"]] + split.sequences["row_offset"]
+    return rows
 
 
 def _node(
@@ -208,34 +221,53 @@ def _nothing_of(node: _Node, why: str) -> DataError:
     return DataError(f"the source {'/'.join(node.name)!r} ({node.settings}) {why}, or remove it.")
 
 
-def _taken(split: TokenizedSplit, counts: IntArray) -> TokenizedSplit:
-    """Return a split in which each sequence occurs as often as it is used."""
-    if (counts == 1).all():
+def _taken(split: TokenizedSplit, firsts: IntArray, uses: IntArray) -> TokenizedSplit:
+    """Return a split in which each row occurs as often as it is used; `firsts` are the rows' first sequences."""
+    if (uses == 1).all():
         return split
+    counts = _of_sequences(split, firsts, uses)
     taken = np.repeat(np.arange(len(counts)), counts)
     passes = np.arange(len(taken)) - np.repeat(np.cumsum(counts) - counts, counts)
     taken = taken[np.argsort(passes, kind="stable")]
-    num_left_out = int((counts == 0).sum())
+    num_left_out = int((uses == 0).sum())
+    kept = split.sequences[counts > 0]
     drops = dict(split.drops.counts) | ({DropReason.NOT_SAMPLED: num_left_out} if num_left_out else {})
     return replace(
         split,
         sequences=split.sequences[taken],
-        num_repeated=len(taken) - int((counts > 0).sum()),
+        num_repeated=len(taken) - len(kept),
+        num_pieces=int(kept["is_piece"].sum()),
+        num_split=int((split.sequences["is_piece"][firsts] & (uses > 0)).sum()),
+        num_untrained_pieces=int(kept["num_left_out"].sum()),
         drops=replace(split.drops, counts=dict(sorted(drops.items(), key=lambda item: -item[1]))),
     )
 
 
+def _of_sequences(split: TokenizedSplit, firsts: IntArray, values: IntArray) -> IntArray:
+    """Return a value of each row as a value of each of its sequences."""
+    repeated: IntArray = np.repeat(values, np.diff(firsts, append=split.num_sequences))
+    return repeated
+
+
 def _records(
-    split: TokenizedSplit, amounts: Sequence[_Amount], bounds: IntArray, counts: IntArray, units: IntArray
+    split: TokenizedSplit,
+    amounts: Sequence[_Amount],
+    places: tuple[IntArray, IntArray],
+    counts: IntArray,
+    units: IntArray,
 ) -> Iterator[SourceRecord]:
+    """Yield the totals of each source; `places` are the sources' bounds in rows, and the rows' first sequences."""
+    bounds, firsts = places
+    uses_of, starts = _of_sequences(split, firsts, counts), np.append(firsts, split.num_sequences)
     rows = np.bincount([record.source for record in split.inputs], split.num_rows_of_files, len(amounts))
     asked = [
         item.epochs * item.node.size / item.node.epochs if item.target is None else item.target for item in amounts
     ]
     has_weights, used = any(item.target is not None for item in amounts), int((counts * units).sum())
     for index, amount in enumerate(amounts):
-        own = slice(bounds[index], bounds[index + 1])
-        uses = counts[own]
+        rows_of_source = slice(bounds[index], bounds[index + 1])
+        own = slice(starts[bounds[index]], starts[bounds[index + 1]])
+        uses = uses_of[own]
         yield SourceRecord(
             name=amount.node.name,
             num_rows_in=int(rows[index]),
@@ -244,5 +276,5 @@ def _records(
             num_tokens=int((uses * (split.sequences["stored_length"][own] - 1)).sum()),
             num_trained_tokens=int((uses * split.sequences["num_trained"][own]).sum()),
             share_asked=float(asked[index] / sum(asked)) if has_weights else None,
-            share_got=int((uses * units[own]).sum()) / used,
+            share_got=int((counts[rows_of_source] * units[rows_of_source]).sum()) / used,
         )

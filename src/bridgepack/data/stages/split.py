@@ -42,6 +42,7 @@ class TokenizedSplit:
     sequences: Sequences  #: in input order; `store_file` is an index into `token_files`
     splits_rows: bool  #: the recipe splits over-long rows, so a sequence may be a piece of a row
     num_split: int  #: rows that were split
+    num_pieces: int  #: sequences that are pieces of these rows, repetitions left out
     num_untrained_pieces: int  #: untrained pieces of these rows, left out
     num_rows_in: int
     num_rows_of_files: IntArray  #: shape [num_inputs], int64: the split's rows in each input
@@ -56,11 +57,6 @@ class TokenizedSplit:
     def num_sequences(self) -> int:
         """Number of sequences."""
         return len(self.sequences)
-
-    @property
-    def num_cut(self) -> int:
-        """Sequences that were truncated, or are pieces of split rows."""
-        return int(self.sequences["is_cut"].sum())
 
     def runtime_lengths(self, multiple: int) -> IntArray:
         """Return runtime lengths, padded to `multiple`; shape [num_sequences], int64."""
@@ -96,6 +92,7 @@ def gather_split(
         sequences=sequences,
         splits_rows=splits_rows,
         num_split=sum(part.num_split for part in parts),
+        num_pieces=int(sequences["is_piece"].sum()),
         num_untrained_pieces=sum(part.num_untrained_pieces for part in parts),
         num_rows_in=sum(part.num_rows for part in parts),
         num_rows_of_files=np.bincount(files_of_parts, [part.num_rows for part in parts], len(inputs)).astype(np.int64),
@@ -104,7 +101,7 @@ def gather_split(
         losses=joined([part.losses for part in parts], "kind"),
         unread=() if is_aside else unread_fields([record.source for record in inputs], results),
     )
-    num_packed = len(sequences) - (split.num_cut if splits_rows else 0) + split.num_split
+    num_packed = len(sequences) - split.num_pieces + split.num_split
     assert split.num_rows_in == num_packed + sum(split.drops.counts.values()), "the ledger must balance"
     if not len(sequences):
         raise DataError(_why_empty(split))
@@ -197,7 +194,7 @@ def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) ->
         "file_index": split.file_indices[files].astype(np.int32),
         "row": split.first_rows[files] + sequences["row_offset"],
         "runtime_length": sequences["stored_length"] - np.int32(1),
-        "is_truncated": sequences["is_cut"] & (not split.splits_rows),
+        "is_truncated": _is_truncated(sequences),
     }
     if split.splits_rows:
         columns[FIRST_TOKEN] = sequences["first_token"]
@@ -214,7 +211,7 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         num_rows_in=split.num_rows_in,
         num_blank_lines=split.num_blank_lines,
         num_sequences=len(logical),
-        num_truncated=0 if split.splits_rows else split.num_cut,
+        num_truncated=int(_is_truncated(split.sequences).sum()),
         num_packs=plan.num_packs,
         num_tokens=num_tokens,
         num_alignment_tokens=int(physical.sum(dtype=np.int64)) - num_tokens,
@@ -225,9 +222,15 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         length_histogram=_histogram(logical),
         num_repeated=split.num_repeated,
         num_split=split.num_split,
-        num_pieces=split.num_cut if split.splits_rows else 0,
+        num_pieces=split.num_pieces,
         num_untrained_pieces=split.num_untrained_pieces,
     )
+
+
+def _is_truncated(sequences: Sequences) -> npt.NDArray[np.bool_]:
+    """Return whether sequences are the kept part of their row; shape [num_sequences], bool."""
+    is_truncated: npt.NDArray[np.bool_] = sequences["is_cut"] & ~sequences["is_piece"]
+    return is_truncated
 
 
 def _histogram(lengths: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:

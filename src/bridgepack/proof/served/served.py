@@ -14,7 +14,7 @@ from bridgepack.data.served.rows import ServedRows
 from bridgepack.data.served.switches import NO_SWITCH, find_switch
 from bridgepack.data.served.tally import ServedTally
 from bridgepack.errors import DataError, RowError
-from bridgepack.proof.masks.masks import MaskOptions, chosen_rows, input_files
+from bridgepack.proof.masks.masks import MaskOptions, choose_rows, input_files
 from bridgepack.proof.packs import opened_artifact, recorded_recipe
 from bridgepack.proof.served.records import ServedFinding, ServedReport
 from bridgepack.proof.sources import found_sources, row_batches, stage_tokenizer
@@ -61,7 +61,7 @@ class _Comparison:
     def run(self, inputs: list[tuple[str, InputFile]]) -> None:
         """Compare every row, or the rows of the sample."""
         options, progress = self._options, self._options.progress
-        chosen, self._num_rows = chosen_rows(inputs, options, self._recipe.data.max_row_bytes)
+        chosen, self._num_rows = choose_rows(inputs, options, self._recipe.data.max_row_bytes)
         total = None if options.num_rows is None else min(options.num_rows, self._num_rows)
         progress.start("Comparing answers", total, "rows")
         for index, ((split, file), rows) in enumerate(zip(inputs, chosen, strict=True)):

@@ -2,9 +2,9 @@
 
 from bridgepack.records import TRAIN, ServedKind
 from bridgepack.rules.artifact.contents import place_of
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.judging.rule import WARNING, Found, artifact_rule, wrong
 
 _SAMPLE = "executed, with a sample of answers at build time"
 

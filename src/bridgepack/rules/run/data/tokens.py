@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 from bridgepack import geometry
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.data.semantics import preprocessing_kind
 from bridgepack.rules.run.reading import truths
 

@@ -13,7 +13,7 @@ NO_ENVIRONMENT = "no environment was given; add --environment here, or a file of
 
 
 class CannotJudgeError(Exception):
-    """A fact that a rule needs is missing; the engine reports the rule as skipped with this reason, never as passed."""
+    """A fact that a rule needs is missing; `judge` reports the rule as skipped with this reason, never as passed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,16 +57,16 @@ def context_from_manifest(manifest: Manifest) -> CheckContext:
     )
 
 
-def given[T](value: T | None, reason: str) -> T:
+def require[T](value: T | None, reason: str) -> T:
     """Return the value, or raise `CannotJudgeError` with the reason if it is None."""
     if value is None:
         raise CannotJudgeError(reason)
     return value
 
 
-def known[T](value: T | None, what: str) -> T:
+def require_known[T](value: T | None, what: str) -> T:
     """Return the value, or raise `CannotJudgeError` if it is None."""
-    return given(value, f"{what} is not known")
+    return require(value, f"{what} is not known")
 
 
 def _end_of_turn_ids(preprocessing: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> tuple[int, ...] | None:
