@@ -21,7 +21,7 @@ from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import PACKING, preload
 from bridgepack.data.workplace import Workplace, tasks_runner, workplace
 from bridgepack.errors import ConfigError, StoreError
-from bridgepack.records import BalanceRecord
+from bridgepack.records import BalanceRecord, ServedRecord
 
 #: Versions that a re-pack updates; the others belong to the tokens.
 _PACKING_LIBRARIES = frozenset({"bridgepack", "pyarrow"})
@@ -37,6 +37,7 @@ class RepackPlan(ArtifactPlan):
 
     source: Path
     source_fingerprint: str
+    served: ServedRecord | None = None  #: the source's sample of answers, if it holds for these packs, too
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
@@ -72,6 +73,7 @@ def plan_repack(
         ),
         existing=staging.existing_manifest(folder),
         source_fingerprint=manifest.fingerprint,
+        served=manifest.served if _cuts_alike(before, recipe) else None,
     )
 
 
@@ -112,7 +114,22 @@ def repack_artifact(
         nullcontext(InThisProcess()) if is_alone else WorkerPool() as workers,
         tasks_runner(workers, options, wanted, place) as (runner, _),
     ):
-        return place.finish(runner, _stored_ranges(plan, place, runner))
+        return place.finish(runner, _stored_ranges(plan, place, runner), plan.served)
+
+
+def _cuts_alike(before: SFTRecipe, after: SFTRecipe) -> bool:
+    """Return whether two recipes cut and drop the same sequences, and are for the same server."""
+    first, second = (
+        (
+            one.packing.max_sequence_length or one.packing.packed_sequence_size,
+            one.parallelism.multiple,
+            one.packing.pad_seq_to_mult,
+            one.chat_preprocessing,
+            one.serving,
+        )
+        for one in (before, after)
+    )
+    return first == second
 
 
 def _stored_ranges(plan: RepackPlan, place: Workplace, runner: Runner) -> dict[str, list[RangeResult]]:

@@ -110,11 +110,17 @@ class BuildPlan(ArtifactPlan):
 
     @property
     def is_built(self) -> bool:
-        """The output holds exactly this artifact, without bad rows if the recipe stops at them."""
+        """The output holds exactly this artifact, without bad rows if the recipe stops at them, for the same server."""
+        if self.existing is not None and self.existing.served is not None and self._serves_otherwise(self.existing):
+            return False
         if self.existing is not None and self.spec.resolved.recipe.data.on_bad_row == "error":
             reasons = {reason for split in self.existing.splits for reason, number in split.drops.items() if number}
             return super().is_built and reasons <= {DropReason.DUPLICATE, DropReason.NOT_SAMPLED}
         return super().is_built
+
+    def _serves_otherwise(self, existing: Manifest) -> bool:
+        """Return whether the existing sample of answers was compared with another server's settings."""
+        return existing.recipe.get("serving") != self.spec.resolved.recipe.serving.model_dump(mode="json")
 
 
 @dataclass(kw_only=True)
