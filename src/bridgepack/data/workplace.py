@@ -52,6 +52,7 @@ class Workplace:
             manifest=manifest,
             was_built_before=False,
             replaced_fingerprint=plan.existing.fingerprint if plan.existing is not None else None,
+            damage=plan.damage,
             kept=self.kept,
         )
 
