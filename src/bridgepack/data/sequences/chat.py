@@ -1,7 +1,7 @@
 """Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -49,10 +49,11 @@ class ChatEncoder:
         role_aliases: Mapping[str, str],
         *,
         decides_forms: bool = True,
+        as_host: Collection[str] = (),
     ) -> None:
         """Check that the template supports the settings.
 
-        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`.
+        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`. `as_host` as of `Mender`.
 
         Raises:
             TokenizerError: there is no chat template, or no way to tell which tokens the assistant wrote.
@@ -62,7 +63,7 @@ class ChatEncoder:
         self._read_fields = frozenset({"role", "content", "tool_calls", OLD_CALL, REFUSAL, *REASONING, *FLAGS})
         markers = _markers_for(tokenizer, settings)
         forms = tokenizer.forms if decides_forms and settings.fields_on_auto else AS_GIVEN
-        self._read = ConversationReader(settings, role_aliases, forms).read
+        self._read = ConversationReader(settings, role_aliases, forms, as_host=as_host).read
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
