@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.quirks.families import write_tokenizer as write_quirks_tokenizer
 
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.proof.masks.chats import BLOCKS, EVERYTHING, MARKS, PREFIXES
 from bridgepack.proof.masks.masks import COLUMNS, DECODED, PARTS, MaskOptions, check_masks
 from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
 from bridgepack.proof.masks.thoughts import lost_parts
 from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
+from tests.support.prompted_families import SEED_OSS
 from tests.support.small_builds import build, chat_row, tokenized_recipe, tokenized_row, with_changes, write_json_lines
 from tests.support.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, THINKING, Family, write_tokenizer
 
@@ -208,6 +211,33 @@ def test_markers_of_a_recipe_that_are_wrong(tmp_path: Path) -> None:
     assert finding.kind == "other-turn-trained"
     assert finding.detail.endswith("in the user turn")
     assert "assistant_markers" in finding.advice
+
+
+def test_a_header_that_the_server_writes(tmp_path: Path) -> None:
+    """The start marker of the recipe leaves out a line end."""
+    folder = write_quirks_tokenizer(tmp_path / "tokenizer", SEED_OSS)
+    judged = Judged.of_tokenizer(folder, kind="chat", **SEED_OSS.preprocessing)
+    row = {"messages": ROW["messages"][-2:]}
+    (finding,) = judged.verdict(row).findings
+
+    assert finding.kind == "other-turn-trained"
+    assert finding.advice.startswith("The server writes this text before the answer: set preprocessing.mask_generation")
+    cured = Judged.of_tokenizer(folder, kind="chat", mask_generation_prompt=True, **SEED_OSS.preprocessing)
+    assert cured.verdict(row).findings == ()
+    assert cured.verdict(row).num_judges == 2
+
+
+def test_a_row_is_read_as_the_build_reads_it(tmp_path: Path) -> None:
+    """From 5.24 on, transformers' own function gives a template the `reasoning` of a row as `reasoning_content`."""
+    judged = Judged.of(tmp_path, next(family for family in PROMPTED if family.name == "chatml-thinking-prompted"))
+    asked, answered = ROW["messages"][-2:]
+    row = {"messages": [asked, {**answered, "reasoning": "Hm."}]}
+    made = judged.encode(row)
+
+    assert isinstance(made, Encoded)
+    assert "Hm." not in judged.tokenizer.decode(made.ids)
+    assert judged.verdict(row).findings == ()
+    assert judged.verdict(row).num_judges
 
 
 PAIR = {"prompt": " What is it? ", "completion": "It is this.\n"}
