@@ -45,6 +45,7 @@ def _encoder_of_kind(kind: str, recipe: SFTRecipe, tokenizer: ChatTokenizer) -> 
             recipe.data.role_aliases,
             decides_forms=bool(recipe.fields_on_auto),
             as_host=recipe.host_habits.keys(),
+            trims_openings=recipe.trims_thought_openings,
         )
     if isinstance(settings, PromptCompletionPreprocessing):
         return PromptCompletionEncoder(tokenizer, settings)
