@@ -81,6 +81,33 @@ def test_chats_need_one_template(tmp_path: Path, templates: list[str], found: st
         ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(tmp_path))), ChatPreprocessing(), {})
 
 
+#: A tokenizer with code of its own, as Kimi-K3's, which has no template in Jinja.
+RENDERING_CODE = """\
+from transformers import PreTrainedTokenizerFast
+
+
+class OwnTokenizer(PreTrainedTokenizerFast):
+    def apply_chat_template(self, conversation, thinking=True, **kwargs):
+        return "".join(turn["content"] for turn in conversation)
+"""
+
+
+def test_chats_that_a_tokenizer_renders_in_python_need_a_template_and_markers(tmp_path: Path) -> None:
+    path = write_tokenizer(tmp_path, CHATML) / "tokenizer_config.json"
+    (tmp_path / "chat_template.jinja").unlink()
+    (tmp_path / "tokenization_own.py").write_text(RENDERING_CODE)
+    code = {"AutoTokenizer": [None, "tokenization_own.OwnTokenizer"]}
+    named = {"tokenizer_class": "OwnTokenizer", "auto_map": code, "chat_template": None}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **named}))
+    config = TokenizerConfig(name_or_path=str(tmp_path), trust_remote_code=True)
+
+    found = (
+        r"no chat template in Jinja: its class OwnTokenizer renders chats in Python.* preprocessing.assistant_markers"
+    )
+    with pytest.raises(TokenizerError, match=found):
+        ChatEncoder(load_tokenizer(config), ChatPreprocessing(), {})
+
+
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf{{ messages }}", b"\xff\xfe{\0{\0"])
 def test_template_file_that_an_editor_marked_is_refused(tmp_path: Path, content: bytes) -> None:
     config = TokenizerConfig(

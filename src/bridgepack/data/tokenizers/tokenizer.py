@@ -15,7 +15,13 @@ from jinja2.exceptions import TemplateError, TemplateSyntaxError
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.tokenizers.engines import REFERENCE, Engine, joined, reference_engine
 from bridgepack.data.tokenizers.forms import Forms, forms_of
-from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids, keeps_bytes, normalizes
+from bridgepack.data.tokenizers.probe import (
+    drops_tool_names,
+    end_of_turn_ids,
+    keeps_bytes,
+    no_template_error,
+    normalizes,
+)
 from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate, Messages, Span, Tools
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
@@ -208,12 +214,7 @@ class ChatTokenizer:
     @property
     def no_template_error(self) -> TokenizerError:
         """Return the error for chats without a template, or with several templates instead of one for all rows."""
-        several = f"several named chat templates ({self._template_names}), but every row needs the same one"
-        return TokenizerError(
-            f"tokenizer.name_or_path is {self.config.name_or_path!r}; it has "
-            f"{several if self._template_names else 'no chat template'}. Set tokenizer.chat_template to a Jinja file, "
-            "or use preprocessing.kind prompt_completion."
-        )
+        return no_template_error(self._tokenizer, self.config.name_or_path, self._template_names)
 
     @cached_property
     def template(self) -> ChatTemplate:
