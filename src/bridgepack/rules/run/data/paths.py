@@ -31,7 +31,7 @@ _SPLIT_OF_NAME = re.compile(r"(?:(?P<train>train(ing)?)|(?P<other>valid(ation)?|
 _BRACKETS = re.compile(r"\[[^\]/]+\]")
 
 
-@rule("BP225", ERROR, "bridgepack, data/reading/inputs.py", noticed="never, the build does", evidence=EXECUTED)
+@rule("BP225", ERROR, "bridgepack, data/reading/inputs.py", noticed="bridgepack build", evidence=EXECUTED)
 def input_not_there(run: Run) -> Found:
     """An input of the build (file, folder or pattern) does not exist, and no packs exist yet.
 
