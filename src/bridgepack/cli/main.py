@@ -84,7 +84,11 @@ def bridgepack() -> None:
     """Build, check and inspect packed SFT datasets for NVIDIA Megatron-Bridge.
 
     Exit codes: 0 clean, 1 findings, 2 could not run.
-    """
+
+    \b
+    Tab completion in bash (also zsh, fish), in ~/.bashrc:
+    eval "$(_BRIDGEPACK_COMPLETE=bash_source bridgepack)"
+    """  # noqa: D301 (click reads the character)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -121,7 +125,20 @@ def _message(error: Exception) -> str:
         context, text = getattr(error, "ctx", None), error.format_message()
         stop = "" if text.endswith((".", "?", "?)")) else "."
         return text + stop + (f" `{context.command_path} --help` lists what is allowed." if context else "")
+    if isinstance(error, BridgepackError) and len(error.problems) > 1:
+        return _with_lines(error)
     return unusable(error) if isinstance(error, OSError) else str(error)
+
+
+def _with_lines(error: BridgepackError) -> str:
+    """Return the text of an error with several problems, each with its line in the file."""
+    from bridgepack.reporting.checks import problems_of  # reports are slow to import
+
+    text = str(error)
+    for problem in problems_of(error, ""):
+        if problem.line is not None and problem.field:
+            text = text.replace(f"\n  {problem.message}", f"\n  line {problem.line}: {problem.message}", 1)
+    return text
 
 
 def _report_failure(
