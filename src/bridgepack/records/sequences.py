@@ -132,7 +132,7 @@ class Sequence:
     input_ids: TokenArray  #: shape [stored_length], int32
     loss_mask: MaskArray  #: shape [stored_length], int8, token-aligned: 1 where this token is trained as a target
     is_truncated: bool = False  #: it was cut to the maximum length that the recipe allows
-    first_token: int = 0  #: start in its row if the row was split, stored coordinates; otherwise 0
+    first_token: int = 0  #: start in its row, see `PlanEntry`; 0 unless the row became several sequences
 
     @property
     def stored_length(self) -> int:
@@ -147,13 +147,14 @@ class Sequence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drop:
-    """One input row that gave no sequence."""
+    """One input row that gave no sequence, or a piece of a row that was dropped while others stay."""
 
     file_index: int  #: index of its file in the split's list of inputs
     #: 1-based; the line in a JSON Lines file, the row in a Parquet or Arrow file, the element of a JSON array
     row: int
     reason: DropReason
     detail: str
+    first_token: int | None = None  #: of a piece, its start in the row, see `PlanEntry`; None for a row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

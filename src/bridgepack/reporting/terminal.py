@@ -128,7 +128,7 @@ def _summary(manifest: Manifest, folder: Path, waiting: Waiting | None) -> Itera
     for split in manifest.splits:
         yield ""
         yield from _describe_split(manifest, split)
-        if set(split.drops) - {DropReason.NOT_SAMPLED}:
+        if set(split.drops) - {DropReason.NOT_SAMPLED} or split.dropped_pieces:
             yield f"  every dropped row: {folder / PLAN_FOLDER / DROPPED_ROWS_FILE}"
         if split.lost_content:
             yield f"  every row with lost content: {folder / PLAN_FOLDER / LOST_CONTENT_FILE}"
@@ -160,6 +160,7 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
                 drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
                 example = "left out of the mixture by the seed" if drop is None else f"e.g. {_example(split, drop)}"
                 yield f"    {reason:<28}{count:>8,}   {example}"
+            yield from _describe_pieces(split)
     if split.is_mixture:
         yield f"  {'sources':<38}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked  actual"
         yield from (_source_line(sources, depth) for depth, sources in source_tree(split))
@@ -171,6 +172,17 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         yield f"      fix: {LOSS_CURES.get(kind, 'see the docs of the bridgepack that built it')}"
     sources = [" ".join(source.name) for source in split.sources] if split.sources[1:] else []
     yield from describe_unread(split.unread, sources)
+
+
+def _describe_pieces(split: SplitRecord) -> Iterator[str]:
+    """Yield the lines about dropped pieces of rows that are packed in part."""
+    if split.dropped_pieces:
+        num_rows = split.statistics.num_partly_packed
+        num_dropped = sum(split.dropped_pieces.values())
+        yield f"  {'pieces dropped':<20}{num_dropped:,}, of {num_rows:,} rows that are packed in part"
+    for reason, count in split.dropped_pieces.items():
+        drop = next((drop for drop in split.piece_examples if drop.reason == reason), None)
+        yield f"    {reason:<28}{count:>8,}   e.g. {_example(split, drop)}"
 
 
 def describe_unread(fields: Sequence[UnreadField], sources: Sequence[str] = ()) -> Iterator[str]:

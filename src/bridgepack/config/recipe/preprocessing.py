@@ -107,6 +107,11 @@ class ChatPreprocessing(_Common):
     message_weights: Literal["ignore", "mask"] = "ignore"
     """For turns with `weight: 0`, `train: false` or `training: false`: `ignore` trains them, as Megatron-Bridge does;
     `mask` does not train them, and drops rows with other weights."""
+    split_conversations: Annotated[Literal["never", "when_context_differs"], Before("never")] = "never"
+    """For templates that show an answer otherwise once the conversation goes on, e.g. without its reasoning: `never`
+    makes one sequence of a conversation; `when_context_differs` makes as few as show every trained answer as a server
+    shows it. Each ends with an answer and trains only the answers that it shows so; every answer is trained in one.
+    Turns after the last trained answer are left out. Rows of which the template refuses a part are dropped."""
     reasoning_loss: Annotated[Literal["keep", "mask", "mask_empty"], Before("keep")] = "keep"
     """Reasoning in trained turns, between the markers of the template's family (`<think>`, gpt-oss's analysis channel):
     `keep` trains it, as Megatron-Bridge does; `mask` trains only answers, tool calls and the closing marker, which the
@@ -140,6 +145,16 @@ class ChatPreprocessing(_Common):
             raise ValueError(
                 f"reasoning_loss is {self.reasoning_loss!r} and loss_mode is 'full', which trains everything. Set "
                 "loss_mode to assistant or last_turn, or reasoning_loss to keep."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_splitting(self) -> Self:
+        if self.split_conversations != "never" and self.loss_mode != "assistant":
+            raise ValueError(
+                f"split_conversations is {self.split_conversations!r} and loss_mode is {self.loss_mode!r}; allowed "
+                "with it: assistant, because each sequence trains its own answers. Set loss_mode to assistant, or "
+                "split_conversations to never."
             )
         return self
 

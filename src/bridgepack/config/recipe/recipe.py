@@ -155,6 +155,11 @@ class SFTRecipe(Document):
         return self.preprocessing.model_copy(update=self.host_habits) if self.host_habits else self.preprocessing
 
     @property
+    def splits_conversations(self) -> bool:
+        """True if a conversation may become several sequences."""
+        return getattr(self.preprocessing, "split_conversations", "never") != "never"
+
+    @property
     def mixes_sources(self) -> bool:
         """True if a source sets how much of it is used."""
         return any(map(sets_amount, (*listed(self.data.train), *listed(self.data.validation))))
@@ -174,11 +179,6 @@ class SFTRecipe(Document):
     @model_validator(mode="after")
     def _check_sources_fit_preprocessing(self) -> Self:
         kind, known = self.preprocessing.kind, self.preprocessing.named_columns
-        if self.preprocessing.over_long == "split" and self.mixes_sources:
-            raise ValueError(
-                "preprocessing.over_long is split, and a source of data sets max_rows, epochs or weight; allowed with "
-                "these: drop, truncate, error. Use one of them: pieces of split rows cannot be counted as rows."
-            )
         for split in ("train", "validation"):
             for source in as_sources(getattr(self.data, split)):
                 unknown = [name for name in getattr(source, "columns", ()) if name not in known]

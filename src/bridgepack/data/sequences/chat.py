@@ -1,7 +1,7 @@
 """Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -18,6 +18,7 @@ from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns, texts_of
+from bridgepack.data.sequences.pieces import ConversationSplitter
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
@@ -57,6 +58,10 @@ class ChatEncoder:
         self._read = ConversationReader(settings, role_aliases, forms).read
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
+        self._splitter = None
+        if settings.split_conversations == "when_context_differs":
+            ends = () if markers is None else markers.end_texts
+            self._splitter = ConversationSplitter(self._rendered, end_texts=ends, added_tokens=tokenizer.added_tokens)
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
@@ -66,7 +71,7 @@ class ChatEncoder:
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
-        """Return a row's conversation with its rendered text.
+        """Return a row's conversation with its rendered text, or the parts that it is split into.
 
         Raises:
             RowError: there is no conversation, the template rejects it, or loses content that the recipe wants kept.
@@ -77,26 +82,41 @@ class ChatEncoder:
             if found is not None:
                 raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
         try:
-            chat = self._rendered(conversation)
+            chats = [self._rendered(conversation)] if self._splitter is None else self._splitter.pieces(conversation)
         except RowError as error:
             is_null = any(message["content"] is None for message in conversation.messages)
             raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
         unread = self._unread_fields(columns, conversation)
-        losses = (
-            *self._losses.find(conversation, chat.text),
-            *self._unread(columns, chat),
-            *losses_of(unread),
-            *self._doubled.find(conversation, chat.text),
-            *self._tools.find(conversation),
-        )
+        prepared, losses = [], list[Loss]()
+        for chat in chats:
+            own = self._losses_of(columns, chat, unread)
+            has_no_end = any(loss.kind == LostKind.NO_END for loss in own)
+            prepared.append(chat._replace(lacks_end=True) if has_no_end else chat)
+            losses += own
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:
                 raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")
         if losses[1:]:
-            losses = tuple({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
-        if losses and any(loss.kind == LostKind.NO_END for loss in losses):
-            chat = chat._replace(lacks_end=True)
-        return Prepared(len(chat.text), chat, losses, unread)
+            losses = list({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
+        turns = () if self._splitter is None else tuple(frozenset(chat.conversation.trained) for chat in chats)
+        return Prepared(
+            sum(len(chat.text) for chat in chats),
+            prepared[0],
+            tuple(losses),
+            unread,
+            tuple(prepared[1:]),
+            turns if any(turns) else (),
+        )
+
+    def _losses_of(self, columns: Mapping[str, Any], chat: RenderedChat, unread: Iterable[UnreadCount]) -> list[Loss]:
+        """Return the content that one rendered conversation lacks or garbles, and the findings of its row."""
+        return [
+            *self._losses.find(chat.conversation, chat.text),
+            *self._unread(columns, chat),
+            *losses_of(unread),
+            *self._doubled.find(chat.conversation, chat.text),
+            *self._tools.find(chat.conversation),
+        ]
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
         """Return the tokens and masks of conversations."""

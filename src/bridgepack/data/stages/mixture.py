@@ -1,4 +1,7 @@
-"""Computes how often each sequence of a split is used, from its sources' limits, epochs and weights."""
+"""Computes how often each row of a split is used, from its sources' limits, epochs and weights.
+
+A row's sequences are used together: its pieces count as one row.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numpy.typing as npt
 from bridgepack.config.recipe.data import DataSource, MixtureConfig, Source, amounts_of, label_of, sets_amount
 from bridgepack.data.packing.order import seeded_hash
 from bridgepack.data.stages.finish import FILE_BITS
-from bridgepack.data.stages.split import TokenizedSplit
+from bridgepack.data.stages.split import PieceCounts, TokenizedSplit
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason, SourceRecord
@@ -53,8 +56,8 @@ def mixed(
 ) -> TokenizedSplit:
     """Return a split with the sequences that its sources' settings ask for, and a record of each source.
 
-    Repeated sequences occur repeatedly, one pass after the other. The choice in a source depends only on the seed and
-    its own rows. Sequences that are not chosen are drops, `not_sampled`.
+    Repeated rows occur repeatedly, one pass after the other. The choice in a source depends only on the seed and its
+    own rows. Rows that are not chosen are drops, `not_sampled`.
 
     `aside` is (fraction of the rows, 0-1, that is set aside for validation; whether this split is that part). That part
     gets its share of `max_rows`, and every other sequence once.
@@ -62,11 +65,12 @@ def mixed(
     Raises:
         DataError: a source with such a setting gives no sequences.
     """
-    source_of = np.array([record.source for record in split.inputs])[_files(split)]
+    starts = split.row_starts
+    source_of = np.array([record.source for record in split.inputs])[_files(split)[starts]]
     bounds = np.searchsorted(source_of, np.arange(len(split.inputs) + 1))
-    lengths = split.sequences["stored_length"].astype(np.int64) - 1
+    lengths = np.add.reduceat(split.sequences["stored_length"].astype(np.int64) - 1, starts)
     units = lengths if mixture.by == "tokens" else np.ones_like(lengths)
-    hashes = _hashes(split, source_of, seed) if any(map(sets_amount, sources)) else None
+    hashes = _hashes(split, starts, source_of, seed) if any(map(sets_amount, sources)) else None
     members: list[IntArray] = []
 
     def members_of(source: Source) -> tuple[IntArray, str]:
@@ -81,13 +85,13 @@ def mixed(
     amounts = list(_amounts(tree, mixture.total))
     counts = _counts(split, amounts, members, units, mixture.by)
     records = _records(split, amounts, bounds, counts, units)
-    return replace(_taken(split, counts), sources=tuple(records))
+    return replace(_taken(split, starts, counts), sources=tuple(records))
 
 
 def _counts(
     split: TokenizedSplit, amounts: Sequence[_Amount], members: Sequence[IntArray], units: IntArray, unit: str
 ) -> IntArray:
-    counts = np.zeros(split.num_sequences, dtype=np.int64)
+    counts = np.zeros(len(split.row_starts), dtype=np.int64)
     for amount, chosen in zip(amounts, members, strict=True):
         counts[chosen] = _uses(amount, units[chosen])
         if amount.node.settings and not counts[chosen].any():
@@ -101,19 +105,20 @@ def _counts(
             f"the {split.name} split has no sequences left: its sources' settings select none of its "
             f"{len(counts)} sequences. Raise max_rows, epochs or weight."
         )
-    if counts.sum() > _MOST_SEQUENCES:
+    num_sequences = int((counts * split.row_sizes).sum())
+    if num_sequences > _MOST_SEQUENCES:
         raise DataError(
-            f"the {split.name} split would have {counts.sum():,} sequences, most of them repeated; allowed: at most "
+            f"the {split.name} split would have {num_sequences:,} sequences, most of them repeated; allowed: at most "
             f"{_MOST_SEQUENCES:,}. Lower data.mixture.total or the epochs of its sources."
         )
     return counts
 
 
-def _hashes(split: TokenizedSplit, source_of: IntArray, seed: int) -> npt.NDArray[np.uint64]:
-    """Return a hash of the position of each sequence's row in its source."""
+def _hashes(split: TokenizedSplit, starts: IntArray, source_of: IntArray, seed: int) -> npt.NDArray[np.uint64]:
+    """Return a hash of the position of each row in its source."""
     first_files = np.searchsorted([record.source for record in split.inputs], source_of)
-    files = _files(split) - first_files
-    rows = split.first_rows[split.sequences["store_file"]] + split.sequences["row_offset"]
+    files, sequences = _files(split)[starts] - first_files, split.sequences[starts]
+    rows = split.first_rows[sequences["store_file"]] + sequences["row_offset"]
     return seeded_hash((rows + (files << FILE_BITS)).astype(np.uint64), seed + _SEED_OFFSET)
 
 
@@ -190,7 +195,7 @@ def _spread(node: _Node, target: Fraction | None, epochs: Fraction) -> Iterator[
 
 
 def _uses(amount: _Amount, units: IntArray) -> IntArray:
-    """Return how often each sequence is used, as evenly as possible: [4, 4, 4], target 16 tokens -> [2, 1, 1]."""
+    """Return how often each row is used, as evenly as possible: [4, 4, 4], target 16 tokens -> [2, 1, 1]."""
     sizes = units if amount.target is not None else np.ones_like(units)
     sums = np.cumsum(sizes, dtype=np.int64)
     if not len(sums):
@@ -208,19 +213,22 @@ def _nothing_of(node: _Node, why: str) -> DataError:
     return DataError(f"the source {'/'.join(node.name)!r} ({node.settings}) {why}, or remove it.")
 
 
-def _taken(split: TokenizedSplit, counts: IntArray) -> TokenizedSplit:
-    """Return a split in which each sequence occurs as often as it is used."""
+def _taken(split: TokenizedSplit, starts: IntArray, counts: IntArray) -> TokenizedSplit:
+    """Return a split in which each row occurs as often as it is used; `counts` are of rows."""
     if (counts == 1).all():
         return split
-    taken = np.repeat(np.arange(len(counts)), counts)
-    passes = np.arange(len(taken)) - np.repeat(np.cumsum(counts) - counts, counts)
+    sizes, num_left_out = split.row_sizes, int((counts == 0).sum())
+    uses = np.repeat(counts, sizes)
+    taken = np.repeat(np.arange(len(uses)), uses)
+    passes = np.arange(len(taken)) - np.repeat(np.cumsum(uses) - uses, uses)
     taken = taken[np.argsort(passes, kind="stable")]
-    num_left_out = int((counts == 0).sum())
+    is_used = counts > 0
     drops = dict(split.drops.counts) | ({DropReason.NOT_SAMPLED: num_left_out} if num_left_out else {})
     return replace(
         split,
         sequences=split.sequences[taken],
-        num_repeated=len(taken) - int((counts > 0).sum()),
+        num_repeated=len(taken) - int(sizes[is_used].sum()),
+        pieces=PieceCounts.of(split.sequences["num_pieces"][starts][is_used], sizes[is_used]),
         drops=replace(split.drops, counts=dict(sorted(drops.items(), key=lambda item: -item[1]))),
     )
 
@@ -233,9 +241,11 @@ def _records(
         item.epochs * item.node.size / item.node.epochs if item.target is None else item.target for item in amounts
     ]
     has_weights, used = any(item.target is not None for item in amounts), int((counts * units).sum())
+    stops = np.concatenate(([0], np.cumsum(split.row_sizes)))[bounds]
+    uses_of_all = np.repeat(counts, split.row_sizes)
     for index, amount in enumerate(amounts):
-        own = slice(bounds[index], bounds[index + 1])
-        uses = counts[own]
+        of_rows, own = slice(bounds[index], bounds[index + 1]), slice(stops[index], stops[index + 1])
+        uses = uses_of_all[own]
         yield SourceRecord(
             name=amount.node.name,
             num_rows_in=int(rows[index]),
@@ -244,5 +254,5 @@ def _records(
             num_tokens=int((uses * (split.sequences["stored_length"][own] - 1)).sum()),
             num_trained_tokens=int((uses * split.sequences["num_trained"][own]).sum()),
             share_asked=float(asked[index] / sum(asked)) if has_weights else None,
-            share_got=int((uses * units[own]).sum()) / used,
+            share_got=int((counts[of_rows] * units[of_rows]).sum()) / used,
         )

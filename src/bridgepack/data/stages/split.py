@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,28 @@ _SMALLEST_BUCKET = 32
 _PROVENANCE_ROWS = 1 << 20
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PieceCounts:
+    """Counts of rows that became several sequences; repetitions do not count."""
+
+    num_split: int  #: rows
+    num_pieces: int  #: their packed sequences
+    num_partly_packed: int  #: rows of which a piece was dropped, among them
+
+    @classmethod
+    def of(cls, num_pieces: IntArray, num_packed: IntArray) -> Self:
+        """Return the counts of rows, of which each has `num_pieces` pieces, or 0, and `num_packed` of them packed."""
+        is_split = num_pieces > 0
+        return cls(
+            num_split=int(is_split.sum()),
+            num_pieces=int(num_packed[is_split].sum()),
+            num_partly_packed=int((num_packed < num_pieces).sum()),
+        )
+
+
+_NO_PIECES = PieceCounts(num_split=0, num_pieces=0, num_partly_packed=0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TokenizedSplit:
     """The sequences of one split."""
@@ -40,13 +62,15 @@ class TokenizedSplit:
     file_indices: IntArray  #: shape [num_token_files], int64: index into `inputs`
     first_rows: IntArray  #: shape [num_token_files], int64: 1-based row of that input at row offset 0
     sequences: Sequences  #: in input order; `store_file` is an index into `token_files`
-    splits_rows: bool  #: the recipe splits over-long rows, so a sequence may be a piece of a row
-    num_split: int  #: rows that were split
-    num_untrained_pieces: int  #: untrained pieces of these rows, left out
+    splits_rows: bool  #: the recipe may make several sequences of a row
+    truncates: bool  #: over-long sequences are truncated, not split
+    pieces: PieceCounts  #: rows that became several sequences
+    num_untrained_pieces: int  #: pieces of rows that train nothing, left out
     num_rows_in: int
     num_rows_of_files: IntArray  #: shape [num_inputs], int64: the split's rows in each input
     num_blank_lines: int
     drops: Drops
+    dropped_pieces: Drops  #: of pieces whose rows are packed in part
     losses: Losses  #: of sequences whose text lacks content of the row
     num_repeated: int = 0  #: repetitions of sequences
     sources: tuple[SourceRecord, ...] = ()  #: its rows and tokens per source
@@ -58,9 +82,23 @@ class TokenizedSplit:
         return len(self.sequences)
 
     @property
-    def num_cut(self) -> int:
-        """Sequences that were truncated, or are pieces of split rows."""
-        return int(self.sequences["is_cut"].sum())
+    def num_truncated(self) -> int:
+        """Sequences that were cut and lost tokens."""
+        return int(self.sequences["is_cut"].sum()) if self.truncates else 0
+
+    @property
+    def row_starts(self) -> IntArray:
+        """Index of the first sequence of each row, of sequences in input order, none repeated; shape [num_rows]."""
+        files, sequences = self.sequences["store_file"], self.sequences
+        rows = self.first_rows[files] + sequences["row_offset"]
+        is_first = np.diff(rows, prepend=-1) != 0
+        is_first |= np.diff(self.file_indices[files], prepend=-1) != 0
+        return np.flatnonzero(is_first)
+
+    @property
+    def row_sizes(self) -> IntArray:
+        """Number of sequences of each row, of sequences as for `row_starts`; shape [num_rows]."""
+        return np.diff(self.row_starts, append=len(self.sequences))
 
     def runtime_lengths(self, multiple: int) -> IntArray:
         """Return runtime lengths, padded to `multiple`; shape [num_sequences], int64."""
@@ -68,9 +106,11 @@ class TokenizedSplit:
 
 
 def gather_split(
-    name: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult], *, splits_rows: bool
+    name: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult], *, splits_rows: bool, truncates: bool
 ) -> TokenizedSplit:
     """Return a split's sequences from the results of its files' ranges, in order.
+
+    `splits_rows` and `truncates` are as in `TokenizedSplit`.
 
     Raises:
         DataError: it has no sequences; says why its rows were dropped.
@@ -95,20 +135,23 @@ def gather_split(
         first_rows=np.array([row for _, row in places], dtype=np.int64),
         sequences=sequences,
         splits_rows=splits_rows,
-        num_split=sum(part.num_split for part in parts),
+        truncates=truncates,
+        pieces=_NO_PIECES,
         num_untrained_pieces=sum(part.num_untrained_pieces for part in parts),
         num_rows_in=sum(part.num_rows for part in parts),
         num_rows_of_files=np.bincount(files_of_parts, [part.num_rows for part in parts], len(inputs)).astype(np.int64),
         num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
         drops=joined([part.drops for part in parts], "reason"),
+        dropped_pieces=joined([part.dropped_pieces for part in parts], "reason"),
         losses=joined([part.losses for part in parts], "kind"),
         unread=() if is_aside else unread_fields([record.source for record in inputs], results),
     )
-    num_packed = len(sequences) - (split.num_cut if splits_rows else 0) + split.num_split
-    assert split.num_rows_in == num_packed + sum(split.drops.counts.values()), "the ledger must balance"
+    starts = split.row_starts
+    assert split.num_rows_in == len(starts) + sum(split.drops.counts.values()), "the ledger must balance"
     if not len(sequences):
         raise DataError(_why_empty(split))
-    return split
+    packed = np.diff(starts, append=len(sequences))
+    return replace(split, pieces=PieceCounts.of(sequences["num_pieces"][starts], packed))
 
 
 def unread_fields(sources: Sequence[int], results: Sequence[RangeResult]) -> tuple[UnreadField, ...]:
@@ -197,7 +240,7 @@ def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) ->
         "file_index": split.file_indices[files].astype(np.int32),
         "row": split.first_rows[files] + sequences["row_offset"],
         "runtime_length": sequences["stored_length"] - np.int32(1),
-        "is_truncated": sequences["is_cut"] & (not split.splits_rows),
+        "is_truncated": sequences["is_cut"] & split.truncates,
     }
     if split.splits_rows:
         columns[FIRST_TOKEN] = sequences["first_token"]
@@ -214,7 +257,7 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         num_rows_in=split.num_rows_in,
         num_blank_lines=split.num_blank_lines,
         num_sequences=len(logical),
-        num_truncated=0 if split.splits_rows else split.num_cut,
+        num_truncated=split.num_truncated,
         num_packs=plan.num_packs,
         num_tokens=num_tokens,
         num_alignment_tokens=int(physical.sum(dtype=np.int64)) - num_tokens,
@@ -224,9 +267,10 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         min_pack_tokens=int(pack_tokens.min()),
         length_histogram=_histogram(logical),
         num_repeated=split.num_repeated,
-        num_split=split.num_split,
-        num_pieces=split.num_cut if split.splits_rows else 0,
+        num_split=split.pieces.num_split,
+        num_pieces=split.pieces.num_pieces,
         num_untrained_pieces=split.num_untrained_pieces,
+        num_partly_packed=split.pieces.num_partly_packed,
     )
 
 

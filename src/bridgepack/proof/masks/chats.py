@@ -69,6 +69,8 @@ class ChatJudge:
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
         """Return the derivations' verdict on a row's tokens and mask."""
         conversation = self._read(columns)
+        if encoded.turns:
+            conversation = conversation.piece(encoded.turns)
         render = partial(self._rendering.text, tools=conversation.tools, kwargs=conversation.template_kwargs)
         blocks: list[Span] = []
         text = None
