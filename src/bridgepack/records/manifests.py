@@ -127,6 +127,8 @@ class SplitStatistics:
     num_pieces: int = 0  #: sequences that are such pieces, without repetitions
     num_untrained_pieces: int = 0  #: pieces that were left out because they have no trained tokens
     num_partly_packed: int = 0  #: split rows of which a piece was dropped; `dropped_pieces` says why
+    #: tokens that splitting conversations adds: of all their sequences but the last, which shows the whole
+    num_added_tokens: int = 0
 
     @property
     def num_rows_packed(self) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from bridgepack.api import check, inspect
@@ -14,12 +15,15 @@ from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions
 from bridgepack.errors import DataError
+from bridgepack.planning.lengths import lengths_of
+from bridgepack.planning.preview import preview_recipe
 from bridgepack.proof.diff.diff import diff_artifacts
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.packs import RunOptions, TracedRun
 from bridgepack.proof.trace.trace import trace_source
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import Manifest
+from bridgepack.reporting.plans import describe_preview
 from bridgepack.reporting.terminal import describe_manifest
 from tests.support import small_builds as small
 from tests.support import thoughtful
@@ -83,6 +87,10 @@ def test_every_command_knows_the_row_of_a_piece(tmp_path: Path, tokenizer: Path)
     assert "think of two" in "".join(span.text for span in second.spans if span.is_trained)
     rows = [item.row for pack in range(numbers.num_packs) for item in inspect(artifact, row=pack).sequences]
     assert Counter(rows) == {1: 2, 2: 1, 3: 2}
+    agent = trace_source(run, "a.jsonl", 3, limit=1).placements[0].sequence
+    assert numbers.num_added_tokens == first.runtime_length + agent.runtime_length
+    share = numbers.num_added_tokens / (numbers.num_tokens - numbers.num_added_tokens)
+    assert f"again, {share:.0%} more than one sequence per row" in describe_manifest(built.manifest, artifact)
     for options in (VerifyOptions(), VerifyOptions(num_packs=None)):
         assert verify_artifact(artifact, options).outcome == "same"
     same = diff_artifacts(artifact, artifact).splits[0]
@@ -90,6 +98,25 @@ def test_every_command_knows_the_row_of_a_piece(tmp_path: Path, tokenizer: Path)
     assert not [finding for finding in check(artifact).findings if finding.severity == "error"]
     masks = check_masks(artifact, MaskOptions(num_rows=None))
     assert (masks.outcome, masks.num_rows_read, masks.num_sequences, masks.num_agreed) == ("agree", 3, 5, 5)
+
+
+def test_preview_and_plan_say_what_it_costs(tmp_path: Path, tokenizer: Path) -> None:
+    source = thoughtful.write_rows(tmp_path / "a.jsonl", [TWO_THOUGHTS, PLAIN, AGENT])
+    recipe = _recipe(source, tokenizer)
+    numbers = small.build(recipe, tmp_path / "out").manifest.splits[0].statistics
+    share = numbers.num_added_tokens / (numbers.num_tokens - numbers.num_added_tokens)
+
+    preview = preview_recipe(recipe)
+
+    tokens = preview.sources[0].tokens
+    assert tokens is not None
+    assert (tokens.sequences_per_row, tokens.added_fraction) == (5 / 3, share)
+    text = describe_preview(preview, has_colour=False)
+    assert f"1.67 sequences per row, {share:.0%} more tokens than one sequence per row" in text
+    assert f"show earlier turns again, {share:.0%} more tokens" in lengths_of(recipe).origin
+    never = recipe.override({"preprocessing.split_conversations": "never"})
+    assert "split" not in describe_preview(preview_recipe(never), has_colour=False)
+    assert "again" not in lengths_of(never).origin
 
 
 def test_a_piece_that_was_changed_is_found(tmp_path: Path, tokenizer: Path) -> None:
@@ -203,8 +230,6 @@ def test_bytes_are_the_same_for_any_workers_and_ranges(
 
 
 def _rows(folder: Path, split: str) -> set[int]:
-    import pyarrow.parquet as pq
-
     return set(pq.read_table(folder / "plan" / f"{split}.parquet")["row"].to_pylist())
 
 

@@ -33,6 +33,7 @@ SEQUENCE = np.dtype(
         ("first_token", np.int32),  # start in its row, see `PlanEntry`; 0 unless the row became several sequences
         ("num_pieces", np.int32),  # packed and dropped pieces of its row; 0 if the row is one sequence
         ("num_trained", np.int32),  # ones of the label-aligned mask
+        ("is_added", np.bool_),  # of an earlier sequence of its row: without splitting conversations, only the last is
         ("is_cut", np.bool_),  # truncated, or split because it is over-long, so stored in the file of cut sequences
     ]
 )
@@ -176,6 +177,7 @@ def _kept(
     found["index"], found["is_cut"], found["stored_length"] = sources, is_cut, whole
     found["row_offset"], found["num_trained"] = index.row_offsets[sources], _num_trained(policy, index)[sources]
     found["first_token"], found["num_pieces"] = fates.first_tokens[sources], fates.num_pieces[sources]
+    found["is_added"] = fates.is_earlier[sources]
     if cut_file is not None:
         pieces = [piece for members in cut.values() for piece in members]
         shorter = _written_cut(cut_file, pieces, policy.eos_token_id)

@@ -271,6 +271,7 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         num_pieces=split.pieces.num_pieces,
         num_untrained_pieces=split.num_untrained_pieces,
         num_partly_packed=split.pieces.num_partly_packed,
+        num_added_tokens=int(logical[split.sequences["is_added"]].sum(dtype=np.int64)),
     )
 
 
