@@ -64,7 +64,11 @@ def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
         "data": recipe.data.model_dump(mode="json", include={"role_aliases", "max_row_bytes", "layout"})
         | {split: list(map(rows_of, as_sources(getattr(recipe.data, split)))) for split in ("train", "validation")},
     }
-    return {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+    settings = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+    if recipe.preprocessing.over_long == "truncate_history":  # what is left of a row depends on the length
+        settings["preprocessing.over_long"] = recipe.preprocessing.over_long
+        settings["packing.max_sequence_length"] = recipe.resolve().max_sequence_length.value
+    return settings
 
 
 def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engine: str) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def packed(lengths: Lengths, recipe: SFTRecipe, multiple: int) -> PackedLengths:
     is_over_long = runtime > limit
     kept = runtime[~is_over_long]
     action, cut = recipe.preprocessing.over_long, runtime[is_over_long]
-    if action == "truncate":
+    if action in ("truncate", "truncate_history"):  # of a cut history at most so much is left
         kept = np.minimum(runtime, limit)
     elif action == "split":
         kept = np.concatenate([kept, np.repeat(limit, int((cut // limit).sum())), (cut % limit)[cut % limit > 0]])

@@ -129,6 +129,8 @@ class SplitStatistics:
     num_partly_packed: int = 0  #: split rows of which a piece was dropped; `dropped_pieces` says why
     #: tokens that splitting conversations adds: of all their sequences but the last, which shows the whole
     num_added_tokens: int = 0
+    num_cut_exchanges: int = 0  #: exchanges that `truncate_history` left out; `lost_content` counts their rows
+    num_cut_turns: int = 0  #: turns of these exchanges, and turns after the last answers of such rows
 
     @property
     def num_rows_packed(self) -> int:

@@ -75,6 +75,7 @@ class LostKind(StrEnum):
     TOOL_SCHEMA = "tool_schema"
     NO_END = "no_end"
     EARLIER_REASONING = "earlier_reasoning"
+    CUT_HISTORY = "cut_history"
 
 
 #: (opening text, closing text of thoughts in chat templates, whether the closing text closes nothing else):
@@ -92,7 +93,7 @@ TOLERATED_LOSSES = frozenset(
     {
         *(LostKind.REASONING, LostKind.EARLIER_REASONING, LostKind.NO_REASONING, LostKind.INJECTED_TURN),
         *(LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_END),
-        *(LostKind.DOUBLED_TOKEN, LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA),
+        *(LostKind.DOUBLED_TOKEN, LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA, LostKind.CUT_HISTORY),
     }
 )
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
@@ -118,6 +119,9 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.NO_SCHEMAS: "name the column of the schemas in tools of data.layout, or set preprocessing.tool_schemas",
     LostKind.TOOL_SCHEMA: "write the parameters as {type: object, properties: {city: {type: string}}}",
     LostKind.NO_END: f"{_OTHER_TEMPLATE} an end after every answer, and name it in preprocessing.assistant_markers",
+    LostKind.CUT_HISTORY: (
+        "on purpose, by preprocessing.over_long truncate_history; raise packing.max_sequence_length to keep more"
+    ),
     LostKind.EARLIER_REASONING: (
         "the model is trained to answer there without thinking; set preprocessing.loss_mode to last_turn, or "
         f"{_OTHER_TEMPLATE} earlier reasoning"

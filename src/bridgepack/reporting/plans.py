@@ -98,7 +98,8 @@ def _why(plan: Plan) -> Iterator[str]:
         yield f"      layers of each stage: {_stages(best.layout)}"
     action = plan.recipe.preprocessing.over_long
     if best.over_long_fraction:
-        what = {"truncate": "are cut", "split": "are split", "error": "stop a build"}.get(action, "are dropped")
+        cut = {"truncate": "are cut", "truncate_history": "lose old exchanges or are dropped"}
+        what = {**cut, "split": "are split", "error": "stop a build"}.get(action, "are dropped")
         yield (
             f"      {best.over_long_fraction:.1%} of the sequences are too long and {what} (preprocessing.over_long "
             f"{action}); {best.lost_fraction:.1%} of the tokens are not trained"

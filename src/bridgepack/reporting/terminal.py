@@ -15,6 +15,7 @@ from bridgepack.records import (
     Drop,
     DropReason,
     LostContent,
+    LostKind,
     Manifest,
     SourceRecord,
     SplitRecord,
@@ -151,6 +152,7 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         "tokens": f"{numbers.num_tokens:,}, of which {numbers.num_trained_tokens:,} "
         f"({numbers.num_trained_tokens / max(numbers.num_tokens, 1):.1%}) trained",
         **_added(numbers),
+        **_cut_history(split),
         "shards": f"{len(split.shards)}, {sum(shard.num_bytes for shard in split.shards) / 1e6:,.1f} MB",
     }
     yield split.name
@@ -333,6 +335,15 @@ def _added(numbers: SplitStatistics) -> dict[str, str]:
     if not numbers.num_added_tokens:
         return {}
     return {"of split chats": added_text(numbers.num_added_tokens, numbers.num_tokens)}
+
+
+def _cut_history(split: SplitRecord) -> dict[str, str]:
+    """Return the line about history that was left out on purpose, if any was."""
+    num_rows, numbers = split.lost_content.get(LostKind.CUT_HISTORY, 0), split.statistics
+    if not num_rows:
+        return {}
+    what = f"{numbers.num_cut_exchanges:,} exchanges, {numbers.num_cut_turns:,} turns of {num_rows:,} rows"
+    return {"cut on purpose": f"{what} (preprocessing.over_long: truncate_history)"}
 
 
 def added_text(num_added: float, num_tokens: float) -> str:

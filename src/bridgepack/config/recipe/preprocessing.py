@@ -14,6 +14,7 @@ CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
 #: Fields that say in which form turns are given to the chat template.
 FORM_FIELDS = ("null_content", "tool_arguments", "content_parts")
 OverLong = Literal["drop", "truncate", "split", "error"]
+OverLongChat = Literal[OverLong, "truncate_history"]
 
 
 class AssistantMarkers(Section):
@@ -68,6 +69,11 @@ class ChatPreprocessing(_Common):
     `keep` for `null_content`, `tool_arguments` and `content_parts`, for every row.
     """
 
+    over_long: OverLongChat = "drop"  # type: ignore[assignment]  # chats have one value more
+    """For sequences longer than `packing.max_sequence_length`: `drop` (recorded in the ledger), `truncate`, `split`
+    into several sequences that keep every trained token, `error` (stop the build), or `truncate_history`: whole old
+    exchanges are left out, each from a user's turn to the next, calls with their results, until the render fits. The
+    system prompt and the tools stay; a row whose last exchange alone is too long is dropped."""
     kind: Literal["chat"] = "chat"
     """Selects this kind of preprocessing."""
     loss_mode: Literal["assistant", "last_turn", "full"] = "assistant"

@@ -18,7 +18,7 @@ from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns, texts_of
-from bridgepack.data.sequences.pieces import ConversationSplitter
+from bridgepack.data.sequences.parts import PartMaker
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
@@ -42,10 +42,12 @@ class ChatEncoder:
         role_aliases: Mapping[str, str],
         *,
         decides_forms: bool = True,
+        max_runtime_length: int | None = None,
     ) -> None:
         """Check that the template supports the settings.
 
-        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`.
+        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`. `max_runtime_length` is
+        needed where over-long conversations lose their history.
 
         Raises:
             TokenizerError: there is no chat template, or no way to tell which tokens the assistant wrote.
@@ -58,10 +60,7 @@ class ChatEncoder:
         self._read = ConversationReader(settings, role_aliases, forms).read
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
-        self._splitter = None
-        if settings.split_conversations == "when_context_differs":
-            ends = () if markers is None else markers.end_texts
-            self._splitter = ConversationSplitter(self._rendered, end_texts=ends, added_tokens=tokenizer.added_tokens)
+        self._parts = PartMaker(tokenizer, settings, markers, self._rendered, max_runtime_length)
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
@@ -82,31 +81,25 @@ class ChatEncoder:
             if found is not None:
                 raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
         try:
-            chats = [self._rendered(conversation)] if self._splitter is None else self._splitter.pieces(conversation)
+            parts = self._parts.parts(conversation)
         except RowError as error:
             is_null = any(message["content"] is None for message in conversation.messages)
             raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
         unread = self._unread_fields(columns, conversation)
-        prepared, losses = [], list[Loss]()
-        for chat in chats:
+        chats, losses = [], list(parts.losses)
+        for chat in parts.chats:
             own = self._losses_of(columns, chat, unread)
             has_no_end = any(loss.kind == LostKind.NO_END for loss in own)
-            prepared.append(chat._replace(lacks_end=True) if has_no_end else chat)
+            chats.append(chat._replace(lacks_end=True) if has_no_end else chat)
             losses += own
         for kind, detail in losses if self._settings.on_lost_content != "keep" else ():
             if kind not in TOLERATED_LOSSES:
                 raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")
         if losses[1:]:
             losses = list({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
-        turns = () if self._splitter is None else tuple(frozenset(chat.conversation.trained) for chat in chats)
-        return Prepared(
-            sum(len(chat.text) for chat in chats),
-            prepared[0],
-            tuple(losses),
-            unread,
-            tuple(prepared[1:]),
-            turns if any(turns) else (),
-        )
+        num_characters = sum(len(chat.text) for chat in chats)
+        more = tuple(chats[1:])
+        return Prepared(num_characters, chats[0], tuple(losses), unread, more, parts.turns, parts.removed)
 
     def _losses_of(self, columns: Mapping[str, Any], chat: RenderedChat, unread: Iterable[UnreadCount]) -> list[Loss]:
         """Return the content that one rendered conversation lacks or garbles, and the findings of its row."""

@@ -55,6 +55,19 @@ class Conversation:
             overruled=frozenset(index for index in self.overruled if index < stop),
         )
 
+    def without(self, removed: Collection[int]) -> Self:
+        """Return the conversation without the messages at some positions."""
+        if not removed:
+            return self
+        kept = [index for index in range(len(self.messages)) if index not in removed]
+        place_of = {index: place for place, index in enumerate(kept)}
+        return replace(
+            self,
+            messages=[self.messages[index] for index in kept],
+            untrained=frozenset(place_of[index] for index in self.untrained if index in place_of),
+            overruled=frozenset(place_of[index] for index in self.overruled if index in place_of),
+        )
+
     def piece(self, trained: Collection[int]) -> Self:
         """Return the messages up to the last of some trained answers, with only these trained."""
         part = self.through(max(trained) + 1)

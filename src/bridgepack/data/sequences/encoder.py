@@ -27,7 +27,13 @@ def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
     settings = resolved.recipe.applied_preprocessing
     if isinstance(settings, ChatPreprocessing):
         recipe = resolved.recipe
-        return ChatEncoder(tokenizer, settings, recipe.data.role_aliases, decides_forms=bool(recipe.fields_on_auto))
+        return ChatEncoder(
+            tokenizer,
+            settings,
+            recipe.data.role_aliases,
+            decides_forms=bool(recipe.fields_on_auto),
+            max_runtime_length=resolved.max_sequence_length.value,
+        )
     if isinstance(settings, PromptCompletionPreprocessing):
         return PromptCompletionEncoder(tokenizer, settings)
     return TokenizedEncoder(tokenizer)

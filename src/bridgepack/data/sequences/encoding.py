@@ -29,6 +29,7 @@ class Encoded(NamedTuple):
     losses: tuple[Loss, ...] = ()  #: content that the text lacks or garbles, one per kind
     #: positions of the messages that it trains, of a conversation that may become several sequences; empty otherwise
     turns: frozenset[int] = frozenset()
+    removed: frozenset[int] = frozenset()  #: positions of messages that were taken out on purpose, after that
 
 
 class Prepared(NamedTuple):
@@ -41,6 +42,7 @@ class Prepared(NamedTuple):
     more: tuple[Any, ...] = ()  #: values of the row's further sequences
     #: positions of the messages that each sequence trains, of a conversation that may become several; empty otherwise
     turns: tuple[frozenset[int], ...] = ()
+    removed: tuple[frozenset[int], ...] = ()  #: messages of each sequence that were taken out on purpose; empty if none
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -97,12 +99,13 @@ def encode_rows(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list
             continue
         places = range(first, first + len(item.values))
         first = places.stop
+        nothing = [frozenset[int]()] * len(places)
         failed = next((batch.errors[place] for place in places if place in batch.errors), None)
         results.append(
             failed
             or [
-                Encoded(ids[start:stop], mask[start:stop], int(batch.num_context[place]), item.losses, turns)
-                for place, turns in zip(places, item.turns or [frozenset[int]()] * len(places), strict=True)
+                Encoded(ids[start:stop], mask[start:stop], int(batch.num_context[place]), item.losses, turns, removed)
+                for place, turns, removed in zip(places, item.turns or nothing, item.removed or nothing, strict=True)
                 for start, stop in [bounds[place]]
             ]
         )

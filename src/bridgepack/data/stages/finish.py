@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
-from bridgepack.data.sequences.over_long import REASONS, Piece, SequencePolicy
+from bridgepack.data.sequences.over_long import REASONS, HistoryCut, Piece, SequencePolicy
 from bridgepack.data.stages.notes import Notes, noted
 from bridgepack.data.stages.rows import DroppedSequence, RowFates, of_duplicates, row_fates
 from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_index, token_arrays, write_token_file
@@ -88,6 +88,7 @@ class RangePart:
     drops: Notes[Drop]
     dropped_pieces: Notes[Drop]  #: drops of pieces whose rows are packed in part
     losses: Notes[LostContent]  #: losses of sequences whose text lacks content of the row
+    cut: HistoryCut  #: exchanges and turns that were left out of its rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,6 +254,7 @@ def _part(
         drops=notes(dropped, "reason", "reason"),
         dropped_pieces=notes(pieces, "piece", "reason"),
         losses=notes(lost, "kind", "kind"),
+        cut=HistoryCut.total(HistoryCut.of_detail(one.detail) for one in lost if one.kind == LostKind.CUT_HISTORY),
     )
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.artifact.plan import FIRST_TOKEN
 from bridgepack.data.files import replaced_when_whole
-from bridgepack.data.sequences.over_long import SequencePolicy
+from bridgepack.data.sequences.over_long import HistoryCut, SequencePolicy
 from bridgepack.data.shards.row_groups import arrow_array
 from bridgepack.data.shards.write import ShardPlan, shard_name
 from bridgepack.data.stages.finish import SEQUENCE, RangeResult, Sequences
@@ -72,6 +72,7 @@ class TokenizedSplit:
     drops: Drops
     dropped_pieces: Drops  #: of pieces whose rows are packed in part
     losses: Losses  #: of sequences whose text lacks content of the row
+    cut: HistoryCut  #: exchanges and turns that were left out of its rows
     num_repeated: int = 0  #: repetitions of sequences
     sources: tuple[SourceRecord, ...] = ()  #: its rows and tokens per source
     unread: tuple[UnreadField, ...] = ()  #: what nobody reads
@@ -144,6 +145,7 @@ def gather_split(
         drops=joined([part.drops for part in parts], "reason"),
         dropped_pieces=joined([part.dropped_pieces for part in parts], "reason"),
         losses=joined([part.losses for part in parts], "kind"),
+        cut=HistoryCut.total(part.cut for part in parts),
         unread=() if is_aside else unread_fields([record.source for record in inputs], results),
     )
     starts = split.row_starts
@@ -254,6 +256,8 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
     pack_tokens = np.add.reduceat(physical[plan.sequence_order], plan.pack_offsets[:-1], dtype=np.int64)
     num_tokens = int(logical.sum(dtype=np.int64))
     return SplitStatistics(
+        num_cut_exchanges=split.cut.num_exchanges,
+        num_cut_turns=split.cut.num_turns,
         num_rows_in=split.num_rows_in,
         num_blank_lines=split.num_blank_lines,
         num_sequences=len(logical),

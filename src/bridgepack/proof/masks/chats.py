@@ -71,6 +71,7 @@ class ChatJudge:
         conversation = self._read(columns)
         if encoded.turns:
             conversation = conversation.piece(encoded.turns)
+        conversation = conversation.without(encoded.removed)
         render = partial(self._rendering.text, tools=conversation.tools, kwargs=conversation.template_kwargs)
         blocks: list[Span] = []
         text = None

@@ -1,17 +1,32 @@
-"""Splits a conversation into as few sequences as show each trained answer as a server shows it.
+"""Makes the sequences of a conversation: one, or as few as show each trained answer as a server shows it.
 
 A server renders the turns before an answer, and the model writes the answer. The render that ends with the answer
 shows both. In a longer render the answer may look other: many templates take the reasoning out of earlier answers. An
 answer belongs to a longer sequence only if that begins with the answer's own render; otherwise it gets its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.encoding import Loss
+from bridgepack.data.sequences.history import HistoryCutter
+from bridgepack.data.sequences.markers import TurnMarkers
 from bridgepack.data.sequences.masks import RenderedChat
+from bridgepack.data.sequences.over_long import HistoryCut
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
+from bridgepack.records import LostKind
+
+
+class Parts(NamedTuple):
+    """The sequences of a conversation, rendered."""
+
+    chats: list[RenderedChat]
+    turns: tuple[frozenset[int], ...] = ()  #: as of `Prepared`
+    removed: tuple[frozenset[int], ...] = ()  #: as of `Prepared`
+    losses: tuple[Loss, ...] = ()  #: what was left out on purpose
 
 
 class ConversationSplitter:
@@ -76,3 +91,63 @@ class ConversationSplitter:
         for token in self._added:
             rest = rest.replace(token, "")
         return stop if stop and not rest.strip() else len(text)
+
+
+class PartMaker:
+    """Makes the sequences of conversations according to the recipe's settings."""
+
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        settings: ChatPreprocessing,
+        markers: TurnMarkers | None,
+        render: Callable[[Conversation], RenderedChat],
+        max_runtime_length: int | None,
+    ) -> None:
+        """Take the function that renders a conversation; the length is needed only for `truncate_history`."""
+        self._render = render
+        self._splitter: ConversationSplitter | None = None
+        if settings.split_conversations == "when_context_differs":
+            ends = () if markers is None else markers.end_texts
+            self._splitter = ConversationSplitter(render, end_texts=ends, added_tokens=tokenizer.added_tokens)
+        self._cutter: HistoryCutter | None = None
+        if settings.over_long == "truncate_history":
+            assert max_runtime_length is not None
+            self._cutter = HistoryCutter(
+                render,
+                lambda text: len(tokenizer.engine.encode_flat([text]).input_ids),
+                max_runtime_length,
+                keeps_bytes=tokenizer.keeps_bytes,
+                trains_all=settings.loss_mode == "full",
+            )
+
+    def parts(self, conversation: Conversation) -> Parts:
+        """Return the sequences of a conversation.
+
+        Raises:
+            RowError: the template refuses it, or a part that is needed.
+        """
+        if self._splitter is None and self._cutter is None:
+            return Parts([self._render(conversation)])
+        turns: tuple[frozenset[int], ...] = ()
+        if self._splitter is None:
+            chats = [self._render(conversation)]
+        else:
+            chats = self._splitter.pieces(conversation)
+            turns = tuple(frozenset(chat.conversation.trained) for chat in chats)
+        whole = Parts(chats, turns if any(turns) else ())
+        return whole if self._cutter is None else _fitted(whole, self._cutter)
+
+
+def _fitted(parts: Parts, cutter: HistoryCutter) -> Parts:
+    """Return sequences without the history that makes them too long."""
+    found = [cutter.fitted(chat) for chat in parts.chats]
+    cuts = [one.cut for one in found if one.cut is not None]
+    if not cuts:
+        return parts
+    detail = HistoryCut.total(cuts).detail(cutter.max_runtime_length)
+    return parts._replace(
+        chats=[one.chat for one in found],
+        removed=tuple(one.removed for one in found),
+        losses=(Loss(LostKind.CUT_HISTORY, detail),),
+    )
