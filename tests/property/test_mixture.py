@@ -10,10 +10,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bridgepack.config.recipe.data import DataSource, MixtureConfig
+from bridgepack.data.sequences.over_long import HistoryCut
 from bridgepack.data.stages.finish import SEQUENCE
 from bridgepack.data.stages.mixture import mixed
 from bridgepack.data.stages.notes import Notes
-from bridgepack.data.stages.split import TokenizedSplit
+from bridgepack.data.stages.split import PieceCounts, TokenizedSplit
 from bridgepack.errors import DataError
 from bridgepack.records import InputRecord
 
@@ -40,13 +41,16 @@ def _split(lengths: list[list[int]]) -> TokenizedSplit:
         first_rows=np.ones(len(lengths), dtype=np.int64),
         sequences=sequences,
         splits_rows=False,
-        num_split=0,
+        truncates=True,
+        pieces=PieceCounts(num_split=0, num_pieces=0, num_partly_packed=0),
         num_untrained_pieces=0,
         num_rows_in=len(sequences),
         num_rows_of_files=sizes,
         num_blank_lines=0,
         drops=Notes(counts={}, examples=(), ledgers=()),
+        dropped_pieces=Notes(counts={}, examples=(), ledgers=()),
         losses=Notes(counts={}, examples=(), ledgers=()),
+        cut=HistoryCut(),
     )
 
 
