@@ -161,6 +161,17 @@ def test_an_over_long_piece_is_dropped_cut_or_split_and_others_stay(
         assert verify_artifact(built.output, options).outcome == "same"
 
 
+def test_check_reports_many_dropped_pieces(tmp_path: Path, tokenizer: Path) -> None:
+    source = thoughtful.write_rows(tmp_path / "a.jsonl", [LONG, *(_numbered(number) for number in range(20))])
+    recipe = _recipe(source, tokenizer, packing__max_sequence_length=100)
+
+    built = small.build(recipe, tmp_path / "out")
+    found = [finding for finding in check(built.output).findings if finding.code == "BP510"]
+
+    assert len(found) == 1
+    assert "1 of 43 pieces of split rows over-long" in str(found[0])
+
+
 def test_an_over_long_piece_stops_a_build_that_shall_stop(tmp_path: Path, tokenizer: Path) -> None:
     source = thoughtful.write_rows(tmp_path / "a.jsonl", [LONG])
     recipe = _recipe(source, tokenizer, preprocessing__over_long="error", packing__max_sequence_length=100)
