@@ -16,10 +16,10 @@ from bridgepack.host import TARGET
 from bridgepack.host.module_names import ROLES
 from bridgepack.host.modules import DEFAULT_TARGETS, LANGUAGE_MODEL, Architecture, architecture_of
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.rule import Severity
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.adapter_probe import KINDS, AdapterRequest, settings_of
 from tests.support.processes import ONE_RANK, asked
@@ -270,7 +270,7 @@ def test_lists_that_the_class_refuses(seen_of: SeenOf) -> None:
 def test_the_host_s_own_recipes_with_adapters_are_covered_and_without_errors() -> None:
     num_checked = 0
     for name in TARGET.facts.recipes:
-        values = TARGET.facts.shipped(name)
+        values = TARGET.facts.shipped_recipe(name)
         if values is None or values["peft"] is None:
             continue
         assert architecture_of(values["model"]) is not None, name

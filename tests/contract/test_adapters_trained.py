@@ -11,9 +11,9 @@ import pytest
 
 from bridgepack.api import build
 from bridgepack.bridge.recipe import config_of_recipe
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.support import tiny_recipes as tiny
 from tests.support.processes import ONE_RANK, asked

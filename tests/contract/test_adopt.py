@@ -10,7 +10,7 @@ import pytest
 from bridgepack.bridge.adopting.adopt import as_written, differences, from_bridge, pack_for
 from bridgepack.bridge.live import copy_of
 from bridgepack.bridge.plain import value_at
-from bridgepack.bridge.shipped import load_shipped
+from bridgepack.bridge.shipped import installed_release, load_shipped
 from bridgepack.bridge.writing.write import host_config, to_bridge
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -134,6 +134,20 @@ def test_recipe_holds_what_the_config_says(host: None) -> None:
     assert to_bridge(recipe).scheduler.lr_warmup_iters == 3
 
 
+def test_recipe_says_the_release_where_its_rows_depend_on_it(host: None) -> None:
+    """The host gives turns to the template in its own way, which 0.7 does otherwise than 0.6, the target."""
+    from megatron.bridge.data.sft_processing import ChatSFTPreprocessingConfig
+
+    with quiet_host():
+        config = load_shipped("qwen3_8b_sft_4gpu_h100_bf16_config")
+        config.dataset.preprocessing = ChatSFTPreprocessingConfig()
+        recipe = from_bridge(config)
+    name = installed_release().name
+
+    assert recipe.bridge_version == {"0.6": None, "0.7": "0.7"}[name]
+    assert recipe.host_habits == {"0.6": {}, "0.7": {"null_content": "empty", "tool_arguments": "object"}}[name]
+
+
 def test_recipe_without_a_shipped_name_is_based_on_the_model(host: None) -> None:
     with quiet_host():
         recipe = from_bridge(load_shipped("qwen3_8b_sft_4gpu_h100_bf16_config"))
@@ -229,7 +243,7 @@ def test_shipped_recipes_are_packed_or_refused(host: None, upstream_configs: dic
         num_packed += 1
 
     assert set(refused.values()) == set(NOT_PACKED)
-    assert num_packed == 190 - len(refused)
+    assert num_packed == len(upstream_configs) - len(refused)
     assert num_packed > 125
 
 

@@ -15,6 +15,8 @@ Where both differ on purpose, a test shows what both do:
 - A scan stops at every token that opens a turn, so it tells turns apart of which the host refuses the row:
   `test_ends_that_may_be_another_turn_s`. For the same reason a call that ends with Llama 3.1's `<|eom_id|>` is trained
   to there; the host trains the tool's answer as well: `test_calls_that_end_otherwise_than_answers`.
+- An answer right behind a tool's result, with no start of its own, is trained; 0.6 refuses the row, 0.7 trains it, too:
+  `test_turns_that_0_7_finds`.
 - An answer without an end marker is trained, as far as it goes; the host leaves it untrained, or refuses the row:
   `test_answers_without_end`. With `last_turn` the host then trains the answer before it.
 - In rows whose texts quote markers, a mask may be another or the row refused where the host's mask trains another
@@ -25,7 +27,6 @@ Others, of whole builds, are in `test_docs_differences.py`.
 """
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +48,7 @@ from bridgepack.records import DropReason, LostKind
 from tests.support.carried_text import carried, faults
 from tests.support.conversations import rows
 from tests.support.endless_families import LLAMA_31
+from tests.support.installed_host import host_release
 from tests.support.read_rows import read_row
 from tests.support.small_builds import chat_row
 from tests.support.tokenizers import (
@@ -54,6 +56,8 @@ from tests.support.tokenizers import (
     CHATML,
     CHATML_NEEDS_USER,
     FAMILIES,
+    GEMMA4_TOOLS,
+    MINIMAX_M3,
     NEEDS_USER,
     Family,
     write_tokenizer,
@@ -129,13 +133,23 @@ def test_reference_rows(reference_data: Path, tokenizer: str, mode: str, name: s
     every_row = READERS[name](reference_data / "data")
     compared = strided(every_row, STRIDES[tokenizer, mode] * (GSM8K_STRIDE if name == "gsm8k" else 1))
 
-    counts = assert_same_rows(pair, [row for row, _ in compared], [row for _, row in compared])
-
-    # After a function call, DeepSeek-V3's template writes the answer without its marker: neither side finds the turn.
+    # After a function call, DeepSeek-V3's template writes the answer without its marker: 0.6 never finds the turn, and
+    # 0.7 where no turn with a marker follows.
     is_lost = tokenizer == "deepseek_v3" and mode != "full"
-    num_refused = sum(is_lost and _has_tool_calls(row) for _, row in compared)
+    called = [one for one in compared if is_lost and _has_tool_calls(one[1])]
+    alike = [one for one in compared if one not in called]
+    counts = assert_same_rows(pair, [row for row, _ in alike], [row for _, row in alike])
+
     assert len(every_row) == REFERENCE_ROWS[name]
-    assert counts == Counter(equal=len(compared) - num_refused, refused=num_refused)
+    assert counts == {"equal": len(alike)}
+    found = [(pair.ours([row])[0], pair.host(host_row)) for row, host_row in called]
+    equal = [agreement(*both) for both in found if not isinstance(both[1], Exception)]
+    assert set(equal) == ({"equal"} if called and FINDS_ANSWERS_AFTER_TOOLS[host_release().name] else set())
+    assert not any(isinstance(ours, RowError) for ours, _ in found)
+
+
+#: Release -> whether it finds an answer that begins right behind a tool's result, with no start of its own.
+FINDS_ANSWERS_AFTER_TOOLS = {"0.6": False, "0.7": True}
 
 
 def _has_tool_calls(row: Row) -> bool:
@@ -251,6 +265,41 @@ def test_calls_that_end_otherwise_than_answers(tmp_path: Path) -> None:
 
     assert _trained_text(pair, ours) == f"{called}Four<|eot_id|>"
     assert _trained_text(pair, pair.host(row)) == f"{called}ipython\n\n4<|eot_id|>Four<|eot_id|>"
+
+
+CALLED = {"type": "function", "function": {"name": "lookup", "arguments": {}}}
+TOOL_TURNS = [
+    {"role": "user", "content": "2 + 2?"},
+    {"role": "assistant", "content": "", "tool_calls": [CALLED]},
+    {"role": "tool", "content": "4"},
+    {"role": "assistant", "content": "Four"},
+]
+
+
+@pytest.mark.parametrize(
+    ("family", "turns", "trained"),
+    [
+        (GEMMA4_TOOLS, TOOL_TURNS, ["<|tool_call>lookup<tool_call|><|tool_response>", "Four<turn|>"]),
+        (GEMMA4_TOOLS, TOOL_TURNS[:2], ["<|tool_call>lookup<tool_call|><|tool_response>"]),
+        (MINIMAX_M3, TOOL_TURNS, ["<mm:think></mm:think>calls lookup[e~[\n", "<mm:think></mm:think>Four[e~[\n"]),
+        (MINIMAX_M3, chat_row("2 + 2", "4")["messages"] * 2, ["<mm:think></mm:think>4[e~[\n"] * 2),
+    ],
+)
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+def test_turns_that_0_7_finds(tmp_path: Path, family: Family, turns: list[Row], trained: list[str], mode: str) -> None:
+    """Gemma 4 writes what a tool answers into the turn that called it; 0.6 knows no end of such a call.
+
+    MiniMax-M3's markers are known since 0.7.
+    """
+    pair, row = ChatPair(write_tokenizer(tmp_path, family), loss_mode=mode), {"messages": turns}
+    (ours,) = pair.ours([row])
+    theirs = pair.host(row)
+
+    assert _trained_text(pair, ours) == "".join(trained if mode == "assistant" else trained[-1:])
+    if FINDS_ANSWERS_AFTER_TOOLS[host_release().name]:
+        assert agreement(ours, theirs) == "equal"
+    else:
+        assert isinstance(theirs, ValueError)
 
 
 @pytest.mark.parametrize("mode", ["assistant", "last_turn"])

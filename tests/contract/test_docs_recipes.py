@@ -12,7 +12,7 @@ from bridgepack.config.load import catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import MethodKind, Wish
 from bridgepack.planning.plan import new_recipe
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.rule import Severity
 from tests.support.docs_blocks import blocks
 from tests.support.small_builds import conversations_recipe, write_recipe
 from tests.support.upstream_recipes import validate

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from bridgepack.host.variables import ATTENTION_VARIABLES, FLASH_VERSIONS, OF_BACKEND
-from bridgepack.rules.engine.judge import judge_run
+from bridgepack.rules.judging.judge import judge_run
 from bridgepack.rules.registry import RUN_RULES
 from tests.unit.rules.run_cases import subject_of
 

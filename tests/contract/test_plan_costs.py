@@ -12,7 +12,7 @@ from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.host import TARGET
 from bridgepack.planning.estimate import cost_of
-from bridgepack.planning.layout import Layout, gpu_named, memory_of
+from bridgepack.planning.layout import Layout, gpu_by_name, memory_of
 from bridgepack.planning.shape import shape_of
 from bridgepack.planning.states import states_of
 from tests.support.bridge_recipes import quiet_host
@@ -36,7 +36,7 @@ def _config(values: dict[str, Any], **others: Any) -> Any:
 
 
 def _settings(name: str) -> dict[str, Any]:
-    values = TARGET.facts.model_named(name)
+    values = TARGET.facts.model_by_name(name)
     assert values is not None
     return values
 
@@ -51,7 +51,7 @@ def test_operations_are_the_hosts(name: str, length: int) -> None:
         values = {**values, "mamba_num_heads": 2 * values["hidden_size"] // values["mamba_head_dim"]}
     expected = num_floating_point_operations(_config(values, seq_length=length))
 
-    found = cost_of(shape_of(values)).of_sequences(length)
+    found = cost_of(shape_of(values)).sequence_flops(length)
 
     assert float(found) == pytest.approx(expected, rel=0.01)
 
@@ -64,7 +64,7 @@ def test_operations_of_a_pack_are_those_of_its_sequences() -> None:
         _config(values), 1, seqlen_sum=sum(lengths), seqlen_squared_sum=sum(one**2 for one in lengths)
     )
 
-    assert float(cost_of(shape_of(values)).of_sequences(lengths).sum()) == pytest.approx(expected, rel=0.01)
+    assert float(cost_of(shape_of(values)).sequence_flops(lengths).sum()) == pytest.approx(expected, rel=0.01)
 
 
 #: Latent attention is left out: the host counts its weights as those of full attention. Of mixtures and gated
@@ -119,7 +119,7 @@ def test_shipped_layouts_that_do_not_fit_here_do_not_by_the_hosts_report(name: s
 
     expected = estimate_training_memory(config, recipe.batch.global_batch_size // layout.data)
 
-    assert expected.total_memory_bytes / 1e9 > gpu_named("h100").budget_gb
+    assert expected.total_memory_bytes / 1e9 > gpu_by_name("h100").budget_gb
 
 
 @pytest.mark.parametrize(

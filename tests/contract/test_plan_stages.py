@@ -8,7 +8,7 @@ import pytest
 
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.planning.candidate import Candidate
-from bridgepack.planning.layout import gpu_named
+from bridgepack.planning.layout import gpu_by_name
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.plan import plan_recipe
 from tests.support.bridge_recipes import quiet_host, recipe_of
@@ -56,7 +56,7 @@ def _built(model: Any) -> list[int]:
 def test_the_host_builds_the_stages_of_a_plan(host: None, tmp_path: Path, model: str, num_gpus: int) -> None:
     recipe = recipe_of(model, batch={"global_batch_size": 128}, checkpoint__pretrained=str(tmp_path))
 
-    plan = plan_recipe(recipe, LENGTHS, gpu=gpu_named("h100"), num_gpus=num_gpus, sizes=(2048,))
+    plan = plan_recipe(recipe, LENGTHS, gpu=gpu_by_name("h100"), num_gpus=num_gpus, sizes=(2048,))
     candidates: list[Candidate] = [one for one in plan.candidates if one.layout.pipeline > 1]
 
     for one in candidates:

@@ -11,7 +11,17 @@ import yaml
 from bridgepack.canaries.cpu import ENVIRONMENT
 from bridgepack.config.write import recipe_to_yaml
 from tests.support.guarded_runs import RunRequest
-from tests.support.planted_release import NEW_NAME, NEW_SEED, OLD_NAME, OLD_SEED, VERSION, Planted, plant
+from tests.support.planted_release import (
+    NEW_NAME,
+    NEW_SEED,
+    NEW_SWITCH,
+    OLD_NAME,
+    OLD_SEED,
+    OLD_SWITCH,
+    VERSION,
+    Planted,
+    plant,
+)
 from tests.support.processes import run_module
 from tests.support.small_builds import build, conversations_recipe, write_conversations
 from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights
@@ -24,6 +34,27 @@ import sys
 from bridgepack.api import load_recipe
 config = load_recipe(sys.argv[1]).to_bridge(sys.argv[2])
 config.to_yaml(sys.argv[3])
+"""
+#: Prints what is made of a live config of the planted host, with its packs and with its packing off.
+ADOPTED = """
+import json, sys
+from bridgepack.api import load_recipe
+from bridgepack.bridge.adopting.adopt import from_bridge, pack_for
+config = load_recipe(sys.argv[1]).to_bridge(sys.argv[2])
+config.dataset.offline_packing_specs.{multiple} = 2
+packed = pack_for(config, sys.argv[2])
+mode = from_bridge(config, model=sys.argv[3], num_gpus=2).packing.mode
+config.dataset.{switch} = False
+config.dataset.offline_packing_specs = None
+plain = pack_for(config)
+found = {{change.path: change.value for one in (packed, plain) for change in one.changes}}
+print(json.dumps({{
+    "mode": mode,
+    "multiple": packed.config.dataset.offline_packing_specs.{multiple},
+    "switch": plain.config.dataset.{switch},
+    "size": plain.config.dataset.offline_packing_specs.packed_sequence_size,
+    "changed": [path for path in found if path.endswith(("{multiple}", "{switch}", "pad_seq_to_mult", "packing"))],
+}}))
 """
 
 
@@ -91,6 +122,18 @@ def test_to_bridge_writes_the_new_name(folder: Path) -> None:
 
     assert dataset[SPECS][NEW_NAME] == 4
     assert OLD_NAME not in dataset[SPECS]
+    assert dataset[NEW_SWITCH] is True
+    assert OLD_SWITCH not in dataset
+
+
+def test_a_live_config_is_packed_and_read_back_under_its_own_names(planted: Planted, folder: Path) -> None:
+    (folder / "adopted.py").write_text(ADOPTED.format(multiple=NEW_NAME, switch=NEW_SWITCH))
+    made = planted.run("adopted.py", "recipe.yaml", "packs", str(folder / "model"), folder=folder, has_host=True)
+    assert made.returncode == 0, made.stderr[-4000:]
+    found = json.loads(made.stdout.splitlines()[-1])
+
+    assert (found["mode"], found["multiple"], found["switch"], found["size"]) == ("offline", 4, True, 256)
+    assert found["changed"] == [f"dataset.{SPECS}.{OLD_NAME}", f"dataset.{OLD_SWITCH}"]
 
 
 def test_check_reads_the_new_name_in_a_saved_config_and_fix_writes_it(planted: Planted, folder: Path) -> None:

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from bridgepack.errors import RowError, TokenizerError
 from tests.support.conversations import json_values, texts
+from tests.support.installed_host import host_release
 from tests.support.tokenizers import CHATML, NOT_SPACE_SENSITIVE, write_tokenizer
 from tests.support.upstream_preprocessing import PromptCompletionPair, agreement, assert_same_rows, strided
 
@@ -107,6 +108,21 @@ def test_hostile_rows(folder: Path, row: Mapping[str, Any], chosen: Settings) ->
         assert all(isinstance(row[name], str) for name in GSM8K.values() if name in row) or isinstance(ours, RowError)
     else:
         agreement(ours, theirs)
+
+
+def test_completions_that_are_cut_away(folder: Path) -> None:
+    """Two stored tokens are the prompt's; of the completion nothing is left, and 0.7 refuses such a row."""
+    pair = PromptCompletionPair(folder, max_sequence_length=1, add_bos=True, add_sep=True, add_eos=False)
+    row = {"prompt": "2 + 2?", "completion": "4"}
+
+    theirs = pair.host(row)
+
+    if host_release().refuses_untrained_completions:
+        assert "must retain a supervised token" in str(theirs)
+    else:
+        assert not isinstance(theirs, Exception)
+        assert (len(theirs[0]), theirs[1]) == (2, [0, 0])
+    assert pair.host({**row, "completion": ""}) == pair.host({**row, "completion": " "})
 
 
 def test_unused_columns(folder: Path) -> None:

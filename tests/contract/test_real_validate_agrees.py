@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.refusing.asked import OF_RECIPE
+from bridgepack.bridge.refusing.refusals import OF_RECIPE
 from bridgepack.bridge.validating.verdict import TO_BRIDGE, VALIDATE, Question, verdict_of
 from bridgepack.checking import real
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.records import HostVerdict
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Severity
 from tests.support.generated_recipes import GeneratedRecipe, generated_recipe
 from tests.support.upstream_recipes import NOT_LOADED, RecipeFunction, recipes_offline, silence
 

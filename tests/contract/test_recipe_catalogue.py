@@ -10,8 +10,8 @@ from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Severity
 from tests.support.catalogue import catalogue, function_of
 from tests.support.hub_configs import model_configs
 from tests.support.recipe_is_run import unlike_its_run

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from bridgepack.bridge.refusing.asked import refusal_text, refusals_of
+from bridgepack.bridge.refusing.refusals import refusal_text, refusals_of
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError

@@ -12,7 +12,7 @@ import torch
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.records import SPLITS
 from bridgepack.replay.collate import CollateSettings
-from bridgepack.rules.engine.context import CheckContext
+from bridgepack.rules.judging.context import CheckContext
 from tests.support import host_datasets as host
 from tests.support.installed_host import host_release
 from tests.support.judging import check_artifact

@@ -23,12 +23,13 @@ from bridgepack.bridge.live import copy_of, value_in
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.shipped import installed_release
 from bridgepack.bridge.writing.write import model_of_hub
+from bridgepack.canaries.tiny_model import cut_down, require_covered
 from bridgepack.config.recipe.training import ModelConfig
 from bridgepack.host import HostRelease
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.families import ARCHITECTURES, family_of
-from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.families import ARCHITECTURES, family_of
+from bridgepack.rules.judging.rule import Severity
+from bridgepack.rules.judging.subject import Run
 from tests.support import upstream_recipes as upstream
 from tests.support.format_cases import compact
 from tests.support.golden import renewed_by
@@ -145,6 +146,24 @@ def test_copies_are_of_the_same_classes(upstream_configs: dict[str, Any]) -> Non
     assert upstream_configs
 
 
+def test_the_canary_takes_llama_from_a_provider_and_from_parts(
+    upstream_configs: dict[str, Any], release: HostRelease
+) -> None:
+    kinds: Counter[str] = Counter()
+    for name, config in upstream_configs.items():
+        if ".llama" in name.rpartition(".")[0]:
+            model = copy_of(config).model
+            require_covered(model)
+            sizes = cut_down(model)
+            assert {path: value_in(model, path) for path in sizes} == sizes, name
+            assert (value_in(model, "num_layers"), value_in(model, "cuda_graph_impl")) == (6, "none"), name
+            kinds[type(model).__name__] += 1
+
+    from_parts = {"BridgeGPTModelConfig": 14} if release.built_from_parts else {}
+    assert {kind: num for kind, num in kinds.items() if kind.endswith("Config")} == from_parts
+    assert kinds.total() >= 14
+
+
 def test_recipes_validate_on_a_gpu_host_but_those_listed(
     upstream_configs: dict[str, Any], release: HostRelease
 ) -> None:
@@ -190,7 +209,7 @@ def test_families_have_what_the_host_gives_them(upstream_configs: dict[str, Any]
         subject = Run(config=config, versions=target_versions(release.bridge))
         for name, known in ARCHITECTURES[family.name].items():
             if name not in CHOSEN_BY_RECIPES or known is not None:
-                assert _comparable(name, subject.of_model(name)) == _comparable(name, known), (place, name)
+                assert _comparable(name, subject.model_setting(name)) == _comparable(name, known), (place, name)
                 num_checked[family.name] += 1
     assert set(num_checked) == set(ARCHITECTURES) - WITHOUT_RECIPE
 

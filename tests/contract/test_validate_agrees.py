@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.rule import Severity
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.generated_configs import GeneratedConfig, generated
 from tests.support.gpu_host import pretend_gpu_host

@@ -14,7 +14,7 @@ from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
-from bridgepack.host.vision_language import TEXT_PACKS, TextPacks, text_packs_named, text_packs_of
+from bridgepack.host.vision_language import TEXT_PACKS, TextPacks, text_packs_by_id, text_packs_of
 from tests.support.bridge_recipes import recipe_of
 from tests.support.hub_configs import model_configs
 from tests.support.text_packs import Case, outcome
@@ -142,7 +142,7 @@ def test_language_part_is_a_text_model_of_the_host(
 
     provider = bridge.AutoBridge.from_hf_pretrained(str(tmp_path)).to_megatron_provider(load_weights=False)
 
-    facts = text_packs_named(model)
+    facts = text_packs_by_id(model)
     assert facts is not None
     assert architecture in facts.language_part
     assert text_packs_of(type(provider).__name__) is None

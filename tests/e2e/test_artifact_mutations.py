@@ -12,8 +12,8 @@ import bridgepack
 from bridgepack.data.artifact import checking
 from bridgepack.errors import ArtifactError
 from bridgepack.reporting.checks import named_rule
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Severity
 from tests.support import artifact_mutations as mutations
 from tests.support import artifact_mutations_files as files
 from tests.support import artifact_mutations_manifest as manifests

@@ -52,8 +52,8 @@ def _thinking(index: int) -> str:
 
 def _turn(role: str, text: str, *, trained: bool = False) -> str:
     """Return a turn as the template writes it; what is trained is in brackets of private-use characters."""
-    said = f"{text}<|im_end|>\n"
-    return f"<|im_start|>{role}\n" + (f"\ue000{said}\ue001" if trained else said)
+    said = f"{text}<|im_end|>"
+    return f"<|im_start|>{role}\n" + (f"\ue000{said}\ue001\n" if trained else f"{said}\n")
 
 
 def _chat(index: int, *, question: str = "", thoughts: str = "") -> str:

@@ -11,10 +11,10 @@ from ruamel.yaml import YAML
 
 from bridgepack.bridge.adopting.corrections import rounds_of_changes
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.checking.fix import fixed, write_edit
+from bridgepack.checking.fix import fix_target, write_edit
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.rule import Severity
 
 COMMENTS = ("# the run of the week", "# rows of chat", "# agreed on with everybody")
 TEMPLATE = """\
@@ -113,7 +113,7 @@ def test_after_fixing_nothing_fixable_is_found(text: str, tmp_path: Path) -> Non
     except ConfigError:
         reject()  # a meaningless object is no subject of rules
     before = check_target(str(file), CheckOptions())
-    outcome = fixed(str(file), CheckOptions())
+    outcome = fix_target(str(file), CheckOptions())
     event(f"{len(outcome.changes)} changes")
     assert file.read_text(encoding="utf-8") == text, "nothing is written before it is asked for"
     if outcome.edit is None:
@@ -125,7 +125,7 @@ def test_after_fixing_nothing_fixable_is_found(text: str, tmp_path: Path) -> Non
     assert {found.code for found in after.findings} == {found.code for found in outcome.report.findings}
     written = file.read_text(encoding="utf-8")
     assert all(comment in written for comment in COMMENTS)
-    again = fixed(str(file), CheckOptions())
+    again = fix_target(str(file), CheckOptions())
     assert again.edit is None
 
 

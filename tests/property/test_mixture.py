@@ -14,7 +14,7 @@ from bridgepack.data.sequences.over_long import HistoryCut
 from bridgepack.data.stages.finish import SEQUENCE
 from bridgepack.data.stages.mixture import mixed
 from bridgepack.data.stages.notes import Notes
-from bridgepack.data.stages.split import PieceCounts, TokenizedSplit
+from bridgepack.data.stages.split import TokenizedSplit
 from bridgepack.errors import DataError
 from bridgepack.records import InputRecord
 
@@ -41,8 +41,9 @@ def _split(lengths: list[list[int]]) -> TokenizedSplit:
         first_rows=np.ones(len(lengths), dtype=np.int64),
         sequences=sequences,
         splits_rows=False,
-        truncates=True,
-        pieces=PieceCounts(num_split=0, num_pieces=0, num_partly_packed=0),
+        num_split=0,
+        num_pieces=0,
+        num_partly_packed=0,
         num_untrained_pieces=0,
         num_rows_in=len(sequences),
         num_rows_of_files=sizes,

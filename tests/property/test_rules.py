@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.judging.report import CheckReport
 from tests.unit.rules.in_memory_artifact import EOS_TOKEN_ID, Row, artifact, check
 
 SIZE = 12

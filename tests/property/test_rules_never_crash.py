@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.subject import Environment, Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.subject import Environment, Run
 from bridgepack.rules.registry import RUN_RULES
 from bridgepack.rules.run.kinds import KINDS
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, artifact_facts

@@ -228,7 +228,12 @@ a_thousand_sequences_in_a_row = _row(
     "BP322 BP330", lambda row: row.update({IDS: [7, EOS] * 1025, MASK: [1, 0] * 1025, STARTS: [*range(0, 2050, 2)]})
 )
 
-masks_not_rolled = _every_mask("BP309", lambda ids, mask: [0, *mask[:-1]])
+masks_not_rolled = _every_mask("BP332", lambda ids, mask: [0, *mask[:-1]])
+labels_after_eos_trained = _every_mask(
+    "BP337",
+    lambda ids, mask: [*(1 if token == EOS else mask[place] for place, token in enumerate(ids[:-1])), 0],
+    needs_manifest=True,
+)
 masks_not_rolled_and_without_the_last_newline = _every_mask("BP332", lambda ids, mask: [0, *mask[:-2], 0], base="plain")
 masks_rolled_too_often = _every_mask("BP336", lambda ids, mask: [*mask[2:], 0, 0])
 mask_of_ones = _mask("BP309", lambda ids, mask: [1] * len(mask))

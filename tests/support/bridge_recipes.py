@@ -5,7 +5,7 @@ from typing import Any
 from bridgepack.bridge.targets import quiet
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.rule import Severity
 from tests.support.small_builds import small_recipe, with_changes
 
 #: Keeps what the host prints, warns and logs from the output.

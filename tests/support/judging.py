@@ -3,9 +3,9 @@
 from typing import Any
 
 from bridgepack.records import InspectableArtifact
-from bridgepack.rules.engine import judge
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.judging import judge
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.report import CheckReport
 from bridgepack.rules.registry import ARTIFACT_RULES, STRUCTURE_RULES
 
 

@@ -1,6 +1,6 @@
 """A release of Megatron-Bridge that does not exist, and a copy of bridgepack with the one file that says what it does.
 
-It is the installed host with one renamed field, one other default and one other habit.
+It is the installed host with two renamed fields, one other default and one other habit.
 
 Docs promise that a new release is one file, its JSON and its name in RELEASES; this is the proof.
 """
@@ -24,6 +24,8 @@ NAME = f"0.{int(RELEASES[-1].name.partition('.')[2]) + 1}"
 VERSION, STEM = f"{NAME}.0", f"v{NAME.replace('.', '')}"
 #: Name of a field in the installed host, and in the planted one.
 OLD_NAME, NEW_NAME = "pad_seq_to_mult", "sequence_multiple"
+OLD_SWITCH, NEW_SWITCH = "enable_offline_packing", "packs_offline"
+_NEW_NAMES = {OLD_NAME: NEW_NAME, OLD_SWITCH: NEW_SWITCH}
 #: Default of `GPTSFTDatasetConfig.seed` in both.
 OLD_SEED, NEW_SEED = 1234, 4321
 #: The line of the collate that clears the mask of labels after an EOS, which the planted host does not have.
@@ -43,7 +45,11 @@ from bridgepack.host.{base} import {base_name}
     versions="~={name}.0",
     bridge="{version}",
     bases=Path(__file__).with_name("bases_{stem}.json"),
-    renamed={{**{base_name}.renamed, "dataset.offline_packing_specs.{old}": "dataset.offline_packing_specs.{new}"}},
+    renamed={{
+        **{base_name}.renamed,
+        "dataset.offline_packing_specs.{old}": "dataset.offline_packing_specs.{new}",
+        "dataset.{old_switch}": "dataset.{new_switch}",
+    }},
     trains_after_eos=True,
 )
 '''
@@ -84,9 +90,10 @@ def _copy_of_bridgepack(folder: Path) -> Path:
     stem = f"v{base.name.replace('.', '')}"
     room = package / "host"
     names = {"name": NAME, "version": VERSION, "stem": STEM, "constant": STEM.upper()}
-    text = _RELEASE.format(base=stem, base_name=stem.upper(), old=OLD_NAME, new=NEW_NAME, **names)
+    names |= {"old": OLD_NAME, "new": NEW_NAME, "old_switch": OLD_SWITCH, "new_switch": NEW_SWITCH}
+    text = _RELEASE.format(base=stem, base_name=stem.upper(), **names)
     (room / f"{STEM}.py").write_text(text, encoding="utf-8")
-    facts = json.loads(base.bases.read_text(encoding="utf-8").replace(f'"{OLD_NAME}"', f'"{NEW_NAME}"'))
+    facts = json.loads(_renamed(base.bases.read_text(encoding="utf-8")))
     for name in ("GPTSFTDatasetConfig", "FinetuningDatasetConfig"):
         facts["defaults"][name]["seed"] = NEW_SEED
     (room / f"bases_{STEM}.json").write_text(json.dumps(facts), encoding="utf-8")
@@ -107,8 +114,8 @@ def _host(folder: Path) -> Path:
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
     for path in package.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if OLD_NAME in text:
-            path.write_text(re.sub(rf"\b{OLD_NAME}\b", NEW_NAME, text), encoding="utf-8")
+        if (renamed := _renamed(text)) != text:
+            path.write_text(renamed, encoding="utf-8")
     _change(package / "data" / "builders" / "gpt_sft.py", f"seed: int = {OLD_SEED}", f"seed: int = {NEW_SEED}")
     _change(package / "data" / "packing" / "gpt_sft.py", CLEARED, "")
     numbers = package / "package_info.py"
@@ -119,6 +126,10 @@ def _host(folder: Path) -> Path:
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: megatron-bridge\nVersion: {VERSION}\n")
     return folder
+
+
+def _renamed(text: str) -> str:
+    return re.sub(rf"\b({'|'.join(_NEW_NAMES)})\b", lambda name: _NEW_NAMES[name[1]], text)
 
 
 def _change(path: Path, old: str, new: str) -> None:

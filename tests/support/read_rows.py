@@ -20,7 +20,7 @@ def reader_for(settings: Preprocessing | None = None, **data: Any) -> RowReader:
 
 def read_row(row: Mapping[str, Any], settings: Preprocessing | None = None) -> ReadRow:
     """Return a row as a build reads it."""
-    return reader_for(settings).seen(row)
+    return reader_for(settings).read(row)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bridgepack.host import TARGET
 from bridgepack.planning.calibration import layout_of
 from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.estimate import Arithmetic, Speed, Work, cost_of
-from bridgepack.planning.layout import Gpu, Layout, Memory, gpu_named
+from bridgepack.planning.layout import Gpu, Layout, Memory, gpu_by_name
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.plan import plan_recipe
 from bridgepack.planning.search import Search
@@ -90,7 +90,7 @@ def shipped(name: str) -> Shipped:
         ConfigError: the sizes of its model are not known.
     """
     recipe = shipped_recipe(name)
-    shape, gpu = model_shape(recipe), gpu_named("gb200" if "_gb200_" in name else "h100")
+    shape, gpu = model_shape(recipe), gpu_by_name("gb200" if "_gb200_" in name else "h100")
     size, num_gpus = recipe.packing.packed_sequence_size, recipe.parallelism.num_gpus or 1
     runtime = np.full(_NUM_SEQUENCES, size // _PER_PACK)
     lengths = Lengths(runtime=runtime, share=1.0, origin="made up")
@@ -143,7 +143,7 @@ def _seconds(search: Search, layout: Layout) -> dict[str, float]:
 
 def _attention(shape: ModelShape, size: int) -> float:
     cost, part = cost_of(shape), size // _PER_PACK
-    return _PER_PACK * float(cost.of_sequences(part) - cost.per_token * part)
+    return _PER_PACK * float(cost.sequence_flops(part) - cost.per_token * part)
 
 
 def described(layout: Layout) -> str:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+
 from bridgepack.config.recipe.recipe import SFTRecipe
 from tests.support.small_builds import conversations_recipe
 
@@ -148,7 +150,21 @@ def _write_random_weights(recipe: SFTRecipe, artifact: str) -> float:
 
     changes = {"schedule.train_iters": 1, "optimizer.lr": 1e-9, "method": {"kind": "full"}}
     weights = {"checkpoint": {"folder": recipe.checkpoint.pretrained}, "bridge_overrides.rng": {"seed": 1}}
-    return float(_train(pretrain, recipe.override({**changes, **weights}), artifact)["losses"][0])
+    loss = float(_train(pretrain, recipe.override({**changes, **weights}), artifact)["losses"][0])
+    for path in Path(str(recipe.checkpoint.pretrained)).glob("iter_*/run_config.yaml"):
+        _say_parallel_sizes(path)
+    return loss
+
+
+def _say_parallel_sizes(run_config: Path) -> None:
+    """Write what a config of parts says of its transformer beside it as well.
+
+    0.7 looks for a checkpoint's parallel sizes there alone (training/checkpointing.py:2831 of main of 2026-08-22).
+    """
+    values = yaml.safe_load(run_config.read_text(encoding="utf-8"))
+    if "transformer" in values["model"]:
+        values["model"] = {**values["model"]["transformer"], **values["model"]}
+        run_config.write_text(yaml.safe_dump(values), encoding="utf-8")
 
 
 def _train(entry_point: Any, recipe: SFTRecipe, artifact: str) -> dict[str, Any]:

@@ -205,6 +205,39 @@ GEMMA = _with_macros("""\
 {%- endfor -%}
 """)
 
+#: A call ends with the token that opens the tool's result, behind which the answer stands in the same turn.
+_GEMMA4_TOOLS = _with_macros("""\
+{{- bos_token -}}
+{%- set seen = namespace(is_open=false) -%}
+{%- for message in messages -%}
+  {%- if message.role == 'assistant' -%}
+    {%- if not seen.is_open -%}{{- '<|turn>model\\n' -}}{%- endif -%}
+    {%- set seen.is_open = message.tool_calls is defined -%}
+    {{- text_of(message.content) | trim -}}
+    {%- for call in message.tool_calls or [] -%}
+      {{- '<|tool_call>' + call.function.name + '<tool_call|>' -}}
+    {%- endfor -%}
+    {{- '<|tool_response>' if seen.is_open else '<turn|>\\n' -}}
+  {%- elif message.role == 'tool' -%}{{- text_of(message.content) + '<tool_response|>' -}}
+  {%- else -%}{{- '<|turn>' + message.role + '\\n' + text_of(message.content) | trim + '<turn|>\\n' -}}
+  {%- endif -%}
+{%- endfor -%}
+""")
+
+_MINIMAX_M3 = _with_macros("""\
+{%- for message in messages -%}
+  {%- if message.role == 'assistant' -%}
+    {{- ']~b]ai\\n<mm:think></mm:think>' + text_of(message.content) -}}
+    {%- for call in message.tool_calls or [] -%}{{- 'calls ' + call.function.name -}}{%- endfor -%}
+  {%- elif message.role == 'tool' -%}{{- ']~b]tool\\n' + text_of(message.content) -}}
+  {%- else -%}
+    {%- if message.role == 'system' -%}{{- ']~!b[' -}}{%- endif -%}
+    {{- ']~b]' + message.role + '\\n' + text_of(message.content) -}}
+  {%- endif -%}
+  {{- '[e~[\\n' -}}
+{%- endfor -%}
+""")
+
 KIMI = _with_macros("""\
 {%- for message in messages -%}
   {%- if message.role == 'assistant' -%}{{- '<|im_assistant|>assistant<|im_middle|>' -}}
@@ -294,6 +327,18 @@ _GEMMA4 = GEMMA.replace("<start_of_turn>", "<|turn>").replace("<end_of_turn>", "
 GPT_OSS_FAMILY = Family(name="gpt-oss", template=GPT_OSS, control_tokens=_HARMONY_TOKENS, eos_token="<|return|>")
 CHATML = Family(name="chatml", template=chatml_template())
 NOT_SPACE_SENSITIVE = Family(name="chatml-without-spaces", template=chatml_template(), edit=_drop_spaces)
+GEMMA4_TOOLS = Family(
+    name="gemma4-tools",
+    template=_GEMMA4_TOOLS,
+    control_tokens=("<|turn>", "<turn|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>"),
+    eos_token="<turn|>",
+)
+MINIMAX_M3 = Family(
+    name="minimax-m3",
+    template=_MINIMAX_M3,
+    control_tokens=("]~!b[", "]~b]", "[e~[", "<mm:think>", "</mm:think>"),
+    eos_token="[e~[",
+)
 #: Its old answers look other than when they were the last, so that renders of prefixes do not find them.
 THINKING = Family(name="chatml-thinking", template=CHATML_THINKING)
 #: Not among FAMILIES: the host stops where a prefix has no user turn.

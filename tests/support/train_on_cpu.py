@@ -29,6 +29,7 @@ def import_host() -> None:
 
 def run_on_cpu() -> None:
     """Make training run on CPU, with attention that takes packed rows, until the process ends."""
+    from megatron.bridge.models.gpt.gpt_builder import GPTModelBuilder
     from megatron.bridge.models.gpt_provider import GPTModelProvider
 
     from bridgepack.canaries.cpu.reference_attention import reference_layer_spec
@@ -36,14 +37,18 @@ def run_on_cpu() -> None:
 
     run_cuda_calls_on_cpu()
     run_the_rest_on_cpu()
-    provide = GPTModelProvider.provide
+    provide, build_model = GPTModelProvider.provide, GPTModelBuilder.build_model
 
+    # The class of attention layers is no plain value, so no recipe can name it.
     def provide_on_cpu(self: Any, *arguments: Any, **options: Any) -> Any:
-        # The class of attention layers is no plain value, so no recipe can name it.
         self.transformer_layer_spec = reference_layer_spec
         return provide(self, *arguments, **options)
 
-    GPTModelProvider.provide = provide_on_cpu
+    def build_on_cpu(self: Any, *arguments: Any, **options: Any) -> Any:
+        self._model_config.transformer_layer_spec = reference_layer_spec
+        return build_model(self, *arguments, **options)
+
+    GPTModelProvider.provide, GPTModelBuilder.build_model = provide_on_cpu, build_on_cpu
 
 
 def main(arguments: list[str]) -> int:

@@ -27,6 +27,7 @@ from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
+from bridgepack.records import DropReason
 from tests.support.cutting import cut, policy_for
 from tests.support.host_datasets import load_host_tokenizer
 from tests.support.installed_host import host_release
@@ -136,11 +137,25 @@ class PromptCompletionPair:
         return result.input_ids.tolist(), result.loss_mask.int().tolist()
 
     def ours(self, rows: Sequence[Columns]) -> list[Outcome]:
-        """Return what bridgepack makes of rows, in one batch; the stage after it refuses fewer than two tokens."""
-        return [
-            RowError("too_short", f"{len(item[0])} tokens") if isinstance(item, tuple) and len(item[0]) < 2 else item
-            for item in _outcomes(self.encoder, rows, self._policy)
-        ]
+        """Return what bridgepack makes of rows, in one batch.
+
+        The stage after it refuses fewer than two tokens, and rows without a trained label, which 0.7 refuses, too, if
+        they have a completion.
+        """
+        outcomes = zip(_outcomes(self.encoder, rows, self._policy), rows, strict=True)
+        return [self._refused_later(*item) if isinstance(item[0], tuple) else item[0] for item in outcomes]
+
+    def _refused_later(self, made: tuple[list[int], list[int]], row: Columns) -> Outcome:
+        ids, mask = made
+        settings = self._host_settings
+        if len(ids) < 2:
+            return RowError("too_short", f"{len(ids)} tokens")
+        refuses = host_release().refuses_untrained_completions and settings.loss_mode == "completion"
+        completion = row[settings.completion_column]
+        has_completion = bool(completion.strip(" ") if settings.strip_whitespace else completion)
+        if refuses and has_completion and not any(mask[1:]):
+            return RowError(DropReason.NO_TRAINED_TOKEN, f"{len(ids)} tokens")
+        return made
 
 
 @functools.cache

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.container import changed, config_of_container
+from bridgepack.bridge.container import config_of_container, with_changes
 from bridgepack.bridge.live import copy_of
-from bridgepack.bridge.validating.verdict import process_as_before, validated
+from bridgepack.bridge.validating.verdict import process_as_before, validate_config
 from bridgepack.records.checks import Finding
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.hub_configs import offline_hub
@@ -113,7 +113,7 @@ def validate(config: Any, world_size: int) -> str | None:
             candidate = copy_of(config)
             if candidate.peft is not None:
                 candidate.checkpoint.pretrained_checkpoint = "/checkpoints/any"
-            validated(candidate, world_size)
+            validate_config(candidate, world_size)
         # Whatever type upstream raises (ValueError, AssertionError, TypeError, ...) is its verdict.
         except Exception as error:
             return f"{type(error).__name__}: {str(error).strip().partition('\n')[0]}"
@@ -122,7 +122,9 @@ def validate(config: Any, world_size: int) -> str | None:
 
 def findings_of(config: Any, place: str, world_size: int) -> Sequence[Finding]:
     """Return what the rules say of a config that has a checkpoint, as `validate` gives it, on so many ranks."""
-    plain = changed(config_of_container(config, place=place), {"checkpoint.pretrained_checkpoint": "/checkpoints/any"})
+    plain = with_changes(
+        config_of_container(config, place=place), {"checkpoint.pretrained_checkpoint": "/checkpoints/any"}
+    )
     subject = Run(config=plain, versions=target_versions(plain.bridge_version), world_size_given=world_size)
     return judge_run(subject, RUN_RULES).findings
 

@@ -199,8 +199,9 @@ def test_a_dry_launch_prints_what_its_function_returns(command: Command) -> None
 @pytest.mark.full
 @pytest.mark.usefixtures("folder")
 def test_the_canary_prints_what_its_function_returns(command: Command) -> None:
-    ran = command("canary", "packed", "--packs", 2, "--context", 2, "--device", "cpu", "--json")
-    expected = bridgepack.canary("packed", num_packs=2, context=2, uses_gpu=False)
+    # one rank: of several that fail alike, the first to end is named, which is another one in another run
+    ran = command("canary", "packed", "--packs", 2, "--context", 1, "--device", "cpu", "--json")
+    expected = bridgepack.canary("packed", num_packs=2, context=1, uses_gpu=False)
 
     assert _without(json.loads(ran.output), {"seconds"}) == _without(_as_printed(expected), {"seconds"})
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, overload
 
-from bridgepack.config.arguments import checked, stated_options
+from bridgepack.config.arguments import check_arguments, stated_options
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import ArtifactView, PackView, view_pack
 from bridgepack.data.reading.remote import artifact_place
@@ -23,7 +23,7 @@ def inspect(artifact: str | Path, *, row: int, split: str | None = None) -> Pack
 def inspect(artifact: str | Path, *, row: None = None, split: None = None) -> ArtifactView: ...
 
 
-@checked
+@check_arguments
 def inspect(artifact: str | Path, *, row: int | None = None, split: str | None = None) -> PackView | ArtifactView:
     """Return the statistics of an artifact, or one of its packs with its decoded text.
 
@@ -51,7 +51,7 @@ def inspect(artifact: str | Path, *, row: int | None = None, split: str | None =
     return ArtifactView(folder=opened.folder, manifest=manifest, waiting=waiting)
 
 
-@checked
+@check_arguments
 def trace(
     artifact: str | Path,
     *,

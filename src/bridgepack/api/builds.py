@@ -7,7 +7,7 @@ from typing import Any
 
 from bridgepack.api.targets import Recipe, recipe_of
 from bridgepack.bridge.targets import Target
-from bridgepack.config.arguments import checked, local_path
+from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact, planned_build
 from bridgepack.data.reading.kept_rows import recipe_with_rows
@@ -19,7 +19,7 @@ from bridgepack.data.tasks import Progress
 from bridgepack.planning.balance import balance_for, balance_of_repack
 
 
-@checked
+@check_arguments
 def build(
     recipe: Recipe | Target,
     *,
@@ -59,7 +59,7 @@ def build(
     return build_artifact(loaded, output=output, balance=balance_for(loaded), progress=progress, options=options)
 
 
-@checked
+@check_arguments
 def plan_build(
     recipe: Recipe | Target,
     *,
@@ -129,7 +129,7 @@ def _recipe(
     return recipe_with_rows(recipe, overrides, output=output, store=options.store)
 
 
-@checked
+@check_arguments
 def repack(
     artifact: str | Path,
     overrides: Mapping[str, Any],
@@ -173,7 +173,7 @@ def repack(
     )
 
 
-@checked
+@check_arguments
 def plan_repack(artifact: str | Path, overrides: Mapping[str, Any], *, output: str | Path | None = None) -> RepackPlan:
     """Return what `repack` would do with these arguments; writes nothing.
 

@@ -6,17 +6,17 @@ from typing import Any
 
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.check import check_target
-from bridgepack.checking.fix import Fixed, fixed
+from bridgepack.checking.fix import Fixed, fix_target
 from bridgepack.checking.options import CheckOptions, named_environment
-from bridgepack.config.arguments import checked, stated_options
+from bridgepack.config.arguments import check_arguments, stated_options
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.kept_rows import with_kept_rows
 from bridgepack.data.reading.remote import artifact_place
-from bridgepack.reporting.checks import explained
-from bridgepack.rules.engine.report import CheckReport
+from bridgepack.reporting.checks import explain_rule
+from bridgepack.rules.judging.report import CheckReport
 
 
-@checked
+@check_arguments
 def check(target: Any, **options: Any) -> CheckReport:
     """Return the check report on a recipe, a ConfigContainer or an artifact.
 
@@ -33,11 +33,11 @@ def check(target: Any, **options: Any) -> CheckReport:
         ArtifactError: the folder is not an artifact.
         RuleCrashError: a rule raised.
     """
-    target, chosen = _asked(target, options, "check")
+    target, chosen = _split_options(target, options, "check")
     return check_target(target, chosen)
 
 
-@checked
+@check_arguments
 def fix(target: Any, **options: Any) -> Fixed:
     """Return the safe changes that a check proposes for a file of settings, and the report after them.
 
@@ -53,11 +53,11 @@ def fix(target: Any, **options: Any) -> Fixed:
         ConfigError: the target is not a file of yours, a change cannot be made in it, or changes contradict.
         RuleCrashError: a rule raised.
     """
-    target, chosen = _asked(target, options, "fix")
-    return fixed(target, chosen)
+    target, chosen = _split_options(target, options, "fix")
+    return fix_target(target, chosen)
 
 
-def _asked(target: Any, options: Mapping[str, Any], what: str) -> tuple[Any, CheckOptions]:
+def _split_options(target: Any, options: Mapping[str, Any], what: str) -> tuple[Any, CheckOptions]:
     stated = {name: value for name, value in options.items() if value is not None}
     if isinstance(stated.get("environment"), (str, Path)):
         stated["environment"] = named_environment(stated["environment"])
@@ -76,7 +76,7 @@ def _asked(target: Any, options: Mapping[str, Any], what: str) -> tuple[Any, Che
     return target, chosen
 
 
-@checked
+@check_arguments
 def explain(rule: str = "BP") -> dict[str, Any] | list[dict[str, Any]]:
     """Return a rule as plain values: why it matters, a bad and a good setting, the fix, the evidence.
 
@@ -88,7 +88,7 @@ def explain(rule: str = "BP") -> dict[str, Any] | list[dict[str, Any]]:
     Raises:
         ConfigError: no such rule.
     """
-    return explained(rule)
+    return explain_rule(rule)
 
 
 def list_rules() -> list[dict[str, Any]]:
@@ -96,6 +96,6 @@ def list_rules() -> list[dict[str, Any]]:
 
     Example: `[rule["name"] for rule in bridgepack.list_rules()]`.
     """
-    found = explained("BP")
+    found = explain_rule("BP")
     assert isinstance(found, list)
     return found

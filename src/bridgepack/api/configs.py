@@ -9,11 +9,11 @@ from bridgepack.bridge.adopting.pack_for import PackedConfig
 from bridgepack.bridge.adopting.pack_for import pack_for as pack_config
 from bridgepack.bridge.forward_steps import forward_step_for as forward_step_for
 from bridgepack.bridge.shipped import load_shipped
-from bridgepack.config.arguments import checked
+from bridgepack.config.arguments import check_arguments
 from bridgepack.config.load import load_recipe
 
 
-@checked
+@check_arguments
 def to_bridge(recipe: Recipe, *, artifact: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Any:
     """Return the ConfigContainer of a recipe, ready for Megatron-Bridge's `finetune(config, forward_step)`.
 
@@ -30,7 +30,7 @@ def to_bridge(recipe: Recipe, *, artifact: str | Path | None = None, overrides: 
     return load_recipe(recipe, overrides).to_bridge(artifact)
 
 
-@checked
+@check_arguments
 def pack_for(config: Any, artifact: str | Path | None = None, *, world_size: int | None = None) -> PackedConfig:
     """Return a copy of a ConfigContainer corrected to train packed rows, with the changes and their reasons.
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bridgepack.config.arguments import checked
+from bridgepack.config.arguments import check_arguments
 from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.listing import ExecutorListing
 from bridgepack.config.cluster.listing import list_executors as listed_executors
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bridgepack.launching.tasks import LaunchTask
 
 
-@checked
+@check_arguments
 def launch(
     recipe: SFTRecipe | Mapping[str, Any] | str | Path,
     cluster: ClusterConfig | Mapping[str, Any] | str | Path,

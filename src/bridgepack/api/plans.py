@@ -5,20 +5,20 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.api.targets import Recipe
-from bridgepack.config.arguments import checked, local_path
+from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.starting import refuse_taken, write_new
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.data.reading.kept_rows import recipe_with_rows
 from bridgepack.data.store.store import store_folder
 from bridgepack.errors import ConfigError
-from bridgepack.planning.calibration import calibrated
-from bridgepack.planning.layout import DEFAULT_GPU, gpu_named
+from bridgepack.planning.calibration import fit_speed
+from bridgepack.planning.layout import DEFAULT_GPU, gpu_by_name
 from bridgepack.planning.lengths import lengths_of
 from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
 from bridgepack.planning.preview import Preview, preview_recipe
 
 
-@checked
+@check_arguments
 def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] | None = None) -> Preview:
     """Return what a build would do with a recipe's data, based on a sample of its rows.
 
@@ -37,7 +37,7 @@ def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] |
     return preview_recipe(recipe_with_rows(recipe, overrides), num_rows=num_rows)
 
 
-@checked
+@check_arguments
 def plan(
     recipe: Recipe,
     *,
@@ -76,12 +76,12 @@ def plan(
         refuse_taken(place, option="--write")
     tokens = None if store is None else store_folder(store)
     rows_store = tokens if tokens is not None and tokens.is_dir() else None
-    loaded, machine = recipe_with_rows(recipe, overrides, store=rows_store), gpu_named(gpu)
+    loaded, machine = recipe_with_rows(recipe, overrides, store=rows_store), gpu_by_name(gpu)
     loaded = loaded if model is None else loaded.override({"model.name": model})
     shape_to_plan(loaded)  # fails before rows are read
     packs = None if artifact is None else local_path(artifact, "artifact")
     lengths = lengths_of(loaded, artifact=packs, store=tokens)
-    speed = None if log is None else calibrated(local_path(log, "log"), loaded, lengths, machine)
+    speed = None if log is None else fit_speed(local_path(log, "log"), loaded, lengths, machine)
     found = plan_recipe(
         loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed, has_dynamic_context=dynamic_context
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.arguments import checked, local_path, stated_options
+from bridgepack.config.arguments import check_arguments, local_path, stated_options
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.kept_rows import with_kept_rows
@@ -21,7 +21,7 @@ from bridgepack.reporting.diffs import artifact_diff_page
 from bridgepack.reporting.html.files import check_place
 
 
-@checked
+@check_arguments
 def verify(artifact: str | Path, **options: Any) -> VerifyReport:
     """Return the result of deriving an artifact's packs again from its sources and comparing them.
 
@@ -39,7 +39,7 @@ def verify(artifact: str | Path, **options: Any) -> VerifyReport:
     return verify_artifact(artifact_place(artifact), stated_options(VerifyOptions, options, "verify"))
 
 
-@checked
+@check_arguments
 def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) -> MaskReport:
     """Return the result of comparing the loss masks of a recipe's rows with independently derived ones.
 
@@ -59,7 +59,7 @@ def masks(target: str | Path | SFTRecipe | Mapping[str, Any], **options: Any) ->
     return check_masks(judged, stated_options(MaskOptions, options, "masks"))
 
 
-@checked
+@check_arguments
 def diff(
     first: str | Path,
     second: str | Path,

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.api.targets import Recipe
-from bridgepack.bridge.refusing.asked import refusal_text, refusals_of
+from bridgepack.bridge.refusing.refusals import refusal_text, refusals_of
 from bridgepack.bridge.shipped import shipped_recipes
-from bridgepack.config.arguments import checked, local_path
+from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.layouts.detect import Detection
 from bridgepack.config.load import CatalogueEntry, catalogue
 from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import Wish, recipes_of_model, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, schema_text, written_values
-from bridgepack.planning.detecting import detect_data
+from bridgepack.planning.detecting import detected
 from bridgepack.planning.fitting import Fit, fitted_batch, why_not_here
 from bridgepack.planning.plan import new_recipe as text_of_new
 from bridgepack.planning.plan import with_splits
@@ -81,13 +81,15 @@ class NewRecipe:
         name: name of the recipe.
         text: content of the file.
         fit: how the batch was fitted to the data, or why it was not.
-        detection: layout of the data; None if it is not known.
+        detection: layout of the data; None if it is not known, or its files have several.
+        parts: file or folder -> layout of its rows, if the data's files have several.
     """
 
     name: str
     text: str
     fit: Fit
     detection: Detection | None
+    parts: Mapping[str, Detection]
 
     def write(self, output: str | Path | None = None) -> Path:
         """Write the file, by default `NAME.yaml`, and return its path; an existing file is never overwritten.
@@ -98,7 +100,7 @@ class NewRecipe:
         return write_new(Path(f"{self.name}.yaml") if output is None else local_path(output, "output"), self.text)
 
 
-@checked
+@check_arguments
 def list_recipes(*, family: str | None = None, bridge: bool = False) -> RecipeListing:
     """Return the recipes of ./recipes, then those that come with bridgepack.
 
@@ -114,7 +116,7 @@ def list_recipes(*, family: str | None = None, bridge: bool = False) -> RecipeLi
     return RecipeListing(entries=catalogue(family=family), bridge=tuple(shipped_recipes()) if bridge else ())
 
 
-@checked
+@check_arguments
 def show_recipe(recipe: Recipe, *, overrides: Mapping[str, Any] | None = None) -> RecipeView:
     """Return a recipe with its overrides, and what Megatron-Bridge refuses of it.
 
@@ -131,7 +133,7 @@ def show_recipe(recipe: Recipe, *, overrides: Mapping[str, Any] | None = None) -
     return RecipeView(recipe=loaded, refusals=tuple(map(refusal_text, refusals_of(loaded))))
 
 
-@checked
+@check_arguments
 def resolve_recipe(
     recipe: Recipe, *, overrides: Mapping[str, Any] | None = None, artifact: str | Path | None = None
 ) -> ResolvedView:
@@ -153,7 +155,7 @@ def resolve_recipe(
     )
 
 
-@checked
+@check_arguments
 def new_recipe(
     name: str,
     *,
@@ -195,9 +197,9 @@ def new_recipe(
 
     wish: dict[str, Any] = {"name": name, "model": model, "num_gpus": num_gpus, "seq_length": seq_length}
     wish |= {"method": method, "data": data, "tokenizer": tokenizer}
-    detection = detect_data(with_splits(Wish(**wish))[0].data, layout)
-    text = text_of_new(Wish(detection=detection, **wish), catalogue(), fit)
-    return NewRecipe(name=name, text=text, fit=fits[0], detection=detection)
+    detection, parts = detected(with_splits(Wish(**wish))[0].data, layout)
+    text = text_of_new(Wish(detection=detection, parts=parts, **wish), catalogue(), fit)
+    return NewRecipe(name=name, text=text, fit=fits[0], detection=detection, parts=parts)
 
 
 def recipes_like(model: str) -> Sequence[SFTRecipe]:

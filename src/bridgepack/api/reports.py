@@ -7,14 +7,14 @@ from typing import Any
 from bridgepack.api.targets import Recipe
 from bridgepack.bridge.targets import Target, recipe_target
 from bridgepack.checking.options import CheckOptions
-from bridgepack.config.arguments import checked, local_path
+from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.config.load import load_recipe
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.data.tasks import Progress
 from bridgepack.reporting.html.files import WrittenReport, write_report
 
 
-@checked
+@check_arguments
 def report(
     artifact: str | Path,
     *,

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from bridgepack.config.arguments import checked, local_path
+from bridgepack.config.arguments import check_arguments, local_path
 from bridgepack.data.build import DEFAULT_FOLDER
 from bridgepack.data.store import upkeep
 from bridgepack.data.store.store import STORE_VARIABLE, default_store
@@ -16,7 +16,7 @@ from bridgepack.errors import ConfigError, StoreError
 _BESIDE_OUTPUT, _SHOWN = ".bridgepack/tokens", 5
 
 
-@checked
+@check_arguments
 def list_store(store: str | Path | None = None) -> StoreListing:
     """Return the tokenisations in a token store, and the artifacts that were built from it.
 
@@ -31,7 +31,7 @@ def list_store(store: str | Path | None = None) -> StoreListing:
     return upkeep.list_store(_folder(store))
 
 
-@checked
+@check_arguments
 def prune_store(
     store: str | Path | None = None,
     *,
@@ -63,7 +63,7 @@ def prune_store(
     )
 
 
-@checked
+@check_arguments
 def verify_store(
     store: str | Path | None = None, *, remove: bool = False, num_workers: int = 1, progress: Progress | None = None
 ) -> Verified:

@@ -37,11 +37,11 @@ def base_of(recipe: SFTRecipe) -> dict[str, Any]:
 def _base_of(recipe: SFTRecipe) -> dict[str, Any]:
     facts, model = recipe.release.facts, recipe.model
     if model is not None and is_shipped_model(model):
-        shipped = facts.shipped(shipped_name(model.name))
+        shipped = facts.shipped_recipe(shipped_name(model.name))
         if shipped is not None:
             return shipped
     values = facts.common("adapter" if isinstance(recipe.method, AdapterMethod) else "full")
-    found = facts.model_named(model.name) if model is not None else None
+    found = facts.model_by_name(model.name) if model is not None else None
     if found is None:
         del values["model"]
         return values
@@ -67,7 +67,7 @@ def hint_for_no_recipe(recipe: SFTRecipe) -> str | None:
     model, facts = recipe.model, recipe.release.facts
     if model is None or not is_shipped_model(model):
         return None
-    known = {*facts.recipes, *facts.aliases, *facts.not_made}
+    known = {*facts.recipes, *facts.aliases, *facts.refused_recipes}
     if shipped_name(model.name) in known:
         return None
     return did_you_mean(shipped_name(model.name), sorted(known), LISTED)
@@ -78,13 +78,13 @@ def why_not_made(recipe: SFTRecipe) -> str | None:
     if recipe.model is None or not is_shipped_model(recipe.model):
         return None
     name, facts = shipped_name(recipe.model.name), recipe.release.facts
-    return facts.not_made.get(facts.aliases.get(name, name))
+    return facts.refused_recipes.get(facts.aliases.get(name, name))
 
 
 def new_section(release: HostRelease, name: str) -> dict[str, Any]:
     """Return a new section that the base does not have, for an override in it."""
     required = {REQUIRED_FIELD[name]: None} if name in REQUIRED_FIELD else {}
-    return release.facts.made(_CLASS_OF_SECTION[name], **required) if name in _CLASS_OF_SECTION else {}
+    return release.facts.new_object(_CLASS_OF_SECTION[name], **required) if name in _CLASS_OF_SECTION else {}
 
 
 def is_left_out(release: HostRelease, path: str) -> bool:

@@ -55,10 +55,10 @@ def config_of_saved(values: Mapping[str, Any], *, place: str) -> RunConfig:
     Raises:
         ConfigError: the config is not complete.
     """
-    return _config(_restored(values), place)
+    return _config(_restore(values), place)
 
 
-def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+def with_changes(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     """Return a complete config with changed values, dotted path -> value.
 
     Raises:
@@ -134,10 +134,10 @@ def flat_model(model: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**parts, **model} if isinstance(parts, Mapping) else model
 
 
-def _restored(value: Any) -> Any:
+def _restore(value: Any) -> Any:
     if isinstance(value, Mapping):
         if str(value.get("_target_", "")).startswith("pathlib."):
             parts = value.get("_args_")  # megatron-bridge 0.6.2 saves none, so the path is lost
             return PurePosixPath(*(str(part) for part in parts if part)) if isinstance(parts, list) else PurePosixPath()
-        return {str(key): _restored(item) for key, item in value.items()}
-    return [_restored(item) for item in value] if isinstance(value, list) else value
+        return {str(key): _restore(item) for key, item in value.items()}
+    return [_restore(item) for item in value] if isinstance(value, list) else value

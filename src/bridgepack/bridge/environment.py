@@ -13,7 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 
 from bridgepack.errors import ConfigError
-from bridgepack.rules.engine.subject import Environment
+from bridgepack.rules.judging.subject import Environment
 
 #: What `environment_from_file` reads, for messages.
 READABLE = "the output of pip freeze, pip list --format json, uv pip list --format json or conda list --json"

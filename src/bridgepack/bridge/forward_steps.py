@@ -7,11 +7,11 @@ from bridgepack.bridge.container import config_of_container, is_container
 from bridgepack.bridge.plain import field_names
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.writing.write import to_bridge
-from bridgepack.config.arguments import checked
+from bridgepack.config.arguments import check_arguments
 from bridgepack.config.load import load_recipe
 from bridgepack.host.vision_language import text_packs_of
-from bridgepack.rules.engine.families import family_of
-from bridgepack.rules.engine.subject import TEXT_DATASETS
+from bridgepack.rules.judging.families import family_of
+from bridgepack.rules.judging.subject import TEXT_DATASETS
 
 _TEXT = "megatron.bridge.training.gpt_step"
 _VISION = "megatron.bridge.training.vlm_step"
@@ -32,7 +32,7 @@ _OTHER_STEPS: Mapping[str, str] = {
 _VISION_FIELDS = frozenset({"vision_config", "freeze_vision_model", "vision_model_type", "image_token_id"})
 
 
-@checked
+@check_arguments
 def forward_step_for(target: Any) -> Any:
     """Return the forward step of Megatron-Bridge for a ConfigContainer, or for a recipe as `build` takes it.
 

@@ -24,6 +24,11 @@ def value_in(config: Any, path: str) -> Any:
     return value_at(config, place_in(config, path))
 
 
+def has_setting(config: Any, path: str) -> bool:
+    """Return whether a config has a setting, for its canonical path."""
+    return _has(config, place_in(config, path))
+
+
 def copy_of(config: Any) -> Any:
     """Return a deep copy of a ConfigContainer, whose sections have the classes that they have there.
 

@@ -17,7 +17,7 @@ from bridgepack.bridge.bases import (
 )
 from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.plain import put, value_at
-from bridgepack.bridge.refusing.overrides import not_kept, refused_path
+from bridgepack.bridge.refusing.overrides import refused_path, why_not_kept
 from bridgepack.bridge.refusing.recipes import models, readings
 from bridgepack.bridge.shipped import is_shipped_model
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting
@@ -30,7 +30,7 @@ from bridgepack.host import HostRelease
 from bridgepack.host.names import canonical_name, in_canonical_names
 from bridgepack.host.variables import DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
 from bridgepack.records import Refusal, RunConfig
-from bridgepack.rules.engine.context import NO_PACKS
+from bridgepack.rules.judging.context import NO_PACKS
 
 _PACK_PATHS = frozenset(
     {
@@ -68,7 +68,7 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
         artifact = Path(recipe.artifact)
     reads_packs = recipe.packing.mode == "offline"
     packs = packs_in(artifact) if artifact is not None and reads_packs else None
-    values, settings = _started(recipe, packs)
+    values, settings = _starting_values(recipe, packs)
     refused = [*models(recipe, values), *readings(recipe)]
     unknown = _NOT_SAID | _unknown_model(values, recipe)
     user_paths, lost = _write_settings(values, settings, recipe)
@@ -107,25 +107,25 @@ def _unknown_model(values: dict[str, Any], recipe: SFTRecipe) -> dict[str, str]:
     return {"model": why_model_unknown(recipe)}
 
 
-def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:
+def _starting_values(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:
     values, facts = base_of(recipe), recipe.release.facts
-    settings = settings_over(values, recipe, packs, facts.precision_named(recipe.precision.recipe))
+    settings = settings_over(values, recipe, packs, facts.precision_by_name(recipe.precision.recipe))
     size, base = recipe.packing.packed_sequence_size, values["dataset"] or {}
     loader = {name: base[name] for name in LOADER_FIELDS if name in base}
     if recipe.packing.mode == "offline":
-        specs = facts.made("PackedSequenceSpecs", packed_sequence_size=size)
-        values["dataset"] = facts.made(_TEXT_DATASET, seq_length=size, offline_packing_specs=specs, **loader)
+        specs = facts.new_object("PackedSequenceSpecs", packed_sequence_size=size)
+        values["dataset"] = facts.new_object(_TEXT_DATASET, seq_length=size, offline_packing_specs=specs, **loader)
     elif str(base.get("_target_")).endswith(f".{_DIRECT_DATASET}"):
         values["dataset"] = {**base, "seq_length": size}
     else:
-        values["dataset"] = facts.made(_DIRECT_DATASET, seq_length=size, **loader)
+        values["dataset"] = facts.new_object(_DIRECT_DATASET, seq_length=size, **loader)
     kind = _ADAPTERS.get(recipe.method.kind)
     if kind is None:
         values["peft"] = None
     elif not str((values["peft"] or {}).get("_target_")).endswith(f".{kind}"):
-        values["peft"] = facts.made(kind)
+        values["peft"] = facts.new_object(kind)
     if values["tokenizer"].get("tokenizer_model") != recipe.tokenizer.name_or_path:
-        values["tokenizer"] = facts.made("TokenizerConfig")
+        values["tokenizer"] = facts.new_object("TokenizerConfig")
     return in_canonical_names(values, recipe.release)[0], settings
 
 
@@ -155,7 +155,7 @@ def _write_settings(
                 continue
             kept.append(setting)
         _write(values, recipe.release, setting.path, setting.value)
-    lost_later = (not_kept(values, setting, user_paths, recipe.release.facts) for setting in kept)
+    lost_later = (why_not_kept(values, setting, user_paths, recipe.release.facts) for setting in kept)
     return user_paths, (*refused, *filter(None, lost_later))
 
 
@@ -175,7 +175,7 @@ def _write(values: dict[str, Any], release: HostRelease, path: str, value: Any) 
         values[section] = new_section(release, section)
     if rest and section == _PRECISION and isinstance(values.get(section), str):
         values[section] = copy.deepcopy(release.facts.registered_precision(values[section]) or values[section])
-    put(values, path, release.facts.as_held(path, value))
+    put(values, path, release.facts.held_value(path, value))
 
 
 def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dict[str, Setting]) -> dict[str, str]:

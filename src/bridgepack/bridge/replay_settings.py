@@ -53,9 +53,9 @@ def replay_settings(
         micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
     max_samples = _max_samples(values, "dataset.max_train_samples" if is_training else None)
     if is_training:
-        others = _of_training(values, max_samples or num_packs[split]) | {"resume_step": resume_step}
+        others = _training_values(values, max_samples or num_packs[split]) | {"resume_step": resume_step}
     else:
-        others = _of_evaluation(values, num_packs.get(TRAIN, 0), release_of(version), resume_step)
+        others = _evaluation_values(values, num_packs.get(TRAIN, 0), release_of(version), resume_step)
     return ReplaySettings(
         version=Version(version).base_version,  # a pre-release counts as its release: 0.6.2rc1 -> 0.6.2
         num_packs=num_packs[split],
@@ -149,7 +149,7 @@ def _topology(values: _Values, world_size: int, context: int) -> Topology:
     )
 
 
-def _of_training(values: _Values, num_samples: int) -> dict[str, Any]:
+def _training_values(values: _Values, num_samples: int) -> dict[str, Any]:
     epochs, loader = values.value("train.num_epochs"), _loader(values)
     if epochs is not None and loader != "batch":
         raise ConfigError(
@@ -160,7 +160,7 @@ def _of_training(values: _Values, num_samples: int) -> dict[str, Any]:
     return {"drop_last": drops_last, "num_steps": _num_steps(values, num_samples)}
 
 
-def _of_evaluation(values: _Values, num_packs: int, release: HostRelease, resume_step: int) -> dict[str, Any]:
+def _evaluation_values(values: _Values, num_packs: int, release: HostRelease, resume_step: int) -> dict[str, Any]:
     keeps_last = _loader(values) == "batch" and release.keeps_last_evaluation_batch
     num_batches = _schedule(values, num_packs).batches_until(resume_step)
     return {"is_evaluation": True, "drop_last": not keeps_last, "resume_step": num_batches}

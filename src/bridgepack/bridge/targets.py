@@ -9,7 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bridgepack.bridge.container import changed, config_of_container, config_of_saved, is_container, is_saved_container
+from bridgepack.bridge.container import (
+    config_of_container,
+    config_of_saved,
+    is_container,
+    is_saved_container,
+    with_changes,
+)
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, PREFIX, SUFFIX
@@ -51,14 +57,14 @@ class Target:
         Raises:
             ConfigError: a path does not exist, a value is impossible, or an artifact has no settings.
         """
-        return _settled(replace(self, overrides={**self.overrides, **overrides}))
+        return _settle(replace(self, overrides={**self.overrides, **overrides}))
 
     def reading(self, packs: Path | None) -> "Target":
         """Return the target of a run that reads these packs; nothing is loaded again."""
-        return _settled(replace(self, packs=packs))
+        return _settle(replace(self, packs=packs))
 
 
-def _settled(target: Target) -> Target:
+def _settle(target: Target) -> Target:
     """Return a target with the recipe and the settings that follow from its source, overrides and packs."""
     source, place, overrides = target.source, target.place, target.overrides
     if target.kind == "artifact":
@@ -67,7 +73,7 @@ def _settled(target: Target) -> Target:
         return target
     if target.kind != "recipe":
         read = config_of_saved if target.kind == "saved" else config_of_container
-        return replace(target, config=changed(read(source, place=place), overrides))
+        return replace(target, config=with_changes(read(source, place=place), overrides))
     recipe = source.override(overrides) if overrides else source
     config = config_of_recipe(recipe, place=place, artifact=target.packs)
     if target.file is not None and target.file.suffix.lower() in _SETTINGS_SUFFIXES:
@@ -87,7 +93,7 @@ def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, arti
         ConfigError: the target is unknown or cannot be loaded, or a path does not exist.
     """
     try:
-        return _settled(replace(_loaded(target), overrides=dict(overrides or {}), packs=artifact))
+        return _settle(replace(_load(target), overrides=dict(overrides or {}), packs=artifact))
     except OSError as error:
         name = str(target) if isinstance(target, str | Path) else type(target).__name__
         raise ConfigError(
@@ -109,32 +115,32 @@ def recipe_target(
         return load_target(recipe, overrides, artifact=artifact)
     text = catalogue_target(str(recipe)) if Path(recipe).is_dir() else str(recipe)
     with redirect_stdout(sys.stderr):
-        found = _of_object(load_recipe(text), text)
-    return _settled(replace(found, **_written_at(text), overrides=dict(overrides or {}), packs=artifact))
+        found = _target_of_object(load_recipe(text), text)
+    return _settle(replace(found, **_written_at(text), overrides=dict(overrides or {}), packs=artifact))
 
 
-def _loaded(target: Any) -> Target:
+def _load(target: Any) -> Target:
     if isinstance(target, Mapping):
         target = SFTRecipe.from_mapping(target)
     if isinstance(target, SFTRecipe):
-        return _of_object(target, target.name)
+        return _target_of_object(target, target.name)
     if not isinstance(target, (str, Path)):
-        return _of_object(target, type(target).__name__)
+        return _target_of_object(target, type(target).__name__)
     text = str(target)
     if not isinstance(target, Path):
         _check_text(text)
-    return _of_text(text)
+    return _load_text(text)
 
 
-def _of_text(text: str) -> Target:
+def _load_text(text: str) -> Target:
     if _names_artifact(text):
         return Target(kind="artifact", place=text, artifact=artifact_place(text))
     path, function = _parts(text)
     if path.suffix.lower() in _SETTINGS_SUFFIXES:
         if function:
             raise ConfigError(f"target is {text!r}; a {path.suffix} file has no functions. Remove :{function}.")
-        return _of_file(path)
-    return replace(_of_object(_load_value(text), text), **_written_at(text))
+        return _load_file(path)
+    return replace(_target_of_object(_load_value(text), text), **_written_at(text))
 
 
 def _parts(text: str) -> tuple[Path, str]:
@@ -169,7 +175,7 @@ def _names_artifact(text: str) -> bool:
     )
 
 
-def _of_file(path: Path) -> Target:
+def _load_file(path: Path) -> Target:
     values = read_sections(path)
     if is_saved_container(values):
         return Target(kind="saved", place=str(path), source=values, file=path)
@@ -177,7 +183,7 @@ def _of_file(path: Path) -> Target:
         return Target(kind="recipe", place=str(path), source=SFTRecipe.from_mapping(values), file=path)
 
 
-def _of_object(value: Any, place: str) -> Target:
+def _target_of_object(value: Any, place: str) -> Target:
     if isinstance(value, SFTRecipe):
         return Target(kind="recipe", place=place, source=value)
     if is_container(value):
@@ -211,16 +217,16 @@ def _load_value(text: str) -> Any:
     if text.startswith(PREFIX):
         text = f"{MODULE}:{text.removeprefix(PREFIX)}"
     elif ":" not in text and Path(text).suffix.lower() != ".py":
-        return _of_catalogue(text)
+        return _load_catalogue_recipe(text)
     install_import_hook()
     try:
         with quiet():
             return load_object(text, suffixes=(RECIPE_SUFFIX, SUFFIX))
     except ConfigError as error:
-        raise _explained(error, text) from None
+        raise _explain(error, text) from None
 
 
-def _of_catalogue(name: str) -> SFTRecipe:
+def _load_catalogue_recipe(name: str) -> SFTRecipe:
     if Path(name).exists():
         raise ConfigError(f"target is {name!r}; that is a file of another kind. Allowed: {_FORMS}.")
     try:
@@ -232,7 +238,7 @@ def _of_catalogue(name: str) -> SFTRecipe:
     return load_recipe(place)
 
 
-def _explained(error: ConfigError, text: str) -> ConfigError:
+def _explain(error: ConfigError, text: str) -> ConfigError:
     if not text.startswith("megatron."):
         return error
     if "megatron.bridge" not in sys.modules:

@@ -14,7 +14,7 @@ from bridgepack.canaries.records import HostFacts
 from bridgepack.canaries.tiny_model import cut_down, cut_down_adapters, left_out, require_covered
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.rules.engine.families import family_named
+from bridgepack.rules.judging.families import family_named
 
 #: For a recipe without a model.
 _DEFAULT_FAMILY = "llama"

@@ -17,7 +17,7 @@ from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.canaries import faults
 from bridgepack.canaries.inputs import DATALOADER_TYPES, GATED, Rows, drawn, global_name, part_of, whole_shape
 from bridgepack.canaries.records import IntArray, RunRequest, SeenBatch, SeenRank
-from bridgepack.canaries.tiny_model import WITHOUT_KERNELS, assign_known
+from bridgepack.canaries.tiny_model import WITHOUT_KERNELS, assign_known, transformer_of
 
 
 class Watch:
@@ -92,6 +92,14 @@ class Watch:
             return logits
 
         router.gating = noted
+
+
+def _before_wrapping(model: Any, change: Callable[[Any], Any]) -> None:
+    """Have a model changed after it is built: providers and models of parts keep such changes in different places."""
+    if hasattr(model, "register_pre_wrap_hook"):
+        model.register_pre_wrap_hook(change)
+    else:
+        model.pre_wrap_hooks.append(change)
 
 
 def _whole_numbers(tensor: Any) -> IntArray | None:
@@ -223,15 +231,16 @@ class Step:
         self._place = {"rank": torch.distributed.get_rank(), **{kind: group.rank() for kind, group in kinds.items()}}
         if self._adapters is not None:
             apply, adapters = host_setup._apply_peft_transformation, self._adapters
-            self._config.model.register_pre_wrap_hook(lambda model: apply(adapters, model))
+            _before_wrapping(self._config.model, lambda model: apply(adapters, model))
         model = host_setup._build_distributed_model(self._config, groups)
         _require_trained(model[0])
         self._set_weights(model[0], groups)
         # It changes nothing: what it would be given is what is compared.
         optimizer = SimpleNamespace(zero_grad=lambda: None, scale_loss=lambda loss: loss, step=lambda: (True, 0.0, 0))
         self._config.model.timers = None
+        settings = transformer_of(self._config.model)
         host_setup._update_model_config_funcs(
-            model, self._config.model, self._config.ddp, optimizer, align_grad_reduce=False, pg_collection=groups
+            model, settings, self._config.ddp, optimizer, align_grad_reduce=False, pg_collection=groups
         )
         self._train(state, model, optimizer, groups)
         self._gradients = {
@@ -276,7 +285,7 @@ class Step:
             state,
             groups,
             get_forward_backward_func(),
-            P2PCommunicator(pp_group=groups.pp, config=self._config.model),
+            P2PCommunicator(pp_group=groups.pp, config=transformer_of(self._config.model)),
         )
         if not self.request.is_packed:
             self._measure(model[0], divisor=max(self._watch.num_trained, 1))

@@ -1,4 +1,4 @@
-"""A tiny model of a recipe's family: the host's own provider for the recipe's model, with small sizes.
+"""A tiny model of a recipe's family: the host's own provider or config for the recipe's model, with small sizes.
 
 What makes the family stays: norms, query-key norms, biases, gates, shared groups, rotary embeddings, tied embeddings,
 experts and how they are chosen. What depends on how tokens are grouped into batches goes, because there packed and
@@ -112,11 +112,9 @@ def require_covered(model: Any) -> None:
     Raises:
         ConfigError: it is of a kind that is not covered.
     """
-    from megatron.bridge.models.gpt_provider import GPTModelProvider
-
     kind = type(model).__name__
     reasons = [
-        (not isinstance(model, GPTModelProvider) or type(model).provide is not GPTModelProvider.provide, "its layers"),
+        (not _is_plain_decoder(model), "its layers"),
         (bool(getattr(model, "multi_latent_attention", False)), "multi-latent attention"),
         (getattr(model, "experimental_attention_variant", None) is not None, "its attention variant"),
         (bool(getattr(model, "is_hybrid_model", False)), "hybrid layers"),
@@ -134,6 +132,24 @@ def require_covered(model: Any) -> None:
             "causal attention over whole sequences, as Llama, Qwen2, Qwen3 and Qwen3 MoE. Use `bridgepack check` and "
             "`bridgepack verify` for this model, or run the canary with --set model.name=MODEL of a covered family."
         )
+
+
+def _is_plain_decoder(model: Any) -> bool:
+    """Return whether the host builds a model by its code for plain decoders, from a provider or from parts."""
+    from megatron.bridge.models.gpt.gpt_builder import GPTModelBuilder, GPTModelConfig
+    from megatron.bridge.models.gpt_provider import GPTModelProvider
+
+    if isinstance(model, GPTModelConfig):
+        return model.get_builder_cls().build_model is GPTModelBuilder.build_model
+    return isinstance(model, GPTModelProvider) and type(model).provide is GPTModelProvider.provide
+
+
+def transformer_of(model: Any) -> Any:
+    """Return what holds the settings of a model's layers: the transformer of a model of parts, else the model.
+
+    Source: megatron/bridge/training/setup.py of 0.6.2 and 0.7 (setup), before _update_model_config_funcs.
+    """
+    return getattr(model, "transformer", model)
 
 
 def cut_down_adapters(config: Any) -> dict[str, Any]:
@@ -160,7 +176,7 @@ def _recomputed_around_adapters(model: Any) -> dict[str, Any]:
 
 
 def cut_down(model: Any, *, has_adapters: bool = False) -> dict[str, Any]:
-    """Make a provider's model tiny, and return the sizes that it has now."""
+    """Make a model tiny, and return the sizes that it has now."""
     groups = getattr(model, "num_query_groups", None)
     has_own_keys = groups is None or groups >= model.num_attention_heads
     sizes = {**SIZES, "num_query_groups": NUM_HEADS if has_own_keys else NUM_GROUPS}
@@ -211,7 +227,7 @@ def left_out(config: Any) -> Iterator[str]:
 
 def _defaults(model: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for field in fields(model):
+    for field in (*fields(model), *fields(transformer_of(model))):
         if field.name in _DEFAULTED and field.default is not MISSING:
             found[field.name] = field.default
         elif field.name in _DEFAULTED and callable(field.default_factory):

@@ -10,11 +10,11 @@ from typing import Any
 from bridgepack.bridge.locations import line_of
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import recipe_field
-from bridgepack.bridge.refusing.asked import in_users_paths
 from bridgepack.bridge.refusing.recipes import refuse_packs_unread
+from bridgepack.bridge.refusing.refusals import in_users_paths
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.options import CheckOptions as CheckOptions
-from bridgepack.checking.options import checked_given
+from bridgepack.checking.options import given_arguments
 from bridgepack.checking.real import with_each_fault_once, with_verdict
 from bridgepack.checking.run import release_of_rows, run_of
 from bridgepack.checking.upgrade import upgrade_of
@@ -22,12 +22,12 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.host import BRIDGE
 from bridgepack.records import Change, Finding, RunConfig, Upgrade
-from bridgepack.rules.engine.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.judge import check_selectors, judge_artifact, judge_run, without_doubles
-from bridgepack.rules.engine.report import CheckReport, SkippedRule, in_order, skipped
-from bridgepack.rules.engine.settings import Settings
-from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.judging.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.judge import check_selectors, judge_artifact, judge_run, without_doubles
+from bridgepack.rules.judging.report import CheckReport, SkippedRule, in_order, skip_rules
+from bridgepack.rules.judging.settings import Settings
+from bridgepack.rules.judging.subject import SPECS, Run
 from bridgepack.rules.registry import (
     ALL_RULES,
     ARTIFACT_RULES,
@@ -63,27 +63,27 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
     _check_agreement(loaded, options)
     packs = packs or checked_artifact(loaded, options)
     if packs is None:
-        on_packs = CheckReport(rules_skipped=skipped(options.selected(ARTIFACT_RULES), NO_PACKS))
+        on_packs = CheckReport(rules_skipped=skip_rules(options.select_rules(ARTIFACT_RULES), NO_PACKS))
     else:
         on_packs = packs.report
     run = None if loaded.config is None else run_of(loaded, packs.facts if packs else None, options)
     if run is None:
-        on_run = CheckReport(rules_skipped=skipped(options.selected(RUN_RULES), _NO_SETTINGS))
+        on_run = CheckReport(rules_skipped=skip_rules(options.select_rules(RUN_RULES), _NO_SETTINGS))
     else:
-        on_run = judge_run(run, options.selected(RUN_RULES), max_examples=options.max_examples)
-        on_run = replace(on_run, versions=run.versions.described(), note=run.versions.note)
+        on_run = judge_run(run, options.select_rules(RUN_RULES), max_examples=options.max_examples)
+        on_run = replace(on_run, versions=run.versions.describe(), note=run.versions.note)
         on_run = replace(on_run, upgrade=_upgrade(run, on_run, loaded, packs, options))
         loaded = replace(loaded, config=run.config)
     version = None if run is None else run.versions[BRIDGE]
-    report = with_verdict(_joined(on_packs, on_run, options), loaded, options, version)
-    report = with_each_fault_once(_suppressed(report, loaded.config, options))
+    report = with_verdict(_join_reports(on_packs, on_run, options), loaded, options, version)
+    report = with_each_fault_once(_apply_suppressions(report, loaded.config, options))
     skipped_rules = (replace(rule, reason=in_users_paths(rule.reason, loaded.config)) for rule in report.rules_skipped)
     report = replace(report, rules_skipped=tuple(skipped_rules))
     return replace(
         report,
         findings=in_order(_in_users_terms(finding, loaded) for finding in report.findings),
         upgrade=_upgrade_in_users_terms(report.upgrade, loaded),
-        unjudged=_unjudged(report, options.select),
+        unjudged=_unjudged_rules(report, options.select),
         target=loaded.place,
         target_path=str(loaded.file or loaded.artifact or ""),
     )
@@ -98,7 +98,7 @@ def loaded_target(target: Any, options: CheckOptions) -> Target:
     return target if isinstance(target, Target) else load_target(target, options.overrides, artifact=options.artifact)
 
 
-def _unjudged(report: CheckReport, select: Sequence[str]) -> tuple[SkippedRule, ...]:
+def _unjudged_rules(report: CheckReport, select: Sequence[str]) -> tuple[SkippedRule, ...]:
     """Return the skipped rules that were selected by their code or name, or all selected rules if none ran."""
     if not select or not report.rules_skipped:
         return ()
@@ -113,7 +113,7 @@ def _check_agreement(loaded: Target, options: CheckOptions) -> None:
     Raises:
         ConfigError: no rule is left, or an option has no effect.
     """
-    if not options.selected(ALL_RULES):
+    if not options.select_rules(ALL_RULES):
         raise ConfigError(f"--ignore {', '.join(options.ignore)} leaves no selected rule to run. Ignore fewer rules.")
     if loaded.artifact is not None and options.artifact is not None:
         raise ConfigError(
@@ -153,7 +153,7 @@ def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact |
     if folder is None:
         return None
     try:
-        return _checked(folder, loaded, options)
+        return _check_folder(folder, loaded, options)
     except OSError as error:
         raise ArtifactError(f"{str(folder)!r} cannot be read: {error}. Check the file permissions.") from error
 
@@ -163,9 +163,9 @@ def is_judged_for(packs: CheckedArtifact, loaded: Target) -> bool:
     return packs.geometry is None or packs.geometry == _geometry_of_run(loaded.config)
 
 
-def _checked(folder: Path, loaded: Target, options: CheckOptions) -> CheckedArtifact:
+def _check_folder(folder: Path, loaded: Target, options: CheckOptions) -> CheckedArtifact:
     from bridgepack.data.artifact.checking import opened_for_check
-    from bridgepack.rules.engine.scan import Execution
+    from bridgepack.rules.judging.scan import Execution
 
     opened = opened_for_check(folder, num_workers=options.num_workers, may_lack_manifest=bool(options.given))
     with opened as artifact:
@@ -173,10 +173,10 @@ def _checked(folder: Path, loaded: Target, options: CheckOptions) -> CheckedArti
         report, facts = judge_artifact(
             artifact,
             context=replace(
-                _context(artifact, geometry or {}, checked_given(options.given)),
+                _context(artifact, geometry or {}, given_arguments(options.given)),
                 release=release_of_rows(loaded, artifact.manifest, options),
             ),
-            rules=options.selected(ARTIFACT_RULES),
+            rules=options.select_rules(ARTIFACT_RULES),
             structure=STRUCTURE_RULES,
             max_examples=options.max_examples,
             execution=Execution(run_tasks=artifact.tasks.run, progress=options.progress),
@@ -212,12 +212,12 @@ def _upgrade(
     before = run_of(loaded, packs.facts if packs else None, own, waiting=run.waiting)
     judged = replace(loaded, config=run.config)
     return upgrade_of(
-        before, run, report, options.selected(RUN_RULES), told=lambda finding: _in_users_terms(finding, judged)
+        before, run, report, options.select_rules(RUN_RULES), told=lambda finding: _in_users_terms(finding, judged)
     )
 
 
-def _joined(on_packs: CheckReport, on_run: CheckReport, options: CheckOptions) -> CheckReport:
-    unasked = skipped(options.selected(GUARD_RULES), _WHILE_TRAINING) if options.select else ()
+def _join_reports(on_packs: CheckReport, on_run: CheckReport, options: CheckOptions) -> CheckReport:
+    unasked = skip_rules(options.select_rules(GUARD_RULES), _WHILE_TRAINING) if options.select else ()
     all_skipped = (*on_packs.rules_skipped, *on_run.rules_skipped, *unasked)
     return replace(
         on_packs,
@@ -231,8 +231,8 @@ def _joined(on_packs: CheckReport, on_run: CheckReport, options: CheckOptions) -
     )
 
 
-def _suppressed(report: CheckReport, config: RunConfig | None, options: CheckOptions) -> CheckReport:
-    rules = options.selected(SUPPRESSION_RULES)
+def _apply_suppressions(report: CheckReport, config: RunConfig | None, options: CheckOptions) -> CheckReport:
+    rules = options.select_rules(SUPPRESSION_RULES)
     subject = Suppressions(
         ignored=config.ignored if config else {},
         known_codes={rule.code for rule in ALL_RULES},

@@ -14,9 +14,9 @@ from bridgepack.config.editing import CannotEditError, FileEdit, edit_file, read
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.text import value_text
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Severity
+from bridgepack.rules.judging.text import value_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class Fixed:
             write_edit(self.edit)
 
 
-def fixed(target: Any, options: CheckOptions) -> Fixed:
+def fix_target(target: Any, options: CheckOptions) -> Fixed:
     """Return a file's edit with every safe change; nothing is written yet.
 
     Args:
@@ -74,7 +74,7 @@ def fixed(target: Any, options: CheckOptions) -> Fixed:
 
     reports = [check_target(loaded, quick, packs=packs)]
     changes: dict[str, Change] = {}
-    for proposed in rounds_of_changes(lambda: _proposed(reports[-1], options.overrides)):
+    for proposed in rounds_of_changes(lambda: _proposed_changes(reports[-1], options.overrides)):
         changes |= proposed
         reports.append(report_with(changes))
     edit, by_hand = _edit(loaded, changes)
@@ -116,7 +116,7 @@ def write_edit(edit: FileEdit) -> None:
         raise ConfigError(f"{str(path)!r} cannot be written: {error}. Check its folder's permissions.") from None
 
 
-def _proposed(report: CheckReport, overrides: Mapping[str, Any]) -> Mapping[str, Change]:
+def _proposed_changes(report: CheckReport, overrides: Mapping[str, Any]) -> Mapping[str, Change]:
     """Return path -> change of the most severe finding; sections that `overrides` change are left out."""
     proposed: dict[str, Change] = {}
     for finding in report.findings:

@@ -22,9 +22,9 @@ from bridgepack.config.errors import known_names, quoted
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
-from bridgepack.rules.engine.judge import selected
-from bridgepack.rules.engine.rule import Rule
-from bridgepack.rules.engine.subject import Environment
+from bridgepack.rules.judging.judge import select_rules
+from bridgepack.rules.judging.rule import Rule
+from bridgepack.rules.judging.subject import Environment
 
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 _INT32_MAX = 2**31 - 1
@@ -84,11 +84,11 @@ class CheckOptions:
         Raises:
             ConfigError: a fact is unknown or has a wrong value; the message names the first.
         """
-        checked_given(self.given)
+        given_arguments(self.given)
 
-    def selected[R: Rule](self, rules: Sequence[R]) -> tuple[R, ...]:
+    def select_rules[R: Rule](self, rules: Sequence[R]) -> tuple[R, ...]:
         """Return the rules to run."""
-        return selected(rules, select=self.select, ignore=self.ignore)
+        return select_rules(rules, select=self.select, ignore=self.ignore)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -135,10 +135,10 @@ def parse_given(items: Sequence[str]) -> dict[str, Any]:
     for item in items:
         if not item.partition("=")[0].strip() or "=" not in item:
             raise ConfigError(f"--given {quoted(item)}; allowed: name=value, e.g. --given packed_sequence_size=4096.")
-    return checked_given(parse_overrides(tuple(items), option="--given"))
+    return given_arguments(parse_overrides(tuple(items), option="--given"))
 
 
-def checked_given(given: Mapping[str, Any]) -> dict[str, Any]:
+def given_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return facts about an artifact as arguments of `CheckContext`.
 
     Raises:

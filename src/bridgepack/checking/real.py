@@ -8,8 +8,8 @@ from bridgepack.bridge.targets import Target
 from bridgepack.bridge.validating.ask import host_verdict
 from bridgepack.checking.options import CheckOptions
 from bridgepack.records import Finding, HostVerdict
-from bridgepack.rules.engine.report import CheckReport, findings_of, skipped
-from bridgepack.rules.engine.rule import VALIDATE, Severity
+from bridgepack.rules.judging.report import CheckReport, findings_of, skip_rules
+from bridgepack.rules.judging.rule import VALIDATE, Severity
 from bridgepack.rules.registry import HOST_RULES
 
 _NOT_ASKED = "the installed Megatron-Bridge is asked only with --real-validate"
@@ -18,9 +18,9 @@ _NO_RUN = HostVerdict(state="not judged", reason="an artifact alone has no setti
 
 def with_verdict(report: CheckReport, loaded: Target, options: CheckOptions, version: Version | None) -> CheckReport:
     """Return the report with the host's verdict and what it refuses; `version` is the host's that is judged for."""
-    rules = options.selected(HOST_RULES)
+    rules = options.select_rules(HOST_RULES)
     if not options.real_validate or not rules:
-        unasked = skipped(rules, _NOT_ASKED) if options.select else ()
+        unasked = skip_rules(rules, _NOT_ASKED) if options.select else ()
         return replace(report, rules_skipped=(*report.rules_skipped, *unasked))
     verdict = _NO_RUN
     if loaded.config is not None and version is not None:
@@ -28,7 +28,7 @@ def with_verdict(report: CheckReport, loaded: Target, options: CheckOptions, ver
         verdict = host_verdict(loaded, version=version, world_size=size, artifact=options.artifact)
     report = replace(report, host=verdict)
     if not verdict.is_judged:
-        return replace(report, rules_skipped=(*report.rules_skipped, *skipped(rules, verdict.reason)))
+        return replace(report, rules_skipped=(*report.rules_skipped, *skip_rules(rules, verdict.reason)))
     found = [one for rule in rules for one in findings_of(rule, rule.check(verdict), max_examples=1)]
     codes = tuple(sorted((*report.rules_run, *(rule.code for rule in rules))))
     return replace(report, findings=(*report.findings, *found), rules_run=codes)

@@ -10,12 +10,12 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.host import BRIDGE, HostRelease
 from bridgepack.records import Manifest, Waiting
-from bridgepack.rules.engine.context import NO_PACKS
-from bridgepack.rules.engine.environment import Versions, target_versions
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.files import Files
-from bridgepack.rules.engine.loaded import in_current_names
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import NO_PACKS
+from bridgepack.rules.judging.environment import Versions, target_versions
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.files import Files
+from bridgepack.rules.judging.loaded import in_current_names
+from bridgepack.rules.judging.subject import Run
 
 
 def run_of(
@@ -47,7 +47,7 @@ def run_of(
         environment=environment,
         files=Files() if options.looks_at_files else None,
         waiting=waiting or _waiting(loaded, options, str(versions[BRIDGE])),
-        balance_refused=None if loaded.recipe is None else _balance_refused(loaded.recipe),
+        balance_refused=None if loaded.recipe is None else _balance_refusal(loaded.recipe),
     )
 
 
@@ -71,7 +71,7 @@ def _versions(options: CheckOptions, stated: str | None, found: str | None) -> V
     return target_versions(chosen, given)
 
 
-def _balance_refused(recipe: SFTRecipe) -> str | None:
+def _balance_refusal(recipe: SFTRecipe) -> str | None:
     if recipe.packing.balance.kind == "none":
         return None
     from bridgepack.planning.balance import balance_for

@@ -12,11 +12,12 @@ from bridgepack.config.errors import quoted
 from bridgepack.host import HostRelease
 from bridgepack.host.names import name_in
 from bridgepack.records import TRAIN, VALIDATION, Finding, Upgrade, UpgradeChange
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import RunRule
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import RunRule
+from bridgepack.rules.judging.subject import SPECS, Run
+from bridgepack.rules.run.checkpoints import is_from_parts
 from bridgepack.rules.run.data.supply import num_packs
 from bridgepack.rules.run.reading import truths
 
@@ -46,7 +47,7 @@ def upgrade_of(
         return None
     earlier = judge_run(before, rules)
     findings, habits = _findings(earlier, report, told), _habits(before, after)
-    changes = (*findings, *_renamed(before, after), *_values(before, after), *habits)
+    changes = (*findings, *_iter_renames(before, after), *_values(before, after), *habits)
     return Upgrade(before=old.name, after=new.name, changes=changes)
 
 
@@ -82,7 +83,7 @@ def _words(finding: Finding) -> str:
     return f"{finding.severity} at {finding.where}: {finding.found}"
 
 
-def _renamed(before: Run, after: Run) -> Iterator[UpgradeChange]:
+def _iter_renames(before: Run, after: Run) -> Iterator[UpgradeChange]:
     """Yield settings of the user that have another name; those that nobody stated follow by themselves."""
     old, new = before.versions.release, after.versions.release
     for path in dict.fromkeys((*old.renamed, *new.renamed)):
@@ -178,6 +179,15 @@ def _is_read_by_host(run: Run) -> bool:
     return not run.packs_offline
 
 
+def _completes_prompts(run: Run) -> bool:
+    """Return whether the host makes rows of prompts and completions itself, and trains the completions alone."""
+    if run.class_name("dataset.preprocessing") != "PromptCompletionSFTPreprocessingConfig":
+        return False
+    path = f"{SPECS}.packed_train_data_path"  # of a recipe without packs it is not stated
+    reads_packs = run.packs_offline and not (run.is_stated(path) and run.value(path) is None)
+    return not reads_packs and run.value("dataset.preprocessing.loss_mode") == "completion"
+
+
 #: Field of `HostRelease` -> the habit.
 HABITS: Mapping[str, Habit] = {
     "trains_after_eos": Habit(
@@ -204,6 +214,18 @@ HABITS: Mapping[str, Habit] = {
         without="reach the template as text",
         with_it="reach the template as objects",
         concerns=_is_read_by_host,
+    ),
+    "refuses_untrained_completions": Habit(
+        what="completions without a trained token, such as one that is cut away",
+        without="reach the model, and nothing of them is trained",
+        with_it="stop the run when it reads them; packs that bridgepack builds have no such rows",
+        concerns=_completes_prompts,
+    ),
+    "loads_models_from_parts": Habit(
+        what="checkpoints that the release saves of a model that is built from parts, such as Llama",
+        without="cannot be loaded again, neither to go on nor to start from",
+        with_it="can be loaded again",
+        concerns=is_from_parts,
     ),
     "keeps_last_evaluation_batch": Habit(
         what="validation packs that fill no batch",

@@ -8,7 +8,7 @@ from typing import Any
 from bridgepack import api
 from bridgepack.cli.options import num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, complete_on_interrupt, echo, has_colour, print_json
-from bridgepack.reporting.checks import counts_and_codes, rendered
+from bridgepack.reporting.checks import counts_and_codes, render_report
 from bridgepack.reporting.progress import TerminalProgress
 from bridgepack.reporting.terminal import describe_build, describe_plan
 from bridgepack.reporting.text import printable
@@ -41,11 +41,11 @@ def build_recipe(
             echo(describe_build(result, target.recipe))
         judged, page = None, None
         if is_checked or is_reported:
-            judged, page = _judged(target, result.output, options["num_workers"], is_reported=is_reported)
+            judged, page = _check_packs(target, result.output, options["num_workers"], is_reported=is_reported)
         if judged and is_checked:
             summary["check"] = judged.to_dict()
             if not as_json:
-                echo("\n" + rendered(judged, has_colour=has_colour()).rstrip("\n"))
+                echo("\n" + render_report(judged, has_colour=has_colour()).rstrip("\n"))
         elif judged and not as_json:
             echo("\n" + counts_and_codes(judged))
         if page:
@@ -57,7 +57,7 @@ def build_recipe(
     return FINDINGS if judged and judged.fails() else CLEAN
 
 
-def _judged(target: Any, packs: Path, num_workers: int | None, *, is_reported: bool) -> tuple[Any, Path | None]:
+def _check_packs(target: Any, packs: Path, num_workers: int | None, *, is_reported: bool) -> tuple[Any, Path | None]:
     """Return the report of a check of the packs and their recipe, and the page if there is one."""
     with TerminalProgress() as progress:
         how: dict[str, Any] = {"num_workers": num_workers or num_cores(), "progress": progress}

@@ -16,7 +16,7 @@ from bridgepack.reporting.checks import (
     describe_diff,
     describe_fix,
     describe_rule,
-    rendered,
+    render_report,
     rendered_failure,
     rules_table,
     staged_report,
@@ -73,7 +73,7 @@ def check(target: str, **arguments: Any) -> int:
     form, output = _form(arguments), arguments["output"]
     check_report_path(output, target, arguments["environment"])
     try:
-        return _checked(target, arguments, form)
+        return _check(target, arguments, form)
     except BridgepackError as error:
         if form == "text" or arguments["diff"]:
             raise
@@ -86,7 +86,7 @@ def check(target: str, **arguments: Any) -> int:
         return COULD_NOT_RUN
 
 
-def _checked(target: str, arguments: dict[str, Any], form: str) -> int:
+def _check(target: str, arguments: dict[str, Any], form: str) -> int:
     with TerminalProgress() as progress:
         options = {**_options(arguments), "progress": progress}
         if arguments["diff"] or arguments["fix"]:
@@ -160,7 +160,7 @@ def _selectors(values: tuple[str, ...]) -> tuple[str, ...]:
 def _text(report: Any, form: str, arguments: dict[str, Any]) -> str:
     has_colours = arguments["output"] is None and has_colour()
     shows = {"shows_advice": arguments["advice"], "shows_skipped": arguments["skipped"]}
-    return rendered(report, form, has_colour=has_colours, **shows)
+    return render_report(report, form, has_colour=has_colours, **shows)
 
 
 @click.command()

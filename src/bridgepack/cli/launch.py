@@ -17,7 +17,7 @@ from bridgepack.launching.text import (
     describe_launch,
     describe_result,
 )
-from bridgepack.reporting.checks import rendered
+from bridgepack.reporting.checks import render_report
 from bridgepack.reporting.progress import TerminalProgress
 
 
@@ -91,17 +91,17 @@ def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
         if arguments["as_json"]:
             print_json({"is_submitted": False, "check": refused.report.to_dict()})
         else:
-            echo(rendered(refused.report, has_colour=has_colour()))
+            echo(render_report(refused.report, has_colour=has_colour()))
         click.echo("error: the check found errors; nothing was submitted", err=True)
         return FINDINGS
     if not arguments["dry_run"]:
-        return _submitted(plan, arguments)
+        return _submit(plan, arguments)
     outcome = api.preview_launch(plan, detach=arguments["detach"])
     print_json(outcome.to_dict()) if arguments["as_json"] else echo(describe_dry_run(outcome))
     return CLEAN
 
 
-def _submitted(plan: Any, arguments: dict[str, Any]) -> int:
+def _submit(plan: Any, arguments: dict[str, Any]) -> int:
     click.echo(describe_launch(plan), err=True)
     started_s = time.monotonic()
 

@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         code = COULD_NOT_RUN
     except (click.ClickException, BridgepackError, OSError) as error:
-        code = _failed(error, _message(error), arguments)
+        code = _report_failure(error, _message(error), arguments)
         if isinstance(error, OSError):
             silence(sys.stdout)
     except (KeyboardInterrupt, click.Abort) as error:
@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
             stop.ignore()
         what_is_kept = str(error.__cause__ or error) or "nothing was written"
         ended = KeyboardInterrupt(what_is_kept)  # click raises another kind for it
-        code = _failed(ended, f"interrupted; {what_is_kept}", arguments, code=stop.code, prefix="")
+        code = _report_failure(ended, f"interrupted; {what_is_kept}", arguments, code=stop.code, prefix="")
     if arguments is None:  # otherwise the caller's process continues
         stop.ignore()
     sys.exit(code)
@@ -124,7 +124,7 @@ def _message(error: Exception) -> str:
     return unusable(error) if isinstance(error, OSError) else str(error)
 
 
-def _failed(
+def _report_failure(
     error: BaseException,
     message: str,
     arguments: list[str] | None,

@@ -103,10 +103,12 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: s
     missing = [one for one in context.command.params if wish.get(one.name or "", "") is None and one.name in _NEEDED]
     if missing and not sys.stdin.isatty():
         raise click.MissingParameter(ctx=context, param=missing[0])
-    wish |= _asked(wish) if missing else {}
+    wish |= _ask(wish) if missing else {}
     found = api.new_recipe(layout=layout, before_tokenizer=api.import_transformers if context.obj else None, **wish)
     if found.detection is not None:
         echo(describe_detection(found.detection), err=dry_run)
+    for part, detection in found.parts.items():
+        echo(describe_detection(detection, part), err=dry_run)
     if dry_run:
         echo(printable(found.fit.line), err=True)
         echo(found.text.rstrip("\n"))
@@ -119,7 +121,7 @@ def new(context: click.Context, /, output: Path | None, dry_run: bool, layout: s
 _NEEDED = frozenset({"name", "model", "num_gpus", "seq_length"})
 
 
-def _asked(wish: dict[str, Any]) -> dict[str, Any]:
+def _ask(wish: dict[str, Any]) -> dict[str, Any]:
     model = wish["model"] or click.prompt("Model (hub id, folder, or a recipe's name)", err=True)
     same = api.recipes_like(model)
     is_full = wish["method"] in (None, "full")

@@ -33,7 +33,7 @@ _WORDS: Mapping[Any, str] = MappingProxyType(
 )
 
 
-def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+def check_arguments[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that refuses arguments of other types or names, and a current folder that is gone."""
 
     @wraps(function)

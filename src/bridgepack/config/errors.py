@@ -225,11 +225,11 @@ def _line(place: Place, details: list[ErrorDetails], what: str, option: str) -> 
     shapes = list(dict.fromkeys(_shape(one) for one in details))
     if len(shapes) > 1:
         return f"{path} is {quoted(value)}; allowed: {', '.join(shapes[:-1])} or {shapes[-1]}. Write one of these."
-    return f"{path or what} is {quoted(value)}; allowed: {_allowed(detail)}"
+    return f"{path or what} is {quoted(value)}; allowed: {_allowed_text(detail)}"
 
 
 def _shape(detail: ErrorDetails) -> str:
-    return _allowed(detail).partition(". ")[0].partition(", without")[0].removesuffix(".")
+    return _allowed_text(detail).partition(". ")[0].partition(", without")[0].removesuffix(".")
 
 
 def _unknown_field(place: Place, name: str) -> str:
@@ -268,7 +268,7 @@ def _wrong_literal(value: Any, expected: str) -> str:
     return f"allowed: {expected}. {f'Did you mean {nearest}?' if nearest else 'Use one of these.'}"
 
 
-def _allowed(detail: ErrorDetails) -> str:
+def _allowed_text(detail: ErrorDetails) -> str:
     kind, context, location = detail["type"], detail.get("ctx", {}), detail["loc"]
     if kind == "string_type" and str(location[-1]) in _SHAPES:
         return _SHAPES[str(location[-1])]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.arguments import checked
+from bridgepack.config.arguments import check_arguments
 from bridgepack.config.errors import nearest_name
 from bridgepack.config.reading import (
     FORMS,
@@ -188,7 +188,7 @@ def _named_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
         yield from ((alias.asname or alias.name, "") for alias in node.names)
 
 
-@checked
+@check_arguments
 def load_recipe(
     target: str | Path | SFTRecipe | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
 ) -> SFTRecipe:

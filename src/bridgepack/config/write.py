@@ -25,7 +25,7 @@ def recipe_schema() -> dict[str, Any]:
     It refuses unknown fields, wrong types and values out of bounds. Only `SFTRecipe` checks conditions on several
     fields.
     """
-    return _published(SFTRecipe, url=SCHEMA_URL, title="bridgepack recipe")
+    return _public_schema(SFTRecipe, url=SCHEMA_URL, title="bridgepack recipe")
 
 
 def cluster_schema() -> dict[str, Any]:
@@ -33,7 +33,7 @@ def cluster_schema() -> dict[str, Any]:
 
     Only `ClusterConfig` checks conditions on several fields and the formats of mounts and times.
     """
-    return _published(ClusterConfig, url=CLUSTER_SCHEMA_URL, title="bridgepack cluster")
+    return _public_schema(ClusterConfig, url=CLUSTER_SCHEMA_URL, title="bridgepack cluster")
 
 
 def schema_text(schema: dict[str, Any] | None = None) -> str:
@@ -41,7 +41,7 @@ def schema_text(schema: dict[str, Any] | None = None) -> str:
     return json.dumps(recipe_schema() if schema is None else schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def _published(model: type[BaseModel], *, url: str, title: str) -> dict[str, Any]:
+def _public_schema(model: type[BaseModel], *, url: str, title: str) -> dict[str, Any]:
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": url, "title": title}
     return head | {name: value for name, value in model.model_json_schema().items() if name != "title"}
 

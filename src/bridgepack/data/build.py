@@ -83,7 +83,7 @@ def build_artifact(
         result = plan.reused(options)
         if result is None:
             with workplace(plan, options.store or default_store(plan.output), shown) as place:
-                result = _built(plan, place, options)
+                result = _build(plan, place, options)
         with complete_on_interrupt(result.output):
             stack.close()
             return result if url is None else replace(result, upload=upload_artifact(result.output, url, shown))
@@ -170,7 +170,7 @@ def find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
     return files
 
 
-def _built(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildResult:
+def _build(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildResult:
     spec, recipe, num_bytes = plan.spec, plan.spec.resolved.recipe, plan.spec.num_input_bytes
     report = plan.engine()
     place.kept.engine_message = report.message
@@ -179,17 +179,17 @@ def _built(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildRes
     running = tasks_runner(plan.workers, options, useful_workers, place, load=load, identity=spec.tokenizer)
     with running as (runner, text_bytes):
         try:
-            results = _tokenized(plan, place, runner, text_bytes, report.name)
+            results = _tokenize(plan, place, runner, text_bytes, report.name)
         except EngineDiffersError as error:
             place.kept.engine_message = f"all rows were tokenised again with tokenizers: {error}"
-            results = _tokenized(plan, place, runner, text_bytes, REFERENCE)
+            results = _tokenize(plan, place, runner, text_bytes, REFERENCE)
         for path, stamp in plan.stamps.items():
             if not path.is_file() or file_stamp(path) != stamp:
                 raise DataError(f"{path} changed during the build. Build again when no process writes to it.")
         return place.finish(runner, results)
 
 
-def _tokenized(
+def _tokenize(
     plan: BuildPlan, place: Workplace, runner: Runner, text_bytes: int, engine: str
 ) -> dict[str, list[RangeResult]]:
     """Return split -> results of its input ranges, after their tokens are in the store."""

@@ -59,14 +59,17 @@ def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
         return section.model_dump(mode="json", exclude={"weight", "epochs", "max_rows"})  # how often they are used
 
     sections = {
-        "preprocessing": recipe.applied_preprocessing.model_dump(mode="json", exclude=_LATER_SETTINGS),
+        "preprocessing": recipe.applied_preprocessing.model_dump(
+            mode="json", exclude={**dict.fromkeys(_LATER_SETTINGS, True), "others": {"__all__": _LATER_SETTINGS}}
+        ),
         "tokenizer": recipe.tokenizer.model_dump(mode="json", exclude={"engine"}),
         "data": recipe.data.model_dump(mode="json", include={"role_aliases", "max_row_bytes", "layout"})
         | {split: list(map(rows_of, as_sources(getattr(recipe.data, split)))) for split in ("train", "validation")},
     }
     settings = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
-    if recipe.preprocessing.over_long == "truncate_history":  # what is left of a row depends on the length
-        settings["preprocessing.over_long"] = recipe.preprocessing.over_long
+    action = getattr(recipe.chat_preprocessing, "over_long", "drop")
+    if action == "truncate_history":  # what is left of a row depends on the length
+        settings["preprocessing.over_long"] = action
         settings["packing.max_sequence_length"] = recipe.resolve().max_sequence_length.value
     return settings
 

@@ -48,7 +48,7 @@ def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
             f"{', '.join(foreign[:5])}. Move them away, or choose a new folder."
         )
     try:
-        descriptor = _locked(folder)
+        descriptor = _lock(folder)
     except OSError as error:
         raise ArtifactError(
             f"output is {str(output)!r}; {str(folder)!r} cannot be written: {error.strerror}. Choose another --output."
@@ -153,7 +153,7 @@ def remove_leftovers(output: Path) -> None:
     if not (folder.exists() or old.exists()):
         return
     try:
-        descriptor = _locked(folder)
+        descriptor = _lock(folder)
     except (OSError, ArtifactError):  # another build is running, or removing is not permitted: neither is an error
         return
     shutil.rmtree(old, ignore_errors=True)
@@ -166,7 +166,7 @@ def _beside(output: Path, purpose: str) -> Path:
     return place.with_name(f".{place.name}.{purpose}")
 
 
-def _locked(folder: Path) -> int:
+def _lock(folder: Path) -> int:
     """Return a descriptor that holds the folder's lock until it is closed or the process ends."""
     if folder.is_symlink():
         raise ArtifactError(

@@ -121,12 +121,14 @@ def _stored_ranges(plan: RepackPlan, place: Workplace, runner: Runner) -> dict[s
     results: dict[str, list[RangeResult]] = {}
     for source, ranges in record.ranges.items():
         settings, inputs = plan.spec.finish_settings(source, place.folder), plan.spec.inputs[source]
+        kinds = plan.spec.resolved.recipe.kinds_of_sources(source)
         places = (
             RangePlace(
                 file_index=item.file_index,
                 label=inputs[item.file_index].path,
                 first_row=item.first_row,
                 token_file=place.store.path_of(item.token_file),
+                kind=kinds[inputs[item.file_index].source],
             )
             for item in ranges
         )

@@ -76,11 +76,11 @@ def documented_objects(source: bytes, module_name: str) -> tuple[DocumentedObjec
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return ()
-    found = {module_name: _documented(tree, module_name, "", "module")}
+    found = {module_name: _document(tree, module_name, "", "module")}
     for name, owner, definition in _iter_definitions(tree.body, module_name):
         kind: Kind = "function" if owner == module_name else "method"
         kind = "class" if isinstance(definition, ast.ClassDef) else kind
-        found.setdefault(name, _documented(definition, name, owner, kind))
+        found.setdefault(name, _document(definition, name, owner, kind))
     return tuple(entry for entry in found.values() if entry is not None)
 
 
@@ -107,7 +107,7 @@ def _iter_definitions(body: Iterable[ast.stmt], owner: str) -> Iterator[tuple[st
             yield from _iter_definitions(nested, owner)
 
 
-def _documented(node: ast.Module | _Definition, name: str, owner: str, kind: Kind) -> DocumentedObject | None:
+def _document(node: ast.Module | _Definition, name: str, owner: str, kind: Kind) -> DocumentedObject | None:
     text = (ast.get_docstring(node) or "").strip()
     if not text or not _is_plain_text(text):
         return None

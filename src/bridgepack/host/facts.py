@@ -62,7 +62,7 @@ class HostFacts:
         return aliases
 
     @property
-    def not_made(self) -> Mapping[str, str]:
+    def refused_recipes(self) -> Mapping[str, str]:
         """Shipped recipe that the host refuses to make by design -> the reason."""
         reasons: Mapping[str, str] = self._file["not_made"]
         return reasons
@@ -83,7 +83,7 @@ class HostFacts:
         defaults: Mapping[str, Mapping[str, Any]] = self._file["defaults"]
         return defaults
 
-    def shipped(self, name: str) -> dict[str, Any] | None:
+    def shipped_recipe(self, name: str) -> dict[str, Any] | None:
         """Return the sections of a shipped recipe, by its name or a shorter one, or None."""
         places = self.recipes.get(self.aliases.get(name, name))
         return None if places is None else self._sections(places)
@@ -92,17 +92,17 @@ class HostFacts:
         """Return the common config for training all weights (`full`) or an adapter (`adapter`); it has no model."""
         return self._sections(self._file["common"][kind])
 
-    def model_named(self, name: str) -> dict[str, Any] | None:
+    def model_by_name(self, name: str) -> dict[str, Any] | None:
         """Return the settings of a model of the hub, or None if the file does not have it."""
         place = self._file["models"].get(name)
         return None if place is None else dict(self._section("model", place))
 
-    def made(self, name: str, **values: Any) -> dict[str, Any]:
+    def new_object(self, name: str, **values: Any) -> dict[str, Any]:
         """Return a new object of a class, named without its module, with its defaults and the given values."""
         defaults = next(fields for target, fields in self._file["classes"].items() if target.endswith(f".{name}"))
         return {**copy.deepcopy(defaults), **values}
 
-    def as_held(self, path: str, value: Any) -> Any:
+    def held_value(self, path: str, value: Any) -> Any:
         """Return a value as the host stores it: an object with its class defaults, an enum's member for its name."""
         kind = self._file["enums"].get(path)
         if kind is not None and isinstance(value, str):
@@ -110,7 +110,7 @@ class HostFacts:
         name = value.get("_target_") if isinstance(value, Mapping) else None
         return {**copy.deepcopy(self._file["classes"].get(name, {})), **value} if name else value
 
-    def precision_named(self, name: str) -> dict[str, Any]:
+    def precision_by_name(self, name: str) -> dict[str, Any]:
         """Return the registered mixed precision for a name in a recipe."""
         precision: dict[str, Any] = self._file["precisions"][name]
         return precision

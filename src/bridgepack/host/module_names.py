@@ -89,7 +89,7 @@ _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
 _PLACES = {"self_attn": "self_attention", "model.layers": "decoder.layers", "block_sparse_moe": "mlp"}
 
 
-def renamed(target: str, architecture: Architecture, adapter: str) -> tuple[str, ...]:
+def equivalent_targets(target: str, architecture: Architecture, adapter: str) -> tuple[str, ...]:
     """Return the targets of a model that stand for one with another model's names; empty if there are none."""
     if target == "all-linear":
         return architecture.targets(adapter)

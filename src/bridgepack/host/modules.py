@@ -181,7 +181,7 @@ def architecture_of(model: Mapping[str, Any]) -> Architecture | None:
     layers = _layers(model)
     if not layers:
         return None
-    linears = [linear for index, layer in enumerate(layers) for linear in _of_layer(model, prefix, index, layer)]
+    linears = [linear for index, layer in enumerate(layers) for linear in _layer_linears(model, prefix, index, layer)]
     return Architecture(prefix=prefix, layers=layers, linears=(*linears, *_around(model, prefix, layers[-1])))
 
 
@@ -221,29 +221,29 @@ def _flags(frequency: Any, number: int, *, is_first: bool) -> list[bool]:
     return [bool(flag) for flag in frequency] if isinstance(frequency, list) else []
 
 
-def _of_layer(model: Mapping[str, Any], prefix: str, index: int, layer: tuple[str, str]) -> Iterator[Linear]:
+def _layer_linears(model: Mapping[str, Any], prefix: str, index: int, layer: tuple[str, str]) -> Iterator[Linear]:
     mixer, feed = layer
     own = list(MIXERS.get(mixer, ()))
     if own and model.get("experimental_attention_variant") == "dsa":
         own[-1:-1] = _INDEXER
-    parts = [(mixer, own), (feed, _of_feed(model, feed))]
+    parts = [(mixer, own), (feed, _feed_paths(model, feed))]
     for part, paths in parts:
         for path, region in paths:
             place, name = f"{prefix}decoder.layers.{index}.{path}", path.rpartition(".")[2]
             yield Linear(path=place, name=name, layer=index, part=part, region=region)
 
 
-def _of_feed(model: Mapping[str, Any], feed: str) -> list[tuple[str, str]]:
+def _feed_paths(model: Mapping[str, Any], feed: str) -> list[tuple[str, str]]:
     paths = list(FEEDS.get(feed, ()))
     if feed != "experts":
         return paths
     if not model.get("moe_grouped_gemm", True):
-        paths = [_of_one_expert(path) for path in paths]
+        paths = [_path_of_one_expert(path) for path in paths]
     latent = _LATENT if model.get("moe_latent_size") else ()
     return [*paths, *latent, *(_SHARED if model.get("moe_shared_expert_intermediate_size") else ())]
 
 
-def _of_one_expert(part: tuple[str, str]) -> tuple[str, str]:
+def _path_of_one_expert(part: tuple[str, str]) -> tuple[str, str]:
     path, region = part
     return path.replace("experts.", "experts.local_experts.0."), region
 
@@ -251,7 +251,7 @@ def _of_one_expert(part: tuple[str, str]) -> tuple[str, str]:
 def _around(model: Mapping[str, Any], prefix: str, last: tuple[str, str]) -> Iterator[Linear]:
     """Yield the linear layers after the decoder: those of multi-token prediction, and the output layer."""
     if model.get("mtp_num_layers"):
-        of_layer = list(_of_layer(model, prefix, 0, last))
+        of_layer = list(_layer_linears(model, prefix, 0, last))
         paths = ["mtp.layers.0.eh_proj"]
         paths += [f"mtp.layers.0.mtp_model_layer.{one.path.partition('layers.0.')[2]}" for one in of_layer]
         for path in paths:

@@ -21,12 +21,12 @@ def name_in(release: HostRelease, path: str) -> str:
     Example: `dataset.offline_packing_specs` renamed to `dataset.packing_specs` ->
     `dataset.offline_packing_specs.pad_seq_to_mult` is `dataset.packing_specs.pad_seq_to_mult`.
     """
-    return _moved(path, release.renamed)
+    return _rename(path, release.renamed)
 
 
 def canonical_name(release: HostRelease, path: str) -> str:
     """Return the canonical path of a setting, for its path in a release; undoes `name_in`."""
-    return _moved(path, {theirs: ours for ours, theirs in release.renamed.items()})
+    return _rename(path, {theirs: ours for ours, theirs in release.renamed.items()})
 
 
 def class_in(release: HostRelease, name: str) -> str:
@@ -104,7 +104,7 @@ def _with_classes(value: Any, names: Mapping[str, str]) -> Any:
     return [_with_classes(one, names) for one in value] if isinstance(value, list) else value
 
 
-def _moved(path: str, names: Mapping[str, str]) -> str:
+def _rename(path: str, names: Mapping[str, str]) -> str:
     for known, name in names.items():
         if path == known or path.startswith(f"{known}."):
             return name + path[len(known) :]

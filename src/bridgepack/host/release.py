@@ -49,6 +49,11 @@ class HostRelease:
     empties_null_content: bool = False  #: null content of a turn becomes an empty text before the template sees it
     #: JSON text of a call's arguments becomes an object before the template sees it; other text is refused
     parses_call_arguments: bool = False
+    #: a row of prompt and completion whose completion leaves no trained label stops the run; else nothing of it is
+    #: trained
+    refuses_untrained_completions: bool = False
+    #: a checkpoint that it saved of a model that is built from parts can be loaded again
+    loads_models_from_parts: bool = True
 
     def __contains__(self, text: str) -> bool:
         """Return whether a version is of this release; 0.6.2rc1 and 0.6.2+abc count as 0.6.2."""

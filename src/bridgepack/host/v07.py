@@ -28,4 +28,6 @@ V07 = replace(
     renamed={"model.hf_model_id": "model.extra_checkpoint_metadata.hf_model_id"},
     empties_null_content=True,  # data/conversation_processing.py (normalize_chat_conversation)
     parses_call_arguments=True,  # the same
+    loads_models_from_parts=False,  # training/checkpointing.py:2831 looks for their sizes beside the transformer
+    refuses_untrained_completions=True,  # data/sft_processing.py (tokenize_prompt_completion_example)
 )

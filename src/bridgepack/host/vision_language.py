@@ -225,7 +225,7 @@ def text_packs_of(provider: str) -> TextPacks | None:
     return _OF_PROVIDER.get(provider)
 
 
-def text_packs_named(hub_id: str) -> TextPacks | None:
+def text_packs_by_id(hub_id: str) -> TextPacks | None:
     """Return the facts of a publisher's model by its id on the hub, `Qwen/Qwen3-VL-4B-Instruct`, or None."""
     publisher, _, name = hub_id.lower().rpartition("/")
     plain = _SEPARATORS.sub("", name)

@@ -17,9 +17,9 @@ from bridgepack.config.write import recipe_to_yaml, written_values
 from bridgepack.errors import LaunchError
 from bridgepack.launching.experiment import add_tasks, make_experiment, output_on_stderr, reason_of, refuse_detaching
 from bridgepack.launching.plan import LaunchPlan
-from bridgepack.launching.processes import restored_signals
+from bridgepack.launching.processes import restore_signals
 from bridgepack.launching.tasks import LaunchTask, make_tasks
-from bridgepack.rules.engine.text import report_to_dict
+from bridgepack.rules.judging.text import report_to_dict
 
 #: Variables that torchx sets for itself.
 _TORCHX_VARIABLES = frozenset({"TORCHX_RANK0_HOST", "TORCHELASTIC_ERROR_FILE", "PET_LOG_DIR", "LOGLEVEL"})
@@ -58,7 +58,7 @@ class DryRun:
             "artifacts": plan.artifacts,
             "artifact": plan.artifact,
             "notes": list(plan.notes),
-            "settings": json.loads(json.dumps(plan.cluster.shown(), default=str)),
+            "settings": json.loads(json.dumps(plan.cluster.display_values(), default=str)),
             "resolved_recipe": written_values(plan.recipe),
             "check": report_to_dict(plan.report),
             "scripts": [{**asdict(script), "depends_on": list(script.depends_on)} for script in self.scripts],
@@ -73,7 +73,7 @@ def preview(plan: LaunchPlan, *, detach: bool = False) -> DryRun:
         LaunchError: nemo-run cannot generate the scripts.
     """
     real_home = get_nemorun_home()
-    with tempfile.TemporaryDirectory(prefix="bridgepack-") as home, output_on_stderr(), restored_signals():
+    with tempfile.TemporaryDirectory(prefix="bridgepack-") as home, output_on_stderr(), restore_signals():
         set_nemorun_home(home)
         try:
             tasks = make_tasks(plan, for_display=True)

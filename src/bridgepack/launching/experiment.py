@@ -19,7 +19,7 @@ from torchx.specs.api import is_terminal
 from bridgepack.config.cluster.executors import LOCAL_KINDS
 from bridgepack.errors import ConfigError, LaunchError
 from bridgepack.launching.plan import LaunchPlan
-from bridgepack.launching.processes import Interruption, end_processes, restored_signals, undisturbed
+from bridgepack.launching.processes import Interruption, block_interrupts, end_processes, restore_signals
 from bridgepack.launching.results import ALIVE, LaunchInterrupt, LaunchResult, Listener, State, TaskResult
 from bridgepack.launching.tasks import RUN_VARIABLE, LaunchTask, is_on_this_machine, make_tasks
 from bridgepack.launching.watching import TaskFailedError, Watch, await_reports, state_name
@@ -53,7 +53,7 @@ def submit(
     if detach:
         refuse_detaching(plan, tasks)
     _make_folders(plan)
-    with output_on_stderr(), restored_signals():
+    with output_on_stderr(), restore_signals():
         launch = _Launch(plan, tasks, listener or (lambda _task, _state: None), follow=follow)
         try:
             return launch.run(detach=detach)
@@ -188,7 +188,7 @@ class _Launch:
 
     def _stop(self, *, only_here: bool) -> None:
         """Cancel all submitted tasks, or only those on this machine, which nothing else would end."""
-        with undisturbed():
+        with block_interrupts():
             for job in self.experiment.jobs:
                 is_alive = job.handle and self.watch.states.get(job.id, "submitted") in ALIVE
                 if is_alive and (self.is_here(job.id) or not only_here):

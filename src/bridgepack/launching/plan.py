@@ -17,7 +17,7 @@ from bridgepack.bridge.targets import Target, recipe_target
 from bridgepack.bridge.variables import with_variables
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, is_asked_by_default, named_environment
-from bridgepack.config.arguments import checked
+from bridgepack.config.arguments import check_arguments
 from bridgepack.config.cluster.base import Task
 from bridgepack.config.cluster.cluster import ClusterConfig, load_cluster
 from bridgepack.config.load import load_recipe
@@ -25,9 +25,9 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launching.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
-from bridgepack.reporting.checks import rendered
-from bridgepack.rules.engine.environment import Environment
-from bridgepack.rules.engine.report import CheckReport
+from bridgepack.reporting.checks import render_report
+from bridgepack.rules.judging.environment import Environment
+from bridgepack.rules.judging.report import CheckReport
 from bridgepack.running.assignment import Assignment, RunFolder, num_cores
 
 #: `python` value of the cluster file that means this interpreter for tasks on this machine.
@@ -81,7 +81,7 @@ class LaunchPlan:
         }
 
 
-@checked
+@check_arguments
 def plan_launch(
     recipe: SFTRecipe | Mapping[str, Any] | str | Path,
     cluster: ClusterConfig | Mapping[str, Any] | str | Path,
@@ -128,9 +128,9 @@ def plan_launch(
         tasks=tasks,
         artifact=packs,
         world_size=world_size,
-        report=_checked(target.reading(options.artifact), where, options),
+        report=_check(target.reading(options.artifact), where, options),
         notes=tuple(path_notes(found, where, packs)),
-        **_named(found, where, run_name),
+        **_run_names(found, where, run_name),
     )
 
 
@@ -147,7 +147,7 @@ def _environment_of_the_run(
     return named_environment("here" if name is None and trains_here else name)
 
 
-def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, Any]:
+def _run_names(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, Any]:
     now, versions = datetime.now(UTC), {"bridgepack": __version__}
     with contextlib.suppress(PackageNotFoundError):
         versions["nemo-run"] = version("nemo-run")
@@ -210,13 +210,13 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
     return found
 
 
-def _checked(target: Target, cluster: ClusterConfig, options: CheckOptions) -> CheckReport:
+def _check(target: Target, cluster: ClusterConfig, options: CheckOptions) -> CheckReport:
     recipe, config = _recipe_of(target), target.config
     assert config is not None
     variables, place = cluster.executor_for("train").env_vars, f"{cluster.place_of('train')}.env_vars"
     report = check_target(replace(target, config=with_variables(config, variables, place=place)), options)
     if report.has_errors:
-        text = rendered(report).rstrip("\n")
+        text = render_report(report).rstrip("\n")
         raise LaunchRefusedError(f"nothing was submitted: the check of {recipe.name} fails.\n\n{text}", report)
     return report
 

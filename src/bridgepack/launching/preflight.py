@@ -29,7 +29,7 @@ from bridgepack.config.errors import quoted
 from bridgepack.config.load import parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchRefusedError
-from bridgepack.reporting.checks import rendered
+from bridgepack.reporting.checks import render_report
 
 # nemo-run 0.11 parses `Optional[X]` on its command line, but not `X | None`.
 OptionalText = Optional[str]  # noqa: UP045
@@ -131,7 +131,10 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
         looks = sees_this_machine(executor) and not is_run_recipe
         looks = looks if self.looks_at_files is None else self.looks_at_files
         report = check_target(found, replace(options, overrides={}, world_size=world_size, looks_at_files=looks))
-        text, what = rendered(report).rstrip("\n"), f"{found.place}, on {world_size} GPU{'s' if world_size > 1 else ''}"
+        text, what = (
+            render_report(report).rstrip("\n"),
+            f"{found.place}, on {world_size} GPU{'s' if world_size > 1 else ''}",
+        )
         if report.fails(strict=self.strict):
             message = f"nothing was submitted: the check of {what} fails.\n\n{text}\n{_OPTIONS}"
             raise LaunchRefusedError(message, report)
@@ -255,7 +258,7 @@ def world_size_of(executor: Executor, *, command: str = "python") -> int:
     """
     starter = next((word for word in _STARTERS if word in command), None)
     if starter is not None:
-        raise _not_told(executor, f"the command starts processes itself, by {starter}")
+        raise _missing_gpus_error(executor, f"the command starts processes itself, by {starter}")
     if _has_launcher(executor):
         sizes = (executor.nnodes(), executor.nproc_per_node())
     elif isinstance(executor, (LocalExecutor, DockerExecutor)):
@@ -263,10 +266,10 @@ def world_size_of(executor: Executor, *, command: str = "python") -> int:
     elif isinstance(executor, SlurmExecutor):
         sizes = (executor.nodes, executor.ntasks_per_node)
     else:
-        raise _not_told(executor, 'it has no launcher="torchrun", so it is unknown what starts the processes')
+        raise _missing_gpus_error(executor, 'it has no launcher="torchrun", so it is unknown what starts the processes')
     for size in sizes:
         if type(size) is not int or size < 1:
-            raise _not_told(executor, f"it has {size!r} for one of its sizes")
+            raise _missing_gpus_error(executor, f"it has {size!r} for one of its sizes")
     return int(sizes[0] * sizes[1])
 
 
@@ -284,7 +287,7 @@ def _has_launcher(executor: Executor) -> bool:
     return name.lower() in {"torchrun", "ft", "faulttolerance"}
 
 
-def _not_told(executor: Executor, why: str) -> ConfigError:
+def _missing_gpus_error(executor: Executor, why: str) -> ConfigError:
     return ConfigError(
         f"the {type(executor).__name__} does not tell the number of GPUs: {why}. "
         "Give it: PreflightPlugin(world_size=N)."

@@ -17,7 +17,7 @@ _NOTED = b"interrupted: stops once nemo-run has submitted what it is submitting;
 
 
 @contextlib.contextmanager
-def restored_signals() -> Iterator[None]:
+def restore_signals() -> Iterator[None]:
     """Restore the signal handlers at the end, because torchx, below nemo-run, replaces those of SIGINT and SIGTERM."""
     before = {number: signal.getsignal(number) for number in _SIGNALS} if _is_main_thread() else {}
     try:
@@ -72,9 +72,9 @@ def _handle(handler: Callable[[int, FrameType | None], None]) -> None:
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def block_interrupts() -> Iterator[None]:
     """Block interrupts during the body, which takes only seconds."""
-    with restored_signals():
+    with restore_signals():
         for number in _SIGNALS if _is_main_thread() else ():
             signal.signal(number, signal.SIG_IGN)
         yield

@@ -15,7 +15,7 @@ from bridgepack.data.tokenizers.load import refuse_missing_folder
 from bridgepack.errors import ConfigError
 from bridgepack.host.checkpoints import checkpoint_kind
 from bridgepack.records import TRAIN, VALIDATION
-from bridgepack.rules.engine.files import Files
+from bridgepack.rules.judging.files import Files
 
 
 def planned_tasks(cluster: ClusterConfig, skip: Collection[str], *, builds: bool) -> tuple[Task, ...]:

@@ -67,7 +67,7 @@ def make_executor(
     """
     section, processes = cluster.executor_for(task), cluster.processes(task, num_gpus)
     own = frozenset(getattr(cluster.tasks, task).executor)
-    values = _resolved(_for_task(section, task, own), section, for_display=for_display)
+    values = _resolve(_for_task(section, task, own), section, for_display=for_display)
     values.update(_process_values(section, processes))
     if task != "train" and section.facts.class_name == "SkypilotExecutor" and "cluster_name" not in own:
         # SkyPilot refuses a task that needs more than an existing cluster has, so small tasks get their own cluster.
@@ -80,7 +80,7 @@ def make_executor(
     values["launcher"] = None if values["launcher"] == _NO_LAUNCHER else _part(values["launcher"], none=Launcher)
     if isinstance(section, SlurmExecutor):
         values.update(_slurm_values(section, values))
-    executor = _built(section, values)
+    executor = _make_executor(section, values)
     if task == "train" and isinstance(section, NemoRunExecutor):
         _refuse_other_counts(section, executor, processes)
     return executor
@@ -120,23 +120,23 @@ def _for_task(section: Executor, task: Task, own: frozenset[str]) -> dict[str, A
     return values
 
 
-def _resolved(values: dict[str, Any], section: Executor, *, for_display: bool) -> dict[str, Any]:
+def _resolve(values: dict[str, Any], section: Executor, *, for_display: bool) -> dict[str, Any]:
     """Return the values with references resolved, or with secrets hidden for display."""
     if for_display:
         values = hide_secrets(values)
         if section.facts.exports_env_vars:
-            values["env_vars"] = exported(values["env_vars"], None)
+            values["env_vars"] = export_variables(values["env_vars"], None)
         return values
     env_vars = values.pop("env_vars")
     return {
         **resolve_references(values, os.environ, "executor"),
-        "env_vars": exported(env_vars, os.environ)
+        "env_vars": export_variables(env_vars, os.environ)
         if section.facts.exports_env_vars
         else resolve_references(env_vars, os.environ, "executor.env_vars"),
     }
 
 
-def exported(env_vars: Mapping[str, str], environment: Mapping[str, str] | None) -> dict[str, str]:
+def export_variables(env_vars: Mapping[str, str], environment: Mapping[str, str] | None) -> dict[str, str]:
     """Return variables quoted for `export NAME=VALUE`: `--a --b` becomes `"--a --b"`, `$HOME` stays.
 
     `${env:NAME}` is replaced from `environment`, with `$` in its value quoted; None keeps references.
@@ -144,18 +144,18 @@ def exported(env_vars: Mapping[str, str], environment: Mapping[str, str] | None)
     Raises:
         ConfigError: a variable is not set.
     """
-    return {name: _quoted(value, environment, f"executor.env_vars.{name}") for name, value in env_vars.items()}
+    return {name: _quote(value, environment, f"executor.env_vars.{name}") for name, value in env_vars.items()}
 
 
-def _quoted(value: str, environment: Mapping[str, str] | None, where: str) -> str:
-    def escaped(found: re.Match[str]) -> str:
+def _quote(value: str, environment: Mapping[str, str] | None, where: str) -> str:
+    def escape(found: re.Match[str]) -> str:
         if not REFERENCE.fullmatch(found[0]):
             return f"\\{found[0]}"
         if environment is None:
             return found[0]
         return re.sub(r'[\\"`$]', r"\\\g<0>", resolve_references(found[0], environment, where))
 
-    text = re.sub(rf'{REFERENCE.pattern}|[\\"`]', escaped, value)
+    text = re.sub(rf'{REFERENCE.pattern}|[\\"`]', escape, value)
     return text if _ONE_WORD.fullmatch(text) else f'"{text}"'
 
 
@@ -184,7 +184,7 @@ def _refuse_other_counts(section: NemoRunExecutor, executor: run.Executor, proce
             )
 
 
-def _built(section: Executor, values: dict[str, Any]) -> Any:
+def _make_executor(section: Executor, values: dict[str, Any]) -> Any:
     cls = find_executor(section.facts.class_name)
     if isinstance(section, NemoRunExecutor):  # counts that only the launch reads are no fields of the class
         values = {name: value for name, value in values.items() if name not in section.facts.counts - field_names(cls)}

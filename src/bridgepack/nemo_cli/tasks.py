@@ -70,11 +70,11 @@ def check(
     """
     from bridgepack.api import check as check_recipe
     from bridgepack.config.load import load_recipe
-    from bridgepack.reporting.checks import rendered
+    from bridgepack.reporting.checks import render_report
 
     loaded = load_recipe(recipe, overrides)
     report = check_recipe(loaded, artifact=artifact, world_size=world_size, environment=environment)
-    text = rendered(report).rstrip("\n")
+    text = render_report(report).rstrip("\n")
     if report.fails(strict=strict):
         raise LaunchRefusedError(f"the check of {loaded.name} fails.\n\n{text}", report)
     say(text)

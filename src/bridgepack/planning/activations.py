@@ -46,7 +46,7 @@ class Kept:
     parts: tuple[Part, ...]  #: what of the layer can be recomputed alone
 
     @classmethod
-    def of(cls, hidden: int, parts: tuple[Part, ...], *, has_mixer: bool, has_feed_forward: bool) -> Kept:
+    def from_layer(cls, hidden: int, parts: tuple[Part, ...], *, has_mixer: bool, has_feed_forward: bool) -> Kept:
         """Return what a layer keeps, from its hidden size and the modules of its feed-forward part."""
         num_norms = has_mixer + has_feed_forward
         norms = Part(module="layernorm", freed=_NORM_OUTPUT * hidden * num_norms)
@@ -57,7 +57,7 @@ class Kept:
             parts=(norms, *parts),
         )
 
-    def freed(self, modules: tuple[str, ...]) -> float:
+    def freed_bytes(self, modules: tuple[str, ...]) -> float:
         """Return the bytes that recomputing modules frees; a module inside another one counts once."""
         freed = {part.module: part.freed for part in self.parts if part.module in modules}
         if "moe" in freed:

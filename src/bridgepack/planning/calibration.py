@@ -11,7 +11,7 @@ from bridgepack.data.packing.pipeline import step_times
 from bridgepack.errors import ConfigError
 from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Work, cost_of, packs_of_steps
 from bridgepack.planning.layout import Gpu, Layout
-from bridgepack.planning.lengths import Lengths, packed
+from bridgepack.planning.lengths import Lengths, pack_lengths
 from bridgepack.planning.shape import model_shape
 from bridgepack.planning.stages import even_counts, stated_split
 
@@ -23,7 +23,7 @@ _LEAST_STEPS, _SLOWEST = 3, 1.5
 _LEAST_SPREAD = 0.02
 
 
-def calibrated(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Speed:
+def fit_speed(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Speed:
     """Return the speeds for which the estimate matches the step times of a recipe's run.
 
     Both are fitted if attention's share differs between the steps; else the default speeds are scaled equally. With all
@@ -38,8 +38,8 @@ def calibrated(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Spee
     times = _times(log)
     if recipe.parallelism.num_gpus is None:
         raise ConfigError("parallelism.num_gpus is missing; --calibrate needs the GPUs that the log is of. Set it.")
-    linear, attention, others = _predicted(recipe, lengths, gpu, [step for step, _ in times])
-    speed = _fitted(linear, attention, np.array([seconds for _, seconds in times]) - others)
+    linear, attention, others = _predict(recipe, lengths, gpu, [step for step, _ in times])
+    speed = _fit(linear, attention, np.array([seconds for _, seconds in times]) - others)
     if not (0 < speed.linear <= 1 and 0 < speed.attention <= 1):
         raise ConfigError(
             f"--calibrate is {str(log)!r}; its steps take {np.median([one for _, one in times]):.2f} s, which would be "
@@ -66,7 +66,7 @@ def _times(log: Path) -> list[tuple[int, float]]:
     return kept
 
 
-def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) -> FloatArray:
+def _predict(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) -> FloatArray:
     """Return seconds of the slowest rank of each step at peak: matrices, attention, others; shape [3, num_steps]."""
     shape = model_shape(recipe)
     layout = layout_of(recipe, len(shape.layers))
@@ -77,8 +77,8 @@ def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) 
         is_full=recipe.method.kind == "full",
         speed=Speed(linear=1.0, attention=1.0),
     )
-    rows = packed(lengths, recipe, recipe.resolve().pad_seq_to_mult.value)
-    work = Work.of(rows, cost_of(shape), layout.context)
+    rows = pack_lengths(lengths, recipe, recipe.resolve().pad_seq_to_mult.value)
+    work = Work.from_packs(rows, cost_of(shape), layout.context)
     try:
         read = packs_of_steps(recipe, len(work.tokens), steps if lengths.share == 1 else None)
     except ConfigError as error:
@@ -121,7 +121,7 @@ def layout_of(recipe: SFTRecipe, num_layers: int) -> Layout:
     )
 
 
-def _fitted(linear: FloatArray, attention: FloatArray, measured: FloatArray) -> Speed:
+def _fit(linear: FloatArray, attention: FloatArray, measured: FloatArray) -> Speed:
     share = attention / linear
     if share.std() > _LEAST_SPREAD * share.mean():
         factors, *_ = np.linalg.lstsq(np.stack([linear, attention], axis=1), measured, rcond=None)

@@ -66,7 +66,7 @@ class StepCost:
     per_square: float  #: FLOPs per squared runtime token of a sequence, for layers without a window
     windows: tuple[tuple[int, float], ...] = ()  #: (window in tokens, FLOPs per squared token)
 
-    def of_sequences(self, runtime_lengths: npt.ArrayLike) -> FloatArray:
+    def sequence_flops(self, runtime_lengths: npt.ArrayLike) -> FloatArray:
         """Return the FLOPs of each sequence; float64, same shape as `runtime_lengths`."""
         lengths: FloatArray = np.asarray(runtime_lengths, dtype=np.float64)
         cost = self.per_token * lengths + self.per_square * lengths**2
@@ -104,7 +104,7 @@ class Work:
     attention: FloatArray  #: FLOPs of attention, forward and backward
 
     @classmethod
-    def of(cls, packed: PackedLengths, cost: StepCost, context: int = 1) -> Work:
+    def from_packs(cls, packed: PackedLengths, cost: StepCost, context: int = 1) -> Work:
         """Return the work of packs for a model cost and a number of context-parallel ranks.
 
         Attention is computed in whole tiles of tokens for each part of a sequence.
@@ -112,7 +112,7 @@ class Work:
         lengths = np.concatenate([np.empty(0), *packed.packs])
         tile = _TILE * (2 * context if context > 1 else 1)
         tiled = np.ceil(lengths / tile) * tile
-        squares = cost.of_sequences(tiled) - cost.per_token * tiled
+        squares = cost.sequence_flops(tiled) - cost.per_token * tiled
         starts = np.cumsum([0, *(len(pack) for pack in packed.packs)])[:-1]
         return cls(tokens=np.add.reduceat(lengths, starts), attention=np.add.reduceat(squares, starts))
 
@@ -187,7 +187,7 @@ class Arithmetic:
         ranks = layout.tensor * layout.context
         context = _CONTEXT_EXCHANGES * num_layers * 2 * width * groups * _others(layout.context) / self._link(ranks)
         again = ("moe" in layout.modules) / 3  # tokens are sent once more
-        expert = _EXPERT_EXCHANGES * (1 + again) * width * self._sent(used)
+        expert = _EXPERT_EXCHANGES * (1 + again) * width * self._sent_copies(used)
         messages = _TENSOR_EXCHANGES * (layout.tensor > 1) + _EXPERT_EXCHANGES * (layout.expert > 1)
         messages = (messages + _CONTEXT_EXCHANGES * (layout.context - 1)) * num_layers
         per_rank = tokens / layout.context * _BF16 / 1e9
@@ -197,7 +197,7 @@ class Arithmetic:
         between *= 2 * layout.virtual  # activations there, gradients back
         return (bytes_s + messages * _MESSAGE_S) * passes / layout.pipeline + between * (layout.pipeline > 1)
 
-    def _sent(self, used: float) -> float:
+    def _sent_copies(self, used: float) -> float:
         """Return the copies of a token that go to other ranks of its experts, each divided by the GB/s of its link.
 
         `used` are experts of a token in all layers. Both links work at a time. Some dispatchers send a token to each

@@ -59,7 +59,7 @@ def fitted_batch(recipe: SFTRecipe) -> Fit:
             return replace(found, comments=comments, values=values)
         except Exception as error:  # whatever data and tokenizer do, there is a recipe to start from
             reason = str(error) if isinstance(error, BridgepackError) else f"{type(error).__name__}: {error}"
-    return _unfitted(recipe, reason)
+    return _fallback_fit(recipe, reason)
 
 
 def why_not_here(recipe: SFTRecipe) -> str:
@@ -81,7 +81,7 @@ def _is_there(path: str) -> bool:
     return place.exists() or any(character in path for character in "*?[")
 
 
-def _unfitted(recipe: SFTRecipe, reason: str) -> Fit:
+def _fallback_fit(recipe: SFTRecipe, reason: str) -> Fit:
     words = "".join(one if one.isprintable() else " " for one in reason).replace(_OFFLINE, "")
     why, _, what_to_do = words.partition(". ")
     words, cure = (shorten(one, _MOST_CHARACTERS, placeholder=" ...") for one in (why.rstrip("."), what_to_do))
@@ -94,7 +94,7 @@ def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
     run, sequences = preview.run, (preview.num_sequences or {}).get(TRAIN, 0)
     if run is None or not sequences:
         drops = [drop for source in preview.sources for drop in source.drops]
-        return _unfitted(recipe, f"no row becomes a sequence: {drops[0].example if drops else 'there are none'}")
+        return _fallback_fit(recipe, f"no row becomes a sequence: {drops[0].example if drops else 'there are none'}")
     per_pack = sequences / run.num_packs
     packs = _packs_per_step(run, per_pack, is_sample=preview.is_sample)
     if limits_of(recipe).takes_one_pack:
@@ -102,20 +102,20 @@ def _fit(recipe: SFTRecipe, preview: Preview) -> Fit:
     batch = {"tokens_per_step": packs * run.tokens_per_pack}
     values = {"batch": batch, **_balance_that_works(recipe, batch)}
     about = "about " if preview.is_sample else ""
-    rows = f"{about}{_counted(sum(one.num_rows for one in preview.sources if one.split == TRAIN), 'row')}"
-    all_packs = f"{about}{_counted(run.num_packs, 'pack')}"
-    conversations = f"about {_counted(round(packs * per_pack), 'conversation')}"
-    steps = f"{about}{_counted(-(-run.num_packs // packs), 'step')} an epoch"
+    rows = f"{about}{_count_text(sum(one.num_rows for one in preview.sources if one.split == TRAIN), 'row')}"
+    all_packs = f"{about}{_count_text(run.num_packs, 'pack')}"
+    conversations = f"about {_count_text(round(packs * per_pack), 'conversation')}"
+    steps = f"{about}{_count_text(-(-run.num_packs // packs), 'step')} an epoch"
     is_enough = _has_validation(recipe, preview)
-    notes = f"{'' if is_enough else '; no validation data'}{_dropped(preview)}"
-    line = f"{rows}, {all_packs}, {_counted(packs, 'pack')} a step, {steps}{notes}"
-    comment = f"{_counted(packs, 'pack')}, {conversations}; {all_packs} in all: {steps}"
+    notes = f"{'' if is_enough else '; no validation data'}{_drops_text(preview)}"
+    line = f"{rows}, {all_packs}, {_count_text(packs, 'pack')} a step, {steps}{notes}"
+    comment = f"{_count_text(packs, 'pack')}, {conversations}; {all_packs} in all: {steps}"
     if packs == run.smallest_batch > 1:
         comment += f"; the smallest batch of {packs:,} data-parallel ranks"
     if run.num_packs < packs:
         why = f"a step takes at least {packs:,}, one for each data-parallel rank"
         line = f"{rows}, {all_packs}: training cannot start, {why}. Use fewer GPUs, smaller packs or more data."
-        comment = f"{_counted(packs, 'pack')}; training cannot start, the data has {all_packs}"
+        comment = f"{_count_text(packs, 'pack')}; training cannot start, the data has {all_packs}"
     comments = {_TOKENS: comment}
     if not is_enough:
         comments[_FRACTION] = f"no evaluation: {recipe.data.validation_fraction:.0%} of {rows} would be none"
@@ -143,8 +143,8 @@ def _splitting(recipe: SFTRecipe, preview: Preview) -> _Splitting:
         return _Splitting()
     num_rows, num_read = sum(note.num_rows for note in notes), sum(one.num_rows_read for one in train)
     comment = (
-        f"reasoning of earlier answers is not in the text of {num_rows:,} of {_counted(num_read, 'row')} read; {when} "
-        f"shows each answer as a server does, with {added:.0%} more tokens"
+        f"reasoning of earlier answers is not in the text of {num_rows:,} of {_count_text(num_read, 'row')} read; "
+        f"{when} shows each answer as a server does, with {added:.0%} more tokens"
     )
     own = {**settings.model_dump(mode="json", exclude_unset=True), "split_conversations": settings.split_conversations}
     return _Splitting(comments={_SPLITTING: comment}, values={"preprocessing": own})
@@ -154,7 +154,7 @@ def _has_validation(recipe: SFTRecipe, preview: Preview) -> bool:
     return not recipe.data.validation_fraction or bool((preview.num_sequences or {}).get(VALIDATION))
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -174,7 +174,7 @@ def _balance_that_works(recipe: SFTRecipe, batch: Mapping[str, Any]) -> dict[str
     return {}
 
 
-def _dropped(preview: Preview) -> str:
+def _drops_text(preview: Preview) -> str:
     num_dropped = sum(drop.num_rows for source in preview.sources for drop in source.drops)
     num_read = sum(source.num_rows_read for source in preview.sources)
     return (

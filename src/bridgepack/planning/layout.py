@@ -66,7 +66,7 @@ _GPUS = (
 DEFAULT_GPU = "h100-80gb"
 
 
-def gpu_named(name: str) -> Gpu:
+def gpu_by_name(name: str) -> Gpu:
     """Return a GPU by its name, or by the part of the name before the memory if it is unique.
 
     Raises:
@@ -179,7 +179,7 @@ def memory_of(
     held = dense * (own + shared / (layout.data * layout.context))
     held += loads.routed / layout.expert * (own + shared / sharing)
     hidden, tokens = shape.hidden_size, pack_tokens / layout.context
-    of_pack, of_layer = _kept(loads, layout, hidden)
+    of_pack, of_layer = _kept_bytes(loads, layout, hidden)
     kept = tokens * (of_pack * _in_flight(layout, num_micro) + of_layer)
     kept[0] += tokens / layout.tensor * hidden * min(stages, num_micro)
     logits = np.zeros(stages)
@@ -189,7 +189,7 @@ def memory_of(
     return Memory(**dict(zip(("states_gb", "activations_gb", "logits_gb"), of_fullest, strict=True)))
 
 
-def _kept(loads: Loads, layout: Layout, hidden: int) -> tuple[FloatArray, FloatArray]:
+def _kept_bytes(loads: Loads, layout: Layout, hidden: int) -> tuple[FloatArray, FloatArray]:
     """Return the bytes of a token that each pipeline rank keeps: for each pack in flight, and while it recomputes."""
     inputs, split = _INPUT * hidden * loads.num_layers, layout.tensor
     whole = layout.tensor if layout.splits_sequence else 1

@@ -18,7 +18,7 @@ from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.results import BuildOptions
 from bridgepack.data.stages.finish import RangePlace, RangeResult, Sequences, finish_range
 from bridgepack.data.stages.write import ArtifactWriter
-from bridgepack.data.store.store import store_at
+from bridgepack.data.store.store import check_stored_tokens, store_at
 from bridgepack.data.tasks import InThisProcess, SilentProgress
 from bridgepack.data.tokenizers.engines import REFERENCE
 from bridgepack.errors import DataError
@@ -54,7 +54,7 @@ def lengths_of(recipe: SFTRecipe, *, artifact: Path | None = None, store: Path |
         StoreError: the folder is no token store, or tokens in it are broken.
     """
     if artifact is not None:
-        return _of_artifact(artifact)
+        return _lengths_of_artifact(artifact)
     unlimited = recipe.override(
         {
             "packing.packed_sequence_size": _ANY_LENGTH,
@@ -66,22 +66,22 @@ def lengths_of(recipe: SFTRecipe, *, artifact: Path | None = None, store: Path |
             "artifact": None,
         }
     )
-    return _of_rows(unlimited) if store is None else _of_store(unlimited, store)
+    return _lengths_of_rows(unlimited) if store is None else _lengths_of_store(unlimited, store)
 
 
-def _of_artifact(folder: Path) -> Lengths:
+def _lengths_of_artifact(folder: Path) -> Lengths:
     artifact = Artifact(folder)
     runtime = np.concatenate([part for (part,) in iter_plan_columns(artifact, TRAIN, ("runtime_length",))])
     record = artifact.manifest.split(TRAIN)
     gone = record.drops.get(DropReason.OVER_LONG, 0) if record else 0
     without = f"; without {gone:,} rows that were too long for its packs" if gone else ""
-    return _limited(runtime, 1.0, f"all {len(runtime):,} training sequences of {folder}{without}")
+    return _limit(runtime, 1.0, f"all {len(runtime):,} training sequences of {folder}{without}")
 
 
-def _of_rows(recipe: SFTRecipe) -> Lengths:
+def _lengths_of_rows(recipe: SFTRecipe) -> Lengths:
     with TemporaryDirectory(prefix="bridgepack-plan-") as scratch:
         files = {TRAIN: find_files(recipe, Path(scratch))[TRAIN]}
-        sampler = Sampler.of(recipe, files, Path(scratch))
+        sampler = Sampler.from_recipe(recipe, files, Path(scratch))
         sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
         is_complete = sampler.read(sources, times=_TIMES_BUDGET)
         samples = [one for source in sources for one in source.lengths([TRAIN])]
@@ -96,10 +96,10 @@ def _of_rows(recipe: SFTRecipe) -> Lengths:
     notes = "; mixtures and duplicates are not counted" if recipe.chooses_rows else ""
     notes += "" if is_complete else f"; {STOPPED_EARLY}"
     notes += _cost_of_splitting([part.sequences for part in parts])
-    return _limited(population(samples, 1 / least) - 1, 1 / least, f"{origin} of the recipe's data{notes}")
+    return _limit(population(samples, 1 / least) - 1, 1 / least, f"{origin} of the recipe's data{notes}")
 
 
-def _of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
+def _lengths_of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
     """Return the lengths of all rows from the tokens in a store, which is not changed."""
     with (
         store_at(folder, is_emptied=False) as store,
@@ -117,8 +117,15 @@ def _of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
                 paths = (store.token_file(key, part, file.view) for key in keys)
                 path = next((path for path in paths if path.exists()), None)
                 if path is not None:
+                    check_stored_tokens(path)
                     num_there += part.num_rows
-                    place = RangePlace(file_index=index, label=file.label, first_row=part.first_row, token_file=path)
+                    place = RangePlace(
+                        file_index=index,
+                        label=file.label,
+                        first_row=part.first_row,
+                        token_file=path,
+                        kind=file.kind_of_rows,
+                    )
                     results.append(finish_range(settings, place))
         if num_there < num_rows:
             raise DataError(
@@ -131,7 +138,7 @@ def _of_store(recipe: SFTRecipe, folder: Path) -> Lengths:
         )
         split = writer.splits({TRAIN: results})[0]
         runtime, notes = split.runtime_lengths(1), _cost_of_splitting([split.sequences])
-    return _limited(runtime, 1.0, f"all {len(runtime):,} training sequences of the recipe's data, from {folder}{notes}")
+    return _limit(runtime, 1.0, f"all {len(runtime):,} training sequences of the recipe's data, from {folder}{notes}")
 
 
 def _cost_of_splitting(parts: Sequence[Sequences]) -> str:
@@ -144,7 +151,7 @@ def _cost_of_splitting(parts: Sequence[Sequences]) -> str:
     return f"; split conversations show earlier turns again, {share:.0%} more tokens than one sequence per row"
 
 
-def _limited(runtime: IntArray, share: float, origin: str) -> Lengths:
+def _limit(runtime: IntArray, share: float, origin: str) -> Lengths:
     if len(runtime) > _MAX_SEQUENCES:
         chosen = np.random.default_rng(0).choice(len(runtime), _MAX_SEQUENCES, replace=False)
         share, runtime = share * _MAX_SEQUENCES / len(runtime), runtime[np.sort(chosen)]
@@ -169,7 +176,7 @@ class PackedLengths:
         return len(self.packs)
 
 
-def packed(lengths: Lengths, recipe: SFTRecipe, multiple: int) -> PackedLengths:
+def pack_lengths(lengths: Lengths, recipe: SFTRecipe, multiple: int) -> PackedLengths:
     """Return the packs of a recipe's build for sequences aligned to a multiple."""
     packing, runtime = recipe.packing, lengths.runtime
     size = packing.packed_sequence_size

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.planning.layout import Layout
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.kernels.heads import LARGEST_HEAD, largest_head
 from bridgepack.rules.run.models.vision_language import text_packs
 from bridgepack.rules.run.reading import uses_engine_attention

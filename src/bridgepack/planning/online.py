@@ -100,7 +100,7 @@ def packed_online(
             found = packs_in_order(lengths.tolist(), capacity=size, multiple=multiple)
         except ValueError:
             return None
-        work = Work.of(_packed_like(packs, [lengths[pack] for pack in found]), arithmetic.cost, layout.context)
+        work = Work.from_packs(_packed_like(packs, [lengths[pack] for pack in found]), arithmetic.cost, layout.context)
         costs = arithmetic.packs_s(work)
         ratio = _ratio(costs.reshape(-1, layout.data).T, layout.pipeline, has_experts=layout.expert > 1)
         num_micro = len(found) // layout.data
@@ -133,7 +133,7 @@ def grouped_online(
     steps = list(_steps(packs, candidate.global_batch_size, seed))
     num_groups, seconds, even = 0, 0.0, 0.0
     for lengths in steps:
-        work = Work.of(
+        work = Work.from_packs(
             _packed_like(packs, [lengths[index : index + 1] for index in range(len(lengths))]), arithmetic.cost
         )
         costs = arithmetic.packs_s(work)

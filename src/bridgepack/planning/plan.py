@@ -16,7 +16,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.estimate import Speed
 from bridgepack.planning.fitting import Fit, fitted_batch
-from bridgepack.planning.layout import DEFAULT_GPU, Gpu, gpu_named
+from bridgepack.planning.layout import DEFAULT_GPU, Gpu, gpu_by_name
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.limits import limits_of
 from bridgepack.planning.online import OnlinePacking
@@ -191,7 +191,7 @@ def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry], fit: Callable[[SFT
         values, origin = values_like(same, wish)
     else:
         _check_names(wish, entries)
-        values, estimated_gb = _planned(wish)
+        values, estimated_gb = _plan_values(wish)
         origin = f"topology by an estimate of {estimated_gb:.0f} GB for each GPU; try it before you rely on it"
     fitted = fit(recipe_for(wish, values))
     changed = {name: {**values.get(name, {}), **section} for name, section in fitted.values.items()}
@@ -210,7 +210,7 @@ def with_splits(wish: Wish) -> tuple[Wish, str]:
     return replace(wish, data=train, validation=found.validation), f"; {found.note}"
 
 
-def _planned(wish: Wish) -> tuple[dict[str, Any], float]:
+def _plan_values(wish: Wish) -> tuple[dict[str, Any], float]:
     """Return the values of the best plan, and its memory per GPU in GB."""
     values: dict[str, Any] = {"model": {"name": wish.model}, "tokenizer": {"name_or_path": wish.model}}
     recipe = recipe_for(wish, values)
@@ -220,7 +220,7 @@ def _planned(wish: Wish) -> tuple[dict[str, Any], float]:
         raise ConfigError(str(error).replace("model.name is", "--model is", 1)) from None
     runtime = np.full(_NUM_SEQUENCES, max(wish.seq_length // _PER_PACK, 1))
     lengths = Lengths(runtime=runtime, share=1 / _NUM_SEQUENCES, origin="")
-    gpu = gpu_named(DEFAULT_GPU)
+    gpu = gpu_by_name(DEFAULT_GPU)
     best = plan_recipe(recipe, lengths, gpu=gpu, num_gpus=wish.num_gpus, sizes=(wish.seq_length,)).best
     for path, value in best.changes.items():
         section, _, name = path.partition(".")

@@ -15,7 +15,6 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.inspection import SequenceView, view_sequences
 from bridgepack.data.build import find_files
 from bridgepack.data.reading.rows import read_range, sampled_rows
-from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.stages.finish import FinishSettings
 from bridgepack.data.stages.split import unread_fields
 from bridgepack.data.store.token_file import token_arrays
@@ -118,7 +117,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
     resolved = recipe.resolve()
     with TemporaryDirectory(prefix="bridgepack-preview-") as scratch:
         files = find_files(recipe, Path(scratch))
-        sampler = Sampler.of(recipe, files, Path(scratch))
+        sampler = Sampler.from_recipe(recipe, files, Path(scratch))
         every_file = [file for members in files.values() for file in members]
         stage = sampler.how.stage()
         stage.check_engine(sampled_rows(every_file, recipe.data.max_row_bytes), 0)
@@ -130,7 +129,9 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         lengths = {name: [one for source in sources for one in source.lengths([name])] for name in names}
         num_packs = {name: projected_packs(recipe.packing, multiple, found) for name, found in lengths.items()}
         num_sequences = {name: round(sum(len(one) * weight for one, weight in lengths[name])) for name in names}
-        previews = tuple(_of_source(source, sampler.settings[source.split], tokenizer, num_rows) for source in sources)
+        previews = tuple(
+            _preview_source(source, sampler.settings[source.split], tokenizer, num_rows) for source in sources
+        )
     return Preview(
         name=recipe.name,
         sources=previews,
@@ -138,7 +139,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         num_sequences=num_sequences or None,
         run=run_length(recipe, Packs(folder="", num_packs=num_packs)) if num_packs.get(TRAIN) else None,
         loses_text=tokenizer.loses_text,
-        forms=tokenizer.forms.decided(recipe.fields_on_auto) if recipe.fields_on_auto else {},
+        forms=tokenizer.forms.decisions(recipe.fields_on_auto) if recipe.fields_on_auto else {},
         stopped_early=not is_complete,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
@@ -146,7 +147,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
 
 def _stops(recipe: SFTRecipe, reasons: set[str]) -> dict[str, str]:
     """Return recipe field that makes a build stop -> drop reasons found in the sample."""
-    losses = getattr(recipe.preprocessing, "on_lost_content", "keep")
+    losses = getattr(recipe.chat_preprocessing, "on_lost_content", "keep")
     found = {
         "data.on_bad_row": (recipe.data.on_bad_row, reasons),
         "preprocessing.over_long": (recipe.preprocessing.over_long, reasons & {DropReason.OVER_LONG}),
@@ -155,7 +156,7 @@ def _stops(recipe: SFTRecipe, reasons: set[str]) -> dict[str, str]:
     return {name: ", ".join(sorted(drops)) for name, (action, drops) in found.items() if action == "error" and drops}
 
 
-def _of_source(
+def _preview_source(
     source: SampledSource, settings: FinishSettings, tokenizer: ChatTokenizer, num_rows: int
 ) -> SourcePreview:
     splits = settings.splits
@@ -181,7 +182,7 @@ def _of_source(
         drops=_notes(source, splits, "drops"),
         lost_content=_notes(source, splits, "losses"),
         unread=unread_fields([file.file.source for file in source.files], results),
-        sequences=tuple(islice(_sequences(first, tokenizer, settings.policy), num_rows)) if first else (),
+        sequences=tuple(islice(_sequences(first, tokenizer, settings), num_rows)) if first else (),
     )
 
 
@@ -224,9 +225,10 @@ def _notes(source: SampledSource, splits: tuple[str, ...], field: str) -> tuple[
     return tuple(Note(kind=str(kind), num_rows=count, example=shown[kind]) for kind, count in found.most_common())
 
 
-def _sequences(file: SampledFile, tokenizer: ChatTokenizer, policy: SequencePolicy) -> Iterator[SequenceView]:
+def _sequences(file: SampledFile, tokenizer: ChatTokenizer, settings: FinishSettings) -> Iterator[SequenceView]:
     """Yield the sequences of the first window of a file with their text, in row order."""
     _, result = min(file.taken, key=lambda taken: taken[0].part.first_row)
+    policy = settings.policy_of(result.place.kind)
     fields = ["row_offset", "first_token", "index", "is_cut"]
     rows = sorted(row for part in result.parts.values() for row in part.sequences[fields].tolist())
     for position, (row, first_token, at, is_cut) in enumerate(rows):

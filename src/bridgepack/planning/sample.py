@@ -17,8 +17,9 @@ from bridgepack.data.files import make_folders
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.ranges import is_table
-from bridgepack.data.reading.rows import spaced
+from bridgepack.data.reading.rows import pick_evenly
 from bridgepack.data.reading.sampling import FileWindows, Window, file_windows
+from bridgepack.data.sequences.over_long import SequencePolicy
 from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult
 from bridgepack.data.stages.tokenise import Tokenization, TokenizeTask, rescued_range, tokenize_range
 from bridgepack.data.stages.write import ArtifactSpec
@@ -120,7 +121,7 @@ def sampled_sources(files: Mapping[str, Sequence[InputFile]], *, max_row_bytes: 
             SampledFile(
                 file=members[index], index=index, found=file_windows(members[index], max_row_bytes=max_row_bytes)
             )
-            for index in spaced(range(len(members)), _MAX_FILES)
+            for index in pick_evenly(range(len(members)), _MAX_FILES)
         ]
         if len(members) <= _MAX_FILES:
             found += [SampledSource(split=split, num_files=1, share=1.0, files=(one,)) for one in sampled]
@@ -140,7 +141,7 @@ class Sampler:
     folder: Path  #: for token files
 
     @classmethod
-    def of(cls, recipe: SFTRecipe, splits: Iterable[str], folder: Path) -> Sampler:
+    def from_recipe(cls, recipe: SFTRecipe, splits: Iterable[str], folder: Path) -> Sampler:
         """Return the sampler of a recipe, with its tokenizer loaded; it drops rows at which a build may stop.
 
         Raises:
@@ -185,13 +186,19 @@ class Sampler:
                     is_complete = is_complete and (is_spent or file.is_whole or not is_late)
                     waiting.remove((split, file))
                 else:
-                    file.taken.append((window, self._tokenized(split, file, window)))
+                    file.taken.append((window, self._tokenize(split, file, window)))
                     num_rows, num_bytes = num_rows + window.part.num_rows, num_bytes + window.num_bytes
         return is_complete
 
-    def _tokenized(self, split: str, file: SampledFile, window: Window) -> RangeResult:
+    def _tokenize(self, split: str, file: SampledFile, window: Window) -> RangeResult:
         path, first_row = self.folder / f"{split}-{file.index}-{len(file.taken)}", window.part.first_row
-        place = RangePlace(file_index=file.index, label=file.file.label, first_row=first_row, token_file=path)
+        place = RangePlace(
+            file_index=file.index,
+            label=file.file.label,
+            first_row=first_row,
+            token_file=path,
+            kind=file.file.kind_of_rows,
+        )
         settings, runner = self.settings[split], InThisProcess()
         task = TokenizeTask(how=self.how, file=file.file, part=window.part, place=place, settings=settings)
         outcome = runner.run_alone(tokenize_range, task)
@@ -231,10 +238,14 @@ def population(samples: Sequence[tuple[IntArray, float]], scale: float = 1.0) ->
 
 def without_stops(settings: FinishSettings) -> FinishSettings:
     """Return settings of a build that drop the rows at which it would stop."""
-    policy = settings.policy
+
+    def without_stop(policy: SequencePolicy) -> SequencePolicy:
+        return replace(policy, action="drop") if policy.action == "error" else policy
+
     return replace(
         settings,
         stops_at_bad_rows=False,
         stops_at_losses=False,
-        policy=replace(policy, action="drop") if policy.action == "error" else policy,
+        policy=without_stop(settings.policy),
+        others={kind: without_stop(policy) for kind, policy in settings.others.items()},
     )

@@ -16,24 +16,24 @@ from bridgepack.bridge.bases import base_of
 from bridgepack.bridge.dynamic_context import dynamic_groups
 from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.recipe import config_of_recipe
-from bridgepack.bridge.refusing.asked import in_users_words
+from bridgepack.bridge.refusing.refusals import in_users_words
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for
 from bridgepack.planning.candidate import Candidate
 from bridgepack.planning.estimate import Arithmetic, Speed, Waiting, Work, cost_of, waiting_of
 from bridgepack.planning.layout import Gpu, Layout, Memory, States, layouts, memory_of
-from bridgepack.planning.lengths import Lengths, PackedLengths, packed
+from bridgepack.planning.lengths import Lengths, PackedLengths, pack_lengths
 from bridgepack.planning.limits import Limits, limits_of
 from bridgepack.planning.online import OnlinePacking, grouped_online, packed_online
 from bridgepack.planning.shape import ModelShape
 from bridgepack.planning.stages import STAGES, Split, split_changes, splits, stated_split
 from bridgepack.planning.states import states_of
 from bridgepack.records import Finding
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.rule import Severity
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 
 #: Layouts of a size that the rules are asked about, and candidates of a size that are kept.
@@ -82,12 +82,15 @@ class Search:
 
         Candidates whose step needs more packs than exist are returned only if there are no others.
         """
-        packed_to = cache(partial(self._packed, size))
+        packed_to = cache(partial(self._pack, size))
         if not packed_to(1).packs:
             return []
         fitting = [one for one in self._ways if self._is_possible(one[0], size) and self._fits(one[0], size)]
         cost = cost_of(self.shape)
-        means = {context: Work.of(packed_to(1), cost, context).mean for context in {one.context for one, _ in fitting}}
+        means = {
+            context: Work.from_packs(packed_to(1), cost, context).mean
+            for context in {one.context for one, _ in fitting}
+        }
         timed = [(self._rough_s(one, size, means[one.context]), one, way) for one, way in fitting]
         found: list[Candidate] = []
         short: list[Candidate] = []
@@ -107,7 +110,7 @@ class Search:
     def online(self, candidate: Candidate, *, has_dynamic_context: bool) -> tuple[OnlinePacking, ...]:
         """Return what the host's packing at run time makes of the sequences with a candidate's layout and pack size."""
         layout, seed = candidate.layout, self.recipe.packing.seed
-        packs = self._packed(candidate.packed_sequence_size, self._multiple(layout))
+        packs = self._pack(candidate.packed_sequence_size, self._multiple(layout))
         found = [packed_online(candidate, packs, self._arithmetic(layout), seed=seed)]
         if has_dynamic_context:
             flat = self._arithmetic(replace(layout, context=1))
@@ -122,7 +125,7 @@ class Search:
                 f"--gpus is {self.num_gpus}; the rules refuse every layout that fits, {count} of them by {code}: "
                 f"{self.reasons[code]}. Change the recipe as the rule says."
             )
-        if not self._packed(max(sizes), 1).packs:
+        if not self._pack(max(sizes), 1).packs:
             shortest = int(self.lengths.runtime.min())
             longest = self._sizes(max(sizes))["packing.max_sequence_length"] or max(sizes)
             return (
@@ -145,8 +148,8 @@ class Search:
             f"{self.gpu.budget_gb:.0f} GB{limited and f'; {limited}'}. Use more GPUs, larger ones, or method.kind lora."
         )
 
-    def _packed(self, size: int, multiple: int) -> PackedLengths:
-        return packed(self.lengths, self.recipe.override(self._sizes(size)), multiple)
+    def _pack(self, size: int, multiple: int) -> PackedLengths:
+        return pack_lengths(self.lengths, self.recipe.override(self._sizes(size)), multiple)
 
     def _fits(self, layout: Layout, size: int) -> bool:
         return self.memory(layout, size).total_gb <= self.gpu.budget_gb
@@ -238,7 +241,7 @@ class Search:
 
     def tokens_per_s(self, layout: Layout, size: int) -> float:
         """Return the tokens per second and GPU of a layout with mean packs of a size, without waiting and padding."""
-        mean = Work.of(self._packed(size, 1), cost_of(self.shape), layout.context).mean
+        mean = Work.from_packs(self._pack(size, 1), cost_of(self.shape), layout.context).mean
         return 1 / self._rough_s(layout, size, mean) / self.num_gpus
 
     def _sizes(self, size: int) -> dict[str, Any]:
@@ -286,7 +289,7 @@ class Search:
     def _candidate(self, layout: Layout, size: int, packs: PackedLengths, changes: Mapping[str, Any]) -> Candidate:
         batch = self._batch(layout, size)
         num_packs = max(round(packs.num_packs / self.lengths.share), 1)
-        arithmetic, work = self._arithmetic(layout), Work.of(packs, cost_of(self.shape), layout.context)
+        arithmetic, work = self._arithmetic(layout), Work.from_packs(packs, cost_of(self.shape), layout.context)
         packs_s = arithmetic.packs_s(work)
         recipe, own = self.recipe.override({**changes, "artifact": None}), self.recipe.packing.balance.kind
         # costs of all packs, or of some steps of them, where those of a sample stand for more

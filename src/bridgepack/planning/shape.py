@@ -124,7 +124,7 @@ def shape_of_run(config: RunConfig) -> ModelShape:
     settings = dict(model) if isinstance(model, Mapping) else {}
     if not settings.get("vocab_size") and isinstance(tokenizer, Mapping):  # the host can take it from the tokenizer
         name = str(tokenizer.get("tokenizer_model"))
-        known = release_for(config.bridge_version).facts.model_named(name) or {}
+        known = release_for(config.bridge_version).facts.model_by_name(name) or {}
         settings["vocab_size"] = known.get("vocab_size") or vocabulary_of(name)
     try:
         return shape_of(settings)
@@ -148,7 +148,7 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
             f"model's config.json. {hint_for_no_recipe(recipe) or hint}"
         )
     names = (recipe.model.name if recipe.model else "", recipe.tokenizer.name_or_path)
-    like: Mapping[str, Any] = next(filter(None, map(recipe.release.facts.model_named, names)), {})
+    like: Mapping[str, Any] = next(filter(None, map(recipe.release.facts.model_by_name, names)), {})
     vocabulary = found.get("vocab_size") or like.get("vocab_size")  # the host can take it from the tokenizer
     vocabulary = vocabulary or vocabulary_of((base["tokenizer"] or {}).get("tokenizer_model"))
     return {**found, "vocab_size": vocabulary, "max_position_embeddings": like.get("seq_length")}
@@ -233,7 +233,7 @@ def _layers(values: Mapping[str, Any]) -> Iterator[LayerShape]:
         weights, other = _MIXERS[mixer](values) if mixer else (0.0, 0.0)
         is_attention = mixer == "attention"
         inner, routed, used, parts = _feed_forward(values, feed_forward)
-        kept = Kept.of(hidden, parts, has_mixer=bool(mixer), has_feed_forward=bool(feed_forward))
+        kept = Kept.from_layer(hidden, parts, has_mixer=bool(mixer), has_feed_forward=bool(feed_forward))
         yield LayerShape(
             weights=weights + inner,
             routed=routed,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.planning.shape import ModelShape
-from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.judging.context import CannotJudgeError
 from bridgepack.rules.run.topology import stages_of
 
 FloatArray = npt.NDArray[np.float64]
@@ -69,7 +69,7 @@ def loads_of(shape: ModelShape, pipeline: int, counts: tuple[int, ...], modules:
         return np.bincount(rank, weights=np.asarray(values, dtype=np.float64), minlength=pipeline)
 
     layers = shape.layers
-    kept, again = [layer.kept.whole for layer in layers], [layer.kept.freed(modules) for layer in layers]
+    kept, again = [layer.kept.whole for layer in layers], [layer.kept.freed_bytes(modules) for layer in layers]
     largest, most_again = np.zeros(pipeline), np.zeros(pipeline)
     np.maximum.at(largest, rank, kept)
     np.maximum.at(most_again, rank, again)
@@ -121,12 +121,12 @@ def _split(shape: ModelShape, pipeline: int, virtual: int) -> Split:
         ends = np.cumsum(counts)
         parts = [main[end - count : end] for end, count in zip(ends, counts, strict=True)]
         return Split(pipeline=pipeline, counts=counts, settings=((_PATTERN, "|".join(parts) + slash + predicted),))
-    stages_text = [_written(count) for count in counts]
+    stages_text = [_layers_text(count) for count in counts]
     text = f"E{'|'.join(stages_text)}L"
     return Split(pipeline=pipeline, counts=counts, settings=((_LAYOUT, text),))
 
 
-def _written(count: int) -> str:
+def _layers_text(count: int) -> str:
     return "t" if count == 1 else f"t*{count}"
 
 

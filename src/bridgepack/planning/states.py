@@ -36,7 +36,7 @@ def states_of(values: Mapping[str, Any], facts: HostFacts) -> States:
 def _reduces_in_fp32(values: Mapping[str, Any], facts: HostFacts) -> bool:
     """Return whether gradients are kept in fp32; mixed precision writes over the setting of `ddp`."""
     precision = values.get("mixed_precision")
-    named = facts.precision_named(precision) if isinstance(precision, str) else precision
+    named = facts.precision_by_name(precision) if isinstance(precision, str) else precision
     decides = named if isinstance(named, Mapping) else values.get("ddp") or {}
     return bool(decides.get("grad_reduce_in_fp32", True))
 

@@ -96,7 +96,7 @@ class SourceRows:
         if file is None:
             raise DataError(f"{self.names[file_index]} is gone")
         identity = load_stage(self.recipe.model_dump_json()).identity()
-        policy = SequencePolicy.of(self.recipe.resolve(), identity)
+        policy = SequencePolicy.of(self.recipe.resolve(), identity, file.kind_of_rows)
         before, first_token = 0, 0
         for row, _, made in encoded_rows(self.recipe, file, rows):
             first_token = first_token if row == before else 0
@@ -134,7 +134,7 @@ def encoded_rows(recipe: SFTRecipe, file: InputFile, rows: set[int] | None = Non
         TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
     """
     encoder = load_stage(recipe.model_dump_json()).encoder
-    for batch in batched(_rows_read(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS):
+    for batch in batched(_read_rows(file, rows, recipe.data.max_row_bytes), _BATCH_ROWS):
         made = iter(encode_rows(encoder, [item for _, item in batch if isinstance(item, Mapping)]))
         for row, item in batch:
             if not isinstance(item, Mapping):
@@ -183,7 +183,7 @@ def finished_sequences(
     ]
 
 
-def _rows_read(
+def _read_rows(
     file: InputFile, rows: set[int] | None, max_row_bytes: int
 ) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
     last = max(rows, default=0) if rows is not None else None

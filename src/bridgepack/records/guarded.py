@@ -24,7 +24,7 @@ class GroupSizes:
     context: int = 1  #: ranks that share each sequence
     expert_copies: int = 1  #: ranks that have the same experts
 
-    def described(self, place: RankPlace) -> str:
+    def describe(self, place: RankPlace) -> str:
         """Return a place in words, without kinds of size 1: `rank 5 (pipeline stage 1 of 0-2)`."""
         kinds = (
             ("pipeline stage", place.pipeline, self.pipeline),
@@ -92,9 +92,9 @@ class StepFacts:
     #: it is the last of the first checked steps: every module should have had a gradient
     settles_gradients: bool = False
 
-    def described(self, facts: RankFacts) -> str:
+    def describe(self, facts: RankFacts) -> str:
         """Return step and rank in words: `step 3, rank 5 (pipeline stage 1 of 0-2)`."""
-        return f"step {self.step}, {self.sizes.described(facts.place)}"
+        return f"step {self.step}, {self.sizes.describe(facts.place)}"
 
     def replicas(self) -> dict[int, tuple[RankFacts, ...]]:
         """Return data-parallel rank -> the ranks of that copy of the model."""

@@ -32,7 +32,7 @@ class BalanceRecord:
         found = asdict(self)
         return found if self.begins_cheap else {name: found[name] for name in found if name != "begins_cheap"}
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return the record as text."""
         window = f" over {self.window_batches} steps" if self.window_batches > 1 else ""
         seed = f", seed {self.loader_seed}" if self.loader == "batch" else ""

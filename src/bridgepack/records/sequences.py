@@ -40,6 +40,7 @@ class DropReason(StrEnum):
     CONTROL_TOKENS_IN_TEXT = "control_tokens_in_text"
     LOST_CONTENT = "lost_content"
     NO_ASSISTANT_MASK = "no_assistant_mask"
+    BOUNDARY_IN_TOKEN = "boundary_in_token"
     TOO_SHORT = "too_short"
     OVER_LONG = "over_long"
     NO_TRAINED_TOKEN = "no_trained_token"
@@ -76,6 +77,7 @@ class LostKind(StrEnum):
     NO_END = "no_end"
     EARLIER_REASONING = "earlier_reasoning"
     CUT_HISTORY = "cut_history"
+    RENDERED_CHAT = "rendered_chat"
 
 
 #: (opening text, closing text of thoughts in chat templates, whether the closing text closes nothing else):
@@ -93,7 +95,8 @@ TOLERATED_LOSSES = frozenset(
     {
         *(LostKind.REASONING, LostKind.EARLIER_REASONING, LostKind.NO_REASONING, LostKind.INJECTED_TURN),
         *(LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS, LostKind.NO_END),
-        *(LostKind.DOUBLED_TOKEN, LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA, LostKind.CUT_HISTORY),
+        *(LostKind.DOUBLED_TOKEN, LostKind.NO_SCHEMAS, LostKind.TOOL_SCHEMA, LostKind.RENDERED_CHAT),
+        LostKind.CUT_HISTORY,
     }
 )
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
@@ -122,6 +125,7 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.CUT_HISTORY: (
         "on purpose, by preprocessing.over_long truncate_history; raise packing.max_sequence_length to keep more"
     ),
+    LostKind.RENDERED_CHAT: "cut the text at its turns into a column messages, and read that with layout kind chat",
     LostKind.EARLIER_REASONING: (
         "the model is trained to answer there without thinking; set preprocessing.loss_mode to last_turn, or "
         f"{_OTHER_TEMPLATE} earlier reasoning"

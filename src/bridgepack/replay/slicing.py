@@ -57,7 +57,7 @@ def thd_positions(cu_seqlens: npt.ArrayLike, num_tokens: int, context_parallel_s
     # C++ rounds towards 0; // would map -1 to -1.
     shares = np.sign(offsets) * (np.abs(offsets) // context_parallel_size)
     tokens = np.arange(num_tokens // context_parallel_size)
-    sequences = _bisected(tokens, shares)
+    sequences = _bisect(tokens, shares)
     lengths = shares[sequences + 1] - shares[sequences]
     halves = np.sign(lengths) * (np.abs(lengths) // 2)
     places = tokens - shares[sequences]
@@ -92,7 +92,7 @@ def misplaced_tokens(positions: IntArray, num_tokens: int) -> IntArray:
     return np.flatnonzero(np.bincount(inside.reshape(-1), minlength=num_tokens) != 1)
 
 
-def _bisected(tokens: IntArray, shares: IntArray) -> IntArray:
+def _bisect(tokens: IntArray, shares: IntArray) -> IntArray:
     """Return each token's sequence from TransformerEngine's bisection, even for offsets that do not ascend."""
     left, right = np.ones_like(tokens), np.full_like(tokens, len(shares) - 1)
     while (is_open := left < right).any():

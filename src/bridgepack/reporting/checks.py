@@ -20,9 +20,9 @@ from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError, Problem
 from bridgepack.host import TARGET
 from bridgepack.reporting.text import printable
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Rule, Severity
-from bridgepack.rules.engine.sarif import (
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Rule, Severity
+from bridgepack.rules.judging.sarif import (
     github_command,
     render_github,
     render_gitlab,
@@ -30,7 +30,7 @@ from bridgepack.rules.engine.sarif import (
     render_sarif,
     render_sarif_failure,
 )
-from bridgepack.rules.engine.text import render_json, render_text, rule_page, value_text
+from bridgepack.rules.judging.text import render_json, render_text, rule_page, value_text
 from bridgepack.rules.registry import ALL_RULES, group_of
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ def problems_of(error: BaseException, target: str = "") -> tuple[Problem, ...]:
     """Return the problems of an error with file and line; problems without a file get `target` if it is a file."""
     file = next((place for place in (target, target.rpartition(":")[0]) if os.path.isfile(place)), "")  # noqa: PTH113
     problems = getattr(error, "problems", ()) or (Problem(message=str(error)),)
-    return tuple(_located(problem, file) for problem in problems)
+    return tuple(_locate(problem, file) for problem in problems)
 
 
-def _located(problem: Problem, file: str) -> Problem:
+def _locate(problem: Problem, file: str) -> Problem:
     if not problem.file:
         return replace(problem, file=file)
     if problem.line is not None:
@@ -76,7 +76,7 @@ def rendered_failure(error: BaseException, form: str, target: str) -> str:
     return json.dumps(failure_to_dict(error, str(error), 2), indent=2, ensure_ascii=False) + "\n"
 
 
-def rendered(
+def render_report(
     report: CheckReport,
     form: str = "text",
     *,
@@ -134,18 +134,18 @@ def staged_report(path: Path | None, text: str, *, option: str = "--output") -> 
         yield
         return
     with ExitStack() as cleaning:
-        with _explained(path, option):
+        with _explain_failure(path, option):
             is_special = path.exists() and not path.is_file() and not path.is_dir()
-            temporary = None if is_special else _staged(path.resolve(), text, cleaning)
+            temporary = None if is_special else _stage(path.resolve(), text, cleaning)
         yield
-        with _explained(path, option):
+        with _explain_failure(path, option):
             if temporary is None:
                 path.write_text(text, encoding="utf-8", errors="backslashreplace")
             else:
                 temporary.replace(path.resolve())
 
 
-def _staged(path: Path, text: str, cleaning: ExitStack) -> Path:
+def _stage(path: Path, text: str, cleaning: ExitStack) -> Path:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ def _staged(path: Path, text: str, cleaning: ExitStack) -> Path:
 
 
 @contextmanager
-def _explained(path: Path, option: str) -> Iterator[None]:
+def _explain_failure(path: Path, option: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:  # the latter for a link that leads to itself
@@ -226,7 +226,7 @@ def rules_of_group(code: str) -> list[Rule]:
     return [rule for rule in ALL_RULES if is_beginning and rule.code.startswith(wanted) and rule.code != wanted]
 
 
-def explained(rule: str) -> dict[str, Any] | list[dict[str, Any]]:
+def explain_rule(rule: str) -> dict[str, Any] | list[dict[str, Any]]:
     """Return a rule as plain values, or all rules whose codes begin with `rule`.
 
     Raises:
@@ -262,9 +262,9 @@ def describe_rule(rule: Mapping[str, Any]) -> str:
         "Page": rule["url"],
     }
     head = f"{rule['code']} {rule['name']} ({rule['severity']}; judges {rule['judges']})"
-    lines = [head, "", *_wrapped(rule["summary"], ""), ""]
+    lines = [head, "", *_wrap(rule["summary"], ""), ""]
     for title, text in parts.items():
-        lines += _wrapped(text, f"{title + ':':<10}") if text else []
+        lines += _wrap(text, f"{title + ':':<10}") if text else []
     return "\n".join(lines)
 
 
@@ -303,5 +303,5 @@ def rule_to_dict(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _wrapped(text: str, label: str) -> list[str]:
+def _wrap(text: str, label: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False)

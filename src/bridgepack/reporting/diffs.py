@@ -8,7 +8,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.reading.remote import artifact_place
 from bridgepack.proof.diff.records import DiffReport, SequenceDifference, SplitDiff
 from bridgepack.reporting.html.charts import Chart, length_chart, lengths_of_plan
-from bridgepack.reporting.html.render import rendered
+from bridgepack.reporting.html.render import render_template
 from bridgepack.reporting.text import printable
 
 _FATES = {
@@ -42,7 +42,7 @@ def artifact_diff_page(report: DiffReport) -> str:
     """
     places = {"first": Artifact(artifact_place(report.first)), "second": Artifact(artifact_place(report.second))}
     charts = {split.name: dict(_length_charts(places, split.name)) for split in report.splits}
-    return rendered("diff.html.jinja", report=report, charts=charts, fates=_FATES, version=__version__)
+    return render_template("diff.html.jinja", report=report, charts=charts, fates=_FATES, version=__version__)
 
 
 def _length_charts(places: Mapping[str, Artifact], split: str) -> Iterator[tuple[str, Chart]]:

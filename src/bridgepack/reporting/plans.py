@@ -177,7 +177,7 @@ def _describe_source(source: SourcePreview, *, has_colour: bool) -> Iterator[str
     yield printable(f"{source.split}: {names}")
     columns = "; ".join(f"{name}: {kind}" for name, kind in source.columns.items())
     yield printable(f"  {'format':<20}{source.format}, {columns or 'no column is known'}")
-    yield f"  {'rows read':<20}{_rows_read(source)}"
+    yield f"  {'rows read':<20}{_rows_text(source)}"
     if source.sequences:
         yield f"  {'first sequences':<20}{trained_text_note(has_colour=has_colour)}"
     for sequence in source.sequences:
@@ -207,7 +207,7 @@ def _describe_source(source: SourcePreview, *, has_colour: bool) -> Iterator[str
     yield from map(printable, describe_unread(source.unread))
 
 
-def _rows_read(source: SourcePreview) -> str:
+def _rows_text(source: SourcePreview) -> str:
     if not source.is_sample:
         return f"all {source.num_rows:,} rows" if source.num_rows != 1 else "the only row"
     files = f" in {len(source.files)} of {source.num_files:,} files" if source.num_files > 1 else ""

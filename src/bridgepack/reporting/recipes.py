@@ -136,13 +136,11 @@ def describe_resolved(view: ResolvedView) -> str:
     counts = "".join(f"{count:,} {split}, " for split, count in view.num_packs.items())
     counts = f"{counts.removesuffix(', ')}; " if counts else ""
     lines = [view.recipe.name, f"packs: {counts}{view.packs}", "", "fields of the recipe:"]
-    lines += _aligned([(one.field, flow(one.value), one.origin) for one in view.fields])
+    lines += _align([(one.field, flow(one.value), one.origin) for one in view.fields])
     lines += ["", "derived:"]
-    lines += _aligned(
-        [(name, flow(item["value"]), f"derived: {item['because']}") for name, item in view.derived.items()]
-    )
+    lines += _align([(name, flow(item["value"]), f"derived: {item['because']}") for name, item in view.derived.items()])
     lines += ["", "set in Megatron-Bridge:"]
-    lines += _aligned(
+    lines += _align(
         [
             (
                 one.path,
@@ -175,7 +173,7 @@ def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]
     if recipe.chooses_rows:
         return None, "which sequences are used depends on all rows (data.mixture, data.deduplicate): build counts them"
     if Path(recipe.tokenizer.name_or_path).is_dir():
-        projected = _projected(recipe)
+        projected = _project_packs(recipe)
         if projected is not None:
             return Packs(folder=str(folder), num_packs=projected), f"{_FORECAST} from tokenised rows, as in `preview`"
     forecast = forecast_packs(recipe)
@@ -183,7 +181,7 @@ def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]
     return (packs if forecast.num_packs else None), forecast.because
 
 
-def _projected(recipe: SFTRecipe) -> dict[str, int] | None:
+def _project_packs(recipe: SFTRecipe) -> dict[str, int] | None:
     from bridgepack.planning.preview import preview_recipe  # loads a tokenizer, which is rarely installed here
 
     try:
@@ -226,7 +224,7 @@ def _fields(section: BaseModel, prefix: str = "") -> Iterator[FieldValue]:
             yield FieldValue(field=path, value=_plain(value), origin=origin)
 
 
-def _aligned(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+def _align(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     names = max((len(name) for name, _, _ in rows), default=0)
     values = max((min(len(value), 40) for _, value, _ in rows), default=0)
     for name, value, origin in rows:

@@ -120,7 +120,7 @@ def _summary(manifest: Manifest, folder: Path, waiting: Waiting | None) -> Itera
     yield f"{'pad_seq_to_mult':<22}{manifest.pad_seq_to_mult} ({manifest.resolved['pad_seq_to_mult']['because']})"
     yield f"{'tokenizer':<22}{manifest.tokenizer['name_or_path']}"
     if manifest.balance is not None:
-        yield f"{'balance':<22}{manifest.balance.described()}"
+        yield f"{'balance':<22}{manifest.balance.describe()}"
     if waiting is not None:
         yield from _describe_waiting(waiting)
     if manifest.tokenizer.get("loses_text"):
@@ -261,7 +261,7 @@ def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
     lines += ["", "derived:"] if source is None else ["derived:"]
     derived, balance = plan.spec.resolved.explain(), plan.spec.resolved.balance
     if balance is not None:
-        derived["balance"]["value"] = balance.described()
+        derived["balance"]["value"] = balance.describe()
     lines += [f"  {name} = {item['value']} ({item['because']})" for name, item in derived.items()]
     return printable("\n".join([*lines, "", "recipe:", plan.spec.resolved.recipe.model_dump_json(indent=2)]))
 

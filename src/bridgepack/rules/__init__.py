@@ -1,1 +1,1 @@
-"""Rules that judge packed artifacts and runs. Start at `engine.rule`, which defines a rule; `registry` collects all."""
+"""Rules that judge packed artifacts and runs. `judging.rule` says what a rule is; `registry` collects all."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from bridgepack.records import HostVerdict
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Decorator, Found, Rule, wrong
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Decorator, Found, Rule, wrong
 
 
 class HostRule(Rule):

@@ -4,8 +4,8 @@ import pkgutil
 from collections.abc import Iterable
 from importlib import import_module
 
-from bridgepack.rules.engine.rule import ArtifactRule, RowRule, Rule, RunRule, StructureRule
 from bridgepack.rules.host_itself import HostRule
+from bridgepack.rules.judging.rule import ArtifactRule, RowRule, Rule, RunRule, StructureRule
 from bridgepack.rules.suppression import SuppressionRule
 from bridgepack.rules.training import ResumeRule, StepRule
 

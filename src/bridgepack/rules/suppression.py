@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from bridgepack.records import Finding
-from bridgepack.rules.engine.report import Suppressed, findings_of
-from bridgepack.rules.engine.rule import ERROR, WARNING, Decorator, Found, Rule, wrong
+from bridgepack.rules.judging.report import Suppressed, findings_of
+from bridgepack.rules.judging.rule import ERROR, WARNING, Decorator, Found, Rule, wrong
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

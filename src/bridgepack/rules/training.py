@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import ClassVar
 
 from bridgepack.records.guarded import RankFacts, ResumeFacts, StepFacts
-from bridgepack.rules.engine.rule import ERROR, Decorator, Found, Rule, wrong
+from bridgepack.rules.judging.rule import ERROR, Decorator, Found, Rule, wrong
 
 
 class StepRule(Rule):
@@ -46,7 +46,7 @@ def stage_trained_without_boundaries(step: StepFacts) -> Found:
             loader = f"; the loader gave {details.from_loader}" if details.from_loader else ""
             found = f"{facts.num_without} of {facts.num_calls} forward passes without boundaries{parts}{loader}"
             allowed = "boundaries in every forward pass of packed rows"
-            yield wrong(step.described(facts), found, allowed, group=f"stage {facts.place.pipeline}")
+            yield wrong(step.describe(facts), found, allowed, group=f"stage {facts.place.pipeline}")
 
 
 @step_rule("BP891", ERROR, noticed="never, or a crash in a kernel", evidence="executed with 2 tensor ranks")
@@ -70,8 +70,8 @@ def boundaries_differ_between_ranks(step: StepFacts) -> Found:
             if facts.boundaries != usual.boundaries:
                 own, other = _first_difference(facts.details.boundaries, usual.details.boundaries)
                 found = own or "different boundaries"
-                allowed = f"those of {step.sizes.described(usual.place)}{f': {other}' if other else ''}"
-                yield wrong(step.described(facts), found, allowed, group=f"replica {facts.place.data}")
+                allowed = f"those of {step.sizes.describe(usual.place)}{f': {other}' if other else ''}"
+                yield wrong(step.describe(facts), found, allowed, group=f"replica {facts.place.data}")
 
 
 @step_rule("BP892", ERROR, "bridge/data/packing/gpt_sft.py:151-331; bridge/data/samplers.py", noticed="never")
@@ -93,7 +93,7 @@ def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
                 own, planned = _first_difference(details.boundaries, details.planned_boundaries, details.packs)
                 found = own or "other boundaries"
                 allowed = planned or "those of the packs planned for this step"
-                yield wrong(step.described(facts), found, allowed, group=f"replica {facts.place.data}")
+                yield wrong(step.describe(facts), found, allowed, group=f"replica {facts.place.data}")
 
 
 @step_rule("BP893", ERROR, "bridge/data/packing/gpt_sft.py:151-331; bridge/training/losses.py:60-115", noticed="never")
@@ -119,7 +119,7 @@ def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
                 continue
             found = f"{tokens} trained tokens{' with other labels' if tokens == planner.planned_tokens else ''}"
             yield wrong(
-                step.described(group[0]),
+                step.describe(group[0]),
                 f"{found}{_per_micro_batch(group, planner)}",
                 f"{planner.planned_tokens} trained tokens, with the labels of the packs",
                 group=f"replica {planner.place.data} tensor {tensor}",
@@ -141,9 +141,9 @@ def loss_not_finite(step: StepFacts) -> Found:
         if facts.num_not_finite:
             losses, packs = facts.details.losses, facts.details.packs
             bad = [index for index, loss in enumerate(losses) if loss in {"nan", "inf", "-inf"}]
-            texts = [f"micro batch {index}: {losses[index]}{_of_packs(packs, index)}" for index in bad[:3]]
+            texts = [f"micro batch {index}: {losses[index]}{_pack_note(packs, index)}" for index in bad[:3]]
             found = f"{facts.num_not_finite} losses that are not finite{': ' if texts else ''}{'; '.join(texts)}"
-            yield wrong(step.described(facts), found, "finite losses", group="loss")
+            yield wrong(step.describe(facts), found, "finite losses", group="loss")
 
 
 @step_rule("BP897", ERROR, "bridge/peft/recompute.py:40-120; core/pipeline_parallel/schedules.py:570", noticed="never")
@@ -177,7 +177,7 @@ def trained_weights_without_gradient(step: StepFacts) -> Found:
                 found = f"{len(positions)} of {facts.num_modules} modules had no gradient in any step so far"
                 allowed = "a gradient in every module with trained weights"
                 yield wrong(
-                    step.described(facts), f"{found}{_listed(names, len(positions))}", allowed, group=f"stage {stage}"
+                    step.describe(facts), f"{found}{_listed(names, len(positions))}", allowed, group=f"stage {stage}"
                 )
 
 
@@ -255,7 +255,7 @@ def _first_difference(own: Sequence[str], other: Sequence[str], packs: Sequence[
     """Return the first micro batch that differs, as (own text, other text); empty strings without details."""
     for index, (first, second) in enumerate(zip_longest(own, other, fillvalue="no such micro batch")):
         if first != second:
-            return f"micro batch {index}{_of_packs(packs, index)}: {first}", second
+            return f"micro batch {index}{_pack_note(packs, index)}: {first}", second
     return "", ""
 
 
@@ -264,9 +264,9 @@ def _per_micro_batch(group: Sequence[RankFacts], planner: RankFacts) -> str:
     counts = [sum(numbers) for numbers in zip(*(facts.details.trained for facts in group), strict=False)]
     for index, (own, planned) in enumerate(zip(counts, planner.details.planned, strict=False)):
         if own != planned:
-            return f"; micro batch {index}{_of_packs(planner.details.packs, index)}: {own} instead of {planned}"
+            return f"; micro batch {index}{_pack_note(planner.details.packs, index)}: {own} instead of {planned}"
     return f"; packs {', '.join(planner.details.packs)}" if planner.details.packs else ""
 
 
-def _of_packs(packs: Sequence[str], index: int) -> str:
+def _pack_note(packs: Sequence[str], index: int) -> str:
     return f" (pack {packs[index]})" if index < len(packs) else ""

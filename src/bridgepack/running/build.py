@@ -41,14 +41,14 @@ def _build(arguments: Sequence[str] | None) -> int:
         description="Build the artifact of a run, or find it by its fingerprint.",
     )
     record(assignment)
-    result = built(assignment)
+    result = build_or_reuse(assignment)
     place = ArtifactPlace(path=str(result.output.absolute()), fingerprint=result.manifest.fingerprint)
     assignment.run_folder.write_artifact(place)
     say(describe_build(result, assignment.recipe))
     return SUCCEEDED
 
 
-def built(assignment: Assignment) -> BuildResult:
+def build_or_reuse(assignment: Assignment) -> BuildResult:
     """Return the artifact of a run, built or found; waits if another run is building the same one.
 
     Raises:

@@ -7,8 +7,8 @@ from bridgepack.bridge.environment import environment_here
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
-from bridgepack.reporting.checks import rendered
-from bridgepack.rules.engine.text import report_to_dict
+from bridgepack.reporting.checks import render_report
+from bridgepack.rules.judging.text import report_to_dict
 from bridgepack.running.assignment import (
     FINDINGS,
     SUCCEEDED,
@@ -53,7 +53,7 @@ def _check(arguments: Sequence[str] | None) -> int:
         place = ArtifactPlace(path=str(artifact.absolute()), fingerprint=read_manifest(artifact).fingerprint)
         assignment.run_folder.write_artifact(place)
     file = assignment.run_folder.add_record(RECORD, report_to_dict(report))
-    say(rendered(report))
+    say(render_report(report))
     say(f"report: {file}")
     is_missing = any(finding.code == _NO_CHECKPOINT for finding in report.findings)
     return FINDINGS if report.has_errors or is_missing else SUCCEEDED

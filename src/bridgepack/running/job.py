@@ -41,7 +41,7 @@ class Identity:
     world_size: int = 1  #: number of processes
 
     @classmethod
-    def of_environment(cls, environment: Mapping[str, str]) -> Identity:
+    def from_environment(cls, environment: Mapping[str, str]) -> Identity:
         """Return the identity set by the launcher: torchrun, else Slurm, else a single process.
 
         Source: megatron/core/_rank_utils.py and _slurm_utils.py of 0.19.2 (safe_get_rank, safe_get_world_size).

@@ -30,8 +30,8 @@ from bridgepack.data.files import write_text
 from bridgepack.errors import ConfigError
 from bridgepack.records import Finding, RunConfig
 from bridgepack.records.guarded import DataOrder, ResumeFacts
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.report import CheckReport, findings_of
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.report import CheckReport, findings_of
 from bridgepack.rules.registry import RESUME_RULES
 from bridgepack.running.assignment import LAUNCH_FILE, Assignment, RunFolder, artifact_of, num_cores
 
@@ -190,7 +190,7 @@ def start_of(assignment: Assignment, world_size: int) -> Start:
     )
 
 
-def checked(start: Start) -> CheckReport:
+def check_start(start: Start) -> CheckReport:
     """Return the check report on the run as it is about to start: config, packs, processes, this environment.
 
     Raises:
@@ -204,7 +204,7 @@ def checked(start: Start) -> CheckReport:
     return check_target(target, options)
 
 
-def resumed(start: Start) -> Resumption:
+def resume_order(start: Start) -> Resumption:
     """Return the order of the run's packs, and reasons not to resume from its checkpoint.
 
     Raises:

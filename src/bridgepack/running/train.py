@@ -19,9 +19,9 @@ from typing import Any
 from bridgepack.bridge.forward_steps import forward_step_for
 from bridgepack.bridge.shipped import import_host
 from bridgepack.errors import BridgepackError, ConfigError
-from bridgepack.reporting.checks import rendered
+from bridgepack.reporting.checks import render_report
 from bridgepack.reporting.text import printable
-from bridgepack.rules.engine.text import report_to_dict
+from bridgepack.rules.judging.text import report_to_dict
 from bridgepack.running.assignment import (
     COULD_NOT_RUN,
     FINDINGS,
@@ -37,7 +37,7 @@ from bridgepack.running.assignment import (
 from bridgepack.running.guard.callback import Guard, GuardViolationError, Notice
 from bridgepack.running.guard.report import findings_text
 from bridgepack.running.job import Identity, Job, Stop
-from bridgepack.running.starting import Start, checked, facts_of, resumed, start_of, write_order
+from bridgepack.running.starting import Start, check_start, facts_of, resume_order, start_of, write_order
 
 _FINETUNE = "megatron.bridge.training.finetune"
 #: Logger of errors that end training, with traceback, on every rank.
@@ -50,7 +50,7 @@ _COMMUNICATION = ("Connection closed by peer", "Connection reset", "gloo", "NCCL
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train, and return the exit code: 0, 1 where the check or the guard refuses or training fails, 2 for mistakes."""
     try:
-        identity = Identity.of_environment(os.environ)
+        identity = Identity.from_environment(os.environ)
     except BridgepackError as error:
         say(f"error: {message_of(error)}")
         return COULD_NOT_RUN
@@ -89,13 +89,13 @@ def _in_job(job: Job, run: _Run, arguments: Sequence[str] | None) -> int:
 
 
 def _prepare(start: Start) -> Stop | None:
-    report = checked(start)
+    report = check_start(start)
     file = start.run_folder.add_record("check", {"task": "train", **report_to_dict(report)})
-    text = rendered(report).rstrip()
+    text = render_report(report).rstrip()
     if report.has_errors:
         return Stop(exit_code=FINDINGS, message=f"{text}\nrefused: the check fails; its report is {file}")
     say(f"{text}\nreport: {file}")
-    resumption = resumed(start)
+    resumption = resume_order(start)
     if resumption.findings:
         content = {"kind": "resume", "findings": [asdict(finding) for finding in resumption.findings]}
         return Stop(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.refusing.asked import refusal_text, refusals_of
+from bridgepack.bridge.refusing.refusals import refusal_text, refusals_of
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.errors import ConfigError

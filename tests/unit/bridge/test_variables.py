@@ -8,8 +8,8 @@ from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.variables import with_variables
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
-from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.subject import Environment
+from bridgepack.rules.judging.rule import Severity
+from bridgepack.rules.judging.subject import Environment
 from tests.support.bridge_recipes import DENSE, recipe_of
 
 

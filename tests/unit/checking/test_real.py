@@ -11,10 +11,10 @@ from bridgepack.checking import real
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.records import HostVerdict
-from bridgepack.reporting.checks import rendered
-from bridgepack.rules.engine.environment import Environment
-from bridgepack.rules.engine.report import CheckReport
+from bridgepack.reporting.checks import render_report
 from bridgepack.rules.host_itself import refused_by_the_host_itself
+from bridgepack.rules.judging.environment import Environment
+from bridgepack.rules.judging.report import CheckReport
 from tests.unit.rules.run_cases import cases_of
 
 RECIPE = {
@@ -64,8 +64,8 @@ def test_our_own_error_explains_a_refusal_and_is_reported_alone(monkeypatch: pyt
     overrides = {"model": {"moe_router_group_topk": 2}}
     report = checked(monkeypatch, REFUSED, bridge_overrides=overrides)
     assert errors(report) == ["BP870"]
-    assert f"megatron-bridge 0.6.2 itself refuses the run (8 GPUs, 18 s): {GROUPS}" in rendered(report)
-    assert json.loads(rendered(report, "json"))["real_validate"]["state"] == "refused"
+    assert f"megatron-bridge 0.6.2 itself refuses the run (8 GPUs, 18 s): {GROUPS}" in render_report(report)
+    assert json.loads(render_report(report, "json"))["real_validate"]["state"] == "refused"
 
 
 def test_what_to_bridge_refuses_is_explained_by_the_finding_whose_code_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,18 +99,18 @@ def test_every_state_without_a_verdict_is_said_in_every_form(monkeypatch: pytest
     said = "not validated by Megatron-Bridge itself: because of this"
     assert "BP993" not in report.rules_run
     assert [rule.reason for rule in report.rules_skipped if rule.code == "BP993"] == ["because of this"]
-    assert said in rendered(report)
-    assert f"::notice title=real-validate::{said}" in rendered(report, "github")
-    content = json.loads(rendered(report, "json"))["real_validate"]
+    assert said in render_report(report)
+    assert f"::notice title=real-validate::{said}" in render_report(report, "github")
+    content = json.loads(render_report(report, "json"))["real_validate"]
     assert (content["state"], content["reason"]) == (state, "because of this")
-    [invocation] = json.loads(rendered(report, "sarif"))["runs"][0]["invocations"]
+    [invocation] = json.loads(render_report(report, "sarif"))["runs"][0]["invocations"]
     assert invocation["toolExecutionNotifications"][0]["message"]["text"] == said
     assert not report.fails()
 
 
 def test_acceptance_is_said_with_version_and_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     accepted = HostVerdict(state="accepted", version="0.6.2", world_size=1, seconds=17.6)
-    text = rendered(checked(monkeypatch, accepted))
+    text = render_report(checked(monkeypatch, accepted))
     assert text.rstrip().endswith("megatron-bridge 0.6.2 itself accepts the run (1 GPU, 18 s)")
 
 
@@ -119,7 +119,7 @@ def test_nothing_is_asked_or_said_without_the_option(monkeypatch: pytest.MonkeyP
     report = check_target(RECIPE, CheckOptions(looks_at_files=False))
     assert report.host is None
     assert not {"BP993"} & {rule.code for rule in report.rules_skipped}
-    assert "itself" not in rendered(report)
+    assert "itself" not in render_report(report)
     report = check_target(RECIPE, CheckOptions(looks_at_files=False, select=["BP993"]))
     assert [rule.reason for rule in report.rules_skipped] == [
         "the installed Megatron-Bridge is asked only with --real-validate"

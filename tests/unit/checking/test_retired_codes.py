@@ -1,7 +1,7 @@
 """A recipe that still ignores a rule of a release that is no longer supported."""
 
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.reporting.checks import rendered
+from bridgepack.reporting.checks import render_report
 from bridgepack.rules.registry import RETIRED
 from tests.support.small_builds import small_recipe
 
@@ -12,4 +12,4 @@ def test_check_says_that_the_rule_is_retired() -> None:
     found = {item.where: item for item in report.findings if item.code == "BP991"}
     assert found.keys() == {f"ignore.{code}" for code in RETIRED}
     assert {item.allowed for item in found.values()} == {"no entry"}
-    assert "the code of a retired rule" in rendered(report)
+    assert "the code of a retired rule" in render_report(report)

@@ -13,7 +13,7 @@ from bridgepack.checking.upgrade import HABITS
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.host import V06, V07, HostRelease
 from bridgepack.records import Upgrade, UpgradeChange
-from bridgepack.reporting.checks import rendered
+from bridgepack.reporting.checks import render_report
 from tests.support.small_builds import build, conversations_recipe, small_recipe, write_conversations
 
 DENSE = {"name": "llama32_1b_sft_1gpu_h100_bf16_config"}
@@ -85,12 +85,34 @@ def test_labels_that_one_release_trains_are_counted(packs: tuple[SFTRecipe, Path
 def test_the_text_and_the_json_have_a_part_of_its_own() -> None:
     report = check_target(recipe(model=EXPERTS), CheckOptions(bridge_version="0.7.0", looks_at_files=False))
     assert report.upgrade is not None
-    text = rendered(report)
+    text = render_report(report)
     assert f"\n0.6 -> 0.7: {len(report.upgrade.changes)} changes for this run\n" in f"\n{text}"
     assert "  finding   BP806 router-counts-padding: no longer found, advice at " in text
-    values = json.loads(rendered(report, "json"))["upgrade"]
+    values = json.loads(render_report(report, "json"))["upgrade"]
     assert (values["before"], values["after"], len(values["changes"])) == ("0.6", "0.7", len(report.upgrade.changes))
-    assert json.loads(rendered(check_target(recipe(), CheckOptions(looks_at_files=False)), "json"))["upgrade"] is None
+    assert (
+        json.loads(render_report(check_target(recipe(), CheckOptions(looks_at_files=False)), "json"))["upgrade"] is None
+    )
+
+
+def test_a_llama_cannot_load_the_checkpoints_that_it_saves() -> None:
+    what = "checkpoints that the release saves of a model that is built from parts, such as Llama"
+    found = changes_of(recipe(model=DENSE))[what]
+
+    assert (found.before, found.after[:22]) == ("can be loaded again", "cannot be loaded again")
+    assert what not in changes_of(recipe(model=EXPERTS))
+
+
+def test_completions_without_a_trained_token_concern_runs_whose_rows_the_host_makes() -> None:
+    completions = {"kind": "prompt_completion"}
+    what = "completions without a trained token, such as one that is cut away"
+    by_host = {"mode": "none", "packed_sequence_size": 16}
+    found = changes_of(recipe(preprocessing=completions, packing=by_host, model=DENSE))[what]
+
+    assert (found.kind, found.before[:15], found.after[:12]) == ("habit", "reach the model", "stop the run")
+    whole = {**completions, "loss_mode": "full"}
+    assert what not in changes_of(recipe(preprocessing=whole, packing=by_host, model=DENSE))
+    assert what not in changes_of(recipe(preprocessing=completions, model=DENSE))
 
 
 @pytest.fixture

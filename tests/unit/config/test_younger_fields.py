@@ -11,6 +11,7 @@ from bridgepack.config.recipe.preprocessing import (
     AssistantMarkers,
     ChatPreprocessing,
     PromptCompletionPreprocessing,
+    TextPreprocessing,
     TokenizedPreprocessing,
 )
 from bridgepack.config.section import Before, Section, without_younger, younger_fields
@@ -24,6 +25,7 @@ OLD = {
     AssistantMarkers: "assistant_start assistant_end assistant_end_fallbacks other_role_starts joins_starts",
     PromptCompletionPreprocessing: """kind loss_mode over_long prompt_column completion_column prompt_template separator
         strip_whitespace add_bos add_sep add_eos ends_cut_completions truncation_method masks_control_tokens""",
+    TextPreprocessing: "kind over_long add_bos add_eos",
     TokenizedPreprocessing: "kind over_long input_ids_column loss_mask_column labels_column",
     DataConfig: "train validation mixture validation_fraction on_bad_row max_row_bytes role_aliases",
     MixtureConfig: "by total",
@@ -45,6 +47,7 @@ def test_kinds_are_all_known() -> None:
     assert set(PREPROCESSING_KINDS.values()) == {
         ChatPreprocessing,
         PromptCompletionPreprocessing,
+        TextPreprocessing,
         TokenizedPreprocessing,
     }
     assert all(section.model_fields["kind"].annotation is not None for section in PREPROCESSING_KINDS.values())

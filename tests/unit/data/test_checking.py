@@ -9,11 +9,11 @@ from bridgepack.data.artifact.checking import ArtifactOnDisk, opened_for_check
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.write import shard_name, write_shard
 from bridgepack.data.workers.pool import plain_runner
-from bridgepack.rules.engine.context import CheckContext
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.scan import Execution
-from bridgepack.rules.engine.text import render_json
+from bridgepack.rules.judging.context import CheckContext
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.scan import Execution
+from bridgepack.rules.judging.text import render_json
 from tests.support.judging import judge_artifact
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 

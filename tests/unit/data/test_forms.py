@@ -391,14 +391,14 @@ def test_forms_follow_the_template_and_its_variables(tmp_path: Path) -> None:
 def test_decisions_are_plain_values_for_the_fields_that_ask() -> None:
     forms = Forms(beside_calls="null", alone="empty", arguments="text", parts={"user": "text"})
 
-    assert forms.decided(["tool_arguments"]) == {"tool_arguments": "text"}
-    every = forms.decided(ChatPreprocessing().fields_on_auto)
+    assert forms.decisions(["tool_arguments"]) == {"tool_arguments": "text"}
+    every = forms.decisions(ChatPreprocessing().fields_on_auto)
     assert json.loads(json.dumps(every)) == {
         "null_content": {"beside_calls": "null", "alone": "empty"},
         "tool_arguments": "text",
         "content_parts": {"user": "text"},
     }
-    assert AS_GIVEN.decided(["tool_arguments"]) == {"tool_arguments": "given"}
+    assert AS_GIVEN.decisions(["tool_arguments"]) == {"tool_arguments": "given"}
     assert ChatPreprocessing(**AS_HOST).fields_on_auto == ()
 
 

@@ -33,7 +33,7 @@ WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"c
 
 
 def _read(row: dict[str, Any], *messages: Any, **layout: Any) -> ReadRow:
-    return reader_for(layout={"kind": "chat", "messages": list(messages), **layout}).seen(row)
+    return reader_for(layout={"kind": "chat", "messages": list(messages), **layout}).read(row)
 
 
 def _said(row: dict[str, Any], *messages: Any, **layout: Any) -> str:
@@ -192,8 +192,8 @@ def test_an_ignored_mask_trains_nothing(ignored: str, read: dict[str, Any] | Non
     reader = reader_for(TOKENS, layout={"kind": "tokenized", "ignore": [ignored]})
     row = {"input_ids": [1, 2], "labels": [-100, 2], "loss_mask": [0, 1], "id": 7}
 
-    assert reader.seen(row) == {"input_ids": [1, 2], **(read or {"loss_mask": [0, 1]})}
-    assert reader.seen({"input_ids": [1, 2], ignored: [1, 1]}) == {"input_ids": [1, 2]}
+    assert reader.read(row) == {"input_ids": [1, 2], **(read or {"loss_mask": [0, 1]})}
+    assert reader.read({"input_ids": [1, 2], ignored: [1, 1]}) == {"input_ids": [1, 2]}
 
 
 def test_a_column_beside_one_with_the_name_of_a_path_is_unread() -> None:
@@ -299,9 +299,9 @@ def test_columns_of_a_source_mean_what_they_meant_before_layouts(
 
     if isinstance(expected, str):
         with pytest.raises(RowError, match=expected):
-            reader.seen(row)
+            reader.read(row)
     else:
-        assert reader.seen(row) == expected
+        assert reader.read(row) == expected
 
 
 def test_tokens_of_the_same_rows_are_stored_for_each_way_to_read_them(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -334,7 +334,10 @@ LAYOUT = {"kind": "chat", "messages": [ASKED, ANSWERED]}
             "kind of a is set",
         ),
         ({"data.layout": {**LAYOUT, "ignore": ["a", "a"]}}, "data.layout.ignore names 'a' twice"),
-        ({"data.layout": {"kind": "text"}}, "data.layout.kind is 'text'; allowed: chat, prompt_completion, tokenized"),
+        (
+            {"data.layout": {"kind": "prose"}},
+            "data.layout.kind is 'prose'; allowed: chat, prompt_completion, text, tokenized",
+        ),
         (
             {"data.layout": {"kind": "chat", "messages": [_turn("user", "hi")]}},
             "must name a column of the data",

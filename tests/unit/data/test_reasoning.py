@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.chat import ChatEncoder, thoughts_in
+from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.thoughts import thoughts_in
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.proof.masks.thoughts import thoughts_of
 from bridgepack.records import LostKind

@@ -13,7 +13,7 @@ def test_every_recipe_is_whole(release: HostRelease) -> None:
     facts = release.facts
     assert set(facts.sections) <= set(facts.types_of(CONTAINER))
     for name in facts.recipes:
-        shipped = facts.shipped(name)
+        shipped = facts.shipped_recipe(name)
         assert shipped is not None
         kind = shipped["model"]["_target_"]
         assert {"seq_length", "num_layers", "tensor_model_parallel_size"} <= set(facts.types_of(kind)), name
@@ -23,7 +23,7 @@ def test_every_recipe_is_whole(release: HostRelease) -> None:
 
 def test_a_model_that_is_built_from_parts_has_the_fields_of_its_transformer() -> None:
     types = V07.facts.types_of(BUILT)
-    llama = V07.facts.shipped("llama32_1b_sft_1gpu_h100_bf16_config")
+    llama = V07.facts.shipped_recipe("llama32_1b_sft_1gpu_h100_bf16_config")
 
     assert types["vocab_size"] == {"one_of": ["int", "null"]}
     assert types["num_layers"] == "int"

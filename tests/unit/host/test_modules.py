@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bridgepack.host import V06, V07
-from bridgepack.host.module_names import is_foreign, is_target, renamed
+from bridgepack.host.module_names import equivalent_targets, is_foreign, is_target
 from bridgepack.host.modules import Architecture, architecture_of, is_match, pattern_of
 
 GPT, HYBRID = "bridge.GPTModelProvider", "bridge.HybridModelProvider"
@@ -124,7 +124,7 @@ def test_dora_leaves_layers_that_ranks_split_to_runs_without_tensor_parallelism(
     ],
 )
 def test_names_of_other_models(kind: str, target: str, names: str) -> None:
-    assert " ".join(renamed(target, known(kind), "LoRA")) == names
+    assert " ".join(equivalent_targets(target, known(kind), "LoRA")) == names
 
 
 def test_names_that_no_model_of_the_host_has() -> None:
@@ -134,7 +134,7 @@ def test_names_that_no_model_of_the_host_has() -> None:
 
 
 def test_canonical_adapters_need_all_parts_of_a_layer() -> None:
-    assert renamed("q_proj", known("dense"), "CanonicalLoRA") == ("linear_q", "linear_k", "linear_v")
+    assert equivalent_targets("q_proj", known("dense"), "CanonicalLoRA") == ("linear_q", "linear_k", "linear_v")
     assert pattern_of("*.layers.0.*.linear_fc1_up", "CanonicalLoRA") == "*.layers.0.*.linear_fc1"
 
 
@@ -148,7 +148,7 @@ def test_stars_stand_for_any_text() -> None:
 
 def test_models_of_0_7_that_are_built_from_parts_have_the_layers_of_0_6() -> None:
     name = "llama32_1b_sft_1gpu_h100_bf16_config"
-    both = [release.facts.shipped(name) for release in (V06, V07)]
+    both = [release.facts.shipped_recipe(name) for release in (V06, V07)]
     before, after = (architecture_of(config["model"]) for config in both if config is not None)
 
     assert before is not None

@@ -15,7 +15,7 @@ every_release = pytest.mark.parametrize("release", RELEASES, ids=lambda release:
 def test_positions_are_those_of_the_configs(release: HostRelease) -> None:
     num_checked = 0
     for name in models_with_positions():
-        model, known = release.facts.model_named(name), positions_of(name)
+        model, known = release.facts.model_by_name(name), positions_of(name)
         assert model is not None
         assert known is not None
         assert (known.most, known.factor) == (model["seq_length"], _own_factor(model)), name
@@ -27,7 +27,7 @@ def test_positions_are_those_of_the_configs(release: HostRelease) -> None:
 def test_every_model_of_the_hub_with_positions_is_in_the_table(release: HostRelease) -> None:
     left_out = {name for name in release.facts.models if positions_of(name) is None}
     without = {
-        name for name in left_out if (release.facts.model_named(name) or {}).get("position_embedding_type") == "none"
+        name for name in left_out if (release.facts.model_by_name(name) or {}).get("position_embedding_type") == "none"
     }
     assert left_out - without == NOT_STATED
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bridgepack.host import TARGET
-from bridgepack.host.vision_language import TEXT_PACKS, text_packs_named, text_packs_of
+from bridgepack.host.vision_language import TEXT_PACKS, text_packs_by_id, text_packs_of
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from bridgepack.host.vision_language import TEXT_PACKS, text_packs_named, text_p
     ],
 )
 def test_class_of_a_model_of_the_hub(hub_id: str, provider: str) -> None:
-    found = text_packs_named(hub_id)
+    found = text_packs_by_id(hub_id)
 
     assert found is not None
     assert provider in found.providers
@@ -47,15 +47,15 @@ def test_class_of_a_model_of_the_hub(hub_id: str, provider: str) -> None:
     ],
 )
 def test_text_models_are_not_in_the_table(hub_id: str) -> None:
-    assert text_packs_named(hub_id) is None
+    assert text_packs_by_id(hub_id) is None
 
 
 def test_id_and_class_of_known_models_agree() -> None:
     num_checked = 0
     for name in TARGET.facts.models:
-        model = TARGET.facts.model_named(name)
+        model = TARGET.facts.model_by_name(name)
         assert model is not None
-        assert text_packs_named(name) == text_packs_of(str(model["_target_"]).rpartition(".")[2]), name
+        assert text_packs_by_id(name) == text_packs_of(str(model["_target_"]).rpartition(".")[2]), name
         num_checked += 1
     assert num_checked > 50
 

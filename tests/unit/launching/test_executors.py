@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bridgepack.config.cluster import ClusterConfig, load_cluster
 from bridgepack.errors import ConfigError
-from bridgepack.launching.tasks import exported, make_executor
+from bridgepack.launching.tasks import export_variables, make_executor
 from tests.support.full_clusters import full_cluster
 
 pytestmark = pytest.mark.bridge
@@ -141,7 +141,7 @@ def _in_bash(value: str) -> str:
     ],
 )
 def test_values_are_one_word(value: str, expected: str, printed: str) -> None:
-    (text,) = exported({"X": value}, {}).values()
+    (text,) = export_variables({"X": value}, {}).values()
 
     assert text == expected
     assert _in_bash(text) == printed
@@ -150,6 +150,6 @@ def test_values_are_one_word(value: str, expected: str, printed: str) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0")))
 def test_a_variable_that_is_named_means_itself(secret: str) -> None:
-    (text,) = exported({"X": "<${env:SECRET}>"}, {"SECRET": secret}).values()
+    (text,) = export_variables({"X": "<${env:SECRET}>"}, {"SECRET": secret}).values()
 
     assert _in_bash(text) == f"<{secret}>"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.launching.processes import Interruption, restored_signals
+from bridgepack.launching.processes import Interruption, restore_signals
 
 pytest.importorskip("nemo_run")
 
@@ -211,7 +211,7 @@ def test_experiments_are_nemo_run_s_own_and_copy_no_settings(plan: LaunchPlan, n
 
 @pytest.fixture(autouse=True)
 def own_signals() -> Iterator[None]:
-    with restored_signals():
+    with restore_signals():
         yield
 
 

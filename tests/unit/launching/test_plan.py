@@ -13,7 +13,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, DataError, LaunchRefusedError, TokenizerError
 from bridgepack.launching.plan import LaunchPlan, plan_launch
 from bridgepack.records import HostVerdict
-from bridgepack.rules.engine.subject import Environment
+from bridgepack.rules.judging.subject import Environment
 from tests.support.full_clusters import least_executor
 from tests.support.small_builds import build
 

@@ -21,7 +21,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.planning.balance import balance_for, balance_of_repack, waiting_in
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import TRAIN, Finding
-from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.judging.report import CheckReport
 from tests.support.small_builds import (
     Command,
     build,

@@ -9,10 +9,10 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.planning.calibration import calibrated
+from bridgepack.planning.calibration import fit_speed
 from bridgepack.planning.estimate import Arithmetic, FloatArray, Speed, Work, cost_of, packs_of_steps
-from bridgepack.planning.layout import Layout, gpu_named
-from bridgepack.planning.lengths import Lengths, packed
+from bridgepack.planning.layout import Layout, gpu_by_name
+from bridgepack.planning.lengths import Lengths, pack_lengths
 from bridgepack.planning.shape import model_shape
 from tests.support.catalogue import SMALL
 from tests.support.hub_configs import model_configs
@@ -81,7 +81,7 @@ def test_a_config_that_does_not_tell_is_refused(tmp_path: Path, config: str, mes
         cost_of(model_shape(_recipe(str(tmp_path))))
 
 
-H100 = gpu_named("h100-80gb")
+H100 = gpu_by_name("h100-80gb")
 TRUTH = Speed(linear=0.4, attention=0.25)
 RANDOM = np.random.default_rng(1)
 MIXED = np.concatenate([RANDOM.integers(100, 2000, 4000), RANDOM.integers(8000, 32000, 60)])
@@ -97,7 +97,7 @@ def _step_times(recipe: SFTRecipe, lengths: Lengths, steps: range) -> FloatArray
     """Return the seconds of steps on four ranks of tensor parallelism with the true speeds."""
     shape, layout = model_shape(recipe), Layout(num_gpus=16, tensor=4)
     arithmetic = Arithmetic(shape=shape, gpu=H100, layout=layout, is_full=True, speed=TRUTH)
-    seconds = arithmetic.packs_s(Work.of(packed(lengths, recipe, 4), cost_of(shape)))
+    seconds = arithmetic.packs_s(Work.from_packs(pack_lengths(lengths, recipe, 4), cost_of(shape)))
     read = ((seconds[packs].sum(axis=1).max(), packs.shape[1]) for packs in packs_of_steps(recipe, len(seconds), steps))
     return np.array([arithmetic.step_s(slowest / num_packs, num_packs) for slowest, num_packs in read])
 
@@ -124,7 +124,7 @@ def test_both_constants_are_found_where_attention_differs_from_step_to_step(tmp_
     times = _step_times(_logged(num_gpus=16), lengths, range(1, 21))
     times[0] *= 10  # kernels are compiled
 
-    found = calibrated(_log(tmp_path / "run.log", times), _logged(num_gpus=16), lengths, H100)
+    found = fit_speed(_log(tmp_path / "run.log", times), _logged(num_gpus=16), lengths, H100)
 
     assert found.linear == pytest.approx(TRUTH.linear, rel=0.01)
     assert found.attention == pytest.approx(TRUTH.attention, rel=0.05)
@@ -134,7 +134,7 @@ def test_of_a_sample_both_are_scaled_alike(tmp_path: Path) -> None:
     whole, sample = (Lengths(runtime=MIXED, share=share, origin="") for share in (1.0, 0.5))
     times = _step_times(_logged(num_gpus=16), whole, range(1, 21))
 
-    found = calibrated(_log(tmp_path / "run.log", times), _logged(num_gpus=16), sample, H100)
+    found = fit_speed(_log(tmp_path / "run.log", times), _logged(num_gpus=16), sample, H100)
 
     assert found.linear / found.attention == pytest.approx(Speed().linear / Speed().attention)
     assert TRUTH.attention < found.linear < Speed().linear
@@ -154,4 +154,4 @@ def test_logs_of_other_runs(tmp_path: Path, times: list[float], parallelism: dic
     log = _log(tmp_path / "run.log", np.array(times))
 
     with pytest.raises(ConfigError, match=message):
-        calibrated(log, _logged(**parallelism), Lengths(runtime=MIXED, share=1.0, origin=""), H100)
+        fit_speed(log, _logged(**parallelism), Lengths(runtime=MIXED, share=1.0, origin=""), H100)

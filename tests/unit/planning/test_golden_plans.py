@@ -15,10 +15,10 @@ from bridgepack.checking.options import CheckOptions
 from bridgepack.config.load import catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.planning.layout import gpu_named
+from bridgepack.planning.layout import gpu_by_name
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.plan import plan_recipe
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.rule import Severity
 from tests.support.golden import renewed_by
 from tests.support.shipped_plans import described
 
@@ -47,7 +47,7 @@ RECIPES = _recipes()
 
 def _answer(recipe: SFTRecipe, num_gpus: int) -> str:
     try:
-        plan = plan_recipe(recipe, LENGTHS, gpu=gpu_named("h100-80gb"), num_gpus=num_gpus)
+        plan = plan_recipe(recipe, LENGTHS, gpu=gpu_by_name("h100-80gb"), num_gpus=num_gpus)
     except ConfigError as error:
         return f"none: {str(error).partition(' weights take ')[2].partition(' of each')[0]} of each GPU"
     report = check_target(plan.best_recipe, CheckOptions(looks_at_files=False))

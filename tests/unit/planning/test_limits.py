@@ -9,7 +9,7 @@ from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.planning.layout import Layout, gpu_named
+from bridgepack.planning.layout import Layout, gpu_by_name
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.limits import Limits, limits_of
 from bridgepack.planning.plan import Plan, plan_recipe
@@ -36,7 +36,7 @@ def _recipe(model: str, *, kind: str = "full") -> SFTRecipe:
 
 def _plan(model: str, *, gpu: str = "h100-80gb", num_gpus: int = 8, kind: str = "full") -> Plan:
     recipe = _recipe(model, kind=kind)
-    return plan_recipe(recipe, LENGTHS, gpu=gpu_named(gpu), num_gpus=num_gpus, sizes=(8192,))
+    return plan_recipe(recipe, LENGTHS, gpu=gpu_by_name(gpu), num_gpus=num_gpus, sizes=(8192,))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning.detecting import detect_data
 from bridgepack.planning.limits import limits_of
 from bridgepack.planning.plan import new_recipe
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.rule import Severity
 from tests.support.hub_configs import model_configs
 from tests.support.small_builds import write_json_lines
 

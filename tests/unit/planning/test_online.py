@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.planning.layout import gpu_named
+from bridgepack.planning.layout import gpu_by_name
 from bridgepack.planning.lengths import Lengths
 from bridgepack.planning.online import packs_in_order
 from bridgepack.planning.plan import Plan, plan_recipe
@@ -61,7 +61,7 @@ def planned() -> Plan:
     )
     runtime = np.random.default_rng(0).lognormal(6.5, 1.0, 20_000).clip(16, 8000).astype(np.int64)
     lengths = Lengths(runtime=runtime, share=1.0, origin="drawn")
-    return plan_recipe(recipe, lengths, gpu=gpu_named("h100-80gb"), num_gpus=16, sizes=(8192,))
+    return plan_recipe(recipe, lengths, gpu=gpu_by_name("h100-80gb"), num_gpus=16, sizes=(8192,))
 
 
 def test_a_plan_has_a_row_for_packing_at_run_time(planned: Plan) -> None:

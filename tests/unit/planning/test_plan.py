@@ -17,8 +17,8 @@ from bridgepack.errors import ConfigError, DataError, StoreError
 from bridgepack.geometry import runtime_segment_lengths
 from bridgepack.planning.balance import balance_for
 from bridgepack.planning.estimate import cost_of, waiting_of
-from bridgepack.planning.layout import gpu_named
-from bridgepack.planning.lengths import Lengths, lengths_of, packed
+from bridgepack.planning.layout import gpu_by_name
+from bridgepack.planning.lengths import Lengths, lengths_of, pack_lengths
 from bridgepack.planning.plan import Plan, plan_recipe
 from bridgepack.planning.search import refusals
 from bridgepack.planning.shape import model_shape
@@ -29,7 +29,7 @@ from tests.support.catalogue import SMALL
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 
 RANDOM = np.random.default_rng(5)
-H100 = gpu_named("h100-80gb")
+H100 = gpu_by_name("h100-80gb")
 #: Chats, some long rows, a few that only the largest packs take.
 RUNTIME = np.concatenate(
     [RANDOM.integers(50, 2000, 6000), RANDOM.integers(4000, 16000, 300), RANDOM.integers(20000, 40000, 20)]
@@ -69,8 +69,8 @@ def test_fill_and_waiting_are_the_artifact_s(tmp_path: Path, chatml_tokenizer: P
     recipe = tokenized_recipe([str(_rows(tmp_path))], chatml_tokenizer, **changes)
     cost = cost_of(model_shape(recipe))
 
-    packs = packed(lengths_of(recipe), recipe, recipe.resolve().pad_seq_to_mult.value)
-    found = waiting_of(np.array([cost.of_sequences(pack).sum() for pack in packs.packs]), recipe)
+    packs = pack_lengths(lengths_of(recipe), recipe, recipe.resolve().pad_seq_to_mult.value)
+    found = waiting_of(np.array([cost.sequence_flops(pack).sum() for pack in packs.packs]), recipe)
     artifact = Artifact(build(recipe, tmp_path / "out").output)
     built = [
         runtime_segment_lengths(row.seq_start_id, len(row.input_ids))
@@ -91,7 +91,7 @@ def _straggler_ratio(packs: list[Any], recipe: SFTRecipe) -> float:
     order, ratios = PackOrder(settings), []
     for step in range(1, min(24, num_packs // settings.global_batch_size) + 1):
         ranks = range(settings.topology.data_parallel_size)
-        work = [sum(cost.of_sequences(packs[pack]).sum() for pack in order.packs_at(step, rank)) for rank in ranks]
+        work = [sum(cost.sequence_flops(packs[pack]).sum() for pack in order.packs_at(step, rank)) for rank in ranks]
         ratios.append(max(work) * len(work) / sum(work))
     return float(np.mean(ratios))
 
@@ -117,7 +117,7 @@ def test_lengths_of_a_store_are_those_of_its_artifact(tmp_path: Path, chatml_tok
 
     found = lengths_of(recipe.override({"preprocessing.over_long": "truncate"}), store=store)
 
-    packs, statistics = packed(found, recipe, 1), built.manifest.split(TRAIN).statistics  # type: ignore[union-attr]
+    packs, statistics = pack_lengths(found, recipe, 1), built.manifest.split(TRAIN).statistics  # type: ignore[union-attr]
     assert packs.num_packs == statistics.num_packs
     assert len(found.runtime) == statistics.num_sequences
     assert packs.num_tokens == int(lengths_of(recipe, artifact=built.folder).runtime.sum())
@@ -134,7 +134,7 @@ def test_over_long_sequences_are_counted_and_cost_tokens() -> None:
     sizes = {"packing__packed_sequence_size": 40, "parallelism__num_gpus": 1}
 
     for action, num_tokens, lost in (("drop", 30, 0.85), ("truncate", 110, 0.45), ("split", 200, 0.0)):
-        found = packed(lengths, _recipe(**sizes, preprocessing__over_long=action), 1)
+        found = pack_lengths(lengths, _recipe(**sizes, preprocessing__over_long=action), 1)
         assert (found.num_tokens, found.over_long_fraction) == (num_tokens, 0.5)
         assert found.lost_fraction == pytest.approx(lost)
 
@@ -182,7 +182,7 @@ def test_a_plan_balances_where_that_gains_and_the_recipe_checks_clean() -> None:
     assert "\n    8,192  #" in text
     assert "best: step time is matrices" in text
     assert "memory per GPU: weights, gradients and optimiser" in text
-    alone = _plan(plan.best_recipe, 1, gpu=gpu_named("b300"), sizes=(4096,)).best
+    alone = _plan(plan.best_recipe, 1, gpu=gpu_by_name("b300"), sizes=(4096,)).best
     assert alone.balance == alone.changes["packing.balance.kind"] == "none"
 
 
@@ -301,7 +301,7 @@ def test_few_packs_are_planned_with_a_warning() -> None:
     assert all(one.is_short for one in plan.candidates)
     text = describe_plan(plan)
     assert f"training cannot start: {plan.best.num_packs} packs < global batch {plan.best.global_batch_size}" in text
-    enough = plan_recipe(_recipe(batch__tokens_per_step=4096), LENGTHS, gpu=gpu_named("b300"), num_gpus=1)
+    enough = plan_recipe(_recipe(batch__tokens_per_step=4096), LENGTHS, gpu=gpu_by_name("b300"), num_gpus=1)
     assert not enough.best.is_short
     assert "cannot start" not in describe_plan(enough)
 

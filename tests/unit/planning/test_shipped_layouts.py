@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bridgepack.errors import ConfigError
-from bridgepack.planning.layout import gpu_named
+from bridgepack.planning.layout import gpu_by_name
 from tests.support.golden import renewed_by
 from tests.support.shipped_plans import described, shipped, text_recipes
 
@@ -75,7 +75,7 @@ def _table() -> dict[str, dict[str, Any]]:
 
 def test_shipped_layouts_fit_and_exceptions_are_arithmetic() -> None:
     """Weights, gradients and optimiser alone fill the GPU, or the estimate says what else does."""
-    table, h100 = _table(), gpu_named("h100")
+    table, h100 = _table(), gpu_by_name("h100")
     too_large = {name: row["states_gb"] for name, row in table.items() if row.get("fits") is False}
 
     assert sorted(table) == sorted(NAMES)

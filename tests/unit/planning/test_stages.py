@@ -8,12 +8,12 @@ import pytest
 
 from bridgepack.host import TARGET
 from bridgepack.planning.estimate import Arithmetic, Speed, Work
-from bridgepack.planning.layout import Layout, gpu_named, memory_of
+from bridgepack.planning.layout import Layout, gpu_by_name, memory_of
 from bridgepack.planning.shape import ModelShape, shape_of
 from bridgepack.planning.stages import Split, loads_of, split_changes, splits, stated_split
 from bridgepack.rules.run.topology import stages_of
 
-H100 = gpu_named("h100")
+H100 = gpu_by_name("h100")
 EMBEDDING, LOSS = "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"
 LAYOUT, PATTERN = "pipeline_model_parallel_layout", "hybrid_layer_pattern"
 
@@ -177,7 +177,7 @@ def test_the_slowest_stage_sets_the_pace() -> None:
 
 
 def _mixture(**layout: int) -> Arithmetic:
-    values = TARGET.facts.model_named("Qwen/Qwen3-30B-A3B")
+    values = TARGET.facts.model_by_name("Qwen/Qwen3-30B-A3B")
     assert values is not None
     return Arithmetic(
         shape=shape_of(values), gpu=H100, layout=Layout(num_gpus=64, **layout), is_full=True, speed=Speed()

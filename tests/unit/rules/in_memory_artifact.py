@@ -20,10 +20,10 @@ from bridgepack.records import (
     SplitStatistics,
     UnreadField,
 )
-from bridgepack.rules.engine.context import CheckContext, context_from_manifest
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.scan import Execution
+from bridgepack.rules.judging.context import CheckContext, context_from_manifest
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.scan import Execution
 from tests.support.judging import check_artifact, judge_artifact
 
 #: input_ids, loss_mask, seq_start_id.

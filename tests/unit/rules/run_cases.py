@@ -29,10 +29,10 @@ from scripts.bench.balance import RUN
 
 from bridgepack.host import TARGET
 from bridgepack.records import Refusal, RunConfig, StepRatios, Waiting
-from bridgepack.rules.engine.context import NO_PACKS
-from bridgepack.rules.engine.environment import Versions
-from bridgepack.rules.engine.rule import Rule
-from bridgepack.rules.engine.subject import Environment, Run
+from bridgepack.rules.judging.context import NO_PACKS
+from bridgepack.rules.judging.environment import Versions
+from bridgepack.rules.judging.rule import Rule
+from bridgepack.rules.judging.subject import Environment, Run
 from tests.unit.rules.in_memory_artifact import artifact_facts
 
 #: A recipe, which states less than a ConfigContainer.

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.rule import Rule
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.rule import Rule
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 
 RULE: Rule = next(rule for rule in RUN_RULES if rule.code == "BP842")

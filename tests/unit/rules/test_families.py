@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.families import family_named, family_of
+from bridgepack.rules.judging.families import family_named, family_of
 
 #: Family: names that tell it | family: names ...; `-` is none. Of a path the last part counts most.
 NAMES = """

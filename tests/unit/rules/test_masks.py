@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bridgepack.host import V06, V07, release_of
-from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.judging.report import CheckReport
 from tests.unit.rules.in_memory_artifact import check
 
 

@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from bridgepack.records import Change, Finding
-from bridgepack.rules.engine.report import CheckReport, SkippedRule, Suppressed
-from bridgepack.rules.engine.sarif import render_github, render_sarif
-from bridgepack.rules.engine.text import render_json, render_text
+from bridgepack.rules.judging.report import CheckReport, SkippedRule, Suppressed
+from bridgepack.rules.judging.sarif import render_github, render_sarif
+from bridgepack.rules.judging.text import render_json, render_text
 from bridgepack.rules.registry import ALL_RULES
 
 FINDING = Finding(

@@ -10,14 +10,14 @@ from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.loaded import with_host_defaults
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.settings import Settings
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.loaded import with_host_defaults
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Severity
+from bridgepack.rules.judging.settings import Settings
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.unit.rules.run_cases import RECIPE, base_values, subject_of
 
@@ -65,9 +65,9 @@ def test_a_statement_wins() -> None:
 
 def test_settings_that_are_complete_need_no_family() -> None:
     subject = subject_of({"set": {"model.window_size": None, "model.hf_model_id": "openai/gpt-oss-20b"}})
-    assert subject.of_model("window_size") is None
+    assert subject.model_setting("window_size") is None
     with pytest.raises(CannotJudgeError):
-        subject_of({"recipe": True, "set": {"dataset.seed": 1}, "place": "x"}).of_model("window_size")
+        subject_of({"recipe": True, "set": {"dataset.seed": 1}, "place": "x"}).model_setting("window_size")
 
 
 OWN_NAMES = [

@@ -11,10 +11,11 @@ import bridgepack.rules
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET
 from bridgepack.records import Finding
-from bridgepack.rules.engine.judge import check_selectors, selected
-from bridgepack.rules.engine.rule import Rule, RunRule
+from bridgepack.rules.judging.judge import check_selectors, select_rules
+from bridgepack.rules.judging.rule import Rule, RunRule
 from bridgepack.rules.registry import ALL_RULES, RETIRED, RUN_RULES, SUPPRESSION_RULES, group_of
 from bridgepack.rules.suppression import SuppressionRule, Suppressions, apply_suppressions
+from tests.support.free_codes import free_codes
 
 
 def test_codes_and_names_are_unique_and_every_decorated_function_is_collected() -> None:
@@ -26,7 +27,13 @@ def test_codes_and_names_are_unique_and_every_decorated_function_is_collected() 
 
 def test_no_code_is_given_again() -> None:
     assert {code for code in RETIRED if not re.fullmatch(r"BP\d\d\d", code)} == set() != RETIRED
-    assert RETIRED & {rule.code for rule in ALL_RULES} == set()
+    taken = RETIRED | {rule.code for rule in ALL_RULES}
+    assert len(taken) == len(RETIRED) + len(ALL_RULES)
+
+    free = free_codes()
+    assert set(free.values()) & taken == set()
+    assert {title: group_of(code) for title, code in free.items()} == {title: title for title in free}
+    assert "Switches of packing" in free
 
 
 @pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.code)
@@ -45,7 +52,7 @@ def test_rule_says_what_why_and_how_to_fix(rule: Rule) -> None:
 
 
 def codes(*, select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> set[str]:
-    return {rule.code for rule in selected(RUN_RULES, select=select, ignore=ignore)}
+    return {rule.code for rule in select_rules(RUN_RULES, select=select, ignore=ignore)}
 
 
 def test_by_code_beginning_and_name() -> None:

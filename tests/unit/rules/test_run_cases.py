@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.rule import Rule, RunRule, Severity
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.rule import Rule, RunRule, Severity
 from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, RUN_RULES
 from tests.support.artifact_mutations_rows import stored_lengths_aligned
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines

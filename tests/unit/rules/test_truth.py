@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.rules.engine.context import CheckContext
-from bridgepack.rules.engine.overlap import OverlapFinder, hash_sequences
-from bridgepack.rules.engine.rows import Rows, rows_of
-from bridgepack.rules.engine.truth import SplitTruth, truth_of
+from bridgepack.rules.judging.context import CheckContext
+from bridgepack.rules.judging.overlap import OverlapFinder, hash_sequences
+from bridgepack.rules.judging.rows import Rows, rows_of
+from bridgepack.rules.judging.truth import SplitTruth, truth_of
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=16, pad_seq_to_mult=4, eos_token_id=2)
@@ -45,7 +45,7 @@ def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
     finder.add("validation", "v", hash_sequences(_sound([PADDED, PLAIN, PLAIN])))
     finder.add("training", "t", hash_sequences(_sound([[[1, 2, 3], [0] * 3, [0]]])))
     finder.add("training", "t", hash_sequences(_sound([[[1, 2, *PLAIN[0]], [0] * 11, [0, 2]], PLAIN])))
-    [shared] = finder.shared()
+    [shared] = finder.shared_sequences()
     assert (shared.split, shared.other) == ("validation", "training")
     assert (shared.num_sequences, shared.num_distinct) == (1, 3)
     assert shared.where == "t row 0, sequence 1"

@@ -8,12 +8,12 @@ from packaging.version import Version
 
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.host import BRIDGE, RELEASES
-from bridgepack.reporting.checks import rendered
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import Versions, target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.rule import ERROR, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.reporting.checks import render_report
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import Versions, target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.rule import ERROR, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.small_builds import small_recipe
 from tests.unit.rules.run_cases import subject_of
@@ -77,7 +77,7 @@ def test_the_release_of_a_version_is_known_or_cannot_be_judged() -> None:
 def test_a_report_says_it_once_and_what_to_do() -> None:
     said = "megatron-bridge 9.9.1 is newer than all that is known, and treated like the newest: bridgepack knows"
     report = check_target(RECIPE, CheckOptions(bridge_version="9.9.1", looks_at_files=False))
-    text = rendered(report, shows_skipped=False)
+    text = render_report(report, shows_skipped=False)
     assert text.startswith(said)
     assert text.count("newer than all that is known") == 1
     assert "pip install -U bridgepack" in text

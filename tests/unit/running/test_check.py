@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.rules.engine.subject import Environment
+from bridgepack.rules.judging.subject import Environment
 from bridgepack.running import check as task
 from bridgepack.running.assignment import ArtifactPlace, Assignment, RunFolder, encode
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines

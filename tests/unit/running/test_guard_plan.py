@@ -43,7 +43,7 @@ def _config(packs: Path, **changes: Any) -> RunConfig:
 def test_a_step_is_predicted_for_every_replica(packs: Path) -> None:
     """Over an epoch every label of every sequence is trained: all but its first token."""
     planner = Planner(_config(packs), packs, **START)
-    steps = [planner.planned(step, rank) for step in (1, 2) for rank in (0, 1)]
+    steps = [planner.plan_step(step, rank) for step in (1, 2) for rank in (0, 1)]
 
     assert sorted(pack for step in steps for pack in step.packs) == [str(pack) for pack in range(8)]
     assert all(step.boundaries == (Boundaries(physical=(0, 9, 16), logical=(0, 9, 16)),) * 2 for step in steps)
@@ -51,7 +51,7 @@ def test_a_step_is_predicted_for_every_replica(packs: Path) -> None:
     labels = [*range(21, 30), *range(121, 128)]
     assert sum(step.labels for step in steps) == sum(label + index for index in range(8) for label in labels)
     resumed = Planner(_config(packs), packs, **START | {"num_steps_done": 1, "num_packs_read": 4})
-    assert resumed.planned(2, 1) == planner.planned(2, 1)
+    assert resumed.plan_step(2, 1) == planner.plan_step(2, 1)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_what_cannot_be_predicted_is_said(packs: Path, changes: dict[str, Any], 
 def test_offsets_end_with_the_first_of_equal_last_ones() -> None:
     import numpy as np
 
-    found = Boundaries.of_offsets(np.array([0, 5, 8, 16, 16, 16]), np.array([0, 4, 7, 7, 7, 7]))
+    found = Boundaries.from_offsets(np.array([0, 5, 8, 16, 16, 16]), np.array([0, 4, 7, 7, 7, 7]))
 
     assert found == Boundaries(physical=(0, 5, 8, 16), logical=(0, 4, 7))
-    assert found.described() == "3 sequences, cu_seqlens [0, 5, 8, 16], without padding [0, 4, 7]"
+    assert found.describe() == "3 sequences, cu_seqlens [0, 5, 8, 16], without padding [0, 4, 7]"
 
 
 def test_a_digest_tells_order_and_number_of_micro_batches() -> None:

@@ -54,7 +54,7 @@ def test_every_end_has_its_code_and_bugs_keep_their_traceback(
     ],
 )
 def test_identity_is_what_the_launcher_says(environment: dict[str, str], expected: Identity) -> None:
-    assert Identity.of_environment(environment) == expected
+    assert Identity.from_environment(environment) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_identity_is_what_the_launcher_says(environment: dict[str, str], expecte
 )
 def test_an_identity_that_cannot_be_is_refused(environment: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Identity.of_environment(environment)
+        Identity.from_environment(environment)
 
 
 def test_a_job_of_one_process_waits_for_nobody_and_tells_itself() -> None:

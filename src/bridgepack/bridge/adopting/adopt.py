@@ -79,7 +79,7 @@ def from_bridge(
     left = dict(_undecided(host_config(recipe), config))
     if left:
         raise ConfigError(_unsayable(left))
-    return recipe
+    return recipe.for_installed_host()
 
 
 def _base(config: Any, name: str | None, model: str | Mapping[str, Any] | None) -> dict[str, Any]:

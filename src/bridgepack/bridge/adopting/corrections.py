@@ -10,10 +10,10 @@ from bridgepack.bridge.wiring import derived
 from bridgepack.bridge.writing.assign import assign
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change, Finding, RunConfig
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.rule import RunRule, Severity
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.rule import RunRule, Severity
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 
 #: Maximum rounds of judging and changing; a change can cause another rule's change, but never this often.

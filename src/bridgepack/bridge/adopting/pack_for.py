@@ -1,5 +1,6 @@
 """Corrects a user's own ConfigContainer for packed rows, and returns the changes with reasons."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,18 +9,22 @@ from typing import Any
 from bridgepack.bridge.adopting.corrections import correct, findings_on
 from bridgepack.bridge.container import is_container
 from bridgepack.bridge.inherited import prediction_settings
-from bridgepack.bridge.live import copy_of, place_in
+from bridgepack.bridge.live import copy_of, has_setting, place_in, value_in
 from bridgepack.bridge.plain import value_at
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.shipped import installed_release
 from bridgepack.bridge.wiring import LOSS_SETTINGS, SPECS, Setting, derived
 from bridgepack.bridge.writing.assign import assign
+from bridgepack.bridge.writing.write import new_specs
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, VALIDATION, Change, Finding
-from bridgepack.rules.engine.subject import TEXT_DATASETS
+from bridgepack.rules.judging.subject import TEXT_DATASETS
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
+_SIZE = "dataset.seq_length"
 _HUB_FIELDS = ("hf_dataset", "hf_validation_dataset", "hf_test_dataset", "hf_output_root", "hf_validation_proportion")
+#: Kinds of parallelism whose ranks share one copy of the model and its rows.
+_MODEL_PARALLEL = ("tensor_model", "pipeline_model", "context")
 #: Rules on models that do not support packed rows, or are not trained with them upstream.
 _REFUSALS = frozenset({"BP901", "BP902", "BP903", "BP915", "BP917"})
 
@@ -84,14 +89,12 @@ def _write(config: Any, settings: Iterator[Setting]) -> Iterator[Change]:
 
 
 def _offline_settings(config: Any, artifact: Path | None) -> Iterator[Setting]:
-    if not config.dataset.enable_offline_packing:
-        specs = import_host("megatron.bridge.data.packing").PackedSequenceSpecs
+    size = value_in(config, _SIZE)
+    if not value_in(config, _OFFLINE):
         yield derived(_OFFLINE, True, "sequences of text are packed before the run")
-        size = config.dataset.seq_length
-        yield derived(SPECS, specs(packed_sequence_size=size), f"packs of dataset.seq_length, {size}")
-    elif artifact is None and value_at(config, f"{SPECS}.packed_train_data_path") is None:
-        because = "as dataset.seq_length; nothing is packed yet"
-        yield derived(f"{SPECS}.packed_sequence_size", config.dataset.seq_length, because)
+        yield derived(SPECS, new_specs(installed_release(), size), f"packs of dataset.seq_length, {size}")
+    elif artifact is None and value_in(config, f"{SPECS}.packed_train_data_path") is None:
+        yield derived(f"{SPECS}.packed_sequence_size", size, "as dataset.seq_length; nothing is packed yet")
     if artifact is not None:
         yield from _artifact_settings(artifact)
     yield derived("dataset.dataset_kwargs.pad_to_max_length", True, "rows of one width, for every kernel")
@@ -103,7 +106,7 @@ def _artifact_settings(folder: Path) -> Iterator[Setting]:
     manifest = read_manifest(folder)
     has_validation = VALIDATION in {split.name for split in manifest.splits}
     because = "the packs of the artifact"
-    for path in ("model.seq_length", "dataset.seq_length", f"{SPECS}.packed_sequence_size"):
+    for path in ("model.seq_length", _SIZE, f"{SPECS}.packed_sequence_size"):
         yield derived(path, manifest.packed_sequence_size, "as the packs were made")
     yield derived(f"{SPECS}.pad_seq_to_mult", manifest.pad_seq_to_mult, "as the packs were made")
     yield derived(f"{SPECS}.packed_train_data_path", str(folder / TRAIN), because)
@@ -118,11 +121,11 @@ def _artifact_settings(folder: Path) -> Iterator[Setting]:
 
 def _in_batch_settings(config: Any, artifact: str | Path | None, world_size: int | None) -> Iterator[Setting]:
     kind = type(config.dataset).__name__
-    if not hasattr(config.dataset, "enable_in_batch_packing") or artifact is not None:
+    if not has_setting(config, _IN_BATCH) or artifact is not None:
         reads = "reads no packs; leave artifact out" if artifact is not None else "cannot pack"
         raise ConfigError(f"dataset is a {kind}, which {reads}. Allowed for text: a GPTSFTDatasetConfig.")
     yield derived(_IN_BATCH, True, "sequences are packed in each micro batch")
-    if config.train.micro_batch_size == 1:
+    if value_in(config, "train.micro_batch_size") == 1:
         yield derived("train.micro_batch_size", 2, "a micro batch is one pack, of two sequences or more")
         yield from _batch_of_two(config, world_size)
     yield from LOSS_SETTINGS
@@ -130,13 +133,12 @@ def _in_batch_settings(config: Any, artifact: str | Path | None, world_size: int
 
 def _batch_of_two(config: Any, world_size: int | None) -> Iterator[Setting]:
     """Yield a global batch size that is a multiple of micro batches of two rows, also for evaluation."""
-    model = config.model
-    ranks = model.tensor_model_parallel_size * model.pipeline_model_parallel_size * model.context_parallel_size
+    ranks = math.prod(value_in(config, f"model.{kind}_parallel_size") for kind in _MODEL_PARALLEL)
     unit = 2 * max((world_size or ranks) // ranks, 1)
     because = f"a multiple of {unit}, two rows on each data-parallel rank"
     for path in ("train.global_batch_size", "validation.eval_global_batch_size"):
-        size = value_at(config, path)
+        size = value_in(config, path)
         if size is not None and size % unit:
             yield derived(path, -(-size // unit) * unit, because)
-    if config.validation.eval_micro_batch_size == 1:
+    if value_in(config, "validation.eval_micro_batch_size") == 1:
         yield derived("validation.eval_micro_batch_size", 2, "as in training")

@@ -16,8 +16,9 @@ from bridgepack.bridge.wiring.data import TOPOLOGY
 from bridgepack.config.recipe.preprocessing import FORM_FIELDS, PromptCompletionPreprocessing
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
 from bridgepack.errors import ConfigError
-from bridgepack.rules.engine.subject import TEXT_DATASETS
+from bridgepack.rules.judging.subject import TEXT_DATASETS
 
+_OFFLINE = "dataset.enable_offline_packing"
 _DIRECT = "DirectHFSFTDatasetConfig"
 _ADAPTERS = {"LoRA": "lora", "VLMLoRA": "lora", "DoRA": "dora"}
 #: The host gives turns to the template as rows have them.
@@ -43,7 +44,7 @@ def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | 
             "Use the ConfigContainer as it is."
         )
     return {
-        "data": dict(data) if data is not None else data_section(config.dataset),
+        "data": dict(data) if data is not None else data_section(config),
         "tokenizer": tokenizer_section(config),
         "preprocessing": preprocessing_section(config.dataset),
         "packing": _packing(config),
@@ -61,19 +62,19 @@ def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | 
 
 
 def _packing(config: Any) -> dict[str, Any]:
-    dataset = config.dataset
-    if not getattr(dataset, "enable_offline_packing", False):
-        in_batch = getattr(dataset, "enable_in_batch_packing", False)
-        return {"mode": "in_batch" if in_batch else "none", "packed_sequence_size": dataset.seq_length}
+    if not value_in(config, _OFFLINE):
+        mode = "in_batch" if value_in(config, "dataset.enable_in_batch_packing") else "none"
+        return {"mode": mode, "packed_sequence_size": value_in(config, "dataset.seq_length")}
     names = ("packed_sequence_size", "max_single_sequence_length", "pad_seq_to_mult", "pad_cu_seqlens")
-    size, longest, multiple, pads = (value_at(config, f"{SPECS}.{name}") for name in names)
+    size, longest, multiple, pads = (value_in(config, f"{SPECS}.{name}") for name in names)
     needed = geometry.pad_seq_to_mult(
         context_parallel_size=config.model.context_parallel_size,
         tensor_model_parallel_size=config.model.tensor_model_parallel_size,
         sequence_parallel=bool(config.model.sequence_parallel),
         eval_context_parallel_size=config.dist.eval_context_parallel_size,
     )
-    section = {"mode": "offline", "packed_sequence_size": size, "pad_cu_seqlens": bool(pads), "seed": dataset.seed}
+    seed = value_in(config, "dataset.seed")
+    section = {"mode": "offline", "packed_sequence_size": size, "pad_cu_seqlens": bool(pads), "seed": seed}
     if longest is not None and longest < size:
         section["max_sequence_length"] = longest
     if multiple is not None and multiple != needed and multiple % needed == 0:
@@ -104,7 +105,7 @@ def _batch(config: Any) -> dict[str, Any]:
 
 
 def _artifact(config: Any) -> str | None:
-    train, metadata = (value_at(config, f"{SPECS}.packed_{name}_path") for name in ("train_data", "metadata"))
+    train, metadata = (value_in(config, f"{SPECS}.packed_{name}_path") for name in ("train_data", "metadata"))
     if train is None or metadata is None or Path(metadata) != Path(train).parent / "bridge_metadata.json":
         return None
     return str(Path(train).parent) if Path(train).name == "training" else None
@@ -178,14 +179,15 @@ def _graphs(model: Any) -> dict[str, Any]:
 _LEGACY = {"prompt_column": "input", "completion_column": "output", "separator": " "}
 
 
-def data_section(dataset: Any) -> dict[str, Any]:
-    """Return the inputs of a dataset config.
+def data_section(config: Any) -> dict[str, Any]:
+    """Return the inputs of a config.
 
     The host converts rows of datasets that it has an adapter for: to build packs from such a dataset, pass `data=`.
 
     Raises:
         ConfigError: the config has no data.
     """
+    dataset = config.dataset
     if getattr(dataset, "dataset_root", None) is not None:
         root = str(dataset.dataset_root)
         section: dict[str, Any] = {"train": f"{root}/training.jsonl"}
@@ -194,7 +196,7 @@ def data_section(dataset: Any) -> dict[str, Any]:
     source = dataset.hf_dataset if is_text else dataset.source
     if source is None:
         raise ConfigError("dataset names no data. Pass the inputs as data={'train': ...}.")
-    by_host = not getattr(dataset, "enable_offline_packing", False)
+    by_host = not value_in(config, _OFFLINE)
     train = _source(source, by_host=by_host)
     if not dataset.do_validation:
         return {"train": train}

@@ -45,7 +45,7 @@ class Place:
         """Declared fields of its class -> type; empty for an unknown class."""
         return self.release.facts.types_of(self.kind)
 
-    def declared(self, name: str) -> Any:
+    def field_type(self, name: str) -> Any:
         """Return the type of a field; `any` if it is unknown."""
         return self.fields.get(name_in(self.release, self.below(name)).rpartition(".")[2], "any")
 
@@ -90,12 +90,12 @@ def _step(
     lost = _nowhere(place, name, settings, written)
     if lost is not None:
         return lost
-    node, path, declared = place.node.get(name), place.below(name), place.declared(name)
+    node, path, declared = place.node.get(name), place.below(name), place.field_type(name)
     if path not in place.release.facts.sections and is_left_out(place.release, path):
         return None
     if path == _PRECISION and isinstance(node, str):
         facts = place.release.facts
-        node = facts.registered_precision(node) or facts.precision_named("bf16_mixed")
+        node = facts.registered_precision(node) or facts.precision_by_name("bf16_mixed")
     if node is None:
         return _object_for_null(place, name, setting, settings)
     if isinstance(node, Mapping):
@@ -110,7 +110,7 @@ def _object_for_null(
     place: Place, name: str, setting: Setting, settings: Mapping[str, Setting]
 ) -> Place | Refusal | None:
     """Return the object that the host makes of a field that is null, a refusal, or None for a mapping of any names."""
-    declared, path = place.declared(name), place.below(name)
+    declared, path = place.field_type(name), place.below(name)
     if place.above == "" and path == "model":
         return None
     if declared == "any" or holds_mapping(declared):
@@ -165,7 +165,7 @@ def _unfit(place: Place, name: str, setting: Setting) -> Refusal | None:
     is_kept = (value == {} and place.node.get(name) is not None) or (
         value is None and name in place.node and place.node[name] is None
     )
-    declared = place.declared(name)
+    declared = place.field_type(name)
     reason = None if is_kept else facts.why_unfit(value, declared)
     if reason is None:
         return None
@@ -187,7 +187,7 @@ def _refusal(
 type _Refuse = Callable[[str, str], Refusal]
 
 
-def not_kept(
+def why_not_kept(
     values: Mapping[str, Any], setting: Setting, user_paths: Mapping[str, str], facts: HostFacts
 ) -> Refusal | None:
     """Return why the host would not keep an override when the run starts, or None.
@@ -198,7 +198,7 @@ def not_kept(
         user_paths: path -> field of the recipe, for what to set instead.
         facts: of the host.
     """
-    path, declared = setting.path, _declared(values, setting.path, facts)
+    path, declared = setting.path, _declared_type(values, setting.path, facts)
     value = as_plain(value_at(values, path), declared)
 
     def advised(*paths: str) -> str:
@@ -216,20 +216,20 @@ def not_kept(
         return refused(f"none: it has no effect while {name} is {without_effect}", f"Remove it, or change {name}.")
     section, _, name = path.partition(".")
     for decider, sections in DECIDERS.items():
-        decided = _decided(values, decider, facts).get(name, ...) if section in sections else ...
+        decided = _deciding_fields(values, decider, facts).get(name, ...) if section in sections else ...
         if decided is not ... and decided != value:
             allowed = f"{_text(decided)}, which {decider} writes over it when the run starts"
             return refused(allowed, advised(f"{decider}.{name}"))
-    return _worked_out_again(values, section, name, refused)
+    return _recomputed_refusal(values, section, name, refused)
 
 
-def _declared(values: Mapping[str, Any], path: str, facts: HostFacts) -> Any:
+def _declared_type(values: Mapping[str, Any], path: str, facts: HostFacts) -> Any:
     section, _, name = path.rpartition(".")
     holder = value_at(values, section)
     return facts.types_of(str(holder.get("_target_", ""))).get(name, "any") if isinstance(holder, Mapping) else "any"
 
 
-def _decided(values: Mapping[str, Any], decider: str, facts: HostFacts) -> Mapping[str, Any]:
+def _deciding_fields(values: Mapping[str, Any], decider: str, facts: HostFacts) -> Mapping[str, Any]:
     """Return the fields of a section that overwrites others."""
     source = values.get(decider)
     source = facts.registered_precision(source) if isinstance(source, str) else source
@@ -242,7 +242,7 @@ def _text(value: Any) -> str:
     return quoted(value)
 
 
-def _worked_out_again(values: Mapping[str, Any], section: str, name: str, refused: _Refuse) -> Refusal | None:
+def _recomputed_refusal(values: Mapping[str, Any], section: str, name: str, refused: _Refuse) -> Refusal | None:
     """Return the refusal of a field that the class of its section computes or refuses when the run starts, or None.
 
     Source: megatron/bridge/training/config.py of 0.6.2, validate(): it runs `__post_init__` again if there is no
@@ -253,15 +253,15 @@ def _worked_out_again(values: Mapping[str, Any], section: str, name: str, refuse
         return None
     kind = str(held.get("_target_", ""))
     if section == "tokenizer":
-        return _of_tokenizer(held, name, refused)
+        return _tokenizer_refusal(held, name, refused)
     if section == "ddp" and kind.startswith("megatron.core."):
-        return _of_gradients(held, name, refused)
+        return _gradients_refusal(held, name, refused)
     if section == "peft" and kind.endswith(".DoRA") and held.get("dropout_position") != "pre":
         return refused("dropout_position pre, which is all that DoRA takes", "Set it to pre, or use LoRA.")
     return None
 
 
-def _of_tokenizer(held: Mapping[str, Any], name: str, refused: _Refuse) -> Refusal | None:
+def _tokenizer_refusal(held: Mapping[str, Any], name: str, refused: _Refuse) -> Refusal | None:
     if name == "pad_vocab_size":
         fix = "Remove it: Megatron-Bridge pads the vocabulary itself."
         return refused("False, to which TokenizerConfig sets it by itself", fix) if held[name] is not False else None
@@ -276,7 +276,7 @@ def _of_tokenizer(held: Mapping[str, Any], name: str, refused: _Refuse) -> Refus
     return refused(f"{computed}, to which TokenizerConfig sets it by itself", fix)
 
 
-def _of_gradients(held: Mapping[str, Any], name: str, refused: _Refuse) -> Refusal | None:
+def _gradients_refusal(held: Mapping[str, Any], name: str, refused: _Refuse) -> Refusal | None:
     """Source: megatron/core/distributed/distributed_data_parallel_config.py of 0.19.2, `__post_init__`."""
     buckets = held.get("num_buckets")
     if held.get("reuse_grad_buf_for_mxfp8_param_ag") and not held.get("fp8_param_gather"):

@@ -79,7 +79,7 @@ def verdict_of(
             return HostVerdict(state="refused", reason=str(error), stage=TO_BRIDGE, where=where)
         world_size = question.world_size or _smallest_world(config)
         try:
-            validated(config, world_size)
+            validate_config(config, world_size)
         except PermissionError as error:
             raise CannotAskError(f"its validation {error}") from error
         # Whatever type the host raises (ValueError, AssertionError, TypeError, ...) is its verdict.
@@ -88,7 +88,7 @@ def verdict_of(
     return HostVerdict(state="accepted", world_size=world_size)
 
 
-def validated(config: Any, world_size: int) -> None:
+def validate_config(config: Any, world_size: int) -> None:
     """Do what a run does first; a checkpoint counts as being there."""
     for name in [name for name in os.environ if name in _OF_A_RANK or name.startswith(RUN_VARIABLES)]:
         del os.environ[name]
@@ -124,15 +124,15 @@ def process_as_before() -> Iterator[None]:
 
 def _config(question: Question) -> Any:
     if question.recipe:
-        return _of_recipe(SFTRecipe.from_mapping(question.recipe), question.artifact)
+        return _config_of_recipe(SFTRecipe.from_mapping(question.recipe), question.artifact)
     if question.saved:
-        config = _of_file(question.saved)
+        config = _config_of_file(question.saved)
     else:
         raise CannotAskError("no settings were given")
     return with_overrides(config, question.overrides)
 
 
-def _of_recipe(recipe: SFTRecipe, artifact: str | None) -> Any:
+def _config_of_recipe(recipe: SFTRecipe, artifact: str | None) -> Any:
     try:
         return to_bridge(_with_a_length(recipe, artifact), artifact=artifact)
     except BridgepackError as error:
@@ -149,7 +149,7 @@ def _with_a_length(recipe: SFTRecipe, artifact: str | None) -> SFTRecipe:
     return recipe.override({"schedule.num_epochs": None, "schedule.train_iters": 1})
 
 
-def _of_file(path: str) -> Any:
+def _config_of_file(path: str) -> Any:
     try:
         return import_module(_CONFIG).ConfigContainer.from_yaml(path)
     # Its loader raises its own errors, those of omegaconf, and those of every class that it makes.
@@ -190,7 +190,7 @@ def _refusal(error: Exception, config: Any, world_size: int) -> HostVerdict:
         state="refused",
         reason=_words(error),
         stage=VALIDATE,
-        where=_named(str(error), config, _sections_in(frame, config)),
+        where=_settings_in(str(error), config, _sections_in(frame, config)),
         place=f"megatron/{frame.f_code.co_filename.rpartition('/megatron/')[2]}:{line}",
         world_size=world_size,
     )
@@ -214,7 +214,7 @@ _FIELD = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+(?= |:)")
 _WORD = re.compile(r"(?:--)?[A-Za-z_][\w.-]*\w")
 
 
-def _named(text: str, config: Any, sections: list[str]) -> tuple[str, ...]:
+def _settings_in(text: str, config: Any, sections: list[str]) -> tuple[str, ...]:
     """Return the settings that a text names: `scheduler.max_steps`, `--moe-router-topk`, `self.num_layers`."""
     found: dict[str, None] = {}
     for word in _WORD.findall(text):

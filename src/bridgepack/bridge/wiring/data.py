@@ -30,19 +30,19 @@ LOSS_SETTINGS = (
 
 def topology_settings(scope: Scope) -> Iterator[Setting]:
     """Yield the parallel sizes and the settings of the loss."""
-    yield from scope.said(TOPOLOGY)
-    yield from scope.said(EXCHANGE, if_set=True)
-    yield scope.of("dist.eval_context_parallel_size", "parallelism.eval_context_parallel_size")
+    yield from scope.settings(TOPOLOGY)
+    yield from scope.settings(EXCHANGE, if_set=True)
+    yield scope.setting("dist.eval_context_parallel_size", "parallelism.eval_context_parallel_size")
     if scope.recipe.model is not None and "/" in scope.recipe.model.name:
-        yield scope.of("model.hf_model_id", "model.name")
+        yield scope.setting("model.hf_model_id", "model.name")
     yield from LOSS_SETTINGS
 
 
 def dataset_settings(scope: Scope) -> Iterator[Setting]:
     """Yield the settings of the dataset."""
     size = scope.recipe.packing.packed_sequence_size
-    yield scope.of("model.seq_length", "packing.packed_sequence_size", size)
-    yield scope.of("dataset.seq_length", "packing.packed_sequence_size", size)
+    yield scope.setting("model.seq_length", "packing.packed_sequence_size", size)
+    yield scope.setting("dataset.seq_length", "packing.packed_sequence_size", size)
     yield derived("dataset.do_validation", scope.has_validation, "data.validation or data.validation_fraction")
     yield derived("dataset.do_test", False, "the host never packs a test split")
     yield from _tokenizer(scope)
@@ -54,23 +54,23 @@ def dataset_settings(scope: Scope) -> Iterator[Setting]:
 
 def _tokenizer(scope: Scope) -> Iterator[Setting]:
     tokenizer = scope.recipe.tokenizer
-    yield scope.of("tokenizer.tokenizer_model", "tokenizer.name_or_path")
+    yield scope.setting("tokenizer.tokenizer_model", "tokenizer.name_or_path")
     yield derived("tokenizer.tokenizer_type", "HuggingFaceTokenizer", "packs are made with a Hugging Face tokenizer")
     if tokenizer.chat_template is not None:
-        yield scope.of("tokenizer.chat_template_path", "tokenizer.chat_template")
+        yield scope.setting("tokenizer.chat_template_path", "tokenizer.chat_template")
     for name in ("revision", "trust_remote_code"):
         if getattr(tokenizer, name):
-            yield scope.of(f"tokenizer.hf_tokenizer_kwargs.{name}", f"tokenizer.{name}")
+            yield scope.setting(f"tokenizer.hf_tokenizer_kwargs.{name}", f"tokenizer.{name}")
 
 
 def _offline(scope: Scope) -> Iterator[Setting]:
     folder = scope.packs.folder if scope.packs else scope.recipe.artifact
-    yield scope.of("dataset.seed", "packing.seed")
+    yield scope.setting("dataset.seed", "packing.seed")
     yield derived("dataset.enable_offline_packing", True, "packing.mode is offline", "packing.mode")
-    yield scope.of(f"{SPECS}.packed_sequence_size", "packing.packed_sequence_size")
+    yield scope.setting(f"{SPECS}.packed_sequence_size", "packing.packed_sequence_size")
     yield _multiple(scope)
-    yield scope.of(f"{SPECS}.max_single_sequence_length", "packing.max_sequence_length")
-    yield scope.of(f"{SPECS}.pad_cu_seqlens", "packing.pad_cu_seqlens")
+    yield scope.setting(f"{SPECS}.max_single_sequence_length", "packing.max_sequence_length")
+    yield scope.setting(f"{SPECS}.pad_cu_seqlens", "packing.pad_cu_seqlens")
     if folder is not None:
         validation = f"{folder}/validation" if scope.has_validation else None
         because = "the folder of the packs"
@@ -95,7 +95,7 @@ def _from_hub(scope: Scope) -> Iterator[Setting]:
     because = "the tokenizer, with what reads images and sound where the model has it"
     yield derived("dataset.hf_processor_path", scope.recipe.tokenizer.name_or_path, because, "tokenizer.name_or_path")
     if scope.recipe.tokenizer.trust_remote_code:
-        yield scope.of("dataset.trust_remote_code", "tokenizer.trust_remote_code")
+        yield scope.setting("dataset.trust_remote_code", "tokenizer.trust_remote_code")
 
 
 def _multiple(scope: Scope) -> Setting:

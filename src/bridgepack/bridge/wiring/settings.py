@@ -70,7 +70,7 @@ class Scope:
         )
         return size or None
 
-    def of(self, path: str, field: str, value: Any = ...) -> Setting:
+    def setting(self, path: str, field: str, value: Any = ...) -> Setting:
         """Return a setting that one field decides.
 
         Args:
@@ -88,9 +88,9 @@ class Scope:
         found = getattr(section, leaf) if value is ... else value
         return Setting(path=path, value=found, origin=origin, field=field)
 
-    def said(self, fields: Mapping[str, str], *, if_set: bool = False) -> Iterator[Setting]:
+    def settings(self, fields: Mapping[str, str], *, if_set: bool = False) -> Iterator[Setting]:
         """Yield a setting for each (host path -> recipe field); with `if_set`, null fields are skipped."""
         for path, field in fields.items():
-            setting = self.of(path, field)
+            setting = self.setting(path, field)
             if setting.value is not None or not if_set:
                 yield replace(setting, value=list(setting.value)) if isinstance(setting.value, tuple) else setting

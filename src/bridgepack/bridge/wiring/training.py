@@ -43,19 +43,19 @@ def optimizer_settings(scope: Scope) -> Iterator[Setting]:
         because = f"Megatron-Bridge's own for method {kind}"
         yield derived("optimizer.lr", DEFAULT_LR[kind], because, "optimizer.lr")
     else:
-        yield scope.of("optimizer.lr", "optimizer.lr")
-    yield from scope.said(_OPTIMIZER)
+        yield scope.setting("optimizer.lr", "optimizer.lr")
+    yield from scope.settings(_OPTIMIZER)
     if isinstance(scope.recipe.method, AdapterMethod):
-        yield from scope.said(_ADAPTER, if_set=True)
+        yield from scope.settings(_ADAPTER, if_set=True)
 
 
 def kernel_settings(scope: Scope) -> Iterator[Setting]:
     """Yield precision, CUDA graphs, attention and recomputation."""
     graphs, model = scope.recipe.cuda_graphs, scope.recipe.model
-    yield scope.of("mixed_precision", "precision.recipe")
-    yield scope.of("model.cuda_graph_impl", "cuda_graphs.implementation")
+    yield scope.setting("mixed_precision", "precision.recipe")
+    yield scope.setting("model.cuda_graph_impl", "cuda_graphs.implementation")
     if graphs.implementation == "transformer_engine":
-        yield scope.of("model.cuda_graph_modules", "cuda_graphs.modules", list(graphs.modules))
+        yield scope.setting("model.cuda_graph_modules", "cuda_graphs.modules", list(graphs.modules))
     if graphs.implementation == "full_iteration":
         because = "the host cannot look at a loss inside a graph"
         yield derived("rerun_state_machine.check_for_nan_in_loss", False, because)
@@ -64,11 +64,11 @@ def kernel_settings(scope: Scope) -> Iterator[Setting]:
         yield derived("model.use_te_rng_tracker", True, "graphs replay random numbers through it")
         yield derived("rng.te_rng_tracker", True, "as model.use_te_rng_tracker")
     if model is not None and model.attention_backend is not None:
-        yield scope.of("model.attention_backend", "model.attention_backend")
+        yield scope.setting("model.attention_backend", "model.attention_backend")
     if model is not None and model.recompute is not None:
         is_full = model.recompute == "full"
         value = None if model.recompute == "none" else model.recompute
-        yield scope.of("model.recompute_granularity", "model.recompute", value)
+        yield scope.setting("model.recompute_granularity", "model.recompute", value)
         yield derived("model.recompute_method", "uniform" if is_full else None, "model.recompute")
         yield derived("model.recompute_num_layers", 1 if is_full else None, "model.recompute")
 
@@ -76,12 +76,12 @@ def kernel_settings(scope: Scope) -> Iterator[Setting]:
 def bookkeeping_settings(scope: Scope) -> Iterator[Setting]:
     """Yield checkpoints, logs and environment variables."""
     logging = scope.recipe.logging
-    yield from scope.said(BOOKKEEPING, if_set=True)
+    yield from scope.settings(BOOKKEEPING, if_set=True)
     for tracker, (path, name) in RUN_NAMES.items():
         if getattr(logging, tracker) is not None:
-            given = scope.of(path, f"logging.{name}")
+            given = scope.setting(path, f"logging.{name}")
             is_given = given.value is not None
-            yield given if is_given else derived(path, scope.recipe.name, "the recipe's name", f"logging.{name}")
+            yield (given if is_given else derived(path, scope.recipe.name, "the recipe's name", f"logging.{name}"))
     for variable, value in scope.recipe.environment.items():
         yield Setting(path=f"env_vars.{variable}", value=value, origin="recipe", field=f"environment.{variable}")
 
@@ -92,12 +92,12 @@ _EVALUATIONS_PER_RUN = 10
 def batch_settings(scope: Scope) -> Iterator[Setting]:
     """Yield batch sizes."""
     batch = scope.recipe.batch
-    yield scope.of("train.micro_batch_size", "batch.micro_batch_size")
+    yield scope.setting("train.micro_batch_size", "batch.micro_batch_size")
     yield _global_batch(scope)
     yield derived("train.rampup_batch_size", None, "every step takes as many packs")
-    yield scope.of("validation.eval_micro_batch_size", "batch.eval_micro_batch_size")
+    yield scope.setting("validation.eval_micro_batch_size", "batch.eval_micro_batch_size")
     if batch.eval_global_batch_size is not None:
-        yield scope.of("validation.eval_global_batch_size", "batch.eval_global_batch_size")
+        yield scope.setting("validation.eval_global_batch_size", "batch.eval_global_batch_size")
         return
     value, because = _evaluation_batch(scope)
     yield derived("validation.eval_global_batch_size", value, because, "batch.eval_global_batch_size")
@@ -140,17 +140,17 @@ def schedule_settings(scope: Scope) -> Iterator[Setting]:
         yield derived("scheduler.lr_warmup_iters", warmup, because, "schedule.warmup_fraction")
         yield derived("scheduler.lr_warmup_fraction", None, "lr_warmup_iters is set")
     else:
-        yield scope.of("scheduler.lr_warmup_fraction", "schedule.warmup_fraction")
+        yield scope.setting("scheduler.lr_warmup_fraction", "schedule.warmup_fraction")
         yield derived("scheduler.lr_warmup_iters", 0, "lr_warmup_fraction is set")
     yield derived("scheduler.lr_decay_iters", None, "the whole run")
-    yield scope.of("scheduler.lr_decay_style", "schedule.lr_decay_style")
+    yield scope.setting("scheduler.lr_decay_style", "schedule.lr_decay_style")
     yield from _evaluation(scope, num_iters)
 
 
 def _global_batch(scope: Scope) -> Setting:
     path, slots = "train.global_batch_size", scope.recipe.batch.tokens_per_step
     if slots is None:
-        return scope.of(path, "batch.global_batch_size")
+        return scope.setting(path, "batch.global_batch_size")
     size = scope.recipe.packing.packed_sequence_size
     unit = (scope.data_parallel_size() or 1) * scope.recipe.batch.micro_batch_size
     value = max(round(slots / size / unit), 1) * unit
@@ -161,7 +161,7 @@ def _global_batch(scope: Scope) -> Setting:
 def _train_iters(scope: Scope) -> Setting:
     schedule, field = scope.recipe.schedule, "schedule.num_epochs"
     if schedule.train_iters is not None:
-        return scope.of("train.train_iters", "schedule.train_iters")
+        return scope.setting("train.train_iters", "schedule.train_iters")
     epochs = schedule.num_epochs or 1.0
     num_packs = scope.num_packs("training")
     if num_packs == 0:
@@ -176,12 +176,12 @@ def _train_iters(scope: Scope) -> Setting:
 def _evaluation(scope: Scope, num_iters: int | None) -> Iterator[Setting]:
     schedule = scope.recipe.schedule
     if schedule.eval_interval is not None:
-        yield scope.of("validation.eval_interval", "schedule.eval_interval")
+        yield scope.setting("validation.eval_interval", "schedule.eval_interval")
     elif num_iters is not None:
         value = max(num_iters // _EVALUATIONS_PER_RUN, 1)
         yield derived("validation.eval_interval", value, f"a tenth of {num_iters} steps", "schedule.eval_interval")
     if schedule.eval_iters is not None:
-        yield scope.of("validation.eval_iters", "schedule.eval_iters")
+        yield scope.setting("validation.eval_iters", "schedule.eval_iters")
     elif not scope.has_validation:
         yield derived("validation.eval_iters", 0, "there is no validation data", "schedule.eval_iters")
     elif num_packs := scope.num_packs("validation"):

@@ -57,10 +57,10 @@ def _write(config: Any, setting: Setting, given: Mapping[str, Any]) -> None:
     holder = holder_of(node, leaf)
     if holder is None:
         raise _unknown(node, leaf, setting)
-    setattr(holder, leaf, _converted(holder, leaf, setting))
+    setattr(holder, leaf, _convert(holder, leaf, setting))
 
 
-def _converted(holder: Any, name: str, setting: Setting) -> Any:
+def _convert(holder: Any, name: str, setting: Setting) -> Any:
     """Return a setting's value in the declared type; None is allowed if it is the field's value or default.
 
     An empty section does not change an existing one.
@@ -144,7 +144,7 @@ def check_is_kept(config: Any, setting: Setting) -> None:
     if value and _has_no_effect(config, path):
         other, without_effect = DEPENDENT[path]
         raise ConfigError(f"{found}; it has no effect while {other} is {without_effect}. Remove it, or change {other}.")
-    for decider, decided in _decided(config, path):
+    for decider, decided in _iter_deciders(config, path):
         if decided != value:
             name = path.rpartition(".")[2]
             raise ConfigError(f"{found}; {decider} writes over it when the run starts. Set {decider}.{name} instead.")
@@ -154,7 +154,7 @@ def check_is_kept(config: Any, setting: Setting) -> None:
 def is_ignored(config: Any, path: str) -> bool:
     """Return whether the host ignores, recomputes or overwrites a setting of this config."""
     is_worked_out = path in WORKED_OUT and path not in DEPENDENT
-    return is_worked_out or _has_no_effect(config, path) or any(True for _ in _decided(config, path))
+    return is_worked_out or _has_no_effect(config, path) or any(True for _ in _iter_deciders(config, path))
 
 
 def _has_no_effect(config: Any, path: str) -> bool:
@@ -162,7 +162,7 @@ def _has_no_effect(config: Any, path: str) -> bool:
     return bool(other) and value_at(config, other) == without_effect
 
 
-def _decided(config: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _iter_deciders(config: Any, path: str) -> Iterator[tuple[str, Any]]:
     section, _, name = path.partition(".")
     for decider, sections in DECIDERS.items():
         source = getattr(config, decider)

@@ -33,7 +33,7 @@ def host_value(value: Any, annotation: Any, *, field: str) -> Any:
         ConfigError: the value does not fit the type.
     """
     try:
-        return _fitted(value, annotation)
+        return _fit(value, annotation)
     except _NoFit as allowed:
         raise ConfigError(f"{field} is {quoted(value)}; allowed: {allowed}. Use one of these.") from None
 
@@ -43,7 +43,7 @@ def _declared_types(kind: type) -> Mapping[str, Any]:
     for parent in reversed(kind.__mro__):
         namespace = vars(sys.modules[parent.__module__]) if parent.__module__ in sys.modules else {}
         for name, annotation in vars(parent).get("__annotations__", {}).items():
-            found[name] = _resolved(annotation, namespace)
+            found[name] = _resolve(annotation, namespace)
     return found
 
 
@@ -51,7 +51,7 @@ def _declared_types(kind: type) -> Mapping[str, Any]:
 declared_types: Callable[[type], Mapping[str, Any]] = cache(_declared_types)
 
 
-def _resolved(annotation: Any, namespace: Mapping[str, Any]) -> Any:
+def _resolve(annotation: Any, namespace: Mapping[str, Any]) -> Any:
     if not isinstance(annotation, str):
         return annotation
     holder = types.SimpleNamespace(__annotations__={"value": annotation})
@@ -68,28 +68,28 @@ def dataclass_in(annotation: Any) -> type | None:
     return kinds[0] if len(kinds) == 1 else None
 
 
-def _fitted(value: Any, annotation: Any) -> Any:
+def _fit(value: Any, annotation: Any) -> Any:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any or isinstance(annotation, (typing.TypeVar, typing.ForwardRef, str)):
         return value
     if origin in (typing.Union, types.UnionType):
-        return _of_union(value, arguments)
+        return _fit_union(value, arguments)
     if origin is typing.Literal:
-        return _of_literal(value, arguments)
+        return _fit_literal(value, arguments)
     if origin in (typing.Annotated, typing.ClassVar, typing.Final):
-        return _fitted(value, arguments[0])
+        return _fit(value, arguments[0])
     if origin in _LISTS:
-        return _of_list(value, origin, arguments)
+        return _fit_list(value, origin, arguments)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _of_class(value, dict)
+        return _fit_class(value, dict)
     if annotation is Callable or origin in (Callable, type) or not isinstance(annotation, type):
         if value is None or callable(value):
             return value
         raise _NoFit("a function or class, which a recipe cannot hold. Set it on the ConfigContainer in Python")
-    return _of_class(value, annotation)
+    return _fit_class(value, annotation)
 
 
-def _of_class(value: Any, kind: type) -> Any:
+def _fit_class(value: Any, kind: type) -> Any:
     if isinstance(value, bool) and kind in (int, float):
         raise _NoFit(_NAMES[kind])
     if isinstance(value, kind) or (kind is bool and isinstance(value, int)):
@@ -113,13 +113,13 @@ def _of_class(value: Any, kind: type) -> Any:
     raise _NoFit(_NAMES.get(kind, "null" if kind is types.NoneType else f"fields of {kind.__name__}"))
 
 
-def _of_literal(value: Any, options: tuple[Any, ...]) -> Any:
+def _fit_literal(value: Any, options: tuple[Any, ...]) -> Any:
     if value is None or any(option == value and type(option) is type(value) for option in options):
         return value
     raise _NoFit(", ".join(str(option) for option in options))
 
 
-def _of_union(value: Any, options: tuple[Any, ...]) -> Any:
+def _fit_union(value: Any, options: tuple[Any, ...]) -> Any:
     if value is None and type(None) in options:
         return None
     allowed = []
@@ -128,17 +128,17 @@ def _of_union(value: Any, options: tuple[Any, ...]) -> Any:
         options = tuple(option for option in options if getattr(option, "__name__", "") == target.rpartition(".")[2])
     for option in sorted(options, key=lambda option: type(value) is not option):
         try:
-            return _fitted(value, option)
+            return _fit(value, option)
         except _NoFit as reason:
             allowed.append(str(reason))
     raise _NoFit(" or ".join(dict.fromkeys(allowed)))
 
 
-def _of_list(value: Any, origin: type, arguments: tuple[Any, ...]) -> Any:
+def _fit_list(value: Any, origin: type, arguments: tuple[Any, ...]) -> Any:
     if isinstance(value, str) or not isinstance(value, _LISTS):
         raise _NoFit("a list")
     item = arguments[0] if len(set(arguments) - {Ellipsis}) == 1 else Any
-    return origin(_fitted(one, item) for one in value)
+    return origin(_fit(one, item) for one in value)
 
 
 def _member(value: Any, kind: type[enum.Enum]) -> enum.Enum:
@@ -162,6 +162,6 @@ def _object(values: Mapping[str, Any], kind: type) -> Any:
         nearest = nearest_name(name, known)
         raise _NoFit(f"fields of {kind.__name__}: {', '.join(sorted(known))}" + (f" ({nearest}?)" if nearest else ""))
     try:
-        return kind(**{name: _fitted(value, declared[name]) for name, value in given.items()})
+        return kind(**{name: _fit(value, declared[name]) for name, value in given.items()})
     except (TypeError, ValueError, AssertionError) as error:
         raise _NoFit(f"what {kind.__name__} takes: {error}") from error

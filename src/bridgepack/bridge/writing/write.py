@@ -13,8 +13,8 @@ from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.inherited import is_decided, settings_over
 from bridgepack.bridge.live import place_in
 from bridgepack.bridge.plain import plain_values
-from bridgepack.bridge.refusing.asked import OF_TOPOLOGY, refusal_text, refusals_of
 from bridgepack.bridge.refusing.recipes import builder_of, readings
+from bridgepack.bridge.refusing.refusals import OF_TOPOLOGY, refusal_text, refusals_of
 from bridgepack.bridge.shipped import import_host, installed_release, is_shipped_model, load_shipped, named_precision
 from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived
 from bridgepack.bridge.writing.assign import assign
@@ -53,7 +53,7 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
     host = host_config(recipe, artifact=artifact)
     for finding in findings_on(host.config, codes=OF_TOPOLOGY):
         place = next((one.place for one in host.settings if one.path == finding.where), finding.where)
-        raise _as_checked(ConfigError(refusal_text(dataclasses.replace(finding, where=place))), recipe)
+        raise _error_of_check(ConfigError(refusal_text(dataclasses.replace(finding, where=place))), recipe)
     return host.config
 
 
@@ -68,21 +68,21 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
             it can tell.
     """
     try:
-        return _written(recipe, artifact)
+        return _host_config(recipe, artifact)
     except ConfigError as error:
-        raise _as_checked(error, recipe) from error.__cause__
+        raise _error_of_check(error, recipe) from error.__cause__
 
 
-def _as_checked(error: ConfigError, recipe: SFTRecipe) -> ConfigError:
+def _error_of_check(error: ConfigError, recipe: SFTRecipe) -> ConfigError:
     """Return what `check` says against a recipe, or the error of the installed host if it says nothing."""
     if recipe.model is None:
         return error
-    refused = refusals_of(_for_installed(recipe))
+    refused = refusals_of(_with_installed_release(recipe))
     return ConfigError(refusal_text(refused[0])) if refused else error
 
 
-def _written(recipe: SFTRecipe, artifact: str | Path | None) -> HostConfig:
-    recipe = _for_installed(recipe)
+def _host_config(recipe: SFTRecipe, artifact: str | Path | None) -> HostConfig:
+    recipe = _with_installed_release(recipe)
     config, release = _base_config(recipe), recipe.release
     recipe, packs = _with_packs(recipe, artifact)
     base = config_of_container(config, place=recipe.name).values
@@ -100,7 +100,7 @@ def _written(recipe: SFTRecipe, artifact: str | Path | None) -> HostConfig:
     return HostConfig(config=config, settings=tuple(settings.values()))
 
 
-def _for_installed(recipe: SFTRecipe) -> SFTRecipe:
+def _with_installed_release(recipe: SFTRecipe) -> SFTRecipe:
     """Return a recipe for the installed host.
 
     Raises:
@@ -200,9 +200,8 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     size, mode = recipe.packing.packed_sequence_size, recipe.packing.mode
     loader = {name: getattr(base, name) for name in LOADER_FIELDS if hasattr(base, name)}
     if mode == "offline":
-        specs = _host_class(release, _SPECS_CLASS)(packed_sequence_size=size)
-        field = name_in(release, SPECS).rpartition(".")[2]
-        return _host_class(release, _DATASET_CLASS)(seq_length=size, **{field: specs}, **loader)
+        sections = {_field_in(release, "dataset.seq_length"): size, _field_in(release, SPECS): new_specs(release, size)}
+        return _host_class(release, _DATASET_CLASS)(**sections, **loader)
     for refusal in readings(recipe):
         raise ConfigError(f"{refusal.path} is {refusal.found}; allowed: {refusal.allowed} (BP852). {refusal.fix}")
     sources = {"source": _source(recipe, "train"), "validation_source": None, "test_source": None}
@@ -214,16 +213,27 @@ def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     return kind(seq_length=size, **loader, **sources)
 
 
+def new_specs(release: HostRelease, packed_sequence_size: int) -> Any:
+    """Return a release's settings of offline packing, for packs of so many tokens."""
+    return _host_class(release, _SPECS_CLASS)(
+        **{_field_in(release, f"{SPECS}.packed_sequence_size"): packed_sequence_size}
+    )
+
+
+def _field_in(release: HostRelease, path: str) -> str:
+    return name_in(release, path).rpartition(".")[2]
+
+
 def _host_class(release: HostRelease, name: str) -> Any:
     module, _, attribute = class_in(release, name).rpartition(".")
     return getattr(import_host(module), attribute)
 
 
 def _source(recipe: SFTRecipe, split: str) -> Any:
-    return _of_source(as_sources(getattr(recipe.data, split))[0])
+    return _source_config(as_sources(getattr(recipe.data, split))[0])
 
 
-def _of_source(source: Source) -> Any:
+def _source_config(source: Source) -> Any:
     kind = import_host(_BUILDERS).HFDatasetSourceConfig
     path = path_of(source)
     if path is None:

@@ -13,6 +13,7 @@ import torch
 from megatron.core.transformer.dot_product_attention import DotProductAttention
 from torch.nn.functional import scaled_dot_product_attention
 
+from bridgepack.canaries.tiny_model import transformer_of
 from bridgepack.replay.slicing import thd_positions
 
 
@@ -118,9 +119,13 @@ def reference_layer_spec(config: Any, vp_stage: int | None = None) -> Any:
 
 
 def local_spec_with(attention: type, config: Any, vp_stage: int | None = None) -> Any:
-    """Return megatron-core's local layers of a model's kind with an attention of ours in each of them."""
+    """Return megatron-core's local layers of a model's kind with an attention of ours in each of them.
+
+    `config` is a provider, or a config of parts, which holds those settings in its transformer.
+    """
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 
+    config = transformer_of(config)
     spec = get_gpt_decoder_block_spec(
         config, use_transformer_engine=False, normalization=config.normalization, vp_stage=vp_stage
     )

@@ -115,7 +115,7 @@ class ClusterConfig(Document):
         own = set(getattr(self.tasks, task).executor)
         return processes_of(self.executor_for(task), task, num_gpus, own_fields=own, place=self.place_of(task))
 
-    def shown(self) -> dict[str, Any]:
+    def display_values(self) -> dict[str, Any]:
         """Return the file's values as plain values, with secrets hidden."""
         values: dict[str, Any] = hide_secrets(written(self))
         return values
@@ -125,9 +125,9 @@ class ClusterConfig(Document):
         own: TaskConfig = getattr(self.tasks, task)
         if not own.executor and not own.env_vars:
             return self.executor
-        values = _merged(written(self.executor), own.executor)
+        values = _merge(written(self.executor), own.executor)
         if own.env_vars:
-            values = _merged(values, {"env_vars": own.env_vars})
+            values = _merge(values, {"env_vars": own.env_vars})
         try:
             return _OneExecutor.model_validate({"executor": values}).executor
         except ValidationError as error:
@@ -171,7 +171,7 @@ def cluster_error(error: ValidationError, model: type[BaseModel], *, place: str)
     return config_error(error, model, what="cluster file", option="--cluster-set", moved=("executor", place))
 
 
-def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return `values` overridden by those of `over`, section by section.
 
     A section with another `kind`, or another class of `kind: nemo_run`, is replaced as a whole.
@@ -188,7 +188,7 @@ def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
     for name, value in over.items():
         below = values.get(name)
         if isinstance(value, Mapping) and isinstance(below, Mapping):
-            result[name] = _merged(below, value)
+            result[name] = _merge(below, value)
     return result
 
 

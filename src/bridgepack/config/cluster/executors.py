@@ -96,7 +96,7 @@ class NemoRunExecutor(ExecutorSection):
     @property
     def facts(self) -> Facts:
         """Facts about the class; for an unknown class, the names of its fields in the file."""
-        known = self._known()
+        known = self._known_facts()
         if known is not None:
             return known
         nodes, processes, gpus = (
@@ -109,7 +109,7 @@ class NemoRunExecutor(ExecutorSection):
         """The class's fields that the file sets."""
         return self.model_extra or {}
 
-    def _known(self) -> Facts | None:
+    def _known_facts(self) -> Facts | None:
         return KNOWN.get(self.kind) if self.class_ is None else _OF_CLASS.get(self.class_)
 
     def _mounted_paths(self) -> tuple[str, ...]:

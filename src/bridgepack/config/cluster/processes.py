@@ -42,7 +42,7 @@ def processes_of(
     if task != "train":
         return _one_process(executor, task, own_fields, place)
     is_launched = executor.launcher.kind in PROCESS_LAUNCHERS
-    nodes, processes, gpus = _as_written(executor, is_launched)
+    nodes, processes, gpus = _stated_counts(executor, is_launched)
     per_node = processes or gpus
     sizes: tuple[int | None, int | None]
     if not is_launched and not isinstance(executor, SlurmExecutor):
@@ -52,7 +52,7 @@ def processes_of(
     elif nodes is None and per_node is not None and num_gpus <= per_node:
         sizes = 1, processes or num_gpus
     else:
-        sizes = _filled(nodes, per_node, num_gpus, executor, place)
+        sizes = _fill(nodes, per_node, num_gpus, executor, place)
     return Processes(
         num_nodes=sizes[0],
         num_per_node=sizes[1],
@@ -80,7 +80,7 @@ def _one_process(executor: Executor, task: Task, own_fields: Collection[str], pl
     )
 
 
-def _as_written(executor: Executor, is_launched: bool) -> tuple[int | None, int | None, int | None]:
+def _stated_counts(executor: Executor, is_launched: bool) -> tuple[int | None, int | None, int | None]:
     facts = executor.facts
     nodes, processes, gpus = (executor.value(name) for name in (facts.nodes, facts.processes, facts.gpus))
     if executor.kind in LOCAL_KINDS or not facts.nodes:
@@ -94,7 +94,7 @@ def _as_written(executor: Executor, is_launched: bool) -> tuple[int | None, int 
     return nodes, processes, gpus
 
 
-def _filled(nodes: int | None, per_node: int | None, num_gpus: int, executor: Executor, place: str) -> tuple[int, int]:
+def _fill(nodes: int | None, per_node: int | None, num_gpus: int, executor: Executor, place: str) -> tuple[int, int]:
     """Return (nodes, processes per node), derived from the recipe's GPUs where the file does not set them."""
     facts = executor.facts
     if nodes is None and per_node is None and (num_gpus <= MOST_GPUS_OF_A_NODE or executor.kind in LOCAL_KINDS):

@@ -37,7 +37,7 @@ def refuse(edit: Change, reason: str, by_hand: str = "") -> NoReturn:
     raise CannotEditError(f"{edit.path} cannot be set to {value}: {reason}. {typed}", edit)
 
 
-def edited(
+def edit_text(
     text: str, edits: Sequence[Change], *, read: Callable[[str], dict[str, Any]], change: Callable[[str, Change], str]
 ) -> str:
     """Return a text after edits; an edit that does not read back as its value is refused.
@@ -57,7 +57,7 @@ def edited(
     text = text.replace("\r\n", "\n")
     values = read(text)
     for edit in edits:
-        wanted = _applied(values, edit)
+        wanted = _apply(values, edit)
         if _is_same(values, wanted):
             continue
         changed = change(text, edit)
@@ -83,14 +83,14 @@ def check_no_comment(edit: Change, old: str) -> None:
         refuse(edit, "its old value contains comments")
 
 
-def nested(names: Sequence[str], value: Any) -> Any:
+def nest(names: Sequence[str], value: Any) -> Any:
     """Return a value wrapped in one section per name, the first name outermost."""
     for name in reversed(names):
         value = {name: value}
     return value
 
 
-def _applied(values: Mapping[str, Any], edit: Change) -> dict[str, Any]:
+def _apply(values: Mapping[str, Any], edit: Change) -> dict[str, Any]:
     result = dict(values)
     *sections, leaf = edit.path.split(".")
     node: dict[str, Any] = result

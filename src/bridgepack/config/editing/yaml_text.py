@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
-from bridgepack.config.editing.edits import CannotEditError, check_no_comment, edited, nested, refuse
+from bridgepack.config.editing.edits import CannotEditError, check_no_comment, edit_text, nest, refuse
 from bridgepack.records import Change
 
 _PLAIN = re.compile(r"(?:\.{0,2}/)?[A-Za-z_][\w./+-]*(?: [\w./+(-][\w./+()-]*)*", re.ASCII)
@@ -59,12 +59,12 @@ def block_lines(
 def text_scalar(text: str, style: str | None = None) -> str:
     """Return a string as a YAML scalar, in the given quote style if possible, else in quotes only if needed."""
     if not text.isprintable() or style == '"':
-        return '"' + "".join(map(_escaped, text)) + '"'
+        return '"' + "".join(map(_escape, text)) + '"'
     is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_THAT_ARE_NO_TEXT
     return text if is_plain and style != "'" else "'" + text.replace("'", "''") + "'"
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character.isprintable() or character in '\n\r\t"\\':
         return json.dumps(character, ensure_ascii=False)[1:-1]
     code = ord(character)
@@ -89,7 +89,7 @@ def edited_yaml(text: str, edits: Sequence[Change]) -> str:
     Raises:
         CannotEditError: anchors, merge keys or the layout prevent an edit.
     """
-    return edited(text, edits, read=_sections, change=_changed)
+    return edit_text(text, edits, read=_sections, change=_change)
 
 
 def _sections(text: str) -> dict[str, Any]:
@@ -103,14 +103,14 @@ def _sections(text: str) -> dict[str, Any]:
     return values or {}
 
 
-def _changed(text: str, edit: Change) -> str:
+def _change(text: str, edit: Change) -> str:
     root, keys = YAML(typ="safe", pure=True).compose(text), edit.path.split(".")
     if not isinstance(root, MappingNode):  # only comments
-        lines = block_lines(flow(keys[0]), nested(keys[1:], edit.value), "  ")
+        lines = block_lines(flow(keys[0]), nest(keys[1:], edit.value), "  ")
         return text + ("\n" if text and not text.endswith("\n") else "") + "".join(f"{line}\n" for line in lines)
     node = root
     while True:
-        name, value = keys[0], nested(keys[1:], edit.value)
+        name, value = keys[0], nest(keys[1:], edit.value)
         entry = next((entry for entry in node.value if entry[0].value == name), None)
         if entry is None:
             return _with_entry(text, node, name, value, _step_of(root))

@@ -8,6 +8,7 @@ from enum import StrEnum, auto
 from typing import Any
 
 from bridgepack.config.layouts.contents import Contents, holds, plain_name
+from bridgepack.config.layouts.rendered import has_named_turns, has_rendered_turns
 
 #: Roles of turns that are no answer, as data sets name them, in lower case.
 _CONTEXT_ROLES = frozenset(
@@ -21,10 +22,6 @@ SYSTEM_COLUMNS = ("system", "system_prompt", "system_message")
 #: Names of the column with a row's token ids.
 TOKEN_COLUMNS = ("input_ids", "token_ids", "tokens")
 _SWITCHES = frozenset({"on", "off", "true", "false"})
-#: Turns written into one text, as in Glaive's `chat`.
-_MARKED = re.compile(
-    r"(?:^|\n)\s*(?:USER|Human|User|### Human)\s*:.*\n\s*(?:ASSISTANT|Assistant|### Assistant)\s*:", re.S
-)
 #: The key of a function's name, in JSON or in Python's notation.
 _NAME = re.compile("[\"']name[\"']")
 _MAX_JSON, _DEPTH = 1 << 22, 20
@@ -34,7 +31,8 @@ class Form(StrEnum):
     """A form that a value has."""
 
     TEXT = auto()  #: a text that is not the JSON text of turns
-    MARKED_TEXT = auto()  #: a text with several turns in it
+    MARKED_TEXT = auto()  #: a text with several turns in it, under the names of their speakers
+    RENDERED_TEXT = auto()  #: a text with several turns in it, as a chat template writes them
     WORDS = auto()  #: a text that is no switch
     SWITCH = auto()  #: on or off, true or false
     OPENAI = auto()  #: turns with role and content, one of them an answer
@@ -155,8 +153,10 @@ def _forms_of(value: Any) -> Iterator[Form]:
         if not inner & _TURNS:
             yield Form.TEXT
             yield Form.SWITCH if value.strip().lower() in _SWITCHES else Form.WORDS
-            if _MARKED.search(value):
+            if has_named_turns(value):
                 yield Form.MARKED_TEXT
+            if has_rendered_turns(value):
+                yield Form.RENDERED_TEXT
     elif isinstance(value, bool):
         yield Form.SWITCH
     elif isinstance(value, Mapping):

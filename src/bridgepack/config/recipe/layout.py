@@ -1,4 +1,4 @@
-"""How a row is read: which columns become turns, prompt and completion, or token ids."""
+"""How a row is read: which columns become turns, prompt and completion, a document's text, or token ids."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -270,7 +270,24 @@ class TokenizedLayout(Section):
         return self
 
 
-AnyLayout = ChatLayout | PromptCompletionLayout | TokenizedLayout
+class TextLayout(Section):
+    """Rows that are plain documents: all of their text is trained, and EOS ends it."""
+
+    kind: Literal["text"]
+    """Selects plain documents."""
+    text: Texts = "{text}"
+    """The document, with columns in braces, or a list of pieces, as in a turn: `["{title}", "{text}"]`."""
+    ignore: Ignored = ()
+    """Columns that are deliberately not read."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _refuse_ignored(self)
+        _refuse_constant(self.text, "text")
+        return self
+
+
+AnyLayout = ChatLayout | PromptCompletionLayout | TextLayout | TokenizedLayout
 Layout = Annotated[AnyLayout, Field(discriminator="kind")]
 
 
@@ -292,6 +309,8 @@ def _columns_of(layout: AnyLayout) -> Iterator[Column]:
         columns = [layout.input_ids, layout.loss_mask, layout.labels]
     elif isinstance(layout, PromptCompletionLayout):
         texts = [*pieces_of(layout.prompt), layout.completion]
+    elif isinstance(layout, TextLayout):
+        texts = [*pieces_of(layout.text)]
     else:
         for item in layout.messages:
             if isinstance(item, TurnsFromColumn):

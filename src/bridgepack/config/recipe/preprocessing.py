@@ -1,4 +1,4 @@
-"""How an example becomes tokens and a loss mask: chat, prompt-completion, or pre-tokenised."""
+"""How an example becomes tokens and a loss mask: chat, prompt-completion, plain text, or pre-tokenised."""
 
 import string
 from collections.abc import Mapping
@@ -22,13 +22,16 @@ class AssistantMarkers(Section):
 
     Examples. DeepSeek-V3: start `[<｜Assistant｜>, <｜tool▁outputs▁end｜>]`, end `<｜end▁of▁sentence｜>`.
     Mistral: start `["[/INST]", "[/TOOL_RESULTS]"]`, end `</s>`, other_role_starts `{tool: "[TOOL_RESULTS]"}`.
+    GLM-4.6, whose turns end with the next one's marker: start `<|assistant|>`, stop_token `["<|user|>",
+    "<|observation|>"]`, other_role_starts `{user: "<|user|>", tool: "<|observation|>", system: "<|system|>"}`.
     """
 
     assistant_start: str | Annotated[tuple[str, ...], Field(min_length=1)]
     """Text right before the first trained token of an assistant turn; a list if the text after tool results differs. A
     start that is directly followed by another turn or the end of the text is ignored."""
-    assistant_end: str
-    """Text that ends an assistant turn. It is trained, so that the model learns to stop."""
+    assistant_end: str | None = None
+    """Text that ends an assistant turn. It is trained, so that the model learns to stop. Where the next turn's marker
+    or the text ends a turn, leave it out and set `stop_token` or `learns_no_end`, and every `other_role_starts`."""
     assistant_end_fallbacks: tuple[str, ...] = ()
     """Other texts that may end an assistant turn."""
     other_role_starts: dict[str, str] = Field(default_factory=dict)
@@ -38,10 +41,47 @@ class AssistantMarkers(Section):
     them form one turn, trained from after the first start to the last end. `other_role_starts` must then list the start
     of every other turn, e.g. `{any: "<|start|>"}`."""
 
+    stop_token: Annotated[str | Annotated[tuple[str, ...], Field(min_length=1)] | None, Before(None)] = None
+    """In place of `assistant_end`: the token with which the next turn begins and at which the server stops, or a list
+    of them. Trained as a turn's last label where it follows; an answer at the text's end learns no stop."""
+    learns_no_end: Annotated[bool, Before(False)] = False
+    """In place of `assistant_end`: `true` trains an answer up to the next turn or the text's end, and nothing to stop
+    with."""
+
     @property
     def starts(self) -> tuple[str, ...]:
         """The texts of `assistant_start`."""
         return (self.assistant_start,) if isinstance(self.assistant_start, str) else self.assistant_start
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Every text that is trained as the end of an assistant turn, preferred first."""
+        if self.assistant_end is not None:
+            return (self.assistant_end, *self.assistant_end_fallbacks)
+        return (self.stop_token,) if isinstance(self.stop_token, str) else self.stop_token or ()
+
+    @model_validator(mode="after")
+    def _check_end(self) -> Self:
+        given = [name for name in ("assistant_end", "stop_token", "learns_no_end") if getattr(self, name)]
+        if not given:
+            raise ValueError(
+                "assistant_end is not set, so it is unknown what the model learns to stop with. Set assistant_end to "
+                "the text that ends a turn. If the next turn's marker ends it, set stop_token to that token, e.g. "
+                '"<|user|>", or learns_no_end to true.'
+            )
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are set; a turn has one kind of end. Remove all but one.")
+        if self.assistant_end is None and self.assistant_end_fallbacks:
+            raise ValueError(
+                f"assistant_end_fallbacks is {list(self.assistant_end_fallbacks)!r} and assistant_end is not set. Set "
+                "assistant_end, or list the tokens as stop_token."
+            )
+        if self.assistant_end is None and not self.other_role_starts:
+            raise ValueError(
+                f"{given[0]} is set and other_role_starts is empty, so it is unknown where a turn ends. Give the start "
+                'of every other turn, e.g. {user: "<|user|>", tool: "<|observation|>"}.'
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_other_starts(self) -> Self:
@@ -60,6 +100,36 @@ class _Common(Section):
     labels_after_eos: Annotated[Literal["mask", "train"], Before("train")] = "mask"
     """For labels whose input is EOS, such as the newline after a turn's end: `mask` does not train them in any release
     of Megatron-Bridge; `train` keeps them in the mask of the packs, where 0.7 trains them and 0.6 does not."""
+    others: Annotated[tuple["Preprocessing", ...], Before([])] = ()
+    """Settings for sources whose layout is of another kind, one section for each kind, e.g. `[{kind: text, over_long:
+    split}]` for documents among chats. A kind without a section has its defaults, and `over_long` and
+    `labels_after_eos` as they are here."""
+
+    def of_kind(self, kind: str) -> "Preprocessing":
+        """Return the settings for rows of a kind: these, its section in `others`, or its defaults."""
+        if kind == self.kind:  # type: ignore[attr-defined]
+            return self  # type: ignore[return-value]
+        written = next((other for other in self.others if other.kind == kind), None)
+        if written is not None:
+            return written
+        shared = {"over_long": self.over_long, "labels_after_eos": self.labels_after_eos}
+        return PREPROCESSING_KINDS[kind].model_validate({"kind": kind, **shared})  # type: ignore[return-value]
+
+    @model_validator(mode="after")
+    def _check_others(self) -> Self:
+        kinds = [self.kind, *(other.kind for other in self.others)]  # type: ignore[attr-defined]
+        twice = next((kind for index, kind in enumerate(kinds) if kind in kinds[:index]), None)
+        if twice is not None:
+            raise ValueError(f"others has a section of kind {twice}, whose settings are given already. Remove one.")
+        for index, other in enumerate(self.others):
+            if other.others:
+                raise ValueError(f"others.{index}.others is set; a section of others has none. List all in others.")
+            if other.labels_after_eos != self.labels_after_eos:
+                raise ValueError(
+                    f"others.{index}.labels_after_eos is {other.labels_after_eos}, and labels_after_eos is "
+                    f"{self.labels_after_eos}; all rows of an artifact have the same. Set both the same."
+                )
+        return self
 
 
 class ChatPreprocessing(_Common):
@@ -123,6 +193,13 @@ class ChatPreprocessing(_Common):
     `keep` trains it, as Megatron-Bridge does; `mask` trains only answers, tool calls and the closing marker, which the
     model must write; `mask_empty` masks only empty reasoning blocks, which come from the prompt (`mask` masks these
     too)."""
+    mask_generation_prompt: Annotated[bool, Before(False)] = False
+    """Train each assistant turn from where the text that a server sends for the turns before it ends, generation prompt
+    included: `<think>` or an empty thought in the prompt is not trained, an empty thought that the model must write is.
+    Where the training text differs before a turn (an earlier thought that the template omits), the generation prompt
+    that the turn shows is masked, or its part before `<think>`; rows that show neither are dropped as
+    `no_assistant_mask`, and those with a token across the boundary as `boundary_in_token`. `false` trains what
+    Megatron-Bridge trains."""
     masks_control_tokens: bool = True
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`. `false` trains
     those inside a trained turn; Llama 3's tool calls need that."""
@@ -146,6 +223,11 @@ class ChatPreprocessing(_Common):
             raise ValueError(
                 "message_weights is 'mask' and loss_mode is 'full', which trains everything. Set loss_mode to "
                 "assistant or last_turn, or message_weights to ignore."
+            )
+        if self.mask_generation_prompt and self.loss_mode == "full":
+            raise ValueError(
+                "mask_generation_prompt is true and loss_mode is 'full', which trains everything. Set loss_mode to "
+                "assistant or last_turn, or mask_generation_prompt to false."
             )
         if self.reasoning_loss != "keep" and self.loss_mode == "full":
             raise ValueError(
@@ -260,12 +342,34 @@ class TokenizedPreprocessing(_Common):
         return self
 
 
+class TextPreprocessing(_Common):
+    """Plain documents: all of their text is trained, and EOS ends each.
+
+    A document is one sequence of its own: no token of it sees another document. Without BOS, as Megatron-LM's
+    pre-training data (`preprocess_data.py --append-eod`).
+    """
+
+    kind: Literal["text"]
+    """Selects this kind of preprocessing."""
+    add_bos: bool = False
+    """Prepend the tokenizer's BOS token. Gemma needs that, and Llama 3 was pre-trained with it."""
+    add_eos: bool = True
+    """Append the tokenizer's EOS token, so that the model learns where a document ends."""
+
+    @property
+    def named_columns(self) -> tuple[str, ...]:
+        """Names that a source's `columns` may have: none, as these are older than this kind."""
+        return ()
+
+
 Preprocessing = Annotated[
-    ChatPreprocessing | PromptCompletionPreprocessing | TokenizedPreprocessing, Field(discriminator="kind")
+    ChatPreprocessing | PromptCompletionPreprocessing | TextPreprocessing | TokenizedPreprocessing,
+    Field(discriminator="kind"),
 ]
 #: Kind -> its section.
 PREPROCESSING_KINDS: Mapping[str, type[Section]] = {
     "chat": ChatPreprocessing,
     "prompt_completion": PromptCompletionPreprocessing,
+    "text": TextPreprocessing,
     "tokenized": TokenizedPreprocessing,
 }

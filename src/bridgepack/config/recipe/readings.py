@@ -11,6 +11,7 @@ from bridgepack.config.recipe.layout import (
     AnyLayout,
     ChatLayout,
     PromptCompletionLayout,
+    TextLayout,
     TokenizedLayout,
     TurnFromColumns,
     TurnsFromColumn,
@@ -20,6 +21,7 @@ from bridgepack.config.recipe.preprocessing import (
     ChatPreprocessing,
     Preprocessing,
     PromptCompletionPreprocessing,
+    TextPreprocessing,
     TokenizedPreprocessing,
 )
 
@@ -46,6 +48,11 @@ class Reading:
     is_written: bool = False  #: the recipe has a layout; bare tool schemas then become OpenAI's form
     strips_spaces: bool = False  #: spaces around each column of a prompt and a completion are stripped
 
+    @property
+    def kind(self) -> str:
+        """Kind of the source's rows, which chooses their settings."""
+        return self.layouts[0].kind
+
 
 def reading_of(preprocessing: Preprocessing, data: DataConfig, source: Source) -> Reading:
     """Return how the rows of a source are read.
@@ -56,7 +63,8 @@ def reading_of(preprocessing: Preprocessing, data: DataConfig, source: Source) -
     section = source if isinstance(source, DataSource) else DataSource(path=source)
     columns: dict[str, str] = {str(name): column for name, column in section.columns.items()}
     written = section.layout or data.layout
-    strips = isinstance(preprocessing, PromptCompletionPreprocessing) and preprocessing.strip_whitespace
+    settings = preprocessing if written is None else preprocessing.of_kind(written.kind)
+    strips = isinstance(settings, PromptCompletionPreprocessing) and settings.strip_whitespace
     if written is not None:
         return Reading(layouts=(written,), is_written=True, strips_spaces=strips)
     optional = {"system", "tools", "chat_template_kwargs"}
@@ -71,11 +79,21 @@ def reading_of(preprocessing: Preprocessing, data: DataConfig, source: Source) -
         hidden: tuple[str, ...] = CONVERSATION_COLUMNS if section.kind == "prompt_completion" else ()
         refused = () if hidden else tuple(name for name in CONVERSATION_COLUMNS if name not in _taken(columns))
         return Reading(layouts=pairs, needed=needed, refused=refused, ignored=hidden, strips_spaces=strips)
+    if isinstance(preprocessing, TextPreprocessing):
+        return Reading(layouts=(TextLayout(kind="text"),))
     return Reading(layouts=tuple(_tokenized(preprocessing, columns)), needed=needed)
 
 
+def kind_of(preprocessing: Preprocessing, data: DataConfig, source: Source) -> str:
+    """Return the kind of a source's rows: that of its layout, else the recipe's."""
+    layout = (source.layout if isinstance(source, DataSource) else None) or data.layout
+    return preprocessing.kind if layout is None else layout.kind
+
+
 def check_layouts(preprocessing: Preprocessing, data: DataConfig) -> None:
-    """Check that layouts are of the recipe's kind, and that no older field says otherwise how rows are read.
+    """Check that no older field says otherwise how rows are read, and that settings of other kinds have sources.
+
+    A source's own layout may be of any kind; that of `data`, which many sources share, is of the recipe's.
 
     Raises:
         ValueError: names the field.
@@ -86,11 +104,10 @@ def check_layouts(preprocessing: Preprocessing, data: DataConfig) -> None:
             layout = section.layout or data.layout
             if layout is None:
                 continue
-            where = f"layout of {label_of(source)}" if section.layout else "layout"
-            if layout.kind != preprocessing.kind:
+            if section.layout is None and layout.kind != preprocessing.kind:
                 raise ValueError(
-                    f"data: kind of the {where} is {layout.kind}, and preprocessing.kind is {preprocessing.kind}; they "
-                    "must be equal. Change one of them."
+                    f"data: kind of the layout is {layout.kind}, and preprocessing.kind is {preprocessing.kind}; they "
+                    "must be equal, unless a source has a layout of its own. Change one of them."
                 )
             for name in ("columns", "kind"):
                 if getattr(section, name):
@@ -98,11 +115,19 @@ def check_layouts(preprocessing: Preprocessing, data: DataConfig) -> None:
                         f"data.{split}: {name} of {label_of(source)} is set beside a layout, which says how its rows "
                         f"are read. Remove {name}."
                     )
-            for name, value in _older_fields(preprocessing).items():
+            for name, value in _older_fields(preprocessing.of_kind(layout.kind)).items():
+                where = "preprocessing" if layout.kind == preprocessing.kind else "preprocessing.others"
                 raise ValueError(
-                    f"preprocessing.{name} is {value!r} beside a layout, which says how rows are read. Remove it, and "
+                    f"{where}.{name} is {value!r} beside a layout, which says how rows are read. Remove it, and "
                     "name the column in the layout."
                 )
+    sources = (*as_sources(data.train), *as_sources(data.validation))
+    kinds = {kind_of(preprocessing, data, source) for source in sources}
+    if unused := [other.kind for other in preprocessing.others if other.kind not in kinds]:
+        raise ValueError(
+            f"preprocessing.others has a section of kind {unused[0]}, and no source of data has a layout of that kind; "
+            f"allowed: the kinds of sources. Set layout: {{kind: {unused[0]}}} on one, or remove the section."
+        )
 
 
 def _older_fields(preprocessing: Preprocessing) -> dict[str, Any]:

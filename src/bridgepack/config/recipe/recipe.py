@@ -15,7 +15,7 @@ from bridgepack.config.installed import installed_version
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig, as_sources, label_of, listed, sets_amount
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing, mended_by_host
-from bridgepack.config.recipe.readings import check_layouts, reading_of
+from bridgepack.config.recipe.readings import check_layouts, kind_of, reading_of
 from bridgepack.config.recipe.training import (
     CheckpointConfig,
     CudaGraphConfig,
@@ -30,7 +30,7 @@ from bridgepack.config.recipe.training import (
 )
 from bridgepack.errors import ConfigError
 from bridgepack.host import TARGET, HostRelease, release_for, release_of
-from bridgepack.records import BalanceRecord
+from bridgepack.records import SPLITS, TRAIN, BalanceRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,8 +134,8 @@ class SFTRecipe(Document):
         Rows depend on the release where a field is `keep`; then the recipe says the release, so that they stay what
         they are on another machine.
         """
-        settings = self.preprocessing
-        if self.bridge_version is not None or not isinstance(settings, ChatPreprocessing):
+        settings = self.chat_preprocessing
+        if self.bridge_version is not None or settings is None:
             return self
         is_same = mended_by_host(settings, self.release) == self.host_habits
         return self if is_same else self.override({"bridge_version": self.release.name})
@@ -146,18 +146,42 @@ class SFTRecipe(Document):
 
         Rows must not depend on what is installed, so without `bridge_version` it is what the target does.
         """
-        settings, release = self.preprocessing, TARGET if self.bridge_version is None else self.release
-        return mended_by_host(settings, release) if isinstance(settings, ChatPreprocessing) else {}
+        settings, release = self.chat_preprocessing, TARGET if self.bridge_version is None else self.release
+        return {} if settings is None else mended_by_host(settings, release)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the sources' rows, each once, the recipe's own first."""
+        found = dict.fromkeys(kind for split in SPLITS for kind in self.kinds_of_sources(split))
+        return tuple(sorted(found, key=lambda kind: kind != self.preprocessing.kind))
+
+    def kinds_of_sources(self, split: str) -> tuple[str, ...]:
+        """Return the kind of the rows of each source of `training` or `validation` that holds rows, in order."""
+        sources = as_sources(self.data.train if split == TRAIN else self.data.validation)
+        return tuple(kind_of(self.preprocessing, self.data, source) for source in sources)
+
+    @property
+    def chat_preprocessing(self) -> ChatPreprocessing | None:
+        """The settings for conversations; None if the recipe has none."""
+        if self.preprocessing.kind != "chat" and "chat" not in self.kinds:
+            return None
+        settings = self.preprocessing.of_kind("chat")
+        assert isinstance(settings, ChatPreprocessing)
+        return settings
 
     @property
     def applied_preprocessing(self) -> Preprocessing:
         """The preprocessing as rows get it, `keep` in the way of the recipe's release."""
-        return self.preprocessing.model_copy(update=self.host_habits) if self.host_habits else self.preprocessing
+        habits, settings = self.host_habits, self.preprocessing
+        if not habits or settings.kind == "chat":
+            return settings.model_copy(update=habits) if habits else settings
+        others = [one.model_copy(update=habits) if one.kind == "chat" else one for one in settings.others]
+        return settings.model_copy(update={"others": tuple(others)})
 
     @property
     def splits_conversations(self) -> bool:
         """True if a conversation may become several sequences."""
-        return getattr(self.preprocessing, "split_conversations", "never") != "never"
+        return getattr(self.chat_preprocessing, "split_conversations", "never") != "never"
 
     @property
     def mixes_sources(self) -> bool:
@@ -172,9 +196,8 @@ class SFTRecipe(Document):
     @property
     def fields_on_auto(self) -> tuple[str, ...]:
         """Fields of preprocessing whose form is decided for the chat template; none where the host reads the data."""
-        if isinstance(self.preprocessing, ChatPreprocessing) and self.packing.mode == "offline":
-            return self.preprocessing.fields_on_auto
-        return ()
+        settings = self.chat_preprocessing
+        return () if settings is None or self.packing.mode != "offline" else settings.fields_on_auto
 
     @model_validator(mode="after")
     def _check_sources_fit_preprocessing(self) -> Self:
@@ -185,7 +208,8 @@ class SFTRecipe(Document):
                 if unknown:
                     raise ValueError(
                         f"data.{split}: columns of {label_of(source)} names {', '.join(unknown)}; preprocessing.kind "
-                        f"{kind} reads: {', '.join(known)}. Name one of these."
+                        f"{kind} reads: {', '.join(known) or 'what a layout names'}. Name "
+                        f"{'one of these' if known else 'the column in layout'}."
                     )
                 wanted = getattr(source, "kind", None)
                 if wanted is not None and wanted != kind and kind != "chat":

@@ -117,9 +117,10 @@ class ArtifactOnDisk:
         They include hashes if those were needed before opening.
         """
         names = self._shards.get(split, ())
-        found = iter(self.tasks.run(self.parts.facts, [name for name in names if name not in self._refused]))
+        found = iter(self.tasks.run(self.parts.facts, [name for name in names if name not in self._refused_shards]))
         return tuple(
-            replace(self._refused.get(name) or next(found), sha256=self._known_hashes.get(name)) for name in names
+            replace(self._refused_shards.get(name) or next(found), sha256=self._known_hashes.get(name))
+            for name in names
         )
 
     def unlisted_files(self) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ class ArtifactOnDisk:
         return dict(zip(self._parquet_names, self.tasks.run(self.parts.sha256, self._parquet_names), strict=True))
 
     @cached_property
-    def _refused(self) -> Mapping[str, ShardFacts]:
+    def _refused_shards(self) -> Mapping[str, ShardFacts]:
         """Shard -> its facts, for shards outside the artifact or that crash the process that opens them."""
         splits = self.manifest.splits if self.manifest is not None else ()
         promised = {shard.path: shard.sha256 for split in splits for shard in split.shards}

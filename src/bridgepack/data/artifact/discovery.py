@@ -82,16 +82,16 @@ def find_shards(target: Path) -> FoundShards:
     the first word of its name, else training.
     """
     if target.is_dir():
-        return FoundShards(folder=target, splits=_by_split(_files_in(target), target), is_whole=True)
+        return FoundShards(folder=target, splits=_group_by_split(_files_in(target), target), is_whole=True)
     if target.exists():
         folder, paths = target.parent, [target]
     else:  # the last folder without a wildcard: data/*/a.parquet -> data; `**` is one level, as in the host
         folder = next((parent for parent in target.parents if not is_pattern(parent)), Path())
         pattern = re.sub(r"\*+", "*", str(target.relative_to(folder)))
         paths = list(folder.glob(pattern)) if is_pattern(target) else []
-    splits = _by_split([path for path in paths if _is_packed(path)], folder)
+    splits = _group_by_split([path for path in paths if _is_packed(path)], folder)
     chosen = FoundShards(folder=folder, splits=splits)
-    every = FoundShards(folder=folder, splits=_by_split(_files_in(folder), folder), is_whole=True)
+    every = FoundShards(folder=folder, splits=_group_by_split(_files_in(folder), folder), is_whole=True)
     return every if set(chosen.paths) == set(every.paths) else chosen
 
 
@@ -121,7 +121,7 @@ def _is_packed(path: Path) -> bool:
     return not is_hidden and path.name.lower().endswith(PACKED_SUFFIXES) and (path.is_file() or not path.exists())
 
 
-def _by_split(paths: Iterable[Path], folder: Path) -> dict[str, tuple[str, ...]]:
+def _group_by_split(paths: Iterable[Path], folder: Path) -> dict[str, tuple[str, ...]]:
     groups: dict[str, list[Path]] = {}
     for path in sorted(paths):
         word, folder_name = _FIRST_WORD.match(path.name.lower()), path.absolute().parent.name.lower()

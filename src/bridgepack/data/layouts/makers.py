@@ -2,6 +2,7 @@
 
 chat               messages, system, tools, chat_template_kwargs
 prompt_completion  prompt, completion
+text               text
 tokenized          input_ids, loss_mask or labels, and columns about padding and packed samples
 """
 
@@ -14,6 +15,7 @@ from bridgepack.config.recipe.layout import (
     ChatLayout,
     Column,
     PromptCompletionLayout,
+    TextLayout,
     TokenizedLayout,
     TurnFromColumns,
     TurnsFromColumn,
@@ -47,6 +49,20 @@ class ReadRow(dict[str, Any]):
     ignored: frozenset[str] = frozenset()
     #: column with the row's system text
     system_name: str = "system"
+    #: kind of the layout that read it
+    kind: str = "chat"
+
+
+class _ReadPair(ReadRow):
+    kind = "prompt_completion"
+
+
+class _ReadText(ReadRow):
+    kind = "text"
+
+
+class _ReadTokens(ReadRow):
+    kind = "tokenized"
 
 
 class Maker(Protocol):
@@ -68,7 +84,7 @@ class Maker(Protocol):
         """Return the first columns that must be there, and that a row lacks."""
         ...
 
-    def made(self, row: Mapping[str, Any]) -> ReadRow:
+    def make(self, row: Mapping[str, Any]) -> ReadRow:
         """Return the row; raises RowError if a column holds something else."""
         ...
 
@@ -79,6 +95,8 @@ def maker_of(layout: AnyLayout, reading: Reading) -> Maker:
         return ChatMaker(layout, wraps_tools=reading.is_written)
     if isinstance(layout, PromptCompletionLayout):
         return _PairMaker(layout, strips_spaces=reading.strips_spaces)
+    if isinstance(layout, TextLayout):
+        return _TextMaker(layout)
     return _TokensMaker(layout)
 
 
@@ -131,7 +149,7 @@ class ChatMaker:
         lacking = (part for part in self._parts if not is_there(part, row))
         return next((", ".join(names_of_part(part)) for part in lacking), self.needs)
 
-    def made(self, row: Mapping[str, Any]) -> ReadRow:
+    def make(self, row: Mapping[str, Any]) -> ReadRow:
         """Return the conversation and what belongs to it.
 
         Raises:
@@ -198,8 +216,28 @@ class _PairMaker:
     def fits(self, _: Mapping[str, Any], /) -> bool:
         return True
 
-    def made(self, row: Mapping[str, Any]) -> ReadRow:
-        return ReadRow(prompt=self._prompt.text(row), completion=self._completion.text(row))
+    def make(self, row: Mapping[str, Any]) -> ReadRow:
+        return _ReadPair(prompt=self._prompt.text(row), completion=self._completion.text(row))
+
+
+class _TextMaker:
+    def __init__(self, layout: TextLayout) -> None:
+        self.read = columns_of(layout)
+        self._text = TextMaker(layout.text)
+        self.columns = frozenset(column.name for column in self.read)
+        self.needs = " with ".join(column.path for column in self.read)
+
+    def is_there(self, row: Mapping[str, Any]) -> bool:
+        return self._text.has_columns(row)
+
+    def missing(self, row: Mapping[str, Any], /) -> str:
+        return _first_missing(self.needs, row)
+
+    def fits(self, _: Mapping[str, Any], /) -> bool:
+        return True
+
+    def make(self, row: Mapping[str, Any]) -> ReadRow:
+        return _ReadText(text=self._text.text(row))
 
 
 class _TokensMaker:
@@ -221,8 +259,8 @@ class _TokensMaker:
     def fits(self, row: Mapping[str, Any], /) -> bool:
         return any(row.get(name) is not None for name in self._masks)
 
-    def made(self, row: Mapping[str, Any]) -> ReadRow:
-        made = ReadRow({name: row[name] for name in self._others if row.get(name) is not None})
+    def make(self, row: Mapping[str, Any]) -> ReadRow:
+        made = _ReadTokens({name: row[name] for name in self._others if row.get(name) is not None})
         for name, column in (("input_ids", self._layout.input_ids), *self._mask(row)):
             if row.get(column) is not None:
                 made[name] = row[column]

@@ -40,7 +40,12 @@ class RowReader:
         layouts = [layout.model_dump(mode="json") for layout in one.layouts]
         return [layouts, one.needed, one.refused, one.ignored, one.is_written, one.strips_spaces]
 
-    def seen(self, row: Mapping[str, Any]) -> ReadRow:
+    @property
+    def kind(self) -> str:
+        """Kind of the rows, which chooses their settings."""
+        return self._reading.kind
+
+    def read(self, row: Mapping[str, Any]) -> ReadRow:
         """Return a row's columns as encoders read them.
 
         Raises:
@@ -52,9 +57,9 @@ class RowReader:
             plain = self._plain_column(keys)
         if plain and type(turns := row[plain]) is list and turns:  # fast path: most rows are turns and nothing else
             return ReadRow(messages=turns)
-        index = self._chosen(row)
+        index = self._choose(row)
         maker = self._makers[index]
-        made = maker.made(row)
+        made = maker.make(row)
         key = (keys, index)
         names = self._unread.get(key)
         if names is None:
@@ -79,7 +84,7 @@ class RowReader:
         self._plain[keys] = keys[0] if is_read and len(keys) == 1 and not has_rules else ""
         return self._plain[keys]
 
-    def _chosen(self, row: Mapping[str, Any]) -> int:
+    def _choose(self, row: Mapping[str, Any]) -> int:
         if self._reading.needed and not any(column in row for column in self._reading.needed):
             wanted = ", ".join(self._reading.needed)
             detail = f"the row has none of {wanted}, which its source's columns names; it has: {names_of(row)}"
@@ -97,7 +102,7 @@ class RowReader:
 
     def _nothing_fits(self, row: Mapping[str, Any]) -> RowError:
         names = list(dict.fromkeys(maker.needs for maker in self._makers))
-        hint = layout_hint(row, self._reading.layouts[0].kind)
+        hint = layout_hint(row, self.kind)
         if not names[1:]:
             missing = self._makers[0].missing(row)
             return RowError(DropReason.MISSING_FIELD, f"{missing} is missing; it has: {names_of(row)}{hint}")

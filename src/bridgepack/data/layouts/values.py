@@ -89,19 +89,19 @@ class TextMaker:
             RowError: a column is missing, null or not text; of pieces, all are empty.
         """
         if self._whole is not None:
-            return self._filled(self._whole, row)
+            return self._fill(self._whole, row)
         kept = [piece for piece in self._pieces if not self._is_left_out(piece, row)]
         if not kept:
             names = ", ".join(column.path for column in self.columns)
             raise RowError(DropReason.MISSING_FIELD, f"{names} are empty or missing; it has: {names_of(row)}")
-        return _BETWEEN.join(self._filled(piece, row) for piece in kept)
+        return _BETWEEN.join(self._fill(piece, row) for piece in kept)
 
     @staticmethod
     def _is_left_out(piece: Sequence[str | Column], row: Mapping[str, Any]) -> bool:
         columns = [part for part in piece if isinstance(part, Column)]
         return bool(columns) and all(is_empty(value_of(row, column)) for column in columns)
 
-    def _filled(self, parts: Sequence[str | Column], row: Mapping[str, Any]) -> str:
+    def _fill(self, parts: Sequence[str | Column], row: Mapping[str, Any]) -> str:
         texts = (text_at(row, part) if isinstance(part, Column) else part for part in parts)
         if not self._strips_spaces:
             return "".join(texts)

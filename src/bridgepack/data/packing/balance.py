@@ -51,7 +51,7 @@ def balanced(plan: PackPlan, runtime_lengths: IntArray, balance: BalanceRecord, 
         matches_micro_batches=balance.matches_micro_batches,
         begins_cheap=balance.begins_cheap,
     )
-    return reordered(plan, order)
+    return reorder(plan, order)
 
 
 def slots_of(balance: BalanceRecord, num_packs: int) -> IntArray:
@@ -129,7 +129,7 @@ def balanced_order(
     """
     order = np.arange(len(costs), dtype=np.int64)
     for chunk in _chunks(slots, window_batches):
-        members = _dealt(costs, _gathered(costs, chunk, seed))
+        members = _dealt(costs, _gather(costs, chunk, seed))
         if begins_cheap:
             members = members[:, :, _rising_and_falling(members.shape[2])]
         elif not matches_micro_batches and 1 < members.shape[2] <= _MOST_EXCHANGED:
@@ -155,7 +155,7 @@ def straggler_ratios(
     return ratios
 
 
-def reordered(plan: PackPlan, order: IntArray) -> PackPlan:
+def reorder(plan: PackPlan, order: IntArray) -> PackPlan:
     """Return a plan whose pack `i` is pack `order[i]` of the given plan."""
     counts = np.diff(plan.pack_offsets)[order]
     offsets = np.concatenate(([0], np.cumsum(counts)))
@@ -173,7 +173,7 @@ def _chunks(slots: IntArray, window_batches: int) -> Iterator[IntArray]:
         yield slots[None, num_whole * window_batches :]
 
 
-def _gathered(costs: IntArray, windows: IntArray, seed: int) -> IntArray:
+def _gather(costs: IntArray, windows: IntArray, seed: int) -> IntArray:
     """Return the packs of each step, most expensive first, in groups of one per rank; [steps, groups, ranks].
 
     A window's packs are cut into groups of similar cost. Every step gets one group from each cost range, chosen by

@@ -27,7 +27,7 @@ def best_fit_decreasing(lengths: IntArray, size: int, cap: int, seed: int) -> tu
     counts = np.bincount(lengths, minlength=1)
     distinct = np.flatnonzero(counts)[::-1]
     steps = list(best_fit_steps(distinct.tolist(), counts[distinct].tolist(), size, cap))
-    return _laid_out(longest_first(lengths, size, seed), np.array(steps, dtype=np.int64).reshape(-1, 4), seed)
+    return _lay_out(longest_first(lengths, size, seed), np.array(steps, dtype=np.int64).reshape(-1, 4), seed)
 
 
 def best_fit_steps(distinct: list[int], counts: list[int], size: int, cap: int) -> Iterator[tuple[int, int, int, int]]:
@@ -99,7 +99,7 @@ def longest_first(lengths: IntArray, size: int, seed: int) -> IntArray:
     return shuffled[np.argsort(missing[shuffled], kind="stable")]
 
 
-def _laid_out(order: IntArray, steps: IntArray, seed: int) -> tuple[IntArray, IntArray]:
+def _lay_out(order: IntArray, steps: IntArray, seed: int) -> tuple[IntArray, IntArray]:
     narrow: Any = np.int32 if len(order) < _NARROW else np.int64
     first, per_pack, already, placed = steps.astype(narrow).T
     position = np.arange(len(order), dtype=narrow)

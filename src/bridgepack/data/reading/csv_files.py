@@ -58,9 +58,9 @@ class CsvLines:
             lines.append(line)
             size += len(line)
             if size >= _BLOCK_BYTES:
-                yield _encoded(lines)
+                yield _encode(lines)
                 lines, size = [], 0
-        yield _encoded(lines)
+        yield _encode(lines)
 
     def _texts(self, stream: IO[bytes]) -> Iterator[str]:
         """Yield the stream's lines; bytes that are not UTF-8 become surrogates."""
@@ -154,7 +154,7 @@ def _has_surrogates(text: str) -> bool:
     return False
 
 
-def _encoded(lines: list[str]) -> bytes:
+def _encode(lines: list[str]) -> bytes:
     try:
         return "\n".join([*lines, ""]).encode()
     except UnicodeEncodeError:

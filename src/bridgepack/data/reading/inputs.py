@@ -49,7 +49,12 @@ class RowView(Protocol):
         """What the result depends on, beside the row."""
         ...
 
-    def seen(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    @property
+    def kind(self) -> str:
+        """Kind of the rows, which chooses their settings."""
+        ...
+
+    def read(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a row with the columns that encoders read; raises RowError if it cannot be read."""
         ...
 
@@ -69,6 +74,11 @@ class InputFile:
     def num_bytes(self) -> int:
         """Size in bytes as stored."""
         return self.path.num_bytes if isinstance(self.path, CloudFile) else self.path.stat().st_size
+
+    @property
+    def kind_of_rows(self) -> str:
+        """Kind of its rows, which chooses their settings; empty if they are left as they are."""
+        return "" if self.view is None else self.view.kind
 
 
 def find_inputs(
@@ -95,7 +105,7 @@ def find_inputs(
             found = _files_of(path, field, named or split, is_named=named is not None)
         else:
             assert isinstance(source, DataSource)
-            found = [_materialised(source, field, scratch / f"{split}-{index}.parquet")]
+            found = [_materialise(source, field, scratch / f"{split}-{index}.parquet")]
         view = None if view_of is None else view_of(source)
         files += [replace(file, source=index, view=view) for file in found]
     return files
@@ -271,7 +281,7 @@ def _begins_with_bracket(path: Readable, compression: str | None) -> bool:
     return False
 
 
-def _materialised(source: DataSource, field: str, target: Path) -> InputFile:
+def _materialise(source: DataSource, field: str, target: Path) -> InputFile:
     """Return a Hugging Face data set as one Parquet file, written so that it can be hashed and read in ranges."""
     from datasets import disable_progress_bars, load_dataset
     from datasets.exceptions import DatasetsError

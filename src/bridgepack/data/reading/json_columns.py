@@ -31,7 +31,7 @@ def json_decoder(schema: Any) -> RowDecoder | None:
     if not columns:
         return None
 
-    def decoded(row: Mapping[str, Any]) -> Mapping[str, Any] | RowError:
+    def decode_columns(row: Mapping[str, Any]) -> Mapping[str, Any] | RowError:
         found = dict(row)
         for name, decode in columns.items():
             if name in row:
@@ -42,7 +42,7 @@ def json_decoder(schema: Any) -> RowDecoder | None:
                     return RowError(DropReason.INVALID_JSON, detail)
         return found
 
-    return decoded
+    return decode_columns
 
 
 def _features(schema: Any) -> dict[str, Any]:

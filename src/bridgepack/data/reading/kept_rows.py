@@ -70,7 +70,7 @@ def with_kept_rows(
     def noted(_: _Kind, value: Any, field: str) -> None:
         found.append((value, field))
 
-    fields, changes = _kept(recipe, noted), _kept(overrides, noted)
+    fields, changes = _replace_rows(recipe, noted), _replace_rows(overrides, noted)
     if not found:
         return recipe, overrides
     from bridgepack.data.store.store import ROWS, default_store, opened_store  # needs pyarrow, which a check does not
@@ -80,11 +80,11 @@ def with_kept_rows(
     loaded = load_recipe(recipe if is_named else fields, changes)  # fails before rows are written
     named = loaded.artifact if output is None or scheme_of(str(output)) is not None else output
     with opened_store(store or default_store(Path(named or "artifacts/any"))) as opened:
-        keep = partial(_written, folder=opened.folder / ROWS)
-        return _kept(recipe, keep), _kept(overrides, keep)
+        keep = partial(_write_rows, folder=opened.folder / ROWS)
+        return _replace_rows(recipe, keep), _replace_rows(overrides, keep)
 
 
-def _kept(value: Any, keep: Callable[[_Kind, Any, str], Any], field: str = "") -> Any:
+def _replace_rows(value: Any, keep: Callable[[_Kind, Any, str], Any], field: str = "") -> Any:
     """Return fields with all rows in memory replaced by `keep(kind, rows, field)` as text."""
     kind = _kind_of(value, field)
     if kind is not None:
@@ -92,9 +92,9 @@ def _kept(value: Any, keep: Callable[[_Kind, Any, str], Any], field: str = "") -
             raise ConfigError(f"{field} is a {kind} without rows; allowed: one with rows. Give one or omit the field.")
         return str(keep(kind, value, field))
     if isinstance(value, Mapping):
-        return {name: _kept(item, keep, f"{field}.{name}".lstrip(".")) for name, item in value.items()}
+        return {name: _replace_rows(item, keep, f"{field}.{name}".lstrip(".")) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_kept(item, keep, f"{field}.{index}") for index, item in enumerate(value)]
+        return [_replace_rows(item, keep, f"{field}.{index}") for index, item in enumerate(value)]
     return value
 
 
@@ -128,7 +128,7 @@ def _is_rows(values: list[Any] | tuple[Any, ...]) -> bool:
     return any(not get_close_matches(name.lower(), known, n=1, cutoff=_MISSPELT) for name in others)
 
 
-def _written(kind: _Kind, rows: Any, field: str, folder: Path) -> Path:
+def _write_rows(kind: _Kind, rows: Any, field: str, folder: Path) -> Path:
     """Return the file of rows, named by its content, so that equal rows are the same input."""
     make_folders(folder)
     suffix = ".parquet" if kind == "Dataset" else ".jsonl"

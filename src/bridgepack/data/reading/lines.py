@@ -48,7 +48,7 @@ def open_stream(path: Readable, compression: str | None) -> Iterator[IO[bytes]]:
     """
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as raw:
-            yield raw if compression is None else stream_of(_expanded(raw, path, _CODECS[compression]))
+            yield raw if compression is None else stream_of(_expand(raw, path, _CODECS[compression]))
     except OSError as error:
         if compression is not None and error.errno is None:  # file errors have a number
             raise DataError(f"{path} is incomplete {compression} data: {error}. Fetch or compress it again.") from None
@@ -65,7 +65,7 @@ def expansion(path: Readable, compression: str, num_bytes: int) -> float:
     """
     expanded = position = 0
     with path.open("rb", buffering=_BUFFER_BYTES) as raw:
-        for block in _expanded(raw, path, _CODECS[compression]):
+        for block in _expand(raw, path, _CODECS[compression]):
             expanded, position = expanded + len(block), raw.tell()
             if expanded >= num_bytes:
                 break
@@ -93,7 +93,7 @@ class _Blocks(io.RawIOBase):
         return size
 
 
-def _expanded(raw: IO[bytes], path: Readable, codec: str) -> Iterator[bytes]:
+def _expand(raw: IO[bytes], path: Readable, codec: str) -> Iterator[bytes]:
     """Yield uncompressed bytes; raises DataError for a decompression bomb."""
     import pyarrow as pa  # slow to import, and few files are compressed
 
@@ -173,9 +173,9 @@ class _Scan:
     def finish(self) -> None:
         """Refuse an incomplete array."""
         if self._depth:
-            raise self._broken("the array ends early")
+            raise self._array_error("the array ends early")
         if self._last == b"\n":
-            raise self._broken("an element is missing after the comma")
+            raise self._array_error("an element is missing after the comma")
 
     @property
     def _guard(self) -> bytes:
@@ -184,11 +184,11 @@ class _Scan:
 
     def _refuse_rest(self, rest: bytes, closing: bytes = b"]") -> None:
         if closing != b"]":
-            raise self._broken(f"it is followed by {closing.decode()}")
+            raise self._array_error(f"it is followed by {closing.decode()}")
         if rest.strip(_SPACE):
-            raise self._broken("more text follows the end of the array")
+            raise self._array_error("more text follows the end of the array")
 
-    def _broken(self, reason: str) -> DataError:
+    def _array_error(self, reason: str) -> DataError:
         return broken_array(self._label, f"element {self._num_commas + 1}: {reason}")
 
     def _structure(self, block: bytes) -> tuple[Any, Any, Any, Any]:

@@ -93,14 +93,14 @@ class _Ranges(io.RawIOBase):
         if size <= 0:
             return 0
         with as_os_errors(self._file.url):
-            content = self._fetched(self._position, self._position + size)
+            content = self._fetch(self._position, self._position + size)
         if len(content) != size:
             raise OSError(5, "it is shorter than when it was listed", self._file.url)
         target[:size] = content
         self._position += size
         return size
 
-    def _fetched(self, start: int, stop: int) -> bytes:
+    def _fetch(self, start: int, stop: int) -> bytes:
         """Return the bytes from `start` to `stop - 1`.
 
         Source: multistorageclient/contrib/async_fs.py, whose `cat_file` always returns the whole object.

@@ -104,7 +104,7 @@ def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
         together = 1 << min(max(part.num_rows // _BATCHES, 1), _BATCH_ROWS).bit_length() - 1
         yield from _columnar_rows(file, part, together)
     else:
-        yield from _parsed(io.BytesIO(lines_of(file, part)), file, part)
+        yield from _parse(io.BytesIO(lines_of(file, part)), file, part)
 
 
 def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]:
@@ -119,7 +119,7 @@ def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]
         yield from ([item] for item in _columnar_rows(file, part, 1))
     else:
         for offset, line in enumerate(io.BytesIO(lines_of(file, part))):
-            yield _parsed([line], file, replace(part, first_row=part.first_row + offset))
+            yield _parse([line], file, replace(part, first_row=part.first_row + offset))
 
 
 def has_row(file: InputFile, max_row_bytes: int) -> bool:
@@ -134,11 +134,11 @@ def has_row(file: InputFile, max_row_bytes: int) -> bool:
 
 def sampled_rows(files: Sequence[InputFile], max_row_bytes: int) -> Iterator[RowRead]:
     """Yield rows from the beginning of some files, in turn; skips files that cannot be read."""
-    in_turn = zip_longest(*(_first_rows(file, max_row_bytes) for file in spaced(files, _SAMPLED_FILES)))
+    in_turn = zip_longest(*(_first_rows(file, max_row_bytes) for file in pick_evenly(files, _SAMPLED_FILES)))
     yield from (row for group in in_turn for row in group if row is not None)
 
 
-def spaced[Item](items: Sequence[Item], most: int) -> list[Item]:
+def pick_evenly[Item](items: Sequence[Item], most: int) -> list[Item]:
     """Return at most so many items, evenly spaced: 0 to 9 and 4 -> [0, 2, 5, 7]."""
     return [items[place] for place in sorted({len(items) * step // most for step in range(most)})] if items else []
 
@@ -168,7 +168,7 @@ def lines_of(file: InputFile, part: InputRange) -> bytes:
     return content
 
 
-def _parsed(lines: Iterable[bytes], file: InputFile, part: InputRange) -> Iterator[RowRead]:
+def _parse(lines: Iterable[bytes], file: InputFile, part: InputRange) -> Iterator[RowRead]:
     read = _csv_row if file.kind in DELIMITERS else read_line
     for row, line in enumerate(lines, part.first_row):
         found = read(line)
@@ -204,7 +204,7 @@ def _apply_view(found: Row | RowError | None, file: InputFile) -> Row | RowError
     if file.view is None or found is None or isinstance(found, RowError):
         return found
     try:
-        return file.view.seen(found)
+        return file.view.read(found)
     except RowError as error:
         return error
 

@@ -17,7 +17,7 @@ from bridgepack.data.reading.csv_files import DELIMITERS, CsvLines
 from bridgepack.data.reading.inputs import PARQUET, InputFile
 from bridgepack.data.reading.lines import expansion, iter_line_blocks, open_stream, skip_line
 from bridgepack.data.reading.ranges import InputRange, group_sizes, is_streamed, is_table, iter_ranges
-from bridgepack.data.reading.rows import lines_of, spaced
+from bridgepack.data.reading.rows import lines_of, pick_evenly
 
 #: Maximum windows per file, and the size of each: bytes of lines, or rows of a table and approximate bytes.
 MAX_WINDOWS, _WINDOW_BYTES, _WINDOW_ROWS, _TABLE_BYTES = 64, 1 << 16, 128, 1 << 20
@@ -138,11 +138,11 @@ def _table_windows(file: InputFile, max_row_bytes: int) -> FileWindows:
     mean_bytes = sum(num_bytes for _, num_bytes in sizes) / max(num_rows, 1)
     window_rows = min(_WINDOW_ROWS, max(int(_TABLE_BYTES / max(mean_bytes, 1)), 1))
     if file.kind == PARQUET and num_rows > MAX_WINDOWS * window_rows:
-        begins = spaced([*accumulate(groups, initial=0)][:-1], MAX_WINDOWS)
+        begins = pick_evenly([*accumulate(groups, initial=0)][:-1], MAX_WINDOWS)
         room = window_rows * (MAX_WINDOWS // len(begins))
         starts = [start for begin in begins for start in range(begin, begin + room, window_rows)]
     else:
-        starts = spaced(range(0, num_rows, window_rows), MAX_WINDOWS)
+        starts = pick_evenly(range(0, num_rows, window_rows), MAX_WINDOWS)
     windows = [
         Window(
             part=InputRange(

@@ -19,7 +19,7 @@ _COUNTING = frozenset({"of", "part", "shard", "chunk"})
 _NAMED_FILES = 3
 
 
-def grouped(paths: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def group_by_split(paths: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return split (`train`, or a held-out one) -> members, from the parts of each member's path.
 
     What names no split is training data. So is what has the name of a held-out split among other words, unless there is
@@ -42,7 +42,7 @@ def refuse_several_splits(place: str, files: Mapping[str, Sequence[str]], field:
     Raises:
         DataError: it has both.
     """
-    groups = grouped(files)
+    groups = group_by_split(files)
     held_out = [name for name in HELD_OUT_NAMES if name in groups]
     if not held_out or "train" not in groups:
         return
@@ -63,11 +63,11 @@ def _listed(names: Sequence[str]) -> str:
 
 def _split_of(parts: Sequence[str]) -> tuple[str, bool] | None:
     """Return (split that a path names, whether a part of it is only that name); None if it names none."""
-    found = [named for part in reversed(parts) if (named := _named(part.partition(".")[0])) is not None]
+    found = [named for part in reversed(parts) if (named := _split_in_name(part.partition(".")[0])) is not None]
     return next((named for named in found if named[1]), next(iter(found), None))
 
 
-def _named(stem: str) -> tuple[str, bool] | None:
+def _split_in_name(stem: str) -> tuple[str, bool] | None:
     words = [word for word in _WORD.findall(stem.lower()) if word not in _COUNTING]
     for word in (*words[:1], *words[-1:]):
         if word in TRAIN_NAMES:

@@ -10,7 +10,7 @@ from pathlib import Path
 from bridgepack.config.errors import quoted
 from bridgepack.data.reading.inputs import data_files_in
 from bridgepack.data.reading.saved import DICT_FILE, STATE_FILE, saved_splits
-from bridgepack.data.reading.split_names import HELD_OUT_NAMES, grouped
+from bridgepack.data.reading.split_names import HELD_OUT_NAMES, group_by_split
 from bridgepack.errors import DataError
 
 
@@ -40,14 +40,14 @@ def splits_of(data: str, field: str) -> Splits | None:
     """
     folder = Path(data).expanduser()
     if (folder / DICT_FILE).is_file():
-        return _of_saved(folder, field)
+        return _saved(folder, field)
     if not folder.is_dir() or (folder / STATE_FILE).is_file():
         return None
     try:
         files = {str(path): path.relative_to(folder).parts for path in data_files_in(folder, field)}
     except DataError:  # the build reports it; files may come later
         return None
-    groups = grouped(files)
+    groups = group_by_split(files)
     name, *unused = [name for name in HELD_OUT_NAMES if name in groups] or [""]
     if not name or "train" not in groups:
         return None
@@ -55,9 +55,9 @@ def splits_of(data: str, field: str) -> Splits | None:
     return Splits(train=train, validation=validation, name=name, unused=tuple(unused))
 
 
-def _of_saved(folder: Path, field: str) -> Splits | None:
+def _saved(folder: Path, field: str) -> Splits | None:
     names = saved_splits(folder, field)
-    groups = grouped({name: (name,) for name in names})
+    groups = group_by_split({name: (name,) for name in names})
     found = ["train"] if "train" in names else groups.get("train", [])
     if len(found) != 1:
         raise DataError(
@@ -90,7 +90,7 @@ def _places(folder: Path, files: Sequence[str], every_file: Sequence[str]) -> It
     parents = {str(Path(file).parent) for file in files}
     parent = Path(os.path.commonpath(parents))
     inside = {file: Path(file).relative_to(parent).parts for file in every_file if Path(file).is_relative_to(parent)}
-    if parent != folder and len(grouped(inside)) == 1:
+    if parent != folder and len(group_by_split(inside)) == 1:
         yield str(parent), sorted(inside)
     names = [Path(file).name for file in files]
     begin = _common(names)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,18 +14,20 @@ from bridgepack.data.layouts.values import variables_in
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.doubled_tokens import DoubledInChats
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
+from bridgepack.data.sequences.generation_prompts import GenerationPrompts
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.marked_text import OLD_CALL, REASONING, REFUSAL
+from bridgepack.data.sequences.marker_tokens import MarkerTokens, check_appended_turn, check_family
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, found_turns, texts_of
 from bridgepack.data.sequences.parts import PartMaker
+from bridgepack.data.sequences.thoughts import ReasoningMasks, has_thoughts
 from bridgepack.data.sequences.tool_findings import ToolFindings
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.forms import AS_GIVEN, Forms
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError, TokenizerError
-from bridgepack.geometry import IntArray
-from bridgepack.records import LOSS_CURES, THOUGHT_MARKERS, TOLERATED_LOSSES, DropReason, LostKind, MaskArray
+from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, DropReason, LostKind, MaskArray
 from bridgepack.records.sequences import UnreadCount
 
 #: Column with a row's variables for the template, if no layout names one.
@@ -66,6 +68,8 @@ class ChatEncoder:
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
         wanted = settings.reasoning_loss
         self._reasoning = None if wanted == "keep" else ReasoningMasks(tokenizer, wanted)
+        masks_prompts = settings.mask_generation_prompt
+        self._prompts = GenerationPrompts(tokenizer, settings, markers) if masks_prompts else None
         self._is_marked = tokenizer.has_generation_blocks
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
@@ -119,9 +123,7 @@ class ChatEncoder:
         else:
             flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
             mask = self._mask(rows, flat, errors)
-        if self._reasoning is not None:
-            for row, start, stop in zip(rows, flat.offsets[:-1], flat.offsets[1:], strict=True):
-                self._reasoning.take_off(mask[start:stop], row.text)
+        self._correct(rows, flat, mask, errors)
         mask_out(mask, flat.input_ids, self._never_trained)
         num_context = np.full(len(rows), -1, dtype=np.int32)
         return FlatBatch(flat.input_ids, mask, flat.offsets, num_context, errors)
@@ -198,6 +200,23 @@ class ChatEncoder:
                 errors[index] = error
         return mask
 
+    def _correct(
+        self, rows: Sequence[RenderedChat], flat: FlatIds, mask: MaskArray, errors: dict[int, RowError]
+    ) -> None:
+        """Change the masks of assistant turns, in place, as the recipe says of generation prompts and thoughts."""
+        if self._prompts is None and self._reasoning is None:
+            return
+        for index, row in enumerate(rows):
+            if index not in errors:
+                own = slice(flat.offsets[index], flat.offsets[index + 1])
+                try:
+                    if self._prompts is not None:
+                        self._prompts.correct(row, flat.input_ids[own], mask[own])
+                    if self._reasoning is not None:
+                        self._reasoning.take_off(mask[own], row.text)
+                except RowError as error:
+                    errors[index] = error
+
     def _encode_marked(self, rows: Sequence[RenderedChat], errors: dict[int, RowError]) -> tuple[FlatIds, MaskArray]:
         """Return ids and mask from the template's generation blocks, which need each token's character position."""
         encodings = self._tokenizer.encode_with_places([row.text for row in rows])
@@ -230,11 +249,19 @@ def _null_hint(settings: ChatPreprocessing, forms: Forms) -> str:
 
 
 def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:
+    """Return the markers of the recipe or of the template's family; None if there are none and none are needed."""
     if tokenizer.chat_template is None:
         raise tokenizer.no_template_error
     if settings.assistant_markers is not None:
-        return markers_from_recipe(tokenizer, settings.assistant_markers)
+        given = markers_from_recipe(tokenizer, settings.assistant_markers)
+        if settings.loss_mode != "full":
+            check_appended_turn(tokenizer, given.start_texts)
+        return given
     markers = infer_markers(tokenizer)
+    if markers is not None and settings.loss_mode != "full":
+        check_appended_turn(tokenizer, markers.start_texts)
+        if not tokenizer.has_generation_blocks:
+            check_family(tokenizer, MarkerTokens(tokenizer), markers.assistant_starts, markers.start_texts)
     if markers is None and settings.loss_mode != "full" and not tokenizer.has_generation_blocks:
         raise TokenizerError(
             f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template has no {{% generation %}} "
@@ -243,91 +270,3 @@ def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnM
             "generation blocks, or set preprocessing.loss_mode to full."
         )
     return markers
-
-
-class Thoughts(NamedTuple):
-    """Character positions of thoughts in a turn, from their opening marker."""
-
-    first: int
-    stop: int  #: tokens before it are not trained: start of the closing marker, or its end if the block is empty
-    blanks: int  #: end of the line ends after an empty block, which are not trained either; indentation is the answer's
-
-
-class ReasoningMasks:
-    """Removes thoughts from loss masks."""
-
-    def __init__(self, tokenizer: ChatTokenizer, wanted: Literal["mask", "mask_empty"]) -> None:
-        """Take the wanted mode: no loss on any thoughts, or only on empty blocks.
-
-        Raises:
-            TokenizerError: the tokenizer does not report tokens' character positions.
-        """
-        if tokenizer.backend is None:
-            raise TokenizerError(
-                f"preprocessing.reasoning_loss is {wanted!r} and tokenizer.name_or_path is "
-                f"{tokenizer.config.name_or_path!r}, a tokenizer written in Python, which does not report "
-                "tokens' positions. Set preprocessing.reasoning_loss to keep, or use a tokenizer with a tokenizer.json."
-            )
-        self._tokenizer, self._only_empty = tokenizer, wanted == "mask_empty"
-
-    def take_off(self, mask: MaskArray, text: str) -> None:
-        """Set one conversation's mask, shape [num_tokens], token-aligned, to 0 at thoughts, in place."""
-        if not has_thoughts(text):
-            return
-        (encoding,) = self._tokenizer.encode_with_places([text])
-        bounds = self._bounds(encoding.offsets)
-        starts, stops = bounds[:, 0], bounds[:, 1]
-        assert len(bounds) == len(mask)
-        for first, last in np.flatnonzero(np.diff([0, *mask.tolist(), 0])).reshape(-1, 2).tolist():
-            begin = int(starts[first])
-            for item in thoughts_in(text[begin : int(stops[last - 1])]):
-                if self._only_empty and not item.blanks:
-                    continue
-                is_thought = (starts < begin + item.stop) & (stops > begin + item.first)
-                is_blank = (starts >= begin + item.stop) & (stops <= begin + item.blanks)
-                mask[first:last][(is_thought | is_blank)[first:last]] = 0
-
-    def _bounds(self, offsets: Sequence[tuple[int, int]]) -> IntArray:
-        """Return (start, stop) of each token in characters; `offsets` may omit white space."""
-        bounds = np.array(offsets, dtype=np.int64).reshape(-1, 2)
-        if self._tokenizer.keeps_bytes:
-            bounds[1:, 0] = np.minimum(bounds[1:, 0], np.maximum.accumulate(bounds[:-1, 1]))
-        return bounds
-
-
-def has_thoughts(text: str) -> bool:
-    """Return whether a rendered conversation has a marker of thoughts."""
-    return any(opening in text or (is_own and closing in text) for opening, closing, is_own in THOUGHT_MARKERS)
-
-
-def thoughts_in(turn: str) -> Iterator[Thoughts]:
-    """Yield the thoughts in an assistant turn.
-
-    Thoughts are the text between two markers, anywhere in the turn. A closing marker before any opening one ends
-    thoughts that the prompt began. An opening marker that is never closed makes the rest of the turn thoughts, if
-    only thoughts precede it, such as the empty block that a template writes.
-    """
-    for opening, closing, is_own in THOUGHT_MARKERS:
-        first, stop, end = turn.find(opening), turn.find(closing), 0
-        if is_own and stop >= 0 and not 0 <= first < stop:
-            yield _block(turn, 0, 0, stop, closing)
-            end = stop + len(closing)
-            first = turn.find(opening, end)
-        while first >= 0:
-            inner = first + len(opening)
-            stop = turn.find(closing, inner)
-            if stop < 0:
-                if not turn[end:first].strip():
-                    yield Thoughts(first, len(turn), 0)
-                break
-            yield _block(turn, first, inner, stop, closing)
-            end = stop + len(closing)
-            first = turn.find(opening, end)
-
-
-def _block(turn: str, first: int, inner: int, stop: int, closing: str) -> Thoughts:
-    """Return a block; an empty one, which prompts write, includes its closing marker and the line ends after it."""
-    if turn[inner:stop].strip():
-        return Thoughts(first, stop, 0)
-    end = stop + len(closing)
-    return Thoughts(first, end, len(turn) - len(turn[end:].lstrip("\n")))

@@ -20,9 +20,9 @@ class DoubledInChats:
     """Finds turns that begin with BOS or end with an end of turn, which their template writes too."""
 
     def __init__(self, tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> None:
-        self._bos = _special_text(tokenizer, "bos")
+        self._bos = special_text(tokenizer, "bos")
         ends = {tokenizer.decode(ids).strip() for ids in markers.ends} if markers else set()
-        self._ends = tuple(sorted({*ends, _special_text(tokenizer, "eos")} - {""}))
+        self._ends = tuple(sorted({*ends, special_text(tokenizer, "eos")} - {""}))
         #: Characters that the text of such a turn begins or ends with.
         self._first = frozenset(_SPACES + self._bos[0] if self._bos else "")
         self._last = frozenset(_SPACES + "".join(end[-1] for end in self._ends))
@@ -57,8 +57,8 @@ class DoubledInPairs:
 
     def __init__(self, tokenizer: ChatTokenizer, settings: PromptCompletionPreprocessing) -> None:
         self._settings = settings
-        self._bos, self._eos = _special_text(tokenizer, "bos"), _special_text(tokenizer, "eos")
-        self._sep = _special_text(tokenizer, "sep") if settings.add_sep else ""
+        self._bos, self._eos = special_text(tokenizer, "bos"), special_text(tokenizer, "eos")
+        self._sep = special_text(tokenizer, "sep") if settings.add_sep else ""
         self._tokens = sorted({self._bos, self._sep, self._eos} - {""})
 
     def find(self, prompt: str, completion: str) -> tuple[Loss, ...]:
@@ -75,10 +75,10 @@ class DoubledInPairs:
         settings = self._settings
         begin, rest = (prompt, "prompt") if prompt or settings.add_sep else (completion, "completion")
         checks = (
-            (rest, "begins", "add_bos", self._bos, _num_leading(begin, self._bos), settings.add_bos),
-            ("completion", "ends", "add_eos", self._eos, _num_trailing(completion, self._eos), settings.add_eos),
-            ("prompt", "ends", "add_sep", self._sep, _num_trailing(prompt, self._sep), settings.add_sep),
-            ("completion", "begins", "add_sep", self._sep, _num_leading(completion, self._sep), settings.add_sep),
+            (rest, "begins", "add_bos", self._bos, leading(begin, self._bos), settings.add_bos),
+            ("completion", "ends", "add_eos", self._eos, trailing(completion, self._eos), settings.add_eos),
+            ("prompt", "ends", "add_sep", self._sep, trailing(prompt, self._sep), settings.add_sep),
+            ("completion", "begins", "add_sep", self._sep, leading(completion, self._sep), settings.add_sep),
         )
         for column, how, field, token, count, is_added in checks:
             if count > 1:
@@ -89,7 +89,7 @@ class DoubledInPairs:
 
     def _within(self, prompt: str, completion: str) -> Iterator[Loss]:
         """Yield special tokens inside a completion, after which the model would go on, and EOS right before it."""
-        inner = _without(completion, "" if prompt else self._bos, self._eos)
+        inner = without_ends(completion, "" if prompt else self._bos, self._eos)
         token = next((token for token in (self._eos, self._bos) if token and token in inner), None)
         if token is not None:
             yield Loss(LostKind.INJECTED_TURN, f"the completion contains {token!r}, and goes on")
@@ -98,7 +98,8 @@ class DoubledInPairs:
             yield Loss(LostKind.INJECTED_TURN, detail)
 
 
-def _special_text(tokenizer: ChatTokenizer, name: str) -> str:
+def special_text(tokenizer: ChatTokenizer, name: str) -> str:
+    """Return the text of `bos`, `eos` or `sep`, without white space around it; empty if there is none."""
     text = tokenizer.special_tokens.get(f"{name}_token")
     return text.strip() if isinstance(text, str) else ""
 
@@ -122,21 +123,23 @@ def _is_repeated(text: str, token: str) -> bool:
     return False
 
 
-def _num_leading(text: str, token: str) -> int:
+def leading(text: str, token: str) -> int:
+    """Return how often a token begins a text, with nothing but white space between."""
     count, rest = 0, text.lstrip()
     while token and rest.startswith(token):
         count, rest = count + 1, rest[len(token) :].lstrip()
     return count
 
 
-def _num_trailing(text: str, token: str) -> int:
+def trailing(text: str, token: str) -> int:
+    """Return how often a token ends a text, with nothing but white space between."""
     count, rest = 0, text.rstrip()
     while token and rest.endswith(token):
         count, rest = count + 1, rest[: -len(token)].rstrip()
     return count
 
 
-def _without(text: str, bos: str, eos: str) -> str:
+def without_ends(text: str, bos: str, eos: str) -> str:
     """Return a text without BOS at its beginning and EOS at its end."""
     text = text.strip()
     while bos and text.startswith(bos):

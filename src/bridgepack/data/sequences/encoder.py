@@ -5,28 +5,41 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
+from bridgepack.config.recipe.preprocessing import (
+    ChatPreprocessing,
+    PromptCompletionPreprocessing,
+    TextPreprocessing,
+)
 from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data.layouts.unread import losses_of, unread_fields, unread_of
 from bridgepack.data.reading.inputs import names_of
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.documents import TextEncoder
 from bridgepack.data.sequences.doubled_tokens import DoubledInPairs
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared, mask_out
+from bridgepack.data.sequences.kinds import EncoderOfKinds, OfKind
+from bridgepack.data.sequences.special import special_ids
 from bridgepack.data.sequences.tokenized import TokenizedEncoder
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.errors import RowError, TokenizerError
+from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason, TokenArray
 
 
 def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
-    """Return a recipe's encoder; raises TokenizerError if the tokenizer cannot do what the recipe asks."""
-    settings = resolved.recipe.applied_preprocessing
+    """Return the encoder of a recipe's rows; raises TokenizerError if the tokenizer cannot do what the recipe asks."""
+    recipe = resolved.recipe
+    encoders = {kind: _encoder_of_kind(kind, resolved, tokenizer) for kind in recipe.kinds}
+    return next(iter(encoders.values())) if len(encoders) == 1 else EncoderOfKinds(encoders)
+
+
+def _encoder_of_kind(kind: str, resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
+    recipe = resolved.recipe
+    settings = recipe.applied_preprocessing.of_kind(kind)
     if isinstance(settings, ChatPreprocessing):
-        recipe = resolved.recipe
         return ChatEncoder(
             tokenizer,
             settings,
@@ -36,6 +49,8 @@ def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
         )
     if isinstance(settings, PromptCompletionPreprocessing):
         return PromptCompletionEncoder(tokenizer, settings)
+    if isinstance(settings, TextPreprocessing):
+        return TextEncoder(tokenizer, settings)
     return TokenizedEncoder(tokenizer)
 
 
@@ -54,7 +69,8 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
                     if error.reason == DropReason.TIME_OUT:
                         break  # the next rows may fail, too
                     continue
-                texts += [part[:max_characters] for part in prepared.value if isinstance(part, str)]
+                value = prepared.value.value if isinstance(prepared.value, OfKind) else prepared.value
+                texts += [part[:max_characters] for part in value if isinstance(part, str)]
                 num_characters += prepared.num_characters
     return texts
 
@@ -71,7 +87,7 @@ class PromptCompletionEncoder:
         self._tokenizer, self._settings = tokenizer, settings
         self._doubled = DoubledInPairs(tokenizer, settings)
         wanted = {"bos": settings.add_bos, "sep": settings.add_sep, "eos": settings.add_eos}
-        self._bos, self._sep, self._eos = (_special(tokenizer, name, is_wanted) for name, is_wanted in wanted.items())
+        self._bos, self._sep, self._eos = (special_ids(tokenizer, *item) for item in wanted.items())
         self._separator = settings.separator
         if self._separator.startswith(" ") and not tokenizer.is_space_sensitive:
             self._separator = self._separator[1:]
@@ -110,15 +126,3 @@ class PromptCompletionEncoder:
             start, middle, stop = bounds[2 * row : 2 * row + 3]
             parts += [bos, flat.input_ids[start:middle], sep, flat.input_ids[middle:stop], eos]
         return np.concatenate(parts) if parts else flat.input_ids
-
-
-def _special(tokenizer: ChatTokenizer, name: str, is_wanted: bool) -> list[int]:
-    if not is_wanted:
-        return []
-    index = tokenizer.special_token_id(name)
-    if index is None:
-        raise TokenizerError(
-            f"preprocessing.add_{name} is true; the tokenizer {tokenizer.config.name_or_path!r} has no "
-            f"{name.upper()} token. Set the field to false or use another tokenizer."
-        )
-    return [index]

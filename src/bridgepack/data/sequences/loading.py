@@ -142,7 +142,7 @@ class LoadedStage:
         Raises:
             TokenizerError: encoding and decoding loses text of the first rows.
         """
-        if self.recipe.preprocessing.kind == "tokenized":
+        if self.recipe.kinds == ("tokenized",):
             return self.engine
         most = min(max(num_input_bytes // _BYTES_PER_COMPARED, _MIN_COMPARED), _MAX_COMPARED)
         is_compared = self.engine.name != REFERENCE
@@ -165,9 +165,8 @@ def load_stage(recipe_json: str, engine: str = "tokenizers", num_input_bytes: in
 def _with_engine(recipe_json: str, engine: str) -> LoadedStage:
     recipe, tokenizer, encoder, _ = _loaded(recipe_json)
     tokenizer.use_reference_engine()
-    is_used = recipe.preprocessing.kind != "tokenized" and not (
-        recipe.preprocessing.kind == "chat" and tokenizer.has_generation_blocks
-    )
+    # neither ids nor chats with places of characters are encoded by another engine
+    is_used = not {*recipe.kinds} <= {"tokenized", *(("chat",) if tokenizer.has_generation_blocks else ())}
     report = use_engine(tokenizer, engine if is_used else REFERENCE, MIN_INPUT_BYTES)
     return LoadedStage(recipe=recipe, tokenizer=tokenizer, encoder=encoder, engine=report)
 

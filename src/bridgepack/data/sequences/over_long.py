@@ -70,13 +70,14 @@ class SequencePolicy:
     pairs: PromptCompletionPreprocessing | None  #: how to cut a prompt and its completion; None for other rows
 
     @classmethod
-    def of(cls, resolved: ResolvedRecipe, tokenizer: Mapping[str, Any]) -> SequencePolicy:
-        """Return the policy of a recipe, given `ChatTokenizer.identity()`.
+    def of(cls, resolved: ResolvedRecipe, tokenizer: Mapping[str, Any], kind: str | None = None) -> SequencePolicy:
+        """Return the policy for a recipe's rows of a kind, by default its own, given `ChatTokenizer.identity()`.
 
         Raises:
             TokenizerError: the special tokens that the recipe adds fill a whole sequence.
         """
-        settings, longest = resolved.recipe.preprocessing, resolved.max_sequence_length.value
+        recipe, longest = resolved.recipe, resolved.max_sequence_length.value
+        settings = recipe.preprocessing.of_kind(kind or recipe.preprocessing.kind)
         pairs = settings if isinstance(settings, PromptCompletionPreprocessing) else None
         num_special = pairs.add_bos + pairs.add_sep + pairs.add_eos if pairs else 0
         if settings.over_long == "truncate" and num_special > longest + 1:

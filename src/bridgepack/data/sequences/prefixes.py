@@ -16,6 +16,7 @@ from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 
+_TOOL = "tool"
 #: Tokens of white space between a start marker and the turn's text.
 _MOST_BLANKS = 3
 
@@ -93,6 +94,8 @@ class Prefixes:
                 return None  # the window may begin in a turn before it
             content = self._content_start(starts, (search_from, limit), num_quoted(own, starts))
             if content is None:
+                content = self._continuation(markers, turn, (search_from, limit))
+            if content is None:
                 return None
             num_ends = num_quoted(own, markers.ends)
             span = self._last_end(markers, (content, limit), num_ends)
@@ -144,6 +147,20 @@ class Prefixes:
         if not size or (are_quoted and place != search_from):
             return None
         return place + size if place + size <= limit else None
+
+    def _continuation(self, markers: TurnMarkers, turn: int, window: tuple[int, int]) -> int | None:
+        """Return where an answer to a tool's result begins that has no start of its own, or None.
+
+        Some templates write results into the assistant's turn and go on behind them, as Gemma 4's and DeepSeek-V3's.
+        The answer then begins where the render of the turns before it ends.
+        Source: megatron-bridge 0.7, data/conversation_processing.py (_assistant_mask_from_conversation_turns).
+        """
+        messages, (start, limit) = self._conversation.messages, window
+        if turn == 0 or messages[turn - 1]["role"] != _TOOL or not self._is_exact(turn):
+            return None
+        text = self._tokenizer.decode(self._input_ids[start:limit])
+        begins_turn = self._input_ids[start] in markers.openers or any(one in text for one in markers.start_texts)
+        return None if begins_turn else start
 
     def _begun_before(self, starts: Sequence[Sequence[int]], place: int) -> int | None:
         """Return the end of a start marker right before a place, or with only white space between; None if none."""

@@ -107,7 +107,7 @@ def read_shard_rows(path: Path, name: str, wanted: Iterable[int]) -> dict[int, P
                 here, left = [row for row in left if row < stop], [row for row in left if row >= stop]
                 if here:
                     batch = batch_of_table(file.read_row_group(group, use_threads=False), name, first)
-                    found |= {row: _of_numbers(batch.row(row - first), name) for row in here}
+                    found |= {row: _require_numbers(batch.row(row - first), name) for row in here}
                 first = stop
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         why = f"{name} row {(here or left)[0]} cannot be read: {one_line(error).rstrip('.')}"
@@ -117,7 +117,7 @@ def read_shard_rows(path: Path, name: str, wanted: Iterable[int]) -> dict[int, P
     return found
 
 
-def _of_numbers(row: PackedRow, name: str) -> PackedRow:
+def _require_numbers(row: PackedRow, name: str) -> PackedRow:
     """Return a row if its columns hold numbers; a mask of booleans does, as the host reads it."""
     for column in ROW_COLUMNS:
         kind, allowed = getattr(row, column).dtype, "numbers" if column == LOSS_MASK else "whole numbers"

@@ -79,11 +79,11 @@ def _assemble(plan: ShardPlan, arrays: _Opened, first: int, stop: int) -> RowBat
     physical = aligned_runtime_lengths(stored - 1, plan.pad_seq_to_mult) + 1
     sequence_ends = np.cumsum(physical)
     sequence_starts = sequence_ends - physical
-    ids, flat_mask = _gathered(plan, arrays, slice(start, end), physical - stored)
+    ids, flat_mask = _gather(plan, arrays, slice(start, end), physical - stored)
     in_pack = plan.pack_offsets[first : stop + 1] - start
     token_offsets = np.concatenate(([0], sequence_ends))[in_pack]
     row_of_sequence = np.repeat(np.arange(stop - first), np.diff(in_pack))
-    labels = _label_aligned(flat_mask, sequence_ends)
+    labels = _align_labels(flat_mask, sequence_ends)
     if plan.masks_after_eos:
         labels = without_labels_after_eos(labels, ids, plan.pad_token_id)
     return RowBatch(
@@ -98,7 +98,7 @@ def _assemble(plan: ShardPlan, arrays: _Opened, first: int, stop: int) -> RowBat
     )
 
 
-def _gathered(plan: ShardPlan, arrays: _Opened, members: slice, padding: IntArray) -> tuple[TokenArray, MaskArray]:
+def _gather(plan: ShardPlan, arrays: _Opened, members: slice, padding: IntArray) -> tuple[TokenArray, MaskArray]:
     """Return ids and token-aligned masks of consecutive sequences, each followed by its padding; read-only.
 
     Joining memory views takes half the time of `numpy.concatenate`, because most of the time is overhead per piece.
@@ -115,12 +115,12 @@ def _gathered(plan: ShardPlan, arrays: _Opened, members: slice, padding: IntArra
     places = list(zip(files.tolist(), starts.tolist(), stops, strict=True))
     pad_ids = np.full(padding.max(initial=0), plan.pad_token_id, dtype=np.int32)
     pad_mask = np.zeros_like(pad_ids, dtype=np.int8)
-    id_pieces = _padded([ids[file][start:stop] for file, start, stop in places], pad_ids, padding)
-    mask_pieces = _padded([masks[file][start:stop] for file, start, stop in places], pad_mask, padding)
+    id_pieces = _pad([ids[file][start:stop] for file, start, stop in places], pad_ids, padding)
+    mask_pieces = _pad([masks[file][start:stop] for file, start, stop in places], pad_mask, padding)
     return np.frombuffer(b"".join(id_pieces), dtype=np.int32), np.frombuffer(b"".join(mask_pieces), dtype=np.int8)
 
 
-def _padded(pieces: list[memoryview], pad: npt.NDArray[Any], padding: IntArray) -> list[memoryview]:
+def _pad(pieces: list[memoryview], pad: npt.NDArray[Any], padding: IntArray) -> list[memoryview]:
     if not len(pad):
         return pieces
     pads = [memoryview(pad)[:size] for size in range(len(pad) + 1)]
@@ -130,7 +130,7 @@ def _padded(pieces: list[memoryview], pad: npt.NDArray[Any], padding: IntArray) 
     return both
 
 
-def _label_aligned(mask: MaskArray, sequence_ends: IntArray) -> MaskArray:
+def _align_labels(mask: MaskArray, sequence_ends: IntArray) -> MaskArray:
     """Return the label-aligned mask: shifted left by one within each sequence, with 0 at its end."""
     aligned = np.empty_like(mask)
     aligned[:-1] = mask[1:]
@@ -195,7 +195,7 @@ class WrittenShard:
 def write_planned_shard(task: WriteTask, _: Beat) -> WrittenShard:
     """Return a shard's record; writes it unless its receipt names the same rows and the file is unchanged."""
     plan, identity = task.plan, plan_identity(task)
-    found = _received(task, identity)
+    found = _receive(task, identity)
     if found is not None:
         return WrittenShard(record=found, was_there=True)
     group_rows = rows_per_group(plan.packed_sequence_size)
@@ -220,7 +220,7 @@ def plan_identity(task: WriteTask) -> str:
     return digest.hexdigest()
 
 
-def _received(task: WriteTask, identity: str) -> ShardRecord | None:
+def _receive(task: WriteTask, identity: str) -> ShardRecord | None:
     try:
         content = json.loads(task.receipt.read_text(encoding="utf-8"))
         record = ShardRecord(**content["record"])

@@ -35,6 +35,8 @@ SEQUENCE = np.dtype(
         ("num_trained", np.int32),  # ones of the label-aligned mask
         ("is_added", np.bool_),  # of an earlier sequence of its row: without splitting conversations, only the last is
         ("is_cut", np.bool_),  # truncated, or split because it is over-long, so stored in the file of cut sequences
+        ("is_truncated", np.bool_),  # it was cut and lost tokens
+        ("num_left_out", np.int32),  # untrained pieces of its row, left out; 0 at all but the row's first
     ]
 )
 type Sequences = npt.NDArray[np.void]  # shape [num_sequences], SEQUENCE
@@ -58,11 +60,22 @@ class FinishSettings:
     hashes_rows: bool  #: hash rows, to find duplicates
     stops_at_losses: bool  #: stop the build at a row of which the chat template loses content
     folder: Path  #: working folder, for cut sequences and parts of the ledger
+    others: Mapping[str, SequencePolicy] = field(default_factory=dict)  #: another kind of rows -> its policy
+    splits_conversations: bool = False  #: a conversation may become several sequences
+
+    @property
+    def splits_rows(self) -> bool:
+        """Whether rows may become several sequences: conversations, or over-long rows of any kind."""
+        return self.splits_conversations or any(policy.splits for policy in (self.policy, *self.others.values()))
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits that rows can go to."""
         return (self.split, VALIDATION) if self.validation_fraction > 0 else (self.split,)
+
+    def policy_of(self, kind: str) -> SequencePolicy:
+        """Return the policy for rows of a kind."""
+        return self.others.get(kind, self.policy)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +86,7 @@ class RangePlace:
     label: str  #: name of the file in the ledger
     first_row: int  #: 1-based number of its first row
     token_file: Path  #: file of its tokens; may not exist yet
+    kind: str = ""  #: kind of its rows; empty for the recipe's own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +97,6 @@ class RangePart:
     #: shape [num_sequences, 2], uint64, of the whole sequences that they are or were cut from; None if not needed
     hashes: npt.NDArray[np.uint64] | None
     sources: IntArray | None  #: shape [num_sequences], int64, index of these in the token file; None if not needed
-    num_untrained_pieces: int  #: pieces of rows that train nothing, left out
     num_rows: int  #: rows read, drops included
     drops: Notes[Drop]
     dropped_pieces: Notes[Drop]  #: drops of pieces whose rows are packed in part
@@ -118,32 +131,32 @@ def finish_range(
             content with `on_lost_content: error`.
         StoreError: the token file is incomplete.
     """
-    index = read_token_index(place.token_file)
-    judgement = settings.policy.judge(index.stored_lengths, index.num_learned)
+    index, policy = read_token_index(place.token_file), settings.policy_of(place.kind)
+    judgement = policy.judge(index.stored_lengths, index.num_learned)
     is_first = np.ones(len(index.row_offsets), dtype=np.bool_)
     is_first[list(duplicates)] = False
     is_whole = (judgement.codes == 0) & ~judgement.needs_cut & is_first
-    cut, dropped = _cut(settings.policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
+    cut, dropped = _cut(policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
     dropped += of_duplicates(duplicates)
     for position in np.flatnonzero(judgement.codes).tolist():
         code, length = int(judgement.codes[position]), int(index.stored_lengths[position])
-        dropped.append(DroppedSequence(position, str(REASONS[code]), settings.policy.detail(code, length)))
+        dropped.append(DroppedSequence(position, str(REASONS[code]), policy.detail(code, length)))
     counts = is_whole.astype(np.int64)
     for position, pieces in cut.items():
         counts[position] = len(pieces)
-    is_split = judgement.needs_cut & is_first & settings.policy.splits
-    num_parts = np.where(is_split, settings.policy.num_pieces(index.stored_lengths), 0).astype(np.int64)
+    is_split = judgement.needs_cut & is_first & policy.splits
+    num_parts = np.where(is_split, policy.num_pieces(index.stored_lengths), 0).astype(np.int64)
     fates = row_fates(index, counts, num_parts, dropped)
     drops = [*_stored(index, index.drop_rows, index.drop_kinds), *(RowNote(*drop) for drop in fates.row_drops)]
     drops.sort(key=lambda drop: drop.row_offset)
     _refuse_bad_rows(settings, place, [*drops, *(RowNote(*drop[:3]) for drop in fates.piece_drops)])
     cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut" if cut else None
-    kept = _kept(settings.policy, index, is_whole, cut, cut_file, counts, fates)
+    kept = _kept(policy, index, is_whole, cut, cut_file, counts, fates)
     if settings.hashes_rows:
-        kept = kept._replace(hashes=_hashes(settings.policy, place.token_file, kept.sources, cut))
+        kept = kept._replace(hashes=_hashes(policy, place.token_file, kept.sources, cut))
     of_kept = np.isin(index.loss_rows, kept.sequences["row_offset"])
     losses = _stored(index, index.loss_rows[of_kept], index.loss_kinds[of_kept])
-    parts = {name: _part(settings, place, name, index, kept, fates, drops, losses) for name in settings.splits}
+    parts = {name: _part(settings, place, name, kept, fates, drops, losses) for name in settings.splits}
     return RangeResult(
         place=place,
         parts=parts,
@@ -186,6 +199,9 @@ def _kept(
         found["stored_length"][is_cut] = shorter.stored_lengths
         found["num_trained"][is_cut] = _num_trained(policy, shorter)
         found["first_token"][is_cut] += np.array([piece.first_token for piece in pieces], dtype=np.int32)
+        found["is_truncated"] = is_cut & (not policy.splits)
+    is_first = np.diff(found["row_offset"], prepend=-1) != 0
+    found["num_left_out"][is_first] = fates.num_left_out[sources[is_first]]
     return _Kept(found, sources)
 
 
@@ -212,7 +228,6 @@ def _part(
     settings: FinishSettings,
     place: RangePlace,
     name: str,
-    index: TokenIndex,
     kept: _Kept,
     fates: RowFates,
     drops: Sequence[RowNote],
@@ -249,7 +264,6 @@ def _part(
         sequences=sequences,
         hashes=kept.hashes[chosen] if kept.hashes is not None else None,
         sources=kept.sources[chosen] if kept.hashes is not None else None,
-        num_untrained_pieces=int(fates.num_untrained[is_of_part(index.row_offsets)].sum()),
         num_rows=int((np.diff(sequences["row_offset"], prepend=-1) != 0).sum()) + len(dropped),
         drops=notes(dropped, "reason", "reason"),
         dropped_pieces=notes(pieces, "piece", "reason"),
@@ -303,7 +317,7 @@ def _stored(index: TokenIndex, rows: Int32Array, kinds: Int32Array) -> list[RowN
 def _refuse_bad_rows(settings: FinishSettings, place: RangePlace, drops: Sequence[RowNote]) -> None:
     """Raise DataError with the first drop that the recipe does not allow."""
     advices: dict[str, str] = {}
-    if settings.policy.action == "error":
+    if settings.policy_of(place.kind).action == "error":
         advices[DropReason.OVER_LONG] = _OVER_LONG_ADVICE
     if settings.stops_at_losses:
         advices[DropReason.LOST_CONTENT] = _LOSS_ADVICE

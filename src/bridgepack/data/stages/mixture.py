@@ -1,7 +1,4 @@
-"""Computes how often each row of a split is used, from its sources' limits, epochs and weights.
-
-A row's sequences are used together: its pieces count as one row.
-"""
+"""Computes how often each row of a split is used, from its sources' limits, epochs and weights."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import numpy.typing as npt
 from bridgepack.config.recipe.data import DataSource, MixtureConfig, Source, amounts_of, label_of, sets_amount
 from bridgepack.data.packing.order import seeded_hash
 from bridgepack.data.stages.finish import FILE_BITS
-from bridgepack.data.stages.split import PieceCounts, TokenizedSplit
+from bridgepack.data.stages.split import TokenizedSplit, begins_row, files_of, rows_of, with_piece_counts
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
 from bridgepack.records import DropReason, SourceRecord
@@ -56,8 +53,8 @@ def mixed(
 ) -> TokenizedSplit:
     """Return a split with the sequences that its sources' settings ask for, and a record of each source.
 
-    Repeated rows occur repeatedly, one pass after the other. The choice in a source depends only on the seed and its
-    own rows. Rows that are not chosen are drops, `not_sampled`.
+    Repeated sequences occur repeatedly, one pass after the other. The choice in a source depends only on the seed and
+    its own rows, which are chosen whole, with all their pieces. Rows that are not chosen are drops, `not_sampled`.
 
     `aside` is (fraction of the rows, 0-1, that is set aside for validation; whether this split is that part). That part
     gets its share of `max_rows`, and every other sequence once.
@@ -65,12 +62,12 @@ def mixed(
     Raises:
         DataError: a source with such a setting gives no sequences.
     """
-    starts = split.row_starts
-    source_of = np.array([record.source for record in split.inputs])[_files(split)[starts]]
+    firsts = np.flatnonzero(begins_row(split))
+    source_of = np.array([record.source for record in split.inputs])[files_of(split)[firsts]]
     bounds = np.searchsorted(source_of, np.arange(len(split.inputs) + 1))
-    lengths = np.add.reduceat(split.sequences["stored_length"].astype(np.int64) - 1, starts)
-    units = lengths if mixture.by == "tokens" else np.ones_like(lengths)
-    hashes = _hashes(split, starts, source_of, seed) if any(map(sets_amount, sources)) else None
+    lengths = split.sequences["stored_length"].astype(np.int64) - 1
+    units = np.add.reduceat(lengths, firsts) if mixture.by == "tokens" else np.ones_like(firsts)
+    hashes = _hashes(split, firsts, source_of, seed) if any(map(sets_amount, sources)) else None
     members: list[IntArray] = []
 
     def members_of(source: Source) -> tuple[IntArray, str]:
@@ -84,14 +81,14 @@ def mixed(
     tree = [_node(source, (), members_of, is_whole=aside[1]) for source in sources]
     amounts = list(_amounts(tree, mixture.total))
     counts = _counts(split, amounts, members, units, mixture.by)
-    records = _records(split, amounts, bounds, counts, units)
-    return replace(_taken(split, starts, counts), sources=tuple(records))
+    records = _records(split, amounts, (bounds, firsts), counts, units)
+    return replace(_taken(split, firsts, counts), sources=tuple(records))
 
 
 def _counts(
     split: TokenizedSplit, amounts: Sequence[_Amount], members: Sequence[IntArray], units: IntArray, unit: str
 ) -> IntArray:
-    counts = np.zeros(len(split.row_starts), dtype=np.int64)
+    counts = np.zeros(len(units), dtype=np.int64)
     for amount, chosen in zip(amounts, members, strict=True):
         counts[chosen] = _uses(amount, units[chosen])
         if amount.node.settings and not counts[chosen].any():
@@ -103,29 +100,21 @@ def _counts(
     if not counts.any():
         raise DataError(
             f"the {split.name} split has no sequences left: its sources' settings select none of its "
-            f"{len(counts)} sequences. Raise max_rows, epochs or weight."
+            f"{split.num_sequences} sequences. Raise max_rows, epochs or weight."
         )
-    num_sequences = int((counts * split.row_sizes).sum())
-    if num_sequences > _MOST_SEQUENCES:
+    if counts.sum() > _MOST_SEQUENCES:
         raise DataError(
-            f"the {split.name} split would have {num_sequences:,} sequences, most of them repeated; allowed: at most "
+            f"the {split.name} split would have {counts.sum():,} sequences, most of them repeated; allowed: at most "
             f"{_MOST_SEQUENCES:,}. Lower data.mixture.total or the epochs of its sources."
         )
     return counts
 
 
-def _hashes(split: TokenizedSplit, starts: IntArray, source_of: IntArray, seed: int) -> npt.NDArray[np.uint64]:
-    """Return a hash of the position of each row in its source."""
+def _hashes(split: TokenizedSplit, firsts: IntArray, source_of: IntArray, seed: int) -> npt.NDArray[np.uint64]:
+    """Return a hash of the position of each row in its source; `firsts` are the rows' first sequences."""
     first_files = np.searchsorted([record.source for record in split.inputs], source_of)
-    files, sequences = _files(split)[starts] - first_files, split.sequences[starts]
-    rows = split.first_rows[sequences["store_file"]] + sequences["row_offset"]
+    files, rows = files_of(split)[firsts] - first_files, rows_of(split)[firsts]
     return seeded_hash((rows + (files << FILE_BITS)).astype(np.uint64), seed + _SEED_OFFSET)
-
-
-def _files(split: TokenizedSplit) -> IntArray:
-    """Return the index of each sequence's input."""
-    files: IntArray = split.file_indices[split.sequences["store_file"]]
-    return files
 
 
 def _node(
@@ -195,7 +184,7 @@ def _spread(node: _Node, target: Fraction | None, epochs: Fraction) -> Iterator[
 
 
 def _uses(amount: _Amount, units: IntArray) -> IntArray:
-    """Return how often each row is used, as evenly as possible: [4, 4, 4], target 16 tokens -> [2, 1, 1]."""
+    """Return how often each sequence is used, as evenly as possible: [4, 4, 4], target 16 tokens -> [2, 1, 1]."""
     sizes = units if amount.target is not None else np.ones_like(units)
     sums = np.cumsum(sizes, dtype=np.int64)
     if not len(sums):
@@ -213,39 +202,52 @@ def _nothing_of(node: _Node, why: str) -> DataError:
     return DataError(f"the source {'/'.join(node.name)!r} ({node.settings}) {why}, or remove it.")
 
 
-def _taken(split: TokenizedSplit, starts: IntArray, counts: IntArray) -> TokenizedSplit:
-    """Return a split in which each row occurs as often as it is used; `counts` are of rows."""
-    if (counts == 1).all():
+def _taken(split: TokenizedSplit, firsts: IntArray, uses: IntArray) -> TokenizedSplit:
+    """Return a split in which each row occurs as often as it is used; `firsts` are the rows' first sequences."""
+    if (uses == 1).all():
         return split
-    sizes, num_left_out = split.row_sizes, int((counts == 0).sum())
-    uses = np.repeat(counts, sizes)
-    taken = np.repeat(np.arange(len(uses)), uses)
-    passes = np.arange(len(taken)) - np.repeat(np.cumsum(uses) - uses, uses)
+    counts = _of_sequences(split, firsts, uses)
+    taken = np.repeat(np.arange(len(counts)), counts)
+    passes = np.arange(len(taken)) - np.repeat(np.cumsum(counts) - counts, counts)
     taken = taken[np.argsort(passes, kind="stable")]
-    is_used = counts > 0
+    num_left_out = int((uses == 0).sum())
+    kept = split.sequences[counts > 0]
+    sizes = np.diff(firsts, append=len(split.sequences))[uses > 0]
+    firsts_of_kept = np.cumsum(sizes) - sizes
     drops = dict(split.drops.counts) | ({DropReason.NOT_SAMPLED: num_left_out} if num_left_out else {})
     return replace(
-        split,
+        with_piece_counts(split, kept, firsts_of_kept),
         sequences=split.sequences[taken],
-        num_repeated=len(taken) - int(sizes[is_used].sum()),
-        pieces=PieceCounts.of(split.sequences["num_pieces"][starts][is_used], sizes[is_used]),
+        num_repeated=len(taken) - len(kept),
         drops=replace(split.drops, counts=dict(sorted(drops.items(), key=lambda item: -item[1]))),
     )
 
 
+def _of_sequences(split: TokenizedSplit, firsts: IntArray, values: IntArray) -> IntArray:
+    """Return a value of each row as a value of each of its sequences."""
+    repeated: IntArray = np.repeat(values, np.diff(firsts, append=split.num_sequences))
+    return repeated
+
+
 def _records(
-    split: TokenizedSplit, amounts: Sequence[_Amount], bounds: IntArray, counts: IntArray, units: IntArray
+    split: TokenizedSplit,
+    amounts: Sequence[_Amount],
+    places: tuple[IntArray, IntArray],
+    counts: IntArray,
+    units: IntArray,
 ) -> Iterator[SourceRecord]:
+    """Yield the totals of each source; `places` are the sources' bounds in rows, and the rows' first sequences."""
+    bounds, firsts = places
+    uses_of, starts = _of_sequences(split, firsts, counts), np.append(firsts, split.num_sequences)
     rows = np.bincount([record.source for record in split.inputs], split.num_rows_of_files, len(amounts))
     asked = [
         item.epochs * item.node.size / item.node.epochs if item.target is None else item.target for item in amounts
     ]
     has_weights, used = any(item.target is not None for item in amounts), int((counts * units).sum())
-    stops = np.concatenate(([0], np.cumsum(split.row_sizes)))[bounds]
-    uses_of_all = np.repeat(counts, split.row_sizes)
     for index, amount in enumerate(amounts):
-        of_rows, own = slice(bounds[index], bounds[index + 1]), slice(stops[index], stops[index + 1])
-        uses = uses_of_all[own]
+        rows_of_source = slice(bounds[index], bounds[index + 1])
+        own = slice(starts[bounds[index]], starts[bounds[index + 1]])
+        uses = uses_of[own]
         yield SourceRecord(
             name=amount.node.name,
             num_rows_in=int(rows[index]),
@@ -254,5 +256,5 @@ def _records(
             num_tokens=int((uses * (split.sequences["stored_length"][own] - 1)).sum()),
             num_trained_tokens=int((uses * split.sequences["num_trained"][own]).sum()),
             share_asked=float(asked[index] / sum(asked)) if has_weights else None,
-            share_got=int((counts[of_rows] * units[of_rows]).sum()) / used,
+            share_got=int((counts[rows_of_source] * units[rows_of_source]).sum()) / used,
         )

@@ -35,7 +35,7 @@ class RowFates(NamedTuple):
     #: shape [num_sequences], int64, packed and dropped pieces of its row; 0 if the row is one sequence
     num_pieces: IntArray
     is_earlier: npt.NDArray[np.bool_]  #: shape [num_sequences], another sequence of the row follows in the token file
-    num_untrained: IntArray  #: shape [num_sequences], int64, pieces of each sequence that train nothing, left out
+    num_left_out: IntArray  #: shape [num_sequences], int64, pieces of its row that train nothing, left out
     row_drops: tuple[tuple[int, str, str], ...]  #: rows of which nothing is packed, as of `RowNote`
     piece_drops: tuple[PieceNote, ...]
 
@@ -75,7 +75,7 @@ def row_fates(index: TokenIndex, counts: IntArray, num_parts: IntArray, dropped:
         first_tokens=first_tokens,
         num_pieces=np.where(is_several, kept + num_lost, 0)[row_of],
         is_earlier=np.diff(row_of, append=-1) == 0,
-        num_untrained=np.where((is_several & (kept > 0))[row_of], untrained, 0),
+        num_left_out=np.where(is_several & (kept > 0), np.bincount(row_of, untrained, len(rows)), 0)[row_of],
         row_drops=tuple(_of_row(int(rows[row]), members) for row, members in sorted(of_rows.items())),
         piece_drops=tuple(piece_drops),
     )

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,28 +30,6 @@ _SMALLEST_BUCKET = 32
 _PROVENANCE_ROWS = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PieceCounts:
-    """Counts of rows that became several sequences; repetitions do not count."""
-
-    num_split: int  #: rows
-    num_pieces: int  #: their packed sequences
-    num_partly_packed: int  #: rows of which a piece was dropped, among them
-
-    @classmethod
-    def of(cls, num_pieces: IntArray, num_packed: IntArray) -> Self:
-        """Return the counts of rows, of which each has `num_pieces` pieces, or 0, and `num_packed` of them packed."""
-        is_split = num_pieces > 0
-        return cls(
-            num_split=int(is_split.sum()),
-            num_pieces=int(num_packed[is_split].sum()),
-            num_partly_packed=int((num_packed < num_pieces).sum()),
-        )
-
-
-_NO_PIECES = PieceCounts(num_split=0, num_pieces=0, num_partly_packed=0)
-
-
 @dataclass(frozen=True, kw_only=True)
 class TokenizedSplit:
     """The sequences of one split."""
@@ -63,9 +41,10 @@ class TokenizedSplit:
     first_rows: IntArray  #: shape [num_token_files], int64: 1-based row of that input at row offset 0
     sequences: Sequences  #: in input order; `store_file` is an index into `token_files`
     splits_rows: bool  #: the recipe may make several sequences of a row
-    truncates: bool  #: over-long sequences are truncated, not split
-    pieces: PieceCounts  #: rows that became several sequences
-    num_untrained_pieces: int  #: pieces of rows that train nothing, left out
+    num_split: int  #: rows that were split
+    num_pieces: int  #: sequences that are pieces of these rows, repetitions left out
+    num_untrained_pieces: int  #: untrained pieces of these rows, left out
+    num_partly_packed: int  #: rows of which a piece was dropped, among them
     num_rows_in: int
     num_rows_of_files: IntArray  #: shape [num_inputs], int64: the split's rows in each input
     num_blank_lines: int
@@ -82,36 +61,47 @@ class TokenizedSplit:
         """Number of sequences."""
         return len(self.sequences)
 
-    @property
-    def num_truncated(self) -> int:
-        """Sequences that were cut and lost tokens."""
-        return int(self.sequences["is_cut"].sum()) if self.truncates else 0
-
-    @property
-    def row_starts(self) -> IntArray:
-        """Index of the first sequence of each row, of sequences in input order, none repeated; shape [num_rows]."""
-        files, sequences = self.sequences["store_file"], self.sequences
-        rows = self.first_rows[files] + sequences["row_offset"]
-        is_first = np.diff(rows, prepend=-1) != 0
-        is_first |= np.diff(self.file_indices[files], prepend=-1) != 0
-        return np.flatnonzero(is_first)
-
-    @property
-    def row_sizes(self) -> IntArray:
-        """Number of sequences of each row, of sequences as for `row_starts`; shape [num_rows]."""
-        return np.diff(self.row_starts, append=len(self.sequences))
-
     def runtime_lengths(self, multiple: int) -> IntArray:
         """Return runtime lengths, padded to `multiple`; shape [num_sequences], int64."""
         return aligned_runtime_lengths(self.sequences["stored_length"].astype(np.int64) - 1, multiple)
 
 
+def files_of(split: TokenizedSplit) -> IntArray:
+    """Return the index of each sequence's input."""
+    files: IntArray = split.file_indices[split.sequences["store_file"]]
+    return files
+
+
+def rows_of(split: TokenizedSplit) -> IntArray:
+    """Return each sequence's row in its input, from 1."""
+    rows: IntArray = split.first_rows[split.sequences["store_file"]] + split.sequences["row_offset"]
+    return rows
+
+
+def begins_row(split: TokenizedSplit) -> npt.NDArray[np.bool_]:
+    """Return whether each sequence is the first of its row, not another piece; shape [num_sequences], bool."""
+    changes = [np.diff(values, prepend=-1) != 0 for values in (files_of(split), rows_of(split))]
+    is_first: npt.NDArray[np.bool_] = changes[0] | changes[1]
+    return is_first
+
+
+def with_piece_counts(split: TokenizedSplit, sequences: Sequences, firsts: IntArray) -> TokenizedSplit:
+    """Return a split with its counts of pieces; `sequences` are those packed, none repeated, `firsts` their rows'."""
+    num_pieces, num_packed = sequences["num_pieces"][firsts], np.diff(firsts, append=len(sequences))
+    is_split = num_pieces > 0
+    return replace(
+        split,
+        num_split=int(is_split.sum()),
+        num_pieces=int(num_packed[is_split].sum()),
+        num_partly_packed=int((num_packed < num_pieces).sum()),
+        num_untrained_pieces=int(sequences["num_left_out"].sum()),
+    )
+
+
 def gather_split(
-    name: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult], *, splits_rows: bool, truncates: bool
+    name: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult], *, splits_rows: bool
 ) -> TokenizedSplit:
     """Return a split's sequences from the results of its files' ranges, in order.
-
-    `splits_rows` and `truncates` are as in `TokenizedSplit`.
 
     Raises:
         DataError: it has no sequences; says why its rows were dropped.
@@ -136,9 +126,10 @@ def gather_split(
         first_rows=np.array([row for _, row in places], dtype=np.int64),
         sequences=sequences,
         splits_rows=splits_rows,
-        truncates=truncates,
-        pieces=_NO_PIECES,
-        num_untrained_pieces=sum(part.num_untrained_pieces for part in parts),
+        num_split=0,
+        num_pieces=0,
+        num_partly_packed=0,
+        num_untrained_pieces=0,
         num_rows_in=sum(part.num_rows for part in parts),
         num_rows_of_files=np.bincount(files_of_parts, [part.num_rows for part in parts], len(inputs)).astype(np.int64),
         num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
@@ -148,12 +139,11 @@ def gather_split(
         cut=HistoryCut.total(part.cut for part in parts),
         unread=() if is_aside else unread_fields([record.source for record in inputs], results),
     )
-    starts = split.row_starts
-    assert split.num_rows_in == len(starts) + sum(split.drops.counts.values()), "the ledger must balance"
+    firsts = np.flatnonzero(begins_row(split))
+    assert split.num_rows_in == len(firsts) + sum(split.drops.counts.values()), "the ledger must balance"
     if not len(sequences):
         raise DataError(_why_empty(split))
-    packed = np.diff(starts, append=len(sequences))
-    return replace(split, pieces=PieceCounts.of(sequences["num_pieces"][starts], packed))
+    return with_piece_counts(split, sequences, firsts)
 
 
 def unread_fields(sources: Sequence[int], results: Sequence[RangeResult]) -> tuple[UnreadField, ...]:
@@ -242,7 +232,7 @@ def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) ->
         "file_index": split.file_indices[files].astype(np.int32),
         "row": split.first_rows[files] + sequences["row_offset"],
         "runtime_length": sequences["stored_length"] - np.int32(1),
-        "is_truncated": sequences["is_cut"] & split.truncates,
+        "is_truncated": sequences["is_truncated"],
     }
     if split.splits_rows:
         columns[FIRST_TOKEN] = sequences["first_token"]
@@ -256,12 +246,10 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
     pack_tokens = np.add.reduceat(physical[plan.sequence_order], plan.pack_offsets[:-1], dtype=np.int64)
     num_tokens = int(logical.sum(dtype=np.int64))
     return SplitStatistics(
-        num_cut_exchanges=split.cut.num_exchanges,
-        num_cut_turns=split.cut.num_turns,
         num_rows_in=split.num_rows_in,
         num_blank_lines=split.num_blank_lines,
         num_sequences=len(logical),
-        num_truncated=split.num_truncated,
+        num_truncated=int(split.sequences["is_truncated"].sum()),
         num_packs=plan.num_packs,
         num_tokens=num_tokens,
         num_alignment_tokens=int(physical.sum(dtype=np.int64)) - num_tokens,
@@ -271,11 +259,13 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         min_pack_tokens=int(pack_tokens.min()),
         length_histogram=_histogram(logical),
         num_repeated=split.num_repeated,
-        num_split=split.pieces.num_split,
-        num_pieces=split.pieces.num_pieces,
+        num_split=split.num_split,
+        num_pieces=split.num_pieces,
         num_untrained_pieces=split.num_untrained_pieces,
-        num_partly_packed=split.pieces.num_partly_packed,
+        num_partly_packed=split.num_partly_packed,
         num_added_tokens=int(logical[split.sequences["is_added"]].sum(dtype=np.int64)),
+        num_cut_exchanges=split.cut.num_exchanges,
+        num_cut_turns=split.cut.num_turns,
     )
 
 

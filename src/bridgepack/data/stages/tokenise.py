@@ -12,8 +12,8 @@ from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.ranges import InputRange, iter_ranges
 from bridgepack.data.reading.rows import read_range, rows_apart
 from bridgepack.data.stages.finish import FinishSettings, RangePlace, RangeResult, finish_range
-from bridgepack.data.store.store import TokenStore
-from bridgepack.data.store.token_file import TokenFileWriter, check_token_file, read_token_index, write_token_file
+from bridgepack.data.store.store import TokenStore, check_stored_tokens, token_origin
+from bridgepack.data.store.token_file import TokenFileWriter, TokenOrigin, read_token_index, write_token_file
 from bridgepack.data.tasks import Beat, Runner, TaskFailure, is_meant_for_users
 from bridgepack.errors import DataError, StoreError
 from bridgepack.records import DropReason
@@ -74,7 +74,7 @@ def tokenize_range(task: TokenizeTask, beat: Beat) -> RangeResult:
     is_there = _is_in_store(task)
     if not is_there:
         make_folders(task.place.token_file.parent)
-        with write_token_file(task.place.token_file) as writer:
+        with write_token_file(task.place.token_file, _origin(task)) as writer:
             (_tokenize_one_by_one if task.one_by_one else _tokenize_together)(task, writer, beat)
             beat(-1)
     finished = finish_range(task.settings, task.place)
@@ -86,10 +86,10 @@ def finish_stored(task: tuple[FinishSettings, RangePlace], _: Beat) -> RangeResu
 
     Raises:
         DataError: see `tokenize_range`.
-        StoreError: the tokens are missing or incomplete.
+        StoreError: the tokens are missing, incomplete or another range's.
     """
     settings, place = task
-    check_token_file(place.token_file)
+    check_stored_tokens(place.token_file)
     os.utime(place.token_file)
     return finish_range(settings, place)
 
@@ -107,12 +107,12 @@ def try_row(task: tuple[TokenizeTask, int], beat: Beat) -> None:
 def _is_in_store(task: TokenizeTask) -> bool:
     """Return whether the store has a range's complete tokens.
 
-    Removes a file that is broken or lacks rows that ran out of memory or time.
+    Removes a file that is broken, another range's, or lacks rows that ran out of memory or time.
     """
     path = task.place.token_file
     try:
-        check_token_file(path)
-        is_sound = not _DEPENDS_ON_MACHINE & {reason for reason, _ in read_token_index(path).kinds}
+        is_sound = check_stored_tokens(path) == _origin(task)
+        is_sound &= not _DEPENDS_ON_MACHINE & {reason for reason, _ in read_token_index(path).kinds}
     except StoreError:
         is_sound = False
     if is_sound:
@@ -120,6 +120,10 @@ def _is_in_store(task: TokenizeTask) -> bool:
     else:
         path.unlink(missing_ok=True)
     return is_sound
+
+
+def _origin(task: TokenizeTask) -> TokenOrigin:
+    return token_origin(task.how.key, task.part, task.file.view)
 
 
 def _tokenize_together(task: TokenizeTask, writer: TokenFileWriter, beat: Beat) -> None:
@@ -179,6 +183,7 @@ def tokenized_ranges(
                 label=file.label,
                 first_row=part.first_row,
                 token_file=store.token_file(how.key, part, file.view),
+                kind=file.kind_of_rows,
             ),
             settings=settings,
         )

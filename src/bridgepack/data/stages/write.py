@@ -57,14 +57,17 @@ class ArtifactSpec:
             TokenizerError: special tokens alone fill a sequence.
         """
         recipe = self.resolved.recipe
+        kinds = [kind for kind in recipe.kinds if kind != recipe.preprocessing.kind]
         return FinishSettings(
             policy=SequencePolicy.of(self.resolved, self.tokenizer),
+            others={kind: SequencePolicy.of(self.resolved, self.tokenizer, kind) for kind in kinds},
             split=source,
             validation_fraction=recipe.data.validation_fraction if source == TRAIN else 0.0,
             seed=recipe.packing.seed,
             stops_at_bad_rows=recipe.data.on_bad_row == "error",
             hashes_rows=recipe.data.deduplicate == "exact",
-            stops_at_losses=getattr(recipe.preprocessing, "on_lost_content", "keep") == "error",
+            stops_at_losses=getattr(recipe.chat_preprocessing, "on_lost_content", "keep") == "error",
+            splits_conversations=recipe.splits_conversations,
             folder=folder / staging.WORK,
         )
 
@@ -132,14 +135,7 @@ class ArtifactWriter:
 
     def _split(self, name: str, settings: FinishSettings, ranges: Sequence[RangeResult]) -> TokenizedSplit:
         source, recipe = settings.split, self.spec.resolved.recipe
-        policy = settings.policy
-        split = gather_split(
-            name,
-            self.spec.inputs[source],
-            ranges,
-            splits_rows=policy.splits or recipe.splits_conversations,
-            truncates=not policy.splits,
-        )
+        split = gather_split(name, self.spec.inputs[source], ranges, splits_rows=settings.splits_rows)
         is_train, aside = source == TRAIN, (settings.validation_fraction, name != source)
         sources = recipe.data.train if is_train else recipe.data.validation
         mixture = recipe.data.mixture if is_train else recipe.data.mixture.model_copy(update={"total": None})

@@ -25,6 +25,7 @@ from bridgepack.data.reading.inputs import RowView
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.stages.finish import RangeResult
+from bridgepack.data.store.token_file import TokenOrigin, check_token_file, unusable_file
 from bridgepack.errors import StoreError
 
 STORE_VARIABLE = "BRIDGEPACK_STORE"
@@ -45,8 +46,7 @@ class TokenStore:
 
     def token_file(self, tokenization: str, part: InputRange, view: RowView | None) -> Path:
         """Return the path of a range's token file, which may not exist yet; `view` says how rows are read."""
-        key = store_key([tokenization, part.sha256, *([view.key] if view else ())])
-        return self.folder / TOKENIZATIONS / tokenization / key[:2] / f"{key}{TOKEN_SUFFIX}"
+        return self.folder / TOKENIZATIONS / _name_of(token_origin(tokenization, part, view))
 
     def path_of(self, name: str) -> Path:
         """Return the path of a token file's name in a record.
@@ -59,7 +59,7 @@ class TokenStore:
             raise StoreError(f"a record of the store {str(self.folder)!r} names {name!r}, which is not a token file.")
         return path
 
-    def unfinished(self, tokenizations: Iterable[str] | None = None) -> list[Path]:
+    def unfinished_files(self, tokenizations: Iterable[str] | None = None) -> list[Path]:
         """Return the unfinished files, of all or of some tokenisations; a store may hold very many.
 
         If no build is running, interrupted processes left them.
@@ -76,6 +76,30 @@ class TokenStore:
         if not path.exists():
             make_folders(path.parent)
             write_text(path, json.dumps(identity, indent=1, default=str) + "\n", is_shared=True)
+
+
+def token_origin(tokenization: str, part: InputRange, view: RowView | None) -> TokenOrigin:
+    """Return what the token file of a range says of itself."""
+    key = None if view is None else json.dumps(view.key, sort_keys=True, default=str)
+    return TokenOrigin(tokenization=tokenization, sha256=part.sha256, num_rows=part.num_rows, view=key)
+
+
+def _name_of(origin: TokenOrigin) -> str:
+    views = [] if origin.view is None else [json.loads(origin.view)]
+    key = store_key([origin.tokenization, origin.sha256, *views])
+    return f"{origin.tokenization}/{key[:2]}/{key}{TOKEN_SUFFIX}"
+
+
+def check_stored_tokens(path: Path) -> TokenOrigin:
+    """Return the origin of a token file of a store, after checking all its bytes, and that its name is its own.
+
+    Raises:
+        StoreError: the file was changed, is incomplete or is another range's.
+    """
+    origin = check_token_file(path)
+    if origin is None or _name_of(origin) != "/".join(path.parts[-3:]):
+        raise unusable_file(path, "it has the tokens of other rows, or made in another way, than its name says")
+    return origin
 
 
 def default_store(output: Path) -> Path:
@@ -113,13 +137,13 @@ def opened_store(folder: Path) -> Iterator[TokenStore]:
         raise StoreError(
             f"the token store {str(folder)!r} cannot be written: {error.strerror}. Choose another --store."
         ) from None
-    with _flocked(descriptor, fcntl.LOCK_SH, f"files are being removed from the token store {str(folder)!r}"):
+    with _flock(descriptor, fcntl.LOCK_SH, f"files are being removed from the token store {str(folder)!r}"):
         try:
             yield store
         finally:
             with suppress(OSError):  # else another build uses the store
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for path in store.unfinished(store.begun):  # of interrupted workers and nodes
+                for path in store.unfinished_files(store.begun):  # of interrupted workers and nodes
                     path.unlink(missing_ok=True)
 
 
@@ -135,7 +159,7 @@ def store_at(folder: Path, *, is_emptied: bool) -> Iterator[TokenStore]:
         yield store
         return
     descriptor = os.open(store.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o666)
-    with _flocked(descriptor, fcntl.LOCK_EX, f"a build is using the token store {str(folder)!r}"):
+    with _flock(descriptor, fcntl.LOCK_EX, f"a build is using the token store {str(folder)!r}"):
         yield store
 
 
@@ -173,7 +197,7 @@ def _check_version(folder: Path) -> None:
 
 
 @contextmanager
-def _flocked(descriptor: int, kind: int, why_not: str) -> Iterator[None]:
+def _flock(descriptor: int, kind: int, why_not: str) -> Iterator[None]:
     """Hold a lock while the block runs, then close the descriptor."""
     try:
         try:

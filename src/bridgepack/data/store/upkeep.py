@@ -17,11 +17,12 @@ from bridgepack.data.store.store import (
     TOKENIZATIONS,
     BuildRecord,
     TokenStore,
+    check_stored_tokens,
     existing_store,
     iter_build_records,
     store_at,
 )
-from bridgepack.data.store.token_file import check_token_file, token_arrays
+from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.workers.pool import plain_runner
 from bridgepack.errors import StoreError
@@ -144,7 +145,7 @@ def prune_store(
     oldest_s = float("-inf") if older_than_s is None else time.time() - older_than_s
     with store_at(folder, is_emptied=not is_dry_run) as store:
         files = {path: path.stat() for path in _token_files(store)}
-        unused = _unused(store, files) if is_unused else []
+        unused = _unused_files(store, files) if is_unused else []
         files |= {path: path.stat() for path in unused}
         chosen = dict.fromkeys(unused, UNUSED)
         chosen |= {path: OLD for path, status in files.items() if status.st_mtime < oldest_s}
@@ -156,7 +157,7 @@ def prune_store(
             num_bytes_kept -= files[path].st_size
         removed = [(str(path), files[path].st_size, why) for path, why in sorted(chosen.items())]
         if not is_dry_run:
-            unfinished = store.unfinished()
+            unfinished = store.unfinished_files()
             removed += [(str(path), path.stat().st_size, UNFINISHED) for path in unfinished]
             gone = [record.path for record in iter_build_records(store) if is_unused and not record.is_there]
             for path in [*chosen, *unfinished, *gone]:
@@ -176,7 +177,7 @@ def prune_store(
 def verify_store(
     folder: Path, *, removes: bool = False, num_workers: int = 1, progress: Progress | None = None
 ) -> Verified:
-    """Return the broken token files by their checksums, after removing them if requested.
+    """Return the broken token files by their checksums and names, after removing them if requested.
 
     Raises:
         StoreError: the folder is not a store, or files are to be removed but a build is using it.
@@ -201,7 +202,7 @@ def verify_store(
 def _what_is_wrong(path: Path) -> str:
     """Return why a token file is broken; empty if it is not."""
     try:
-        check_token_file(path)
+        check_stored_tokens(path)
     except (StoreError, OSError) as error:
         return str(error)
     return ""
@@ -241,7 +242,7 @@ def _files_of(store: TokenStore, record: BuildRecord) -> list[Path]:
     return [store.path_of(item.token_file) for ranges in record.ranges.values() for item in ranges]
 
 
-def _unused(store: TokenStore, files: Iterable[Path]) -> list[Path]:
+def _unused_files(store: TokenStore, files: Iterable[Path]) -> list[Path]:
     """Return the token files that no existing artifact uses, and the files of rows that none names as a source."""
     records = [record for record in iter_build_records(store) if record.is_there]
     used = {path for record in records for path in _files_of(store, record)}

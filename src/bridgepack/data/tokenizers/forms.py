@@ -63,7 +63,7 @@ class Forms:
     #: role -> content that is a list of text parts: one text, or parts of type text; roles that are missing are `given`
     parts: Mapping[str, PartsForm] = field(default_factory=dict)
 
-    def decided(self, fields: Iterable[str]) -> dict[str, Any]:
+    def decisions(self, fields: Iterable[str]) -> dict[str, Any]:
         """Return field of `preprocessing` -> what is decided for it, as plain values for manifest and preview."""
         every = {
             "null_content": {"beside_calls": self.beside_calls, "alone": self.alone},
@@ -109,7 +109,7 @@ def _forms_of_calls(tokenizer: ChatTokenizer) -> tuple[ContentForm, ArgumentsFor
         wanted += [_RESULT, _ANSWER] if has_result else []
         found: list[_Shown] = []
         for arguments, content in _CALLS:
-            turns = _called(content, arguments, values)
+            turns = _call_messages(content, arguments, values)
             text = rendered(tokenizer, turns if has_result else turns[:2], tools)
             if _shows(text, wanted):
                 found.append(_Shown(len(_NULL.findall(text or "")), content, arguments))
@@ -122,7 +122,9 @@ def _forms_of_calls(tokenizer: ChatTokenizer) -> tuple[ContentForm, ArgumentsFor
 
 def _form_beside_lost_calls(tokenizer: ChatTokenizer) -> ContentForm:
     """Return the form of content beside calls that the template leaves out: null must not become a word at least."""
-    texts = [rendered(tokenizer, _called(content, "object", _ARGUMENTS[-1])[:2]) for content in ("null", "empty")]
+    texts = [
+        rendered(tokenizer, _call_messages(content, "object", _ARGUMENTS[-1])[:2]) for content in ("null", "empty")
+    ]
     null, empty = (len(_NULL.findall(text)) if text is not None else None for text in texts)
     return "empty" if null is not None and empty is not None and empty < null else "given"
 
@@ -142,7 +144,7 @@ def _turns_with(
     """Yield conversations that have a turn of a role."""
     turn, answer = {"role": role, "content": content}, _assistant(_ANSWER)
     if role == "tool":
-        question, call, result, _ = _called(beside, arguments, _ARGUMENTS[-1])
+        question, call, result, _ = _call_messages(beside, arguments, _ARGUMENTS[-1])
         yield [question, call, {**result, "content": content}, answer]
         yield [question, answer, turn, answer]
     elif role == "user":
@@ -162,7 +164,7 @@ def _assistant(content: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content}
 
 
-def _called(content: ContentForm, arguments: ArgumentsForm, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _call_messages(content: ContentForm, arguments: ArgumentsForm, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a question, a call, its result and an answer; the call's id is one that Mistral's templates take."""
     given = json.dumps(values) if arguments == "text" else dict(values)
     call = {"id": "call00001", "type": "function", "function": {"name": _NAME, "arguments": given}}

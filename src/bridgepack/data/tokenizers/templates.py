@@ -45,19 +45,23 @@ class ChatTemplate:
         Raises:
             jinja2.TemplateSyntaxError: it is not valid Jinja.
         """
-        self._environment = _environment()
+        self._environment, self._source = _environment(), source
         self._python = self._environment.compile(source, raw=True)
         is_known_jinja = jinja2.__version__.startswith("3.1.")
-        self._short_root = self._executed(rewritten(self._python)) if is_known_jinja else self._root
+        self._short_root = self._execute(rewritten(self._python)) if is_known_jinja else self._root
         fixed = {"documents": None, "add_generation_prompt": False}
         self._variables = {**self._environment.globals, **fixed, **variables}
+
+    def tree(self) -> jinja2.nodes.Template:
+        """Return the template as Jinja parses it."""
+        return self._environment.parse(self._source)
 
     @cached_property
     def _root(self) -> Root:
         """The template's function as compiled by Jinja."""
-        return self._executed(ast.parse(self._python))
+        return self._execute(ast.parse(self._python))
 
-    def _executed(self, module: ast.Module) -> Root:
+    def _execute(self, module: ast.Module) -> Root:
         """Return the function that the code defines, like `Template.from_code`."""
         environment = self._environment
         helpers = {GET_ATTRIBUTE: _attribute_getter(environment), GET_ITEM: _item_getter(environment)}
@@ -72,11 +76,11 @@ class ChatTemplate:
 
         return root_with_blocks if blocks else root
 
-    def marked(self, parts: Iterable[str]) -> tuple[str, list[Span]]:
+    def join_marked(self, parts: Iterable[str]) -> tuple[str, list[Span]]:
         """Return (text joined from its parts as they are rendered, positions of the template's generation blocks)."""
         blocks = self._environment.extensions[_GenerationBlocks.identifier]
         assert isinstance(blocks, _GenerationBlocks)
-        return blocks.marked(parts)
+        return blocks.join_marked(parts)
 
     def render[R](
         self, collect: Callable[[Iterable[str]], R], messages: Messages, tools: Tools, kwargs: Mapping[str, Any]
@@ -155,9 +159,9 @@ class _GenerationBlocks(jinja2.ext.Extension):
     def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return jinja2.nodes.CallBlock(self.call_method("written"), [], [], body).set_lineno(line)
+        return jinja2.nodes.CallBlock(self.call_method("write"), [], [], body).set_lineno(line)
 
-    def written(self, caller: Callable[[], str]) -> str:
+    def write(self, caller: Callable[[], str]) -> str:
         """Return a block's text and record its position."""
         text = caller()
         if self._parts is not None:
@@ -165,7 +169,7 @@ class _GenerationBlocks(jinja2.ext.Extension):
             self._spans.append((start, start + len(text)))
         return text
 
-    def marked(self, parts: Iterable[str]) -> tuple[str, list[Span]]:
+    def join_marked(self, parts: Iterable[str]) -> tuple[str, list[Span]]:
         """Return (text joined from its parts as they are rendered, positions of its blocks)."""
         self._parts, self._spans = [], []
         try:

@@ -110,6 +110,12 @@ class ChatTokenizer:
         )
 
     @cached_property
+    def texts_of_strippers(self) -> Mapping[int, str]:
+        """Id -> text of every added token that takes the white space beside it with it."""
+        added = self._tokenizer.added_tokens_decoder.items()
+        return {int(index): str(token.content) for index, token in added if token.lstrip or token.rstrip}
+
+    @cached_property
     def never_trained_ids(self) -> frozenset[int]:
         """Ids of tokens that Megatron-Bridge masks out of every loss."""
         return frozenset(index for text, index in self.added_tokens.items() if text in NEVER_TRAINED_TOKENS)
@@ -224,10 +230,17 @@ class ChatTokenizer:
         check_is_unicode(text)
         return text
 
+    def render_served(self, messages: Messages, tools: Tools, template_kwargs: Mapping[str, Any]) -> str:
+        """Return the text that a server sends to the model for a conversation: with the generation prompt.
+
+        Raises as `render_text`.
+        """
+        return self.render_text(messages, tools, {**template_kwargs, "add_generation_prompt": True})
+
     def render_marked(self, messages: Messages, tools: Tools, kwargs: Mapping[str, Any]) -> tuple[str, list[Span]]:
         """Return the text and the (start, stop) characters of the template's generation blocks, as `render_text`."""
         with _REFUSALS:
-            text, spans = self.template.render(self.template.marked, messages, tools, kwargs)
+            text, spans = self.template.render(self.template.join_marked, messages, tools, kwargs)
         check_is_unicode(text)
         return text, spans
 
@@ -255,7 +268,7 @@ class ChatTokenizer:
             "drops_tool_names": drops_tool_names(self),
             "template_date": day.isoformat() if "strftime_now" in template else None,
             **({"chat_template_kwargs": kwargs} if kwargs else {}),
-            **({"forms": self.forms.decided(fields_on_auto)} if fields_on_auto else {}),
+            **({"forms": self.forms.decisions(fields_on_auto)} if fields_on_auto else {}),
             "chat_template_sha256": _sha256(template.encode()),
             "files": self._file_hashes(),
         }

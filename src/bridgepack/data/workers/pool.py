@@ -41,7 +41,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         The latter raises the function's errors for users, and DataError if the worker dies.
         """
         future = self._threads.submit(self._outcome, _without_task, function, None)
-        return lambda: _loaded(_awaited(future))
+        return lambda: _load_outcome(_await_result(future))
 
     def widen(self, num_workers: int, memory_bytes: int, warm_up: Callable[[], Any] | None) -> None:
         """Allow more workers, after all tasks so far are finished.
@@ -57,13 +57,13 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         most = (self._num_workers + _MAX_WAITING, _MAX_UNREAD * self._num_workers)
         share = None if self._memory_bytes is None else self._memory_bytes // self._num_workers
         for _, future in in_order(lambda task: self._submit(function, task, share), tasks, lambda: most):
-            yield _awaited(future)
+            yield _await_result(future)
 
     def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
         """Return the outcome of a task that runs alone with all the memory."""
         wait(self._in_flight)
         self._dismiss()
-        result: R | TaskFailure = _awaited(self._submit(function, task, self._memory_bytes))
+        result: R | TaskFailure = _await_result(self._submit(function, task, self._memory_bytes))
         self._dismiss()
         return result
 
@@ -109,7 +109,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if memory_bytes is not None and (worker is None or not worker.is_limited):
             calls.insert(0, (limit_memory, memory_bytes))
         if worker is None:
-            worker = self._started()
+            worker = self._start()
             calls = calls if self._warm_up is None else [(_without_task, self._warm_up), *calls]
         try:
             for call in calls:
@@ -125,7 +125,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                     self._idle.append(worker)
         return replace(outcome, task=task) if isinstance(outcome, TaskFailure) else outcome
 
-    def _started(self) -> Worker:
+    def _start(self) -> Worker:
         worker = Worker()
         with self._lock:
             self._workers.add(worker)
@@ -153,7 +153,7 @@ def plain_runner(num_workers: int) -> Iterator[PlainRunner]:
         yield PlainRunner(runner)
 
 
-def _awaited(future: Future[Any]) -> Any:
+def _await_result(future: Future[Any]) -> Any:
     """Return a future's result; a signal that comes as the wait begins is handled within a second, not at its end.
 
     Python notes such a signal, but the lock that it then waits for wakes up for later signals alone.
@@ -163,7 +163,7 @@ def _awaited(future: Future[Any]) -> Any:
     return future.result()
 
 
-def _loaded[R](outcome: R | TaskFailure) -> R:
+def _load_outcome[R](outcome: R | TaskFailure) -> R:
     if isinstance(outcome, TaskFailure) and outcome.kind == "died":
         raise DataError(
             f"loading the tokenizer: {outcome.detail}; usually memory ran out. Finished work is kept; "

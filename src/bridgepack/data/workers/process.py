@@ -61,10 +61,10 @@ class Worker:
         arguments = (theirs, self._errors, str(Path.cwd()), {**os.environ, **ENVIRONMENT})
         with theirs, _starting():
             try:
-                self._process = _started(arguments)
+                self._process = _start(arguments)
             except (EOFError, ConnectionError):  # the fork server died while loading; a new one loads no tokenizer
                 time.sleep(_ENDED_S)
-                self._process = _started(arguments)
+                self._process = _start(arguments)
 
     @property
     def is_over(self) -> bool:
@@ -147,7 +147,7 @@ def limit_memory(memory_bytes: int, _: Beat | None = None) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
-def _started(arguments: tuple[Any, ...]) -> Any:
+def _start(arguments: tuple[Any, ...]) -> Any:
     process = _CONTEXT.Process(target=_serve, args=arguments, daemon=True)
     process.start()
     return process

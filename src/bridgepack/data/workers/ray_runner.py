@@ -161,7 +161,7 @@ def ray_runner(settings: RaySettings, setup: WorkerSetup, here: Runner, progress
     """
     ray = _import_ray()
     progress.start("Connecting to Ray" if settings.address else "Starting Ray here", None, "nodes")
-    with _connected(ray, settings), _silenced(ray):
+    with _connect(ray, settings), _silence(ray):
         nodes = alive_nodes(ray)
         progress.advance(len(nodes))
         progress.finish()
@@ -187,7 +187,7 @@ def _import_ray() -> Any:
 
 
 @contextmanager
-def _connected(ray: Any, settings: RaySettings) -> Iterator[None]:
+def _connect(ray: Any, settings: RaySettings) -> Iterator[None]:
     """Connect to a cluster while the block runs; keeps an existing connection."""
     if ray.is_initialized():
         yield
@@ -245,7 +245,7 @@ def _refuse_silent_address(address: str) -> None:
 
 
 @contextmanager
-def _silenced(ray: Any) -> Iterator[None]:
+def _silence(ray: Any) -> Iterator[None]:
     """Suppress Ray's long messages about dead nodes, with raylets' logs; the runner reports them in one sentence.
 
     Ray has no setting for this.

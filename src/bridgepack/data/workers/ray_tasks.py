@@ -43,7 +43,7 @@ def run_task(setup: bytes, call: bytes, num_slots: int) -> bytes:
     try:
         function, task = pickle.loads(call)  # noqa: S301 (from the build itself, through Ray)
         _prepare(setup, num_slots)
-        outcome = InThisProcess().run_alone(partial(_watched, function), task)
+        outcome = InThisProcess().run_alone(partial(_watch, function), task)
     except Exception as error:
         if not is_meant_for_users(error):
             raise
@@ -55,7 +55,7 @@ def run_task(setup: bytes, call: bytes, num_slots: int) -> bytes:
     return pickle.dumps(outcome)
 
 
-def _watched(function: Callable[[Any, Beat], Any], task: Any, beat: Beat) -> Any:
+def _watch(function: Callable[[Any, Beat], Any], task: Any, beat: Beat) -> Any:
     """Return a task's result; ends this process if the heartbeat stalls, and Ray then restarts the task."""
 
     def seen(number: int) -> None:

@@ -96,11 +96,11 @@ class DifferenceReader:
             is_same_input=self._inputs[0][files[0]].sha256 == self._inputs[1][files[1]].sha256,
             token=token,
             text=tuple(texts),
-            masks=tuple(self._moved(after, other_mask, moved)),
+            masks=tuple(self._moved_tokens(after, other_mask, moved)),
             num_mask_tokens=len(moved),
         )
 
-    def _moved(self, ids: npt.NDArray[Any], mask: npt.NDArray[Any], labels: IntArray) -> Iterator[MovedTokens]:
+    def _moved_tokens(self, ids: npt.NDArray[Any], mask: npt.NDArray[Any], labels: IntArray) -> Iterator[MovedTokens]:
         """Yield runs of labels whose mask changed in the same direction; label `i` is token `i + 1`."""
         if not len(labels):
             return
@@ -149,10 +149,10 @@ def diff_artifacts(
     Raises:
         ArtifactError: a folder is not an artifact, was changed, or cannot be read.
     """
-    return diff_opened(opened_artifact(first), opened_artifact(second), limit=limit, progress=progress)
+    return diff_open_artifacts(opened_artifact(first), opened_artifact(second), limit=limit, progress=progress)
 
 
-def diff_opened(
+def diff_open_artifacts(
     ours: Artifact, theirs: Artifact, *, limit: int = DEFAULT_LIMIT, progress: Progress | None = None
 ) -> DiffReport:
     """Return the differences between two open artifacts; raises ArtifactError if an artifact cannot be read."""

@@ -148,7 +148,7 @@ class _Left:
 
     def take(self, first: npt.NDArray[Any], second: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:
         """Return index pairs of sequences with equal keys, one to one in order; keys are per table sequence."""
-        ours, theirs = _ranked(first[self.first], second[self.second])
+        ours, theirs = _rank_keys(first[self.first], second[self.second])
         _, at, to = np.intersect1d(ours, theirs, assume_unique=True, return_indices=True)
         order = np.argsort(at)
         pairs = self.first[at[order]], self.second[to[order]]
@@ -188,7 +188,7 @@ def _joint(keys: IntArray, hashes: HashArray) -> HashArray:
         return (mixed * np.uint64(0xD6E8FEB86659FD93)) ^ hashes
 
 
-def _ranked(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:
+def _rank_keys(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:
     """Return keys as unique numbers: equal keys on one side are numbered in order.
 
     Example: [7 7 9] and [7 9 9] -> the first 7 and the first 9 of each side are equal, the others are not.

@@ -17,8 +17,9 @@ from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.forms import AS_GIVEN
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
-from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
+from bridgepack.proof.masks.markers import NO_END, LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
 from bridgepack.proof.masks.prefixes import ASSISTANT, Rendering, Renders, derive_from_prefixes
+from bridgepack.proof.masks.prompts import as_served, leave_ends
 from bridgepack.proof.masks.records import RowFinding, RowVerdict
 from bridgepack.proof.masks.thoughts import leaves_of, lost_parts, thoughts_of, without_thoughts
 from bridgepack.proof.masks.votes import (
@@ -115,6 +116,11 @@ class ChatJudge:
             turns = _known_turns(chat.roles, found)
             found = {BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks), **found}
         answers = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
+        if self._settings.mask_generation_prompt:
+            found = {name: as_served(item, chat.text, answers, chat.renders) for name, item in found.items()}
+        if self._settings.assistant_markers is not None and self._marks == NO_END:
+            ends = self._settings.assistant_markers.ends
+            found = {name: leave_ends(item, chat.text, ends) for name, item in found.items()}
         excluded = [turn for turn, index in enumerate(answers) if index in chat.conversation.untrained]
         for name, item in found.items():
             item = untrained(item, [item.turns[turn] if item.turns else None for turn in excluded])

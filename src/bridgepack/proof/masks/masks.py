@@ -12,6 +12,7 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.preprocessing import (
     ChatPreprocessing,
     PromptCompletionPreprocessing,
+    TextPreprocessing,
 )
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import InputFile
@@ -22,6 +23,7 @@ from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.masks.chats import EVERYTHING, ChatJudge
+from bridgepack.proof.masks.documents import JudgeOfKinds, TextJudge
 from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskReport, RowVerdict
 from bridgepack.proof.masks.votes import TRAINED, TokenCase, VoteArray, no_votes, tokens_differ, without_tokens
 from bridgepack.proof.packs import drawn_of_each, opened_artifact, recorded_recipe
@@ -126,16 +128,25 @@ class TokenizedJudge:
 
 
 #: Judges rows of one recipe; `names` are its derivations' names.
-Judge = ChatJudge | PairJudge | TokenizedJudge
+Judge = ChatJudge | PairJudge | TextJudge | TokenizedJudge | JudgeOfKinds
 
 
 def judge_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Judge:
     """Return the judge for a recipe's rows."""
-    settings = recipe.applied_preprocessing
+    judges = {kind: _judge_of_kind(kind, recipe, tokenizer) for kind in recipe.kinds}
+    return next(iter(judges.values())) if len(judges) == 1 else JudgeOfKinds(judges)
+
+
+def _judge_of_kind(
+    kind: str, recipe: SFTRecipe, tokenizer: ChatTokenizer
+) -> ChatJudge | PairJudge | TextJudge | TokenizedJudge:
+    settings = recipe.applied_preprocessing.of_kind(kind)
     if isinstance(settings, ChatPreprocessing):
         return ChatJudge(recipe, settings, tokenizer)
     if isinstance(settings, PromptCompletionPreprocessing):
         return PairJudge(settings, tokenizer)
+    if isinstance(settings, TextPreprocessing):
+        return TextJudge(settings, tokenizer, _OURS)
     return TokenizedJudge(tokenizer)
 
 
@@ -215,6 +226,7 @@ class _Comparison:
         self._sequences: Counter[str] = Counter()
         self._whole: Counter[str] = Counter()
         self._silent: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()
         self._reasons: dict[str, Counter[str]] = {name: Counter() for name in judge.names}
         self._findings: list[MaskFinding] = []
         self._lost: Counter[str] = Counter()
@@ -260,6 +272,7 @@ class _Comparison:
         self._sequences["all"] += 1
         self._judged_by[verdict.num_judges] += 1
         self._sequences["found" if verdict.findings else "agreed" if verdict.num_judges else "unjudged"] += 1
+        self._asked.update(verdict.reasons.keys())
         for name, reasons in verdict.reasons.items():
             self._silent[name] += name in verdict.silent
             self._whole[name] += not reasons
@@ -289,7 +302,7 @@ class _Comparison:
                 DerivationCount(
                     name=name,
                     num_judged=self._whole[name],
-                    num_in_part=num_sequences - self._whole[name] - self._silent[name],
+                    num_in_part=self._asked[name] - self._whole[name] - self._silent[name],
                     num_not_judged=self._silent[name],
                     reasons=dict(self._reasons[name].most_common()),
                 )

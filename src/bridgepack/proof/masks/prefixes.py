@@ -57,6 +57,7 @@ class Renders:
         self.prompt_goes_on = prompt_goes_on
         self._render, self._messages = render, messages
         self._before: dict[int, str | None] = {len(messages): text}
+        self._prompted: dict[int, str | None] = {}
 
     def before(self, index: int) -> str | None:
         """Return the text of the messages before `index`; of all messages if `index` is past the last."""
@@ -66,7 +67,9 @@ class Renders:
 
     def prompted(self, index: int) -> str | None:
         """Return the text of the messages before `index`, with the generation prompt."""
-        return self._render(self._messages[:index], has_prompt=True)
+        if index not in self._prompted:
+            self._prompted[index] = self._render(self._messages[:index], has_prompt=True)
+        return self._prompted[index]
 
     def opened(self, index: int) -> str | None:
         """Return the text up to a message's own words."""

@@ -136,7 +136,7 @@ class PackTracer:
         self._sources = [item.source for item in self._record.inputs]
         self._sequences = {pack: self._sequences_of(pack, row) for pack, row in self._rows.items()}
 
-    def traced(
+    def trace(
         self, pack: int, *, is_filler: bool = False, has_sequences: bool = True, context_parallel_size: int = 1
     ) -> TracedPack:
         """Return one pack."""

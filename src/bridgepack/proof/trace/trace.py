@@ -47,7 +47,7 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
     tracer = PackTracer(run, split, read.values())
 
     def traced(item: int) -> Any:
-        return tracer.traced(
+        return tracer.trace(
             read[item],
             is_filler=item == FILLER,
             has_sequences=rank is not None or read[item] == pack,
@@ -103,7 +103,7 @@ def _balance_at(built: BalanceRecord | None, run: ReplaySettings, batch: TracedB
     )
     changed = ", ".join(f"{name} is {value}" for name, (_, value) in built.differences(here).items())
     why_not = changed or (f"this is epoch {batch.epoch}" if batch.epoch not in (1, None) else "")
-    return f"packs are balanced {built.described()}" + (f". Not here: {why_not}" if why_not else "")
+    return f"packs are balanced {built.describe()}" + (f". Not here: {why_not}" if why_not else "")
 
 
 def trace_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> PackTrace:
@@ -117,7 +117,7 @@ def trace_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> PackTrac
     return PackTrace(
         artifact=str(run.artifact.folder),
         split=split,
-        pack=PackTracer(run, split, [pack]).traced(pack, context_parallel_size=context),
+        pack=PackTracer(run, split, [pack]).trace(pack, context_parallel_size=context),
         view=view_pack(run.artifact, split, pack),
         schedule=schedule_of_pack(run, split, pack, limit=limit),
     )

@@ -83,7 +83,7 @@ class PackDeriver:
         """
         wanted = sorted(set(packs))
         for chunk in batched(wanted, max(_CHUNK_TOKENS // self._artifact.manifest.packed_sequence_size, 1)):
-            expected = self._expected(chunk)
+            expected = self._expected_sequences(chunk)
             self._progress.start(f"Deriving {self._split}", len(expected), "sequences")
             for file_index, places in groupby(sorted(expected), key=lambda place: place[0]):
                 self._compare_file(file_index, set(places), expected)
@@ -93,11 +93,11 @@ class PackDeriver:
         self._found.differences.sort(key=lambda item: (item.pack, -1 if item.sequence is None else item.sequence))
         return self._found
 
-    def _expected(self, packs: Sequence[int]) -> dict[_Place, _Expected]:
+    def _expected_sequences(self, packs: Sequence[int]) -> dict[_Place, _Expected]:
         """Return place -> stored sequence; a pack that does not match its plan is also a difference."""
         entries = entries_of_packs(self._artifact, self._split, packs)
         found: dict[_Place, _Expected] = {}
-        for pack, row in self._stored(packs).items():
+        for pack, row in self._stored_rows(packs).items():
             members = entries.get(pack, ())
             lengths = np.array([entry.runtime_length for entry in members], dtype=np.int64)
             physical = aligned_runtime_lengths(lengths, self._artifact.manifest.pad_seq_to_mult) + 1
@@ -127,7 +127,7 @@ class PackDeriver:
                 self._add(pack, None, column, None, f"{num_entries} entries", f"{bounds[-1]} entries")
                 return
 
-    def _stored(self, packs: Sequence[int]) -> dict[int, PackedRow]:
+    def _stored_rows(self, packs: Sequence[int]) -> dict[int, PackedRow]:
         """Return the readable packs; each unreadable one is a difference."""
         try:
             return read_packs(self._artifact, self._split, packs)
@@ -171,7 +171,7 @@ class PackDeriver:
         if isinstance(derived, RowError):
             self._add(entry.pack, entry, INPUT_IDS, None, "a sequence", f"none: {derived.reason}: {derived.detail}")
             return
-        ids, mask = _as_stored(derived, self._artifact.manifest.pad_seq_to_mult, self._eos_token_id)
+        ids, mask = _stored_form(derived, self._artifact.manifest.pad_seq_to_mult, self._eos_token_id)
         for column, stored, wanted in ((INPUT_IDS, expected.ids, ids), (LOSS_MASK, expected.mask, mask)):
             token = first_difference(stored, wanted)
             if token is not None:
@@ -214,7 +214,7 @@ def value_at(values: npt.NDArray[Any], index: int) -> int | str:
     return int(values[index]) if index < len(values) else "the end"
 
 
-def _as_stored(
+def _stored_form(
     sequence: TokenSequence, multiple: int, eos_token_id: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8]]:
     """Return (ids, mask) as stored in a row: padded to the multiple, the mask shifted left by one.

@@ -190,11 +190,11 @@ def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
     wrong = [f"{path}: {problem}" for path, problem in others.items()]
     wrong += [f"{path}: the manifest does not list it" for path in unlisted_files(artifact.folder, manifest)]
     checks = (
-        _checked("manifest", _manifest, artifact, f"matches its fingerprint, {manifest.fingerprint[:_SHORT]}"),
-        _checked("shards", lambda _: _listed(found), artifact, f"{num_shards} match their sha256 in the manifest"),
-        _checked("files", lambda _: _listed(wrong), artifact, f"{len(manifest.files)} others match their sha256"),
-        _checked("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} matches the statistics"),
-        _checked("plan", _plan, artifact, "matches the manifest's counts of sequences, tokens and dropped rows"),
+        _run_check("manifest", _manifest, artifact, f"matches its fingerprint, {manifest.fingerprint[:_SHORT]}"),
+        _run_check("shards", lambda _: _listed(found), artifact, f"{num_shards} match their sha256 in the manifest"),
+        _run_check("files", lambda _: _listed(wrong), artifact, f"{len(manifest.files)} others match their sha256"),
+        _run_check("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} matches the statistics"),
+        _run_check("plan", _plan, artifact, "matches the manifest's counts of sequences, tokens and dropped rows"),
     )
     is_manifest_changed = checks[0].outcome == "differs"
     return Integrity(
@@ -205,7 +205,7 @@ def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
     )
 
 
-def _checked(name: str, problem_of: Callable[[Artifact], str | None], artifact: Artifact, when_same: str) -> Check:
+def _run_check(name: str, problem_of: Callable[[Artifact], str | None], artifact: Artifact, when_same: str) -> Check:
     try:
         problem = problem_of(artifact)
     except BridgepackError as error:

@@ -18,7 +18,7 @@ from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.results import BuildOptions
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.proof.diff.diff import diff_opened
+from bridgepack.proof.diff.diff import diff_open_artifacts
 from bridgepack.proof.sources import SourceRows, found_sources
 from bridgepack.proof.verify.ingredients import aligned_files, compare_inputs, compare_tokenizer, compare_versions
 from bridgepack.proof.verify.records import Check, Ingredient
@@ -105,7 +105,7 @@ def _fates(artifact: Artifact, rebuilt: Artifact) -> Iterator[str]:
     if any(path.startswith(PLAN_FOLDER) for path in changed_files(artifact.folder, artifact.manifest)):
         return
     try:
-        report = diff_opened(artifact, rebuilt, limit=0)
+        report = diff_open_artifacts(artifact, rebuilt, limit=0)
     except ArtifactError:
         return
     for split in report.splits:

@@ -69,11 +69,11 @@ class _Verification:
         manifest, options, origin = self._artifact.manifest, self._options, self._origin
         if origin.why_nothing is not None:
             found = DerivedPacks()
-            self.checks.append(self._not_derived(origin.why_nothing))
+            self.checks.append(self._underived_check(origin.why_nothing))
         elif options.num_packs is None:
             found = self._rebuilt()
         else:
-            found = self._derived()
+            found = self._derive()
         is_rebuilt = options.num_packs is None
         return VerifyReport(
             artifact=str(self._artifact.folder),
@@ -89,14 +89,14 @@ class _Verification:
             notes=tuple(self.notes),
         )
 
-    def _derived(self) -> DerivedPacks:
+    def _derive(self) -> DerivedPacks:
         """Return the comparison of a sample, and of the packs of the first shard that does not match the manifest."""
         total = DerivedPacks()
         try:
-            for split, packs in self._chosen().items():
-                total.add(self._compared(split, packs))
+            for split, packs in self._choose_packs().items():
+                total.add(self._compare(split, packs))
         except (ArtifactError, TokenizerError) as error:
-            self.checks.append(self._not_derived(str(error)))
+            self.checks.append(self._underived_check(str(error)))
             return total
         if total.num_sequences or total.differences:
             num_different, done = total.num_packs_different, f"{total.num_packs} packs, {total.num_sequences} sequences"
@@ -107,10 +107,12 @@ class _Verification:
             )
             self.checks += _losses_checks(self._artifact, total)
         if total.unread:
-            self.checks.append(self._not_derived("; ".join(dict.fromkeys(total.unread)), total.num_unread_sequences))
+            self.checks.append(
+                self._underived_check("; ".join(dict.fromkeys(total.unread)), total.num_unread_sequences)
+            )
         return total
 
-    def _compared(self, split: str, packs: Iterable[int]) -> DerivedPacks:
+    def _compare(self, split: str, packs: Iterable[int]) -> DerivedPacks:
         if self._integrity.changed_plans:
             raise ArtifactError(f"{', '.join(self._integrity.changed_plans)}: changed after the build")
         packs = set(packs) & set(range(self._artifact.split(split).statistics.num_packs))
@@ -118,7 +120,7 @@ class _Verification:
 
     def _rebuilt(self) -> DerivedPacks:
         if self._origin.why_not_whole is not None:
-            self.checks.append(self._not_derived(self._origin.why_not_whole))
+            self.checks.append(self._underived_check(self._origin.why_not_whole))
             return DerivedPacks()
         options = self._options
         try:
@@ -132,7 +134,7 @@ class _Verification:
         except ConfigError:
             raise
         except BridgepackError as error:
-            self.checks.append(self._not_derived(f"the artifact cannot be rebuilt: {error}"))
+            self.checks.append(self._underived_check(f"the artifact cannot be rebuilt: {error}"))
             return DerivedPacks()
         self.checks += rebuilt.checks
         self.notes += rebuilt.notes
@@ -144,9 +146,9 @@ class _Verification:
             total.num_packs_different += len(packs)
             shown = packs[:_DIFFERENCES_KEPT]
             try:
-                total.differences += self._compared(record.name, shown).differences if shown else []
+                total.differences += self._compare(record.name, shown).differences if shown else []
             except BridgepackError as error:  # e.g. the plan is unreadable, so sequences cannot be located
-                self.checks.append(self._not_derived(str(error)))
+                self.checks.append(self._underived_check(str(error)))
             known = {(item.split, item.pack) for item in total.differences}
             total.differences += [
                 difference_at(self._artifact, record.name, pack, None, "", None, "a pack", "another pack, or none")
@@ -171,11 +173,11 @@ class _Verification:
             if is_of_all or one.name == item.file:
                 yield one.cause, describe_ingredient(one)
 
-    def _not_derived(self, why: str, num_sequences: int | None = None) -> Check:
+    def _underived_check(self, why: str, num_sequences: int | None = None) -> Check:
         what = "packs" if num_sequences is None else f"{num_sequences} sequences"
         return Check(name="sources", outcome="could not run", detail=f"{what} were not compared: {why}")
 
-    def _chosen(self) -> dict[str, list[int]]:
+    def _choose_packs(self) -> dict[str, list[int]]:
         """Return the packs to derive: a seeded sample over all splits, and those of the first changed shard."""
         splits = self._artifact.manifest.splits
         sizes = [split.statistics.num_packs for split in splits]

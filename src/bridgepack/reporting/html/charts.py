@@ -65,7 +65,7 @@ def lengths_of_plan(artifact: Artifact, split: str, num_packs: int) -> SplitLeng
     """
     multiple = artifact.manifest.pad_seq_to_mult
     columns = iter_plan_columns(artifact, split, ("pack", "runtime_length"))
-    return _summed(((packs, aligned_runtime_lengths(lengths, multiple)) for packs, lengths in columns), num_packs)
+    return _sum_lengths(((packs, aligned_runtime_lengths(lengths, multiple)) for packs, lengths in columns), num_packs)
 
 
 def lengths_of_rows(artifact: ArtifactOnDisk, split: str, num_packs: int) -> SplitLengths:
@@ -74,7 +74,7 @@ def lengths_of_rows(artifact: ArtifactOnDisk, split: str, num_packs: int) -> Spl
     Raises:
         ArtifactError: the rows cannot be read.
     """
-    return _summed(_parts_of_rows(artifact, split), num_packs)
+    return _sum_lengths(_parts_of_rows(artifact, split), num_packs)
 
 
 def _parts_of_rows(artifact: ArtifactOnDisk, split: str) -> Iterator[tuple[IntArray, IntArray]]:
@@ -87,7 +87,7 @@ def _parts_of_rows(artifact: ArtifactOnDisk, split: str) -> Iterator[tuple[IntAr
             first += batch.num_rows
 
 
-def _summed(parts: Iterable[tuple[IntArray, IntArray]], num_packs: int) -> SplitLengths:
+def _sum_lengths(parts: Iterable[tuple[IntArray, IntArray]], num_packs: int) -> SplitLengths:
     """Return the combined lengths of parts; each part is (packs, lengths) of its sequences, in pack order."""
     histogram: Counter[int] = Counter()
     pack_tokens, pack_sequences = np.zeros(num_packs, dtype=np.int64), np.zeros(num_packs, dtype=np.int64)

@@ -17,8 +17,8 @@ from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, TRAIN, Manife
 from bridgepack.records.results import Result
 from bridgepack.reporting.checks import staged_report
 from bridgepack.reporting.html.page import artifact_page
-from bridgepack.reporting.html.render import rendered
-from bridgepack.rules.engine.report import CheckReport
+from bridgepack.reporting.html.render import render_template
+from bridgepack.rules.judging.report import CheckReport
 
 #: Bytes per number of each column; `datasets` adds four per list for its offset.
 _ITEM_BYTES = {INPUT_IDS: 4, LOSS_MASK: 1, SEQ_START_ID: 4}
@@ -34,7 +34,7 @@ def dataset_card(folder: Path, manifest: Manifest | None) -> str:
     if manifest is None:
         raise ArtifactError(f"{str(folder)!r} has no manifest, which a dataset card needs. Remove --card.")
     metadata = [line for name, value in _metadata(manifest).items() for line in block_lines(name, value, "  ")]
-    return rendered("card.md.jinja", metadata="\n".join(metadata), name=folder.resolve().name, manifest=manifest)
+    return render_template("card.md.jinja", metadata="\n".join(metadata), name=folder.resolve().name, manifest=manifest)
 
 
 def _metadata(manifest: Manifest) -> dict[str, Any]:

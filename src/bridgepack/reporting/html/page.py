@@ -25,7 +25,7 @@ from bridgepack.data.artifact.inspection import (
 )
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
 from bridgepack.planning.balance import waiting_in
-from bridgepack.planning.layout import DEFAULT_GPU, gpu_named
+from bridgepack.planning.layout import DEFAULT_GPU, gpu_by_name
 from bridgepack.planning.lengths import lengths_of
 from bridgepack.planning.plan import Plan, plan_recipe, shape_to_plan
 from bridgepack.proof.packs import opened_artifact, recorded_recipe
@@ -40,14 +40,14 @@ from bridgepack.reporting.html.charts import (
     pack_bars,
     value_chart,
 )
-from bridgepack.reporting.html.render import rendered
+from bridgepack.reporting.html.render import render_template
 from bridgepack.reporting.plans import NO_LAYOUT
 from bridgepack.reporting.terminal import source_tree
 from bridgepack.reporting.text import without_middle
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.text import rule_page
-from bridgepack.rules.engine.truth import SplitTruth
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.text import rule_page
+from bridgepack.rules.judging.truth import SplitTruth
 
 #: Maximum characters of a stretch, of a pack, and maximum stretches of a sequence.
 _SPAN_CHARACTERS, _PACK_CHARACTERS, _NUM_SPANS = 600, 24_000, 40
@@ -170,7 +170,7 @@ class ArtifactPage:
     def html(self) -> str:
         """Return the page as HTML."""
         manifest = self.facts.manifest
-        return rendered(
+        return render_template(
             "artifact.html.jinja",
             page=self,
             manifest=manifest,
@@ -196,7 +196,7 @@ def artifact_page(folder: Path, options: CheckOptions, target: Target | None = N
     loaded = target or Target(kind="artifact", place=str(folder), artifact=folder)
     packs = checked_artifact(loaded, options)
     assert packs is not None
-    opened = _opened(folder, packs, options)
+    opened = _open_packs(folder, packs, options)
     splits = tuple(_split_pages(opened, packs.facts))
     unknown = _FOREIGN if packs.facts.manifest is None else _CHANGED
     return ArtifactPage(
@@ -226,12 +226,12 @@ def _plan(artifact: Artifact, loaded: Target) -> Plan | str:
             return "parallelism.num_gpus is not set; `bridgepack plan` takes it as --gpus"
         shape_to_plan(recipe)
         lengths = lengths_of(recipe, artifact=artifact.folder)
-        return plan_recipe(recipe, lengths, gpu=gpu_named(DEFAULT_GPU), num_gpus=num_gpus)
+        return plan_recipe(recipe, lengths, gpu=gpu_by_name(DEFAULT_GPU), num_gpus=num_gpus)
     except BridgepackError as error:
         return str(error)
 
 
-def _opened(target: Path, packs: CheckedArtifact, options: CheckOptions) -> Artifact | ArtifactOnDisk | None:
+def _open_packs(target: Path, packs: CheckedArtifact, options: CheckOptions) -> Artifact | ArtifactOnDisk | None:
     if packs.facts.manifest is None:
         return ArtifactOnDisk(target, may_lack_manifest=bool(options.given))
     try:
@@ -249,7 +249,7 @@ def _split_pages(opened: Artifact | ArtifactOnDisk | None, facts: ArtifactFacts)
             if opened is None:
                 raise ArtifactError(_CHANGED)
             lengths = _lengths(opened, truth)
-            shown = excerpts(opened, name, _chosen(lengths), size)
+            shown = excerpts(opened, name, _packs_to_draw(lengths), size)
         except ArtifactError as error:
             unknown = str(error)
         yield SplitPage(
@@ -282,7 +282,7 @@ def _charts(lengths: SplitLengths, size: int | None) -> dict[str, Chart]:
     }
 
 
-def _chosen(lengths: SplitLengths) -> dict[str, int]:
+def _packs_to_draw(lengths: SplitLengths) -> dict[str, int]:
     drawn = int(np.random.default_rng(0).integers(lengths.num_packs))
     return {"The first pack": 0, "A pack drawn at random": drawn, "The emptiest pack": lengths.emptiest}
 

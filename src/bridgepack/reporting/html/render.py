@@ -14,7 +14,7 @@ from bridgepack.reporting.text import printable
 _LONGEST_TEXT = 400
 
 
-def rendered(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """Return a rendered template of this room; in HTML all values are escaped."""
     return _environment().get_template(template).render(values)
 

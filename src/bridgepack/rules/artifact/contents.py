@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, Drop, DropReason, LostContent, LostKind, SplitRecord
-from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
 
 _PER_ROW = "executed, with each row at build time"
 
@@ -18,7 +18,7 @@ def content_lost_in_render(facts: ArtifactFacts) -> Found:
     Bad: lost_content has 3 for tool_call. Good: lost_content is empty.
     Fix: Do what the finding says, or set preprocessing.on_lost_content to drop; then build again.
     """
-    return _lost(facts, [kind for kind in LostKind if kind not in TOLERATED_LOSSES and kind != LostKind.UNREAD])
+    return _find_losses(facts, [kind for kind in LostKind if kind not in TOLERATED_LOSSES and kind != LostKind.UNREAD])
 
 
 @artifact_rule("BP541", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
@@ -29,7 +29,7 @@ def thoughts_lost_in_render(facts: ArtifactFacts) -> Found:
     Bad: lost_content has 3 for reasoning. Good: lost_content is empty.
     Fix: Set tokenizer.chat_template to a template that reads the column, or put the reasoning into the content.
     """
-    return _lost(facts, [LostKind.REASONING])
+    return _find_losses(facts, [LostKind.REASONING])
 
 
 @artifact_rule("BP542", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
@@ -40,7 +40,7 @@ def assistant_text_holds_turns(facts: ArtifactFacts) -> Found:
     Bad: lost_content has 3 for injected_turn. Good: lost_content is empty.
     Fix: Remove the control tokens from the texts, or set preprocessing.control_tokens to drop; then build again.
     """
-    return _lost(facts, [LostKind.INJECTED_TURN])
+    return _find_losses(facts, [LostKind.INJECTED_TURN])
 
 
 @artifact_rule("BP546", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
@@ -51,7 +51,7 @@ def row_settings_not_read(facts: ArtifactFacts) -> Found:
     Bad: lost_content has 3 for template_kwargs. Good: lost_content is empty.
     Fix: Name the column in chat_template_kwargs of data.layout, and build again.
     """
-    return _lost(facts, [LostKind.TEMPLATE_KWARGS])
+    return _find_losses(facts, [LostKind.TEMPLATE_KWARGS])
 
 
 @artifact_rule("BP548", ERROR, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
@@ -79,7 +79,7 @@ def loss_flags_not_obeyed(facts: ArtifactFacts) -> Found:
     Bad: lost_content has 3 for weight. Good: lost_content is empty.
     Fix: Set preprocessing.message_weights to mask, or name the field in the layout's ignore, and build again.
     """
-    return _lost(facts, [LostKind.WEIGHT])
+    return _find_losses(facts, [LostKind.WEIGHT])
 
 
 @artifact_rule("BP547", WARNING, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
@@ -92,7 +92,7 @@ def nothing_of_thoughts_masked(facts: ArtifactFacts) -> Found:
     """
     for split in facts.require_manifest().splits:
         if 0 < _num_made(split) <= split.lost_content.get(LostKind.NO_REASONING, 0):
-            yield from _lost(facts, [LostKind.NO_REASONING], [split])
+            yield from _find_losses(facts, [LostKind.NO_REASONING], [split])
 
 
 @artifact_rule("BP550", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
@@ -104,7 +104,7 @@ def answers_without_end(facts: ArtifactFacts) -> Found:
     Fix: Set tokenizer.chat_template to a template that ends every answer with a token at which serving stops, and name
         that token in preprocessing.assistant_markers.
     """
-    return _lost(facts, [LostKind.NO_END])
+    return _find_losses(facts, [LostKind.NO_END])
 
 
 @artifact_rule("BP551", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
@@ -115,7 +115,7 @@ def earlier_answers_without_thoughts(facts: ArtifactFacts) -> Found:
     Bad: lost_content has 3 for earlier_reasoning. Good: lost_content is empty.
     Fix: Set preprocessing.loss_mode to last_turn, or tokenizer.chat_template to a template that keeps the reasoning.
     """
-    return _lost(facts, [LostKind.EARLIER_REASONING])
+    return _find_losses(facts, [LostKind.EARLIER_REASONING])
 
 
 @artifact_rule("BP552", WARNING, "bridge/data/sft_processing.py", noticed="never", evidence=_PER_ROW)
@@ -127,7 +127,7 @@ def special_tokens_doubled(facts: ArtifactFacts) -> Found:
     Bad: lost_content has 3 for doubled_token. Good: lost_content is empty.
     Fix: Set preprocessing.add_eos (or add_bos) to false, or remove the text from the rows; then build again.
     """
-    return _lost(facts, [LostKind.DOUBLED_TOKEN])
+    return _find_losses(facts, [LostKind.DOUBLED_TOKEN])
 
 
 @artifact_rule("BP553", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
@@ -139,7 +139,7 @@ def calls_without_schemas(facts: ArtifactFacts) -> Found:
     Fix: Name the column of the schemas in tools of data.layout, or set preprocessing.tool_schemas. Schemas that
         stand in the text of a system turn count.
     """
-    return _lost(facts, [LostKind.NO_SCHEMAS])
+    return _find_losses(facts, [LostKind.NO_SCHEMAS])
 
 
 @artifact_rule("BP554", WARNING, "bridge/data/conversation_processing.py", noticed="never", evidence=_PER_ROW)
@@ -151,10 +151,21 @@ def tool_schemas_of_another_form(facts: ArtifactFacts) -> Found:
     Bad: lost_content has 3 for tool_schema. Good: lost_content is empty.
     Fix: Write the parameters as an object schema, e.g. `{type: object, properties: {city: {type: string}}}`.
     """
-    return _lost(facts, [LostKind.TOOL_SCHEMA])
+    return _find_losses(facts, [LostKind.TOOL_SCHEMA])
 
 
-def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequence[SplitRecord] | None = None) -> Found:
+@artifact_rule("BP559", WARNING, "bridgepack manifest", noticed="never", evidence=_PER_ROW)
+def chats_trained_as_documents(facts: ArtifactFacts) -> Found:
+    """Rows that are read as plain documents hold the turns of a chat, as a chat template writes them.
+
+    Why: Silent: all of a document is trained, so the model learns to write the user's turns and the tools' results.
+    Bad: lost_content has 3 for rendered_chat. Good: lost_content is empty.
+    Fix: Cut the texts at their turns into a column messages, and read it with a layout of kind chat.
+    """
+    return _find_losses(facts, [LostKind.RENDERED_CHAT])
+
+
+def _find_losses(facts: ArtifactFacts, kinds: Sequence[LostKind], splits: Sequence[SplitRecord] | None = None) -> Found:
     for split in facts.require_manifest().splits if splits is None else splits:
         for kind in kinds:
             count = split.lost_content.get(kind, 0)

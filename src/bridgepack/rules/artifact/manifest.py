@@ -8,10 +8,10 @@ from typing import Any
 from bridgepack import __version__
 from bridgepack.config.recipe.fingerprint import fingerprint_of_manifest
 from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
-from bridgepack.rules.engine.context import CannotJudgeError, known, section
-from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
-from bridgepack.rules.engine.truth import SplitTruth
+from bridgepack.rules.judging.context import CannotJudgeError, require_known, section
+from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.truth import SplitTruth
 
 #: cu_seqlens are int32.
 MAX_PACKED_SEQUENCE_SIZE = 2**31 - 1
@@ -46,7 +46,7 @@ def stored_lengths_aligned(facts: ArtifactFacts) -> Found:
     Good: sequences of 5 and 9 stored tokens, pad_seq_to_mult 4.
     Fix: Build again with this version; do not pad the stored lengths.
     """
-    multiple = known(facts.context.pad_seq_to_mult, "pad_seq_to_mult")
+    multiple = require_known(facts.context.pad_seq_to_mult, "pad_seq_to_mult")
     for truth in facts.require_truths():
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
             found = f"all {truth.num_sequences} stored lengths are multiples of {multiple}"
@@ -88,7 +88,7 @@ def pack_size_overflows_int32(facts: ArtifactFacts) -> Found:
     Why: Crash at the first collate: overflow. Bad: packed_sequence_size 2147483648. Good: packed_sequence_size 8192.
     Fix: Lower packed_sequence_size.
     """
-    size = known(facts.context.packed_sequence_size, "packed_sequence_size")
+    size = require_known(facts.context.packed_sequence_size, "packed_sequence_size")
     if not 1 <= size <= MAX_PACKED_SEQUENCE_SIZE:
         yield wrong(f"{MANIFEST_FILE} packed_sequence_size", str(size), f"1 to {MAX_PACKED_SEQUENCE_SIZE}")
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, row_rule, wrong
+from bridgepack.rules.judging.context import CannotJudgeError, require_known
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, row_rule, wrong
 
 #: Minimum trained runs to infer the alignment of a mask from.
 MIN_RUNS = 8
@@ -52,10 +52,25 @@ def padding_trained(rows: Rows) -> Offenders | None:
     Bad: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 1, 1, 0], EOS 2.
     Good: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 0, 0, 0], EOS 2. Fix: Pad with mask 0 and build again.
     """
-    eos = known(rows.context.eos_token_id, "eos_token_id")
+    eos = require_known(rows.context.eos_token_id, "eos_token_id")
     positions = rows.labels_after_eos
     bad = positions[rows.input_ids[positions + 1] == eos]
     return rows_with_tokens(rows, bad, lambda _: f"mask 1 between two tokens {eos}", "mask 0 in padding")
+
+
+@row_rule("BP337", ERROR, "bridge/data/packing/gpt_sft.py:269", noticed="never")
+def label_after_eos_trained(rows: Rows) -> Offenders | None:
+    """The mask trains a label after an EOS, although the artifact's recipe masks these labels.
+
+    Why: Silent: the rows are not those that bridgepack built, most often because the mask was not rolled left or was
+        written again; the first token of every answer is then not trained.
+    Bad: input_ids [11, 2, 5], loss_mask [0, 1, 0], EOS 2, preprocessing.labels_after_eos mask.
+    Good: input_ids [11, 2, 5], loss_mask [1, 0, 0]. Fix: Build the artifact again.
+    """
+    if rows.context.labels_after_eos != "mask":
+        return None
+    eos = require_known(rows.context.eos_token_id, "eos_token_id")
+    return rows_with_tokens(rows, rows.labels_after_eos, lambda _: f"mask 1 after {eos}", "mask 0 after EOS")
 
 
 @row_rule("BP318", WARNING, "PSB318")
@@ -96,7 +111,7 @@ def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Found:
     Good: the same with loss_mask [0, 1, 1, 0, 0]: runs begin on 9.
     Fix: Roll the mask inside each sequence: mask[1:] + [0].
     """
-    known(facts.context.eos_token_id, "eos_token_id")
+    require_known(facts.context.eos_token_id, "eos_token_id")
     judged = [truth for truth in facts.require_truths() if truth.trained_begins.total() >= MIN_RUNS]
     if not judged:
         raise CannotJudgeError(f"fewer than {MIN_RUNS} trained runs begin inside a sequence")
@@ -135,9 +150,9 @@ def padding_not_eos(facts: ArtifactFacts) -> Found:
     Good: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 0, 0, 0], EOS 2, pad_seq_to_mult 4.
     Fix: Pad sequences with the tokenizer's EOS id and build again.
     """
-    if known(facts.context.pad_seq_to_mult, "pad_seq_to_mult") == 1:
+    if require_known(facts.context.pad_seq_to_mult, "pad_seq_to_mult") == 1:
         raise CannotJudgeError("pad_seq_to_mult is 1: sequences have no padding")
-    eos = known(facts.context.eos_token_id, "eos_token_id")
+    eos = require_known(facts.context.eos_token_id, "eos_token_id")
     for truth in facts.require_truths():
         for token, num_sequences in truth.repeated_tails.items():
             if num_sequences >= PADDING_FRACTION * truth.num_sequences:
@@ -156,7 +171,7 @@ def end_of_turn_never_trained(facts: ArtifactFacts) -> Found:
     Bad: input_ids [11, 12, 2], loss_mask [1, 0, 0], EOS 2. Good: input_ids [11, 12, 2], loss_mask [1, 1, 0], EOS 2.
     Fix: Let the mask cover the token that ends an answer; check the chat template and the tokenizer's eos_token.
     """
-    eos = known(facts.context.eos_token_id, "eos_token_id")
+    eos = require_known(facts.context.eos_token_id, "eos_token_id")
     ends = facts.context.end_of_turn_ids
     if ends and eos not in ends:
         raise CannotJudgeError(f"answers end with {' or '.join(map(str, ends))}, not with EOS, {eos}")

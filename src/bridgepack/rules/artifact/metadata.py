@@ -7,10 +7,10 @@ min(min_packed_seqlen). Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
-from bridgepack.rules.engine.truth import SplitTruth
+from bridgepack.rules.judging.context import CannotJudgeError, require_known
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.truth import SplitTruth
 
 MAX_SEQUENCES = "max_samples_per_bin"
 MAX_LENGTH = "dataset_max_seqlen"
@@ -132,7 +132,7 @@ def metadata_pack_size_differs(facts: ArtifactFacts) -> Found:
     Bad: pack_size 4096, packed_sequence_size 8192. Good: pack_size 8192, packed_sequence_size 8192.
     Fix: Use the metadata file of this artifact, or build again.
     """
-    size = known(facts.context.packed_sequence_size, "packed_sequence_size")
+    size = require_known(facts.context.packed_sequence_size, "packed_sequence_size")
     for position, entry in enumerate(_entries(facts)):
         if entry.get(PACK_SIZE) != size:
             yield wrong(f"{facts.metadata.path}[{position}].{PACK_SIZE}", str(entry.get(PACK_SIZE)), str(size))
@@ -149,19 +149,19 @@ def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
     entries, splits = _entries(facts), list(facts.shards)
     if len(entries) != len(splits):
         raise CannotJudgeError("the metadata does not have one entry per split")
-    size = known(facts.context.packed_sequence_size, "packed_sequence_size")
+    size = require_known(facts.context.packed_sequence_size, "packed_sequence_size")
     if size < 1:
         raise CannotJudgeError("packed_sequence_size is less than 1 (BP321)")
     for truth in facts.require_complete_truths():
         position = splits.index(truth.split)
-        for key, actual in _expected(truth, size).items():
+        for key, actual in _expected_values(truth, size).items():
             if _misleads(entries[position], key, actual, is_ours=facts.manifest is not None):
                 where = f"{facts.metadata.path}[{position}].{key}"
                 found = repr(entries[position][key]) if key in entries[position] else "no such key"
                 yield wrong(where, found, f"{actual}, from the rows of {truth.split}", group=where)
 
 
-def _expected(truth: SplitTruth, size: int) -> Mapping[str, float]:
+def _expected_values(truth: SplitTruth, size: int) -> Mapping[str, float]:
     """Return an entry's values, without pack_size, as the host computes them.
 
     Source: megatron-bridge 0.6.2, data/packing/algorithms.py (create_packing_strategy).

@@ -5,9 +5,9 @@ from typing import Any
 
 from bridgepack.records import DropReason, SplitRecord
 from bridgepack.rules.artifact.contents import example_of
-from bridgepack.rules.engine.context import CannotJudgeError, known, section
-from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.context import CannotJudgeError, require_known, section, section_of_kind
+from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, READ, WARNING, Found, artifact_rule, wrong
 
 _PER_ROW = "executed, with each row at build time"
 #: Minimum input rows for a share of cut rows to be meaningful.
@@ -20,7 +20,7 @@ CUT_CHATS_FRACTION = 0.05
 MOST_DROPPED_FRACTION = 0.2
 
 _OVER_LONG = (DropReason.OVER_LONG, DropReason.TRUNCATED_NO_TRAINED_TOKEN)
-_NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.CONTROL_TOKENS_IN_TEXT)
+_NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.BOUNDARY_IN_TOKEN, DropReason.CONTROL_TOKENS_IN_TEXT)
 #: Reasons for drops, without those that the recipe asks for.
 _FAULTS = tuple(reason for reason in DropReason if reason not in (DropReason.NOT_SAMPLED, DropReason.DUPLICATE))
 _REFUSED = tuple(reason for reason in _FAULTS if reason not in (*_OVER_LONG, *_NO_MASK))
@@ -34,6 +34,7 @@ _CURES: Mapping[str, str] = {
     DropReason.CONTROL_TOKENS_IN_TEXT: "remove the control tokens from the texts",
     DropReason.LOST_CONTENT: "fix the data or the template, or set preprocessing.on_lost_content to keep",
     DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or use another template",
+    DropReason.BOUNDARY_IN_TOKEN: "use a tokenizer that has the template's markers as tokens",
     DropReason.OVER_LONG: "raise packing.max_sequence_length, or set preprocessing.over_long to truncate or split",
     DropReason.NO_TRAINED_TOKEN: "check that the rows have answers",
 }
@@ -47,7 +48,7 @@ def many_chats_without_mask(facts: ArtifactFacts) -> Found:
     Bad: 110 rows read, 10 dropped as no_assistant_mask. Good: 100 rows read, none dropped.
     Fix: Give the chat template `{% generation %}` blocks, or set preprocessing.assistant_markers.
     """
-    return _dropped(facts, _NO_MASK, DROPPED_FRACTION, "without an assistant mask")
+    return _find_drops(facts, _NO_MASK, DROPPED_FRACTION, "without an assistant mask")
 
 
 @artifact_rule("BP510", WARNING, "PSB510; bridge/data/packing/algorithms.py:167", evidence=EXECUTED)
@@ -59,7 +60,7 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     Fix: Raise packed_sequence_size, max_sequence_length and seq_length, or set preprocessing.over_long to split.
     Noticed: never; the host writes a log line.
     """
-    yield from _dropped(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
+    yield from _find_drops(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
     yield from _dropped_pieces(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
     yield from _shares(facts, _num_cut_alone, CUT_CHATS_FRACTION, "over-long rows, dropped or cut")
 
@@ -101,7 +102,7 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
     Bad: 110 rows read, 10 dropped as missing_field. Good: 100 rows read, none dropped.
     Fix: Read the drop ledger; correct data.layout or the data, and build again. Evidence: read in the source.
     """
-    return _dropped(facts, _REFUSED, DROPPED_FRACTION, "that could not be used")
+    return _find_drops(facts, _REFUSED, DROPPED_FRACTION, "that could not be used")
 
 
 @artifact_rule("BP543", ERROR, "bridgepack manifest", noticed="never", evidence=READ)
@@ -112,7 +113,7 @@ def most_rows_dropped(facts: ArtifactFacts) -> Found:
     Bad: 4 rows read, 1 dropped as missing_field. Good: 4 rows read, none dropped.
     Fix: Do what the finding says for the most frequent reason; the drop ledger lists every dropped row.
     """
-    return _dropped(facts, _FAULTS, MOST_DROPPED_FRACTION, "dropped")
+    return _find_drops(facts, _FAULTS, MOST_DROPPED_FRACTION, "dropped")
 
 
 @artifact_rule("BP537", WARNING, "tokenizer probe", noticed="never")
@@ -126,7 +127,9 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Found:
     Fix: Put the name into the ids of the calls, or set tokenizer.chat_template to a template that writes the name.
         Ignore this finding if the data has no tool calls. Evidence: executed with a probe conversation at build time.
     """
-    if known(facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"):
+    if require_known(
+        facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"
+    ):
         yield wrong(MANIFEST_FILE, "tokenizer.drops_tool_names is true", "false")
 
 
@@ -147,8 +150,8 @@ def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
 
 def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:
     """Return the recipe's preprocessing; raises `CannotJudgeError` unless the rows are prompts with completions."""
-    preprocessing = section(facts.require_manifest().recipe, "preprocessing")
-    if preprocessing.get("kind") != "prompt_completion":
+    preprocessing = section_of_kind(facts.require_manifest().recipe, "prompt_completion")
+    if preprocessing is None:
         raise CannotJudgeError("the rows were not built from prompts and completions")
     return preprocessing
 
@@ -186,7 +189,7 @@ def _shares(facts: ArtifactFacts, count: Callable[[SplitRecord], int], limit: fl
             yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"less than {limit:.0%}")
 
 
-def _dropped(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, what: str) -> Found:
+def _find_drops(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, what: str) -> Found:
     """Yield a finding per split that dropped more than `limit` of its rows, with the most frequent reason and a fix."""
     for split in facts.require_manifest().splits:
         num_rows, num_all = _num_dropped(split, reasons), split.statistics.num_rows_in

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.rows import BoolArray, Offenders, Rows, rows_where, rows_with_tokens, sequences_where
-from bridgepack.rules.engine.rule import ERROR, WARNING, row_rule, structure_rule
+from bridgepack.rules.judging.context import CannotJudgeError, require_known
+from bridgepack.rules.judging.rows import BoolArray, Offenders, Rows, rows_where, rows_with_tokens, sequences_where
+from bridgepack.rules.judging.rule import ERROR, WARNING, row_rule, structure_rule
 
 #: The unfused rotary embedding loops over a row's sequences in Python, in every layer.
 MAX_SEQUENCES_PER_ROW = 1024
@@ -21,7 +21,7 @@ def row_wider_than_pack(rows: Rows) -> Offenders | None:
     Good: 6 stored tokens in 2 sequences (4 runtime tokens), packed_sequence_size 4.
     Fix: Build again with this packed_sequence_size, or raise it together with the model's seq_length.
     """
-    size = known(rows.context.packed_sequence_size, "packed_sequence_size")
+    size = require_known(rows.context.packed_sequence_size, "packed_sequence_size")
     return rows_where(
         rows.row_widths > size,
         lambda row: f"{rows.row_widths[row]} runtime tokens",
@@ -39,7 +39,7 @@ def sequence_not_aligned(rows: Rows) -> Offenders | None:
     Good: a sequence of 9 stored tokens (8 runtime), the last ones EOS with mask 0, pad_seq_to_mult 4.
     Fix: Build again with the pad_seq_to_mult of the topology; runtime length is stored length - 1.
     """
-    multiple = known(rows.context.pad_seq_to_mult, "pad_seq_to_mult")
+    multiple = require_known(rows.context.pad_seq_to_mult, "pad_seq_to_mult")
     if multiple < 1:
         raise CannotJudgeError("pad_seq_to_mult is less than 1 (BP351)")
     return sequences_where(
@@ -59,7 +59,7 @@ def token_out_of_vocabulary(rows: Rows) -> Offenders | None:
     Fix: Tokenise with the tokenizer that the model is trained with, and build again.
     """
     context = rows.context
-    limit = known(context.padded_vocab_size or context.vocab_size, "vocab_size")
+    limit = require_known(context.padded_vocab_size or context.vocab_size, "vocab_size")
     ids = rows.input_ids
     if ids.min() >= 0 and ids.max() < limit:
         return None
@@ -76,8 +76,8 @@ def token_in_vocabulary_padding(rows: Rows) -> Offenders | None:
     Good: input_ids [11, 99, 2], vocabulary of 100, padded to 128.
     Fix: Tokenise with the tokenizer that the model is trained with, and build again.
     """
-    padded = known(rows.context.padded_vocab_size, "padded_vocab_size")
-    limit = known(rows.context.vocab_size, "vocab_size")
+    padded = require_known(rows.context.padded_vocab_size, "padded_vocab_size")
+    limit = require_known(rows.context.vocab_size, "vocab_size")
     ids = rows.input_ids
     if ids.max() < limit:
         return None

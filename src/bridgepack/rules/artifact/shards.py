@@ -3,9 +3,9 @@
 from collections import defaultdict
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, ShardFacts, ShardRecord
-from bridgepack.rules.engine.context import given
-from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts, element_of, is_usable
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.judging.context import require
+from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts, element_of, is_usable
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, artifact_rule, wrong
 
 #: Maximum stored tokens of a row group before reading one row is slow: four times the best range, 32k to 64k.
 MAX_ROW_GROUP_TOKENS = 262_144
@@ -142,7 +142,7 @@ def shard_size_differs(facts: ArtifactFacts) -> Found:
     Bad: 900 bytes, 1000 in the manifest. Good: 1000 bytes, 1000 in the manifest.
     Fix: Copy the shard again, or build the artifact again.
     """
-    for shard, record in _promised(facts):
+    for shard, record in _promised_shards(facts):
         if shard.num_bytes is not None and shard.num_bytes != record.num_bytes:
             yield wrong(shard.path, f"{shard.num_bytes} bytes", f"{record.num_bytes} bytes")
 
@@ -155,8 +155,8 @@ def shard_checksum_differs(facts: ArtifactFacts) -> Found:
     Bad: sha256 bb..., aa... in the manifest. Good: sha256 aa..., aa... in the manifest.
     Fix: Copy the shard again, or build the artifact again; never edit a shard in place.
     """
-    pairs = [(shard, record) for shard, record in _promised(facts) if shard.sha256 is not None]
-    for shard, record in given(pairs or None, "no checksum was computed"):
+    pairs = [(shard, record) for shard, record in _promised_shards(facts) if shard.sha256 is not None]
+    for shard, record in require(pairs or None, "no checksum was computed"):
         if shard.sha256 != record.sha256:
             yield wrong(shard.path, f"sha256 {shard.sha256}", f"sha256 {record.sha256}")
 
@@ -169,7 +169,7 @@ def shard_row_count_differs(facts: ArtifactFacts) -> Found:
     Bad: 3 rows, 4 in the manifest. Good: 4 rows, 4 in the manifest.
     Fix: Copy the shard again, or build the artifact again.
     """
-    for shard, record in _promised(facts):
+    for shard, record in _promised_shards(facts):
         if shard.num_rows is not None and shard.num_rows != record.num_rows:
             yield wrong(shard.path, f"{shard.num_rows} rows", f"{record.num_rows} rows")
 
@@ -198,7 +198,7 @@ def file_differs(facts: ArtifactFacts) -> Found:
     Fix: Copy the file again, or build the artifact again.
     """
     manifest = facts.require_manifest()
-    given(manifest.files or None, f"a manifest of format version {manifest.format_version} lists only shards")
+    require(manifest.files or None, f"a manifest of format version {manifest.format_version} lists only shards")
     for path, problem in facts.changed_files.items():
         yield wrong(path, problem, "the file that was built")
 
@@ -278,13 +278,13 @@ def _npy_shards(facts: ArtifactFacts) -> list[ShardFacts]:
 
 def _readable(facts: ArtifactFacts) -> list[ShardFacts]:
     shards = [shard for shard in facts.all_shards if shard.exists and shard.read_error is None]
-    return given(shards or None, "no shard could be opened")
+    return require(shards or None, "no shard could be opened")
 
 
 def _records(manifest: Manifest) -> dict[str, ShardRecord]:
     return {record.path: record for split in manifest.splits for record in split.shards}
 
 
-def _promised(facts: ArtifactFacts) -> list[tuple[ShardFacts, ShardRecord]]:
+def _promised_shards(facts: ArtifactFacts) -> list[tuple[ShardFacts, ShardRecord]]:
     records = _records(facts.require_manifest())
     return [(shard, records[shard.path]) for shard in facts.all_shards if shard.path in records]

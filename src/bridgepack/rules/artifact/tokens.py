@@ -4,9 +4,9 @@ import numpy as np
 
 from bridgepack.geometry import IntArray
 from bridgepack.host import UPDATE
-from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
-from bridgepack.rules.engine.rule import WARNING, row_rule
+from bridgepack.rules.judging.context import CannotJudgeError, require_known
+from bridgepack.rules.judging.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
+from bridgepack.rules.judging.rule import WARNING, row_rule
 
 #: Minimum share of a row's trained labels, 0-1, for labels lost after EOS to be reported.
 LOST_FRACTION = 0.01
@@ -30,7 +30,7 @@ def labels_after_eos_lost(rows: Rows) -> Offenders | None:
         preprocessing.labels_after_eos mask, or set the mask after each EOS to 0: then both train the same.
     Evidence: executed with the real collates of 0.6.2 and 0.7.
     """
-    eos = known(rows.context.eos_token_id, "eos_token_id")
+    eos = require_known(rows.context.eos_token_id, "eos_token_id")
     if not rows.context.release.is_known:
         raise CannotJudgeError(f"not known for Megatron-Bridge {rows.context.release.name}: {UPDATE}")
     effective, trained = rows.per_row(rows.effective_per_sequence), rows.per_row(rows.trained_per_sequence)
@@ -61,7 +61,7 @@ def sequence_of_eos_only(rows: Rows) -> Offenders | None:
     Noticed: never; the first step with models that unpack sequences.
     Evidence: executed with the real 0.6.2 collate; Megatron-Bridge #5610.
     """
-    known(rows.context.eos_token_id, "eos_token_id")
+    require_known(rows.context.eos_token_id, "eos_token_id")
     sequences = rows.sequence_of(rows.eos_positions)
     is_input = rows.eos_positions + 1 < rows.sequence_end[sequences]
     num_eos = np.bincount(sequences[is_input], minlength=len(rows.starts))
@@ -79,7 +79,7 @@ def end_of_turn_not_trained(rows: Rows) -> Offenders | None:
     Good: input_ids [11, 12, 13, 2], loss_mask [1, 1, 1, 0], answers end with 2.
     Fix: Mask padding by position, not by token id; move the end of turn inside the `{% generation %}` block.
     """
-    ends = known(rows.context.end_of_turn_ids, "the token that ends an answer")
+    ends = require_known(rows.context.end_of_turn_ids, "the token that ends an answer")
     if not ends:
         raise CannotJudgeError("answers end with plain text")
     positions = _inside(rows, _positions_of(rows, ends), distance=2)
@@ -105,7 +105,7 @@ def control_token_of_answer_not_trained(rows: Rows) -> Offenders | None:
     """
     if rows.context.loss_mode == "full":
         raise CannotJudgeError("loss_mode is full: control tokens around turns are masked as well")
-    never_trained = known(rows.context.never_trained, "which tokens are never trained")
+    never_trained = require_known(rows.context.never_trained, "which tokens are never trained")
     texts = {index: text for text, index in never_trained.items() if text not in _OPEN_A_TURN}
     positions = _inside(rows, _positions_of(rows, tuple(texts)), distance=1)
     bad = positions[(rows.is_trained[positions - 1] == 0) & (rows.is_trained[positions] != 0)]
@@ -122,7 +122,7 @@ def bos_twice(rows: Rows) -> Offenders | None:
     Bad: input_ids [1, 1, 11, 2], BOS 1. Good: input_ids [1, 11, 2], BOS 1.
     Fix: Encode rendered chats without special tokens, or set add_bos to false.
     """
-    bos = known(rows.context.bos_token_id, "bos_token_id")
+    bos = require_known(rows.context.bos_token_id, "bos_token_id")
     if bos == rows.context.eos_token_id:
         raise CannotJudgeError("BOS and EOS are the same token")
     begin = rows.sequence_begin
@@ -138,9 +138,9 @@ def bos_missing(rows: Rows) -> Offenders | None:
     Bad: input_ids [11, 12, 2], BOS 1, a tokenizer that encodes "x" as [1, 15]. Good: input_ids [1, 11, 12, 2], BOS 1.
     Fix: Set preprocessing.add_bos to true and build again. Evidence: read in the source: add_bos is false by default.
     """
-    if not known(rows.context.expects_bos, "whether the tokenizer begins a text with BOS"):
+    if not require_known(rows.context.expects_bos, "whether the tokenizer begins a text with BOS"):
         return None
-    bos = known(rows.context.bos_token_id, "bos_token_id")
+    bos = require_known(rows.context.bos_token_id, "bos_token_id")
     is_bad = rows.input_ids[rows.sequence_begin] != bos
     return sequences_where(rows, is_bad, lambda _: "no BOS at the start", f"BOS, {bos}")
 

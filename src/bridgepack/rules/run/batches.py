@@ -1,7 +1,7 @@
 """Rules on batch sizes and the GPUs that share them."""
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes, nearest_multiples
 
 #: Minimum share of a run's compute time, 0-1, that balancing must save to be advised.
@@ -32,7 +32,7 @@ def _does_not_divide(run: Run) -> bool:
     return not is_rounded_down or run.value("dataset.dataloader_type") == "batch"
 
 
-def _undivided(path: str, batch: int, size: int, copies: int) -> Found:
+def _require_multiple(path: str, batch: int, size: int, copies: int) -> Found:
     share = size * copies
     allowed = f"a multiple of {share} (micro batch {size} x {copies} data-parallel ranks), e.g. "
     yield wrong(path, str(batch), f"{allowed}{nearest_multiples(batch, share)}")
@@ -49,7 +49,7 @@ def global_batch_not_divisible(run: Run) -> Found:
     run.require_plain_gpus()
     if _does_not_divide(run):
         size, copies = run.micro_batch_size, run.data_parallel_size
-        yield from _undivided("train.global_batch_size", run.global_batch_size, size, copies)
+        yield from _require_multiple("train.global_batch_size", run.global_batch_size, size, copies)
 
 
 @rule("BP603", ERROR, "PSB603; bridge/training/config.py:1335", noticed=VALIDATE, evidence=EXECUTED)
@@ -65,7 +65,7 @@ def evaluation_batch_not_divisible(run: Run) -> Found:
     copies, batch = run.data_parallel_size_with(_evaluation_context(run)), run.eval_global_batch_size
     share = run.eval_micro_batch_size * copies
     if share > 0 and batch > 0 and batch % share:
-        yield from _undivided(_EVAL_SIZES[1], batch, run.eval_micro_batch_size, copies)
+        yield from _require_multiple(_EVAL_SIZES[1], batch, run.eval_micro_batch_size, copies)
 
 
 def _evaluation_context(run: Run) -> int:

@@ -3,9 +3,9 @@
 import re
 
 from bridgepack.host.checkpoints import HF_CONFIG, IMPORT, MARKERS, checkpoint_kind
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import fine_tunes
 
 _PRETRAINED, _LOAD = "checkpoint.pretrained_checkpoint", "checkpoint.load"
@@ -100,3 +100,28 @@ def nothing_to_resume_from(run: Run) -> Found:
         return
     if checkpoint_kind(run.require_files().names(path)) is None:
         yield wrong(_PRETRAINED, f"none, and {_LOAD} {path} holds no checkpoint", "a checkpoint")
+
+
+def is_from_parts(run: Run) -> bool:
+    """Return whether the host makes the model of a config with a transformer in it, not by a provider."""
+    return (run.class_name("model") or "").endswith("ModelConfig")
+
+
+@rule("BP864", WARNING, "bridge/training/checkpointing.py:2831", noticed="setup of the model")
+def checkpoint_from_parts_not_loaded(run: Run) -> Found:
+    """A checkpoint that is there is of a model that is built from parts, which this release cannot load again.
+
+    Why: Crash after the model is built: KeyError 'tensor_model_parallel_size'. The release saves the parallel sizes of
+        such a model in its transformer, and looks for them beside it. Checkpoints of 0.6 are not affected.
+    Bad: BridgeGPTModelConfig of 0.7, and checkpoints in checkpoint.load. Good: a folder without checkpoints.
+    Fix: Start from the weights of Hugging Face; in run_config.yaml of a checkpoint, copy tensor_model_parallel_size
+        and pipeline_model_parallel_size from model.transformer to model.
+    Evidence: executed with main of 2026-08-22, which resumes no Llama run.
+    """
+    if run.release.loads_models_from_parts or not is_from_parts(run):
+        return
+    for path in (_PRETRAINED, _LOAD):
+        folder = _local(run, path)
+        if folder is not None and checkpoint_kind(run.require_files().names(folder)) == "megatron":
+            found = f"{folder}, with checkpoints of a {run.class_name('model')}"
+            yield wrong(path, found, "weights of Hugging Face, or checkpoints of 0.6")

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import HAS_EXPERTS, acting, graph_capture
 
 _EXPERTS = "model.num_moe_experts"

@@ -7,10 +7,10 @@ from packaging.version import Version
 
 from bridgepack.errors import ConfigError
 from bridgepack.host import HostRelease, release_of
-from bridgepack.rules.engine.context import CannotJudgeError, given
-from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE, is_in, version_of
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.judging.context import CannotJudgeError, require
+from bridgepack.rules.judging.environment import BRIDGE, CORE, ENGINE, is_in, version_of
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 
 
 def installed_version(run: Run, name: str) -> Version | None:
@@ -22,7 +22,7 @@ def installed_version(run: Run, name: str) -> Version | None:
     text = run.require_environment().versions.get(name)
     if text is None:
         return None
-    return given(version_of(text), f"the environment has no valid version of {name}: {text!r}")
+    return require(version_of(text), f"the environment has no valid version of {name}: {text!r}")
 
 
 #: Distributions that replace another in images with their own builds.
@@ -190,9 +190,9 @@ def python_not_supported(run: Run) -> Found:
     Bad: megatron-bridge 0.6.2 with Python 3.11. Good: megatron-bridge 0.6.2 with Python 3.12.
     Fix: Use Python 3.12. Source: PSC404; wheel metadata of megatron-bridge 0.6.2
     """
-    python = given(run.require_environment().python, "the environment has no version of Python")
+    python = require(run.require_environment().python, "the environment has no version of Python")
     bridge, allowed = installed_version(run, BRIDGE) or run.versions[BRIDGE], _release(run).python
-    if not is_in(given(version_of(python), f"{python!r} is not a version of Python"), allowed):
+    if not is_in(require(version_of(python), f"{python!r} is not a version of Python"), allowed):
         yield wrong("python", f"{python} with megatron-bridge {bridge}", allowed)
 
 

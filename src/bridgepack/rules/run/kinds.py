@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.subject import SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
 
 
@@ -97,7 +97,7 @@ def _convert(value: Any, kind: Kind, *, strict: bool = False) -> Any:
         return None
 
 
-def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
+def _wrong_kinds(run: Run) -> Iterator[tuple[str, Any, Kind, Any]]:
     """Yield (path, value, expected kind, converted value or None) of settings of the wrong kind or wrongly null."""
     hosts = FINETUNING_DATASETS | PRETRAINING_DATASETS
     is_own = run.is_stated("dataset._target_") and run.dataset_kind not in hosts  # its fields may have any type
@@ -119,7 +119,7 @@ def setting_of_wrong_kind(run: Run) -> Found:
     Bad: micro_batch_size "1"; enable_offline_packing "false"; packed_sequence_size null. Good: without quotes.
     Fix: Write numbers and true or false without quotes, and a number for null.
     """
-    for path, value, kind, meant in _misplaced(run):
+    for path, value, kind, meant in _wrong_kinds(run):
         if meant is None or isinstance(value, str):
             mended = () if meant is None else change(path, meant, f"the setting is {kind}")
             yield wrong(path, repr(value), str(kind), changes=mended)
@@ -134,7 +134,7 @@ def setting_of_neighbouring_kind(run: Run) -> Found:
     Bad: enable_offline_packing 1; packed_sequence_size 4096.0. Good: true; 4096.
     Fix: Write the value with the right type.
     """
-    for path, value, kind, meant in _misplaced(run):
+    for path, value, kind, meant in _wrong_kinds(run):
         if meant is not None and not isinstance(value, str):
             yield wrong(path, repr(value), str(kind), to=meant, because=f"the setting is {kind}")
 

@@ -1,7 +1,7 @@
 """Rules on averaging the loss: over tokens or over micro batches, and in which collective."""
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import (
     DIFFUSION_DATASETS,
     FINETUNING_DATASETS,

@@ -2,9 +2,9 @@
 
 import itertools
 
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, Violation, change, rule, wrong
-from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, Violation, change, rule, wrong
+from bridgepack.rules.judging.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernels.graphs import num_shares
 from bridgepack.rules.run.reading import (
     HAS_EXPERTS,

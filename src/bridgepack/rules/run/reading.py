@@ -9,9 +9,9 @@ from typing import Any
 
 from bridgepack.host.modules import DELTA_NETS
 from bridgepack.records import Change
-from bridgepack.rules.engine.rule import change
-from bridgepack.rules.engine.subject import COLLATE_DATASETS, TEXT_DATASETS, Run
-from bridgepack.rules.engine.truth import SplitTruth
+from bridgepack.rules.judging.rule import change
+from bridgepack.rules.judging.subject import COLLATE_DATASETS, TEXT_DATASETS, Run
+from bridgepack.rules.judging.truth import SplitTruth
 
 #: Dataset configs for which validate() checks the loss under context parallelism and the sequence length.
 #: Source: megatron/bridge/training/config.py:1439.
@@ -25,7 +25,7 @@ DIFFUSION_DATASETS = frozenset({"FluxDatasetConfig", "WanDatasetConfig"})
 _PER_TOKEN_BY_CLASS = frozenset(
     f"Qwen{version}VL{kind}ModelProvider" for version in ("3", "35") for kind in ("", "MoE")
 )
-#: For `when=`, like those of `engine.subject`.
+#: For `when=`, like those of `judging.subject`.
 EVALUATES, HAS_EXPERTS = map(attrgetter, ("evaluates", "is_mixture_of_experts"))
 
 
@@ -144,7 +144,7 @@ def pads_between_sequences(run: Run) -> bool:
 
 def replaces_attention(run: Run) -> bool:
     """Return whether the model has its own attention, to which TransformerEngine's limits do not apply."""
-    return run.of_model("experimental_attention_variant") not in {None, *DELTA_NETS}
+    return run.model_setting("experimental_attention_variant") not in {None, *DELTA_NETS}
 
 
 def uses_engine_attention(run: Run) -> bool:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from bridgepack.records import Refusal
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, Found, Violation, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, Violation, rule, wrong
+from bridgepack.rules.judging.subject import Run
 
 _NOTICED = "never; to_bridge does, before training"
 _HOST = {BRIDGE: ">=0.6"}

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from bridgepack.rules.engine.environment import CORE
-from bridgepack.rules.engine.rule import ERROR, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import CORE
+from bridgepack.rules.judging.rule import ERROR, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 
 _LENGTHS = _STEPS, _SAMPLES, _EPOCHS = "train.train_iters", "train.train_samples", "train.num_epochs"
 _MAX_STEPS, _RAMP_UP = "scheduler.max_steps", "train.rampup_batch_size"

@@ -2,10 +2,10 @@
 
 from bridgepack.host.positions import positions_of
 from bridgepack.records import Change
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.families import family_of
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.families import family_of
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.models.families import NOT_OFFLINE
 from bridgepack.rules.run.models.vision_language import refuses_text_packs
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, fine_tunes, pads_in_collate, truths

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.host.names import FORMER_FIELDS, FORMER_MODULES
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.subject import IS_TEXT, PACKS_OFFLINE, SPECS, Run
 
 
 @rule("BP001", ERROR, "PSB001; bridge/training/config.py:1155", when=PACKS_OFFLINE, noticed=VALIDATE)

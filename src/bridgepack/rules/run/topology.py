@@ -6,9 +6,9 @@ from typing import Any
 
 from bridgepack.host.modules import DELTA_NETS
 from bridgepack.host.validated import RECOMPUTED_MODULES
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import acting, switches_on
 from bridgepack.rules.run.validated.precision import scales_with_delay
 
@@ -55,7 +55,7 @@ def _chunks(run: Run) -> int:
     return run.stated_integer(_VIRTUAL) or 1
 
 
-def _spread(run: Run, layers: str, over: str) -> tuple[str, str]:
+def _spread_text(run: Run, layers: str, over: str) -> tuple[str, str]:
     chunks = f" of {_chunks(run)} virtual stages each" if _chunks(run) > 1 else ""
     return f"{layers} over {over}{chunks}", "sizes that split the layers evenly"
 
@@ -79,7 +79,7 @@ def uneven_pipeline_stages(run: Run) -> Found:
         return
     layers = run.integer_or_none("model.num_layers")
     if layers is not None and layers % (stages * _chunks(run)):
-        yield wrong(_PIPELINE, *_spread(run, f"{layers} layers", f"{stages} stages"))
+        yield wrong(_PIPELINE, *_spread_text(run, f"{layers} layers", f"{stages} stages"))
 
 
 @rule("BP836", ERROR, "core/parallel_state.py:827-831", noticed="setup")
@@ -131,7 +131,7 @@ def stage_sizes_that_do_not_add_up(run: Run) -> Found:
     layers, middle = run.integer("model.num_layers") + len(accounts) - sum(ends.values()), stages - len(ends)
     if bool(layers) != bool(middle) or (middle and layers % (middle * chunks)):
         beside = "beside the first and last stage" if ends else "with embedding or loss"
-        yield wrong((*ends, *accounts)[0], *_spread(run, f"{layers} layers {beside}", f"{middle} stages"))
+        yield wrong((*ends, *accounts)[0], *_spread_text(run, f"{layers} layers {beside}", f"{middle} stages"))
 
 
 _LETTERS = {"E": "embedding", "t": "decoder", "m": "mtp", "L": "loss"}
@@ -228,11 +228,11 @@ def recomputation_half_described(run: Run) -> Found:
     if run.is_on("model.distribute_saved_activations") and run.splits_sequence:
         yield wrong("model.distribute_saved_activations", "true with sequence_parallel true", "false", to=False)
     if granularity == "selective":
-        for name, allowed in _wrongly_recomputed(run):
+        for name, allowed in _wrong_recomputation(run):
             yield wrong("model.recompute_modules", repr(name), allowed)
 
 
-def _wrongly_recomputed(run: Run) -> Iterator[tuple[str, str]]:
+def _wrong_recomputation(run: Run) -> Iterator[tuple[str, str]]:
     """Yield (module, what is allowed) of those that cannot be recomputed in this model.
 
     Source: megatron/core/transformer/transformer_config.py:1765-1838.

@@ -17,7 +17,7 @@ from bridgepack.config.recipe.training import GuardConfig
 from bridgepack.errors import BridgepackError
 from bridgepack.records import RunConfig
 from bridgepack.records.guarded import GroupSizes, RankFacts, RankPlace, StepFacts, TrainedWeights
-from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.judging.environment import BRIDGE
 from bridgepack.rules.registry import STEP_RULES
 from bridgepack.running.guard.facts import PlannedStep, facts_without_reading, rank_facts
 from bridgepack.running.guard.gradients import (
@@ -28,7 +28,7 @@ from bridgepack.running.guard.gradients import (
     trained_weights,
 )
 from bridgepack.running.guard.plan import Planner
-from bridgepack.running.guard.ranks import gathered, place_and_sizes
+from bridgepack.running.guard.ranks import gather, place_and_sizes
 from bridgepack.running.guard.report import (
     Alarm,
     GuardViolationError,
@@ -132,10 +132,10 @@ class Guard:
             self._notify(newer.kind, newer.text)
         reason = ""
         try:
-            self._run = self._begun(context)
+            self._run = self._begin(context)
         except Exception as error:  # an unknown kind of model must still train
             reason = f"{type(error).__name__}: {error}"
-        found = gathered((reason, self._run.weights if self._run else None))
+        found = gather((reason, self._run.weights if self._run else None))
         blind = [rank for rank, (text, _) in enumerate(found) if text]
         if blind:
             self._run = None
@@ -167,7 +167,7 @@ class Guard:
             return
         self._close()
         own = self._own_facts(watch, run)
-        ranks = gathered(replace(own, evidence=None))
+        ranks = gather(replace(own, evidence=None))
         facts = StepFacts(
             step=watch.step,
             is_packed=run.is_packed,
@@ -177,36 +177,36 @@ class Guard:
         )
         if any(list(rule.check(facts)) for rule in STEP_RULES):
             # Every rank has the same numbers, so every rank gets here.
-            self._judge(replace(facts, ranks=gathered(own)))
+            self._judge(replace(facts, ranks=gather(own)))
         self._watched.append(facts.step)
         self._last = facts
         if len(self._watched) >= self._settings.first_steps:
-            self._tell_watched()
+            self._tell_watch()
 
     def on_train_end(self, context: Any) -> None:  # noqa: ARG002 (the host gives it)
         """Release all references; called by the host."""
         self._close()
-        self._tell_watched()
+        self._tell_watch()
 
-    def failed_in_loss(self, error: Exception, output: Any, number: int) -> None:
+    def report_failure_in_loss(self, error: Exception, output: Any, number: int) -> None:
         """Report an error of a loss function; raises GuardViolationError for a non-finite loss.
 
         Only this rank knows; the others wait for it in the middle of the step.
         """
         if not is_not_finite(error, output):
-            self.failed(error)
+            self.report_failure(error)
             return
         own = RankFacts(place=self._place, num_calls=1, num_not_finite=1)
         self._judge_alone(own, number, error)
-        self.failed(error)
+        self.report_failure(error)
 
-    def failed_in_forward(self, error: Exception, number: int) -> None:
+    def report_failure_in_forward(self, error: Exception, number: int) -> None:
         """Report an error of the forward step; raises GuardViolationError if packed rows had no boundaries."""
         if self.watch is not None and self._run is not None and self._run.is_packed:
             self._judge_alone(facts_without_reading(self.watch, place=self._place), number, error)
-        self.failed(error)
+        self.report_failure(error)
 
-    def failed(self, error: Exception) -> None:
+    def report_failure(self, error: Exception) -> None:
         """Report an error that is not an alarm."""
         if self._on_failure is not None:
             self._on_failure(error)
@@ -231,7 +231,7 @@ class Guard:
             notice = trains_notice(shares)
             self._notify(notice.kind, notice.text, notice.facts)
 
-    def _begun(self, context: Any) -> _Run:
+    def _begin(self, context: Any) -> _Run:
         place, sizes = place_and_sizes(context.model)
         config = config_of_container(context.state.cfg, place="the run")
         dataset = config.values["dataset"]
@@ -288,7 +288,7 @@ class Guard:
             # Not in a separate thread: the loader forks its workers during steps, and a fork while another thread
             # reads Parquet leaves locks in the worker that are never released.
             try:
-                plan = run.planner.planned(watch.step, run.place.data)
+                plan = run.planner.plan_step(watch.step, run.place.data)
             except (BridgepackError, OSError) as reason:
                 self._notify("no-plan", f"guard: step {watch.step} is not compared with the packs: {reason}")
         try:
@@ -328,7 +328,7 @@ class Guard:
                 self._on_alarm(alarm)
             raise GuardViolationError(alarm) from cause
 
-    def _tell_watched(self) -> None:
+    def _tell_watch(self) -> None:
         if self._last is not None and self._place.rank == 0:
             notice = watched_notice(self._watched, self._last)
             self._notify(notice.kind, notice.text, notice.facts)

@@ -28,14 +28,14 @@ class Boundaries:
     logical: tuple[int, ...]  #: runtime offsets without alignment padding
 
     @classmethod
-    def of_offsets(cls, physical: IntArray, logical: IntArray) -> Boundaries:
+    def from_offsets(cls, physical: IntArray, logical: IntArray) -> Boundaries:
         """Return the boundaries from two arrays of offsets.
 
         Example: [0 5 8 16 16] and [0 4 7 7 7] -> [0 5 8 16] and [0 4 7].
         """
-        return cls(physical=_trimmed(physical), logical=_trimmed(logical))
+        return cls(physical=_trim(physical), logical=_trim(logical))
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return the boundaries in words, shortened if there are many."""
         text = f"{len(self.physical) - 1} sequences, cu_seqlens {_offsets_text(self.physical)}"
         return text if self.logical == self.physical else f"{text}, without padding {_offsets_text(self.logical)}"
@@ -100,7 +100,7 @@ def _with_plan(facts: RankFacts, plan: PlannedStep) -> RankFacts:
     evidence = replace(
         facts.details,
         packs=plan.packs[:_MAX_MICRO_BATCHES],
-        planned_boundaries=tuple(item.described() for item in plan.boundaries[:_MAX_MICRO_BATCHES]),
+        planned_boundaries=tuple(item.describe() for item in plan.boundaries[:_MAX_MICRO_BATCHES]),
         planned=plan.trained[:_MAX_MICRO_BATCHES],
     )
     return replace(
@@ -179,7 +179,7 @@ def boundaries_of_params(params: Any) -> Boundaries | None:
         return None
     physical = getattr(params, "cu_seqlens_q_padded", None)
     own = _on_host(logical)
-    return Boundaries.of_offsets(own if physical is None else _on_host(physical), own)
+    return Boundaries.from_offsets(own if physical is None else _on_host(physical), own)
 
 
 def _on_host(offsets: Any) -> IntArray:
@@ -209,13 +209,13 @@ def _evidence(
         host=platform.node(),
         from_loader=f"boundaries in {sum(read)} of {len(read)} batches" if read else "no batch",
         without=(*list(parts)[:_MAX_PARTS], *more),
-        boundaries=tuple(item.described() for item in (seen[0] if seen else [])[:_MAX_MICRO_BATCHES]),
+        boundaries=tuple(item.describe() for item in (seen[0] if seen else [])[:_MAX_MICRO_BATCHES]),
         trained=tuple(loss.num_tokens for loss in losses[:_MAX_MICRO_BATCHES]),
         losses=tuple(f"{loss.value / max(loss.num_tokens, 1):.6g}" for loss in losses[:_MAX_MICRO_BATCHES]),
     )
 
 
-def _trimmed(offsets: IntArray) -> tuple[int, ...]:
+def _trim(offsets: IntArray) -> tuple[int, ...]:
     if not len(offsets):
         return ()
     return tuple(int(value) for value in offsets[: int(np.argmax(offsets == offsets[-1])) + 1])

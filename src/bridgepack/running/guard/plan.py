@@ -62,7 +62,7 @@ class Planner:
         self.order = PackOrder(replace(settings, consumed_packs=num_packs_read))
         self._collate = _collate_settings(dataset, manifest, artifact, settings.host)
 
-    def planned(self, step: int, data_parallel_rank: int) -> PlannedStep:
+    def plan_step(self, step: int, data_parallel_rank: int) -> PlannedStep:
         """Return what a data-parallel replica should compute in a step.
 
         Raises:
@@ -76,7 +76,7 @@ class Planner:
         return PlannedStep(
             packs=tuple(" + ".join("filler" if pack == FILLER else str(pack) for pack in batch) for batch in batches),
             boundaries=tuple(
-                Boundaries.of_offsets(physical.astype(np.int64), logical.astype(np.int64))
+                Boundaries.from_offsets(physical.astype(np.int64), logical.astype(np.int64))
                 for physical, logical in zip(predicted.physical_offsets, predicted.cu_seqlens, strict=True)
             ),
             trained=tuple(int(row.sum()) for row in is_trained),

@@ -21,7 +21,7 @@ def place_and_sizes(model: Any) -> tuple[RankPlace, GroupSizes]:
     return place, GroupSizes(**sizes, expert_copies=1 if experts is None else experts.size())
 
 
-def gathered[T](own: T) -> tuple[T, ...]:
+def gather[T](own: T) -> tuple[T, ...]:
     """Return the values of all ranks, in rank order; a collective that every rank must call."""
     import torch.distributed as dist
 

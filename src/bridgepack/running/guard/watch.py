@@ -217,7 +217,7 @@ class WatchedForwardStep:
             else:
                 output, loss_function = watch.forward_step(self._bound, data_iterator, model, *rest, **options)
         except Exception as error:  # re-raised; the other ranks must hear of it
-            self._guard.failed_in_forward(error, step_number(state))
+            self._guard.report_failure_in_forward(error, step_number(state))
             raise
         return output, partial(self._loss, state, loss_function)
 
@@ -225,7 +225,7 @@ class WatchedForwardStep:
         try:
             return loss_function(output, *rest, **options)
         except Exception as error:  # re-raised; the other ranks must hear of it
-            self._guard.failed_in_loss(error, output, step_number(state))
+            self._guard.report_failure_in_loss(error, output, step_number(state))
             raise
 
 

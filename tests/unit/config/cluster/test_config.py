@@ -53,8 +53,8 @@ def test_fields_of_any_class_are_taken_and_kept() -> None:
     tasks = {"build": {"executor": {"queue": {"size": 1}}}, "check": {"executor": {"class": "SkypilotExecutor"}}}
     cluster = ClusterConfig.from_mapping({"executor": values, "workspace": "/shared", "tasks": tasks})
 
-    assert cluster.shown()["executor"] == values
-    assert cluster.override({"executor.queue.name": "r"}).shown()["executor"]["queue"] == {"name": "r"}
+    assert cluster.display_values()["executor"] == values
+    assert cluster.override({"executor.queue.name": "r"}).display_values()["executor"]["queue"] == {"name": "r"}
     assert cluster.executor_for("build").value("queue") == {"name": "q", "size": 1}
     assert cluster.executor_for("check").value("queue") is None
     assert (cluster.title, cluster.executor.facts.nodes) == ("Executor", "num_nodes")
@@ -185,9 +185,9 @@ def test_small_tasks_are_one_process() -> None:
 def test_shown_hides_secrets() -> None:
     cluster = ClusterConfig.from_mapping(full_cluster("dgxcloud", client_secret="hush", env_vars={"HF_TOKEN": "hush"}))
 
-    assert "hush" not in str(cluster.shown())
+    assert "hush" not in str(cluster.display_values())
     assert "hush" not in repr(cluster.executor).replace("'HF_TOKEN': 'hush'", "")
-    assert cluster.shown()["executor"]["project_name"] == "research"
+    assert cluster.display_values()["executor"]["project_name"] == "research"
 
 
 BARE = {"kind": "slurm", "account": "research"}

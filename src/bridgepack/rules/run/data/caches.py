@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.files import Files
-from bridgepack.rules.engine.rule import ADVICE, EXECUTED, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import HAS_SPECS, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.files import Files
+from bridgepack.rules.judging.rule import ADVICE, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import HAS_SPECS, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     PATH_SETTINGS,
     VALIDATION,
     cached_packs,
     explicit_paths,
     raw_root,
-    resolved,
+    resolve_path,
     splits_packed_by_host,
 )
 from bridgepack.rules.run.data.supply import num_packs
@@ -203,14 +203,14 @@ def packs_newer_than_checkpoint(run: Run) -> Found:
     if packs is None:
         raise CannotJudgeError("the host makes the packs, so their location is unknown")
     files = run.require_files()
-    saved = _last_written(files, [f"{folder.rstrip('/')}/{name}" for name in _TRACKERS])
-    written = _last_written(files, resolved(packs, files))
+    saved = _last_write_s(files, [f"{folder.rstrip('/')}/{name}" for name in _TRACKERS])
+    written = _last_write_s(files, resolve_path(packs, files))
     if saved is not None and written is not None and written > saved:
         found = f"a checkpoint {round((written - saved) / 60)} minutes older than the packs"
         yield wrong("checkpoint.load", found, "packs that are older than the checkpoint")
 
 
-def _last_written(files: Files, paths: Iterable[str]) -> float | None:
+def _last_write_s(files: Files, paths: Iterable[str]) -> float | None:
     times = (files.modified_s(path) for path in paths)
     return max((time for time in times if time is not None), default=None)
 

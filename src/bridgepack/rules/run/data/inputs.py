@@ -1,8 +1,8 @@
 """Rules on the raw data of a build."""
 
-from bridgepack.rules.engine.files import Files
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, Found, rule, wrong
-from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.judging.files import Files
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, rule, wrong
+from bridgepack.rules.judging.subject import SPECS, Run
 
 _SPLITS = {"data.train": "training", "data.validation": "validation"}
 

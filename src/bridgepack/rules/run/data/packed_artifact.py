@@ -4,18 +4,18 @@ import re
 from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.engine.context import known
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.judging.context import require_known
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     METADATA_SETTING,
     PATH_SETTINGS,
     VALIDATION,
     longest_sequence,
     metadata_unread,
-    resolved,
+    resolve_path,
     visible_paths,
 )
 from bridgepack.rules.run.reading import truths
@@ -54,7 +54,7 @@ def packs_prepared_by_nemotron(run: Run) -> Found:
     if not needed:
         return
     for path, files in visible_paths(run):
-        found = resolved(path, files)
+        found = resolve_path(path, files)
         if found and all(_NEMOTRON_SHARD.fullmatch(PurePosixPath(name).name) for name in found):
             folder = PurePosixPath(found[0]).parent
             beside = (folder / "receipts", folder.parent.parent / "runs", folder.parent.parent / "blend.json")
@@ -86,7 +86,7 @@ def _size_made_for(facts: ArtifactFacts) -> int:
     entries = content if isinstance(content, list) else []
     sizes = {entry.get("pack_size") for entry in entries if isinstance(entry, dict)}
     size = sizes.pop() if len(sizes) == 1 else None
-    return known(size if type(size) is int else None, "the artifact's packed_sequence_size")
+    return require_known(size if type(size) is int else None, "the artifact's packed_sequence_size")
 
 
 @rule("BP108", WARNING, "PSB108, PSB410", when=HAS_SPECS)
@@ -111,7 +111,7 @@ def artifact_multiple_differs(run: Run) -> Found:
     Bad: an artifact with pad_seq_to_mult 4, a run with 1. Good: a run with 4.
     Fix: Set pad_seq_to_mult to the artifact's if this run's parallelism allows it, or pack again.
     """
-    made_with = known(run.require_artifact().context.pad_seq_to_mult, "the artifact's pad_seq_to_mult")
+    made_with = require_known(run.require_artifact().context.pad_seq_to_mult, "the artifact's pad_seq_to_mult")
     multiple, where = run.pad_seq_to_mult, f"{SPECS}.pad_seq_to_mult"
     if made_with == multiple or (multiple > 1 and made_with % multiple == 0):
         return

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from bridgepack.records import SPLITS, TRAIN
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.files import Files
-from bridgepack.rules.engine.rule import Found, wrong
-from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.files import Files
+from bridgepack.rules.judging.rule import Found, wrong
+from bridgepack.rules.judging.subject import SPECS, Run
 
 VALIDATION = SPLITS[1]
 PATH_SETTINGS = {TRAIN: f"{SPECS}.packed_train_data_path", VALIDATION: f"{SPECS}.packed_val_data_path"}
@@ -87,7 +87,7 @@ def splits_packed_by_host(run: Run) -> tuple[str, ...]:
     return tuple(split for split in wanted if split not in named)
 
 
-def resolved(path: PackedPath, files: Files) -> tuple[str, ...]:
+def resolve_path(path: PackedPath, files: Files) -> tuple[str, ...]:
     """Return the files that the host reads for a path, sorted as it sorts them.
 
     Source: megatron/bridge/data/packing/paths.py:102-181.

@@ -5,10 +5,10 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.files import Files
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.files import Files
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     METADATA_SETTING,
     PATH_SETTINGS,
@@ -21,7 +21,7 @@ from bridgepack.rules.run.data.packed_paths import (
     is_parquet_name,
     metadata_unread,
     raw_root,
-    resolved,
+    resolve_path,
     splits_packed_by_host,
     visible_paths,
 )
@@ -89,7 +89,7 @@ def packed_parquet_missing(run: Run) -> Found:
     """
     for path, files in visible_paths(run):
         is_read = path.is_parquet or path.is_pattern or files.is_folder(path.text)
-        if is_read and not path.is_npy and not resolved(path, files):
+        if is_read and not path.is_npy and not resolve_path(path, files):
             yield wrong(path.setting, f"{path.text}, no Parquet file there", "at least one .parquet or .pq")
 
 
@@ -110,7 +110,7 @@ def metadata_path_is_text(run: Run) -> Found:
 
 def _strangers(path: PackedPath, files: Files) -> list[str]:
     wrong = "other" if path.split == TRAIN else "train"
-    names = [name.rpartition("/")[2] for name in resolved(path, files)]
+    names = [name.rpartition("/")[2] for name in resolve_path(path, files)]
     matched = [(name, _SPLIT_OF_NAME.match(name)) for name in names]
     return [name for name, match in matched if match is not None and match[wrong]]
 
@@ -198,7 +198,7 @@ def shards_out_of_number_order(run: Run) -> Found:
     Fix: Number the shards with leading zeros.
     """
     for path, files in visible_paths(run):
-        names = [name for name in resolved(path, files) if is_parquet_name(name)]
+        names = [name for name in resolve_path(path, files) if is_parquet_name(name)]
         swapped = [pair for pair in pairwise(names) if _by_number(pair[0]) > _by_number(pair[1])]
         if swapped:
             found = " before ".join(name.rpartition("/")[2] for name in swapped[0])

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import IS_TEXT, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
 
 CHAT, PROMPT_COMPLETION, LEGACY = "chat", "prompt_completion", "legacy"
 _KINDS = {"ChatSFTPreprocessingConfig": CHAT, "PromptCompletionSFTPreprocessingConfig": PROMPT_COMPLETION}

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, Found, rule, wrong
-from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.reading import fine_tunes
 
 _OPTIONS = "dataset.dataset_kwargs"

@@ -3,8 +3,8 @@
 import string
 from collections.abc import Mapping
 
-from bridgepack.rules.engine.rule import ERROR, VALIDATE, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_TEXT, TEXT_DATASETS, Run
+from bridgepack.rules.judging.rule import ERROR, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.subject import IS_TEXT, TEXT_DATASETS, Run
 
 #: Named source of the host -> its splits.
 #: Source: megatron/bridge/data/sources/hf.py:141.

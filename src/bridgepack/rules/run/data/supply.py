@@ -4,10 +4,10 @@ import math
 
 from bridgepack.geometry import floor_to_multiple
 from bridgepack.records import TRAIN, VALIDATION
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import IS_TEXT, PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import EVALUATES, batch_set_to, smallest_batch
 
 #: Maximum epochs before train_iters is unlikely to count packs.

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 from bridgepack import geometry
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.data.semantics import preprocessing_kind
 from bridgepack.rules.run.reading import truths
 
@@ -109,8 +109,8 @@ def loss_of_packs_differs_from_run(run: Run) -> Found:
     if run.value("dataset.preprocessing") is None:
         return
     made = run.require_artifact().require_manifest().recipe.get("preprocessing")
-    if not isinstance(made, Mapping) or made.get("kind", "tokenized") == "tokenized":
-        raise CannotJudgeError("the manifest has no preprocessing: the rows were already tokenized")
+    if not isinstance(made, Mapping) or made.get("kind", "tokenized") in {"text", "tokenized"}:
+        raise CannotJudgeError("the host has no preprocessing for plain documents and rows that hold tokens")
     stated = (preprocessing_kind(run), run.value("dataset.preprocessing.loss_mode"))
     packed = (made["kind"], made.get("loss_mode"))
     if stated != packed:

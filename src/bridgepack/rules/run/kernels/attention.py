@@ -5,9 +5,9 @@ import math
 from packaging.version import Version
 
 from bridgepack.host.modules import DELTA_NETS
-from bridgepack.rules.engine.environment import ENGINE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.judging.environment import ENGINE
+from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import (
     attention_backend,
     backend_takes_effect,
@@ -83,7 +83,7 @@ def deterministic_gated_delta_net(run: Run) -> Found:
     Fix: Set model.deterministic_mode to false, or train unpacked. Evidence: read in megatron-core 0.19.2.
     """
     path = "model.deterministic_mode"
-    if run.stated(path) and run.of_model("experimental_attention_variant") in DELTA_NETS:
+    if run.stated(path) and run.model_setting("experimental_attention_variant") in DELTA_NETS:
         yield wrong(path, "true with gated delta net", "false with packed rows", to=False)
 
 
@@ -165,7 +165,7 @@ def latent_attention_setting_refused(run: Run) -> Found:
     Fix: Set model.apply_rope_fusion to false. Evidence: read in megatron-core 0.19.2, which pads narrower values
         for packed rows itself.
     """
-    if not run.of_model("multi_latent_attention"):
+    if not run.model_setting("multi_latent_attention"):
         return
     rope_type = run.stated("model.rope_type")
     if run.stated(_FUSION) and isinstance(rope_type, str) and rope_type != "yarn":
@@ -181,7 +181,7 @@ def sparse_attention_with_fused_rotary(run: Run) -> Found:
     Bad: experimental_attention_variant dsa, apply_rope_fusion true. Good: apply_rope_fusion false.
     Fix: Set model.apply_rope_fusion to false. Evidence: read in megatron-core 0.19.2.
     """
-    if run.stated(_FUSION) and run.of_model("experimental_attention_variant") == "dsa":
+    if run.stated(_FUSION) and run.model_setting("experimental_attention_variant") == "dsa":
         why = "sparse attention refuses fused rotary embeddings"
         yield wrong(_FUSION, "true with sparse attention", "false", to=False, because=why)
 
@@ -211,7 +211,7 @@ def windowed_or_offset_attention_packed(run: Run) -> Found:
     Fix: Train one step on one GPU with the same image before the run; softmax offsets need cuDNN 9.18 or newer.
     Evidence: read in TransformerEngine 2.17.1; depends on the GPU and on cuDNN.
     """
-    window, softmax = run.of_model("window_size"), run.of_model("softmax_type")
+    window, softmax = run.model_setting("window_size"), run.model_setting("softmax_type")
     if window is not None:
         yield wrong("model.window_size", f"{window}, packed", "tried on one GPU first")
     if softmax not in (None, "vanilla"):

@@ -3,9 +3,9 @@
 from packaging.version import Version
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
-from bridgepack.rules.engine.environment import CORE, ENGINE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.judging.environment import CORE, ENGINE
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import has_own_dataset, splits_context, truths, uses_engine_attention
 
 _CORE_WITH_PARTITION = Version("0.18.0")

@@ -1,8 +1,8 @@
 """Rules on hybrid, dynamic, hierarchical and evaluation context parallelism."""
 
-from bridgepack.rules.engine.environment import ENGINE
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.judging.environment import ENGINE
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import truths
 
 _EVALUATION = "dist.eval_context_parallel_size"

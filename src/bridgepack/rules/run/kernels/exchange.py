@@ -5,10 +5,10 @@ from typing import Any
 
 from packaging.version import Version
 
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import ENGINE, version_of
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import IS_PACKED, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import ENGINE, version_of
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, change, rule, wrong
+from bridgepack.rules.judging.subject import IS_PACKED, Run
 from bridgepack.rules.run.kernels.heads import has_large_heads
 from bridgepack.rules.run.models.families import has_gated_delta_net
 from bridgepack.rules.run.reading import replaces_attention, splits_context, uses_engine_attention
@@ -29,12 +29,12 @@ def _has_sliding_window(run: Run) -> bool:
     kinds = run.stated("model.layer_types")
     if isinstance(kinds, list) and "sliding_attention" in kinds:
         return True
-    window = run.of_model("window_size")
+    window = run.model_setting("window_size")
     return window is not None and (list(window) if isinstance(window, (list, tuple)) else window) not in _OPEN_WINDOWS
 
 
 def _has_softmax_offset(run: Run) -> bool:
-    return run.of_model("softmax_type") not in (None, "vanilla")
+    return run.model_setting("softmax_type") not in (None, "vanilla")
 
 
 def _back_to_ring(run: Run) -> Any:
@@ -132,7 +132,7 @@ def sliding_window_over_the_ring(run: Run) -> Found:
     Evidence: read in TransformerEngine 2.17.1. Source: PSB708; TE/dot_product_attention/context_parallel.py:4763-4769
     """
     if set(run.cp_comm_types) <= {"p2p", "a2a+p2p"}:
-        window = run.of_model("window_size")
+        window = run.model_setting("window_size")
         found = f"{', '.join(run.cp_comm_types)} with window_size {window or 'in some of layer_types'}"
         if has_large_heads(run):
             yield wrong(
@@ -151,7 +151,7 @@ def softmax_offset_over_the_ring(run: Run) -> Found:
     Fix: Set model.cp_comm_type to a2a and install cuDNN 9.18 or newer, or use context parallelism 1.
     Evidence: read in TransformerEngine 2.17.1. Source: PSB709; TE/dot_product_attention/context_parallel.py:4774-4781
     """
-    kind = run.of_model("softmax_type")
+    kind = run.model_setting("softmax_type")
     if set(run.cp_comm_types) != {"a2a"}:
         found = f"{', '.join(run.cp_comm_types)} with softmax_type {kind}"
         yield wrong(_KIND, found, "a2a with attention sinks, or context parallelism 1")
@@ -199,9 +199,9 @@ def sparse_attention_without_all_gather(run: Run) -> Found:
     Bad: experimental_attention_variant dsa, CP 4, cp_comm_type not set. Good: cp_comm_type allgather.
     Fix: Set model.cp_comm_type to allgather. Source: PSB704, PSB911; core/transformer/transformer_config.py:2837-2852
     """
-    if run.of_model("experimental_attention_variant") != "dsa":
+    if run.model_setting("experimental_attention_variant") != "dsa":
         return
-    kinds = run.cp_comm_types if run.of_model("cp_comm_type") else ()
+    kinds = run.cp_comm_types if run.model_setting("cp_comm_type") else ()
     if not kinds or any(kind.replace("_", "").lower() != "allgather" for kind in kinds):
         found, why = ", ".join(kinds) or "not set", "sparse attention supports no other exchange"
         yield wrong(_KIND, found, "allgather with sparse attention", to="allgather", because=why)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import GRAPH_IMPLS, GraphCapture, graph_capture, graph_entries, nearest_multiples
 
 _IMPL, _MODULES, _SCOPE = "model.cuda_graph_impl", "model.cuda_graph_modules", "model.cuda_graph_scope"
@@ -18,7 +18,7 @@ def _is_captured(capture: GraphCapture) -> bool:
     return capture.is_training or (capture.is_on and capture.path != _IMPL)
 
 
-def _described(capture: GraphCapture) -> str:
+def _describe(capture: GraphCapture) -> str:
     modules = f" of {', '.join(capture.modules)}" if capture.modules else ""
     return f"{capture.impl} graphs{modules}"
 
@@ -34,7 +34,7 @@ def graphs_over_rows_of_varying_width(run: Run) -> Found:
     """
     capture, path = graph_capture(run), "dataset.dataset_kwargs.pad_to_max_length"
     if _is_captured(capture) and not run.pads_to_max_length:
-        found, why = f"not true with {_described(capture)}", "a graph replays one width"
+        found, why = f"not true with {_describe(capture)}", "a graph replays one width"
         yield wrong(path, found, "true with CUDA graphs", to=True, because=why)
 
 
@@ -51,7 +51,7 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
     capture = graph_capture(run)
     is_asked = capture.captures_attention and capture.path == _IMPL
     if is_asked and not run.flag(f"{SPECS}.pad_cu_seqlens"):
-        yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_described(capture)}", "true if attention is captured")
+        yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_describe(capture)}", "true if attention is captured")
 
 
 @rule(
@@ -72,7 +72,7 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
     """
     capture = graph_capture(run)
     if capture.impl == "transformer_engine" and capture.captures_attention:
-        found, why = f"{_described(capture)}, attention included", "the replay does not support packed rows"
+        found, why = f"{_describe(capture)}, attention included", "the replay does not support packed rows"
         allowed = "modules without attn, full_iteration or none with packed rows"
         yield wrong(capture.path, found, allowed, to=capture.off, because=why)
 
@@ -93,7 +93,7 @@ def router_graph_over_packed_padding(run: Run) -> Found:
     if capture.setting != "transformer_engine" or not run.integer_or_none("model.num_moe_experts"):
         return
     if not capture.modules or {"moe", "moe_router", "moe_preprocess"} & set(capture.modules):
-        found, why = f"{_described(capture)}, router included", "a graph cannot take the mask of packed padding"
+        found, why = f"{_describe(capture)}, router included", "a graph cannot take the mask of packed padding"
         yield wrong(capture.path, found, "modules without the router with packed rows", to=capture.off, because=why)
 
 
@@ -112,7 +112,7 @@ def local_graphs_of_layers(run: Run) -> Found:
     inference = run.text_or_none("model.inference_cuda_graph_scope") if capture.is_on else None
     if capture.modules or inference not in ("layer", "block"):
         allowed = "none, transformer_engine, full_iteration"
-        yield wrong(_IMPL, _described(capture), allowed, to="none", because="the host has no such graphs")
+        yield wrong(_IMPL, _describe(capture), allowed, to="none", because="the host has no such graphs")
 
 
 @rule("BP925", ERROR, "PSC105; bridge/training/config.py:1369-1374", noticed=VALIDATE, evidence=EXECUTED)
@@ -154,7 +154,7 @@ def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
     """
     capture = graph_capture(run)
     if _is_captured(capture):
-        found, why = f"{_described(capture)} with enable_in_batch_packing", "such rows have varying widths"
+        found, why = f"{_describe(capture)} with enable_in_batch_packing", "such rows have varying widths"
         yield wrong(capture.path, found, "no graphs with packing in the batch", to=capture.off, because=why)
 
 
@@ -172,7 +172,7 @@ def graphs_without_graph_safe_random_state(run: Run) -> Found:
     if not capture.is_on or run.class_name("model") not in _CHECKS_RANDOM_STATE:
         return
     if not run.flag("rng.te_rng_tracker") and not run.stated("model.use_te_rng_tracker"):
-        found, why = f"false with {_described(capture)}", "graphs need random states that they can replay"
+        found, why = f"false with {_describe(capture)}", "graphs need random states that they can replay"
         yield wrong("rng.te_rng_tracker", found, "true with CUDA graphs", to=True, because=why)
 
 

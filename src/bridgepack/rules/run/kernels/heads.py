@@ -1,8 +1,8 @@
 """Rules on the size of attention heads, which bounds what attention kernels take."""
 
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_PACKED, SPECS, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import IS_PACKED, SPECS, Run
 from bridgepack.rules.run.reading import (
     attention_backend,
     backend_takes_effect,

@@ -8,9 +8,9 @@ from bridgepack.host.variables import (
     QUERY_SCALING,
     backends_with,
 )
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.kernels.attention import has_flash_attention_3
 from bridgepack.rules.run.reading import (
     attention_backend,

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.host.modules import DEFAULT_TARGETS, Architecture, Linear, architecture_of, is_match, pattern_of
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.subject import Run
 
 #: Where the targets are.
 TARGETS = "peft.target_modules"

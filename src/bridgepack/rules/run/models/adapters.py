@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from bridgepack.host.module_names import is_foreign, is_target, renamed
+from bridgepack.host.module_names import equivalent_targets, is_foreign, is_target
 from bridgepack.host.modules import (
     DEFAULT_TARGETS,
     Architecture,
@@ -13,9 +13,9 @@ from bridgepack.host.modules import (
     pattern_of,
 )
 from bridgepack.records import Change
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, WARNING, Found, Violation, change, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, WARNING, Found, Violation, change, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.models.adapter_gradients import Gradients, gradients_of
 from bridgepack.rules.run.models.adapter_reading import (
     TARGETS,
@@ -91,7 +91,7 @@ def _foreign(run: Run, targets: tuple[str, ...]) -> Found:
 
 def _targets_for(target: str, model: Architecture, adapter: str) -> tuple[str, ...]:
     """Return the targets that a name stands for; empty if that is not certain."""
-    names = renamed(target, model, adapter)
+    names = equivalent_targets(target, model, adapter)
     return names or tuple(get_close_matches(target, model.names, n=1, cutoff=_BEYOND_DOUBT))
 
 
@@ -242,7 +242,7 @@ def adapters_that_cannot_train(run: Run) -> Found:
         yield wrong("peft.lora_A_init_method", found, "xavier", to="xavier", because="one matrix must not be zero")
     if adapter_of(run) == "DoRA" and run.stated("peft.dropout_position") not in (None, "pre"):
         yield wrong("peft.dropout_position", "post with DoRA", "pre", to="pre", because="DoRA has no other")
-    yield from _undivided(run)
+    yield from _require_division(run)
 
 
 @rule("BP845", ERROR, when=has_adapters, noticed="model build, or first step", evidence=EXECUTED)
@@ -281,7 +281,7 @@ def _refused_by_canonical(targets: tuple[str, ...]) -> Iterator[Violation]:
             yield wrong(TARGETS, f"{whole} with CanonicalLoRA", f"{', '.join(parts)}, or {whole} with LoRA")
 
 
-def _undivided(run: Run) -> Found:
+def _require_division(run: Run) -> Found:
     """Yield a finding on a rank that tensor parallelism does not divide: the first matrix is split by its rows.
 
     Beside a layer that is split by its columns (the default), not beside one that is split by its rows.

@@ -1,8 +1,8 @@
 """Rules on DoRA, which scales every row of a weight by its norm: which layers it can be laid around."""
 
 from bridgepack.host.modules import SPLITS_INPUTS, Linear, is_match
-from bridgepack.rules.engine.rule import ERROR, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.rule import ERROR, Found, change, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.models.adapter_reading import (
     TARGETS,
     adapter_of,

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from bridgepack.host.vision_language import text_packs_of
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ERROR, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_IN_BATCH, Run
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ERROR, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import PACKS_IN_BATCH, Run
 
 _ENERGON, _BUFFER = "EnergonDatasetConfig", "dataset.packing_buffer_size"
 _ENCODER = "QwenVLEnergonTaskEncoderConfig"
@@ -44,7 +44,7 @@ def energon_packing_unfit(run: Run) -> Found:
         if value != wanted and (value is not None or wanted is True):
             allowed = f"{_words(wanted)} with packing_buffer_size"
             yield wrong(path, _words(value), allowed, group=path, to=wanted, because="Energon packs the samples")
-    for path, found, allowed in _unsupported(run):
+    for path, found, allowed in _unsupported_settings(run):
         yield wrong(path, found, allowed, group=path)
 
 
@@ -52,7 +52,7 @@ def _words(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _unsupported(run: Run) -> Iterator[tuple[str, str, str]]:
+def _unsupported_settings(run: Run) -> Iterator[tuple[str, str, str]]:
     """Yield (setting, value, what is allowed) of what no single value mends."""
     encoder = run.class_name("dataset.task_encoder")
     if encoder != _ENCODER:

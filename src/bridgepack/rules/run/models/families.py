@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from packaging.version import Version
 
 from bridgepack.host.modules import DELTA_NETS
-from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.environment import CORE, is_in, version_of
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
+from bridgepack.rules.judging.context import CannotJudgeError
+from bridgepack.rules.judging.environment import CORE, is_in, version_of
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import attention_backend, backend_takes_effect, has_own_dataset
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
@@ -148,7 +148,7 @@ def attention_variant_unknown_to_core(run: Run) -> Found:
     Source: PSB911; core/models/gpt/experimental_attention_variant_module_specs.py:141-148;
         bridge/models/deepseek/deepseek_v4_bridge.py:397
     """
-    variant = run.of_model("experimental_attention_variant")
+    variant = run.model_setting("experimental_attention_variant")
     known = run.release.attention_variants
     if not is_in(run.versions[CORE], run.release.core_released):
         raise CannotJudgeError(f"the attention variants of megatron-core {run.versions[CORE]} are not known")
@@ -171,14 +171,14 @@ def has_mamba_layers(run: Run) -> bool:
     if stated_patterns:
         return any("M" in pattern for pattern in stated_patterns)
     if not run.is_stated("model._target_"):
-        return "M" in str(run.of_model("hybrid_layer_pattern") or "")
+        return "M" in str(run.model_setting("hybrid_layer_pattern") or "")
     name = run.class_name("model") or ""
     return name.startswith(("MambaModelProvider", "FalconH1", "NemotronH", "NemotronNano"))
 
 
 def has_gated_delta_net(run: Run) -> bool:
     """Return whether the model has gated delta net layers."""
-    return run.of_model("experimental_attention_variant") in DELTA_NETS
+    return run.model_setting("experimental_attention_variant") in DELTA_NETS
 
 
 @rule("BP905", ERROR, when=IS_PACKED)

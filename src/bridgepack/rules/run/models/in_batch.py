@@ -2,9 +2,9 @@
 
 import re
 
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import IS_TEXT, PACKS_IN_BATCH, Run
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.judging.subject import IS_TEXT, PACKS_IN_BATCH, Run
 from bridgepack.rules.run.reading import HAS_EXPERTS, has_own_dataset, pads_in_collate
 
 _SWITCH, _DISPATCHER = "dataset.enable_in_batch_packing", "model.moe_token_dispatcher_type"

@@ -1,9 +1,9 @@
 """Rules on packs of text for models with vision or sound."""
 
-from bridgepack.host.vision_language import TextPacks, text_packs_named, text_packs_of
-from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_OFFLINE, SPECS, Run
+from bridgepack.host.vision_language import TextPacks, text_packs_by_id, text_packs_of
+from bridgepack.rules.judging.environment import BRIDGE
+from bridgepack.rules.judging.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.reading import batch_set_to, splits_context
 
 _CLASS, _ID = "model._target_", "model.hf_model_id"
@@ -18,7 +18,7 @@ def text_packs(run: Run) -> TextPacks | None:
     """Return what the model's class does with packs of text; None without vision and sound, or for a class of yours."""
     if run.is_stated(_CLASS):
         return text_packs_of(run.class_name("model") or "")
-    return text_packs_named(str(run.value(_ID)))
+    return text_packs_by_id(str(run.value(_ID)))
 
 
 def refuses_text_packs(run: Run) -> bool:
@@ -27,7 +27,7 @@ def refuses_text_packs(run: Run) -> bool:
     return facts is not None and bool(facts.refused)
 
 
-def _called(run: Run) -> str:
+def _model_name(run: Run) -> str:
     return str(run.class_name("model") if run.is_stated(_CLASS) else run.value(_ID))
 
 
@@ -50,7 +50,7 @@ def text_packs_refused_by_class(run: Run) -> Found:
     facts = text_packs(run)
     if facts is not None and facts.refused:
         allowed = _otherwise(facts, "no offline packing")
-        yield wrong("dataset.enable_offline_packing", f"true for {_called(run)}: {facts.refused}", allowed)
+        yield wrong("dataset.enable_offline_packing", f"true for {_model_name(run)}: {facts.refused}", allowed)
 
 
 @rule("BP944", ERROR, when=(PACKS_OFFLINE, splits_context), versions=_VERSIONS, evidence=_EVIDENCE)
@@ -68,7 +68,7 @@ def text_packs_split_over_context(run: Run) -> Found:
     """
     facts = text_packs(run)
     if facts is not None and facts.context and not facts.refused:
-        found = f"{run.context_parallel_size} for {_called(run)}: {facts.context}"
+        found = f"{run.context_parallel_size} for {_model_name(run)}: {facts.context}"
         allowed = "1 with packs of text"
         yield wrong("model.context_parallel_size", found, allowed if facts.kernels else _otherwise(facts, allowed))
 
@@ -88,7 +88,7 @@ def padded_text_packs_without_positions(run: Run) -> Found:
     """
     facts = text_packs(run)
     if facts is not None and facts.empty and run.pad_seq_to_mult > 1:
-        found = f"{run.pad_seq_to_mult} for {_called(run)}: {facts.empty}"
+        found = f"{run.pad_seq_to_mult} for {_model_name(run)}: {facts.empty}"
         allowed = _otherwise(facts, "1: no sequence parallelism, context parallelism 1")
         yield wrong(f"{SPECS}.pad_seq_to_mult", found, allowed, needs_repack=True)
 
@@ -104,7 +104,7 @@ def packed_text_not_scattered(run: Run) -> Found:
     """
     facts = text_packs(run)
     if facts is not None and facts.tensor and run.splits_sequence:
-        path, found = "model.sequence_parallel", f"true for {_called(run)}: {facts.tensor}"
+        path, found = "model.sequence_parallel", f"true for {_model_name(run)}: {facts.tensor}"
         because = "the class hands whole rows to its layers"
         yield wrong(path, found, _otherwise(facts, "false"), to=False, because=because)
 
@@ -128,7 +128,7 @@ def rows_of_unequal_counts_without_positions(run: Run) -> Found:
     facts = text_packs(run)
     ranks = run.data_parallel_size if facts is not None and facts.empty else run.global_batch_size
     if facts is not None and run.global_batch_size > ranks:
-        found = f"{run.global_batch_size} packs on {ranks} data-parallel ranks of {_called(run)}: {facts.empty}"
+        found = f"{run.global_batch_size} packs on {ranks} data-parallel ranks of {_model_name(run)}: {facts.empty}"
         yield wrong("train.global_batch_size", found, f"one pack for each rank; {batch_set_to(run, ranks)}")
 
 
@@ -145,7 +145,7 @@ def text_packs_with_another_step(run: Run) -> Found:
     """
     facts = text_packs(run)
     if facts is not None and facts.step == "vlm_step" and not facts.refused and not run.config.builds_packs:
-        yield wrong("model", f"{_called(run)} with packs of text", "finetune() with the forward step vlm_step")
+        yield wrong("model", f"{_model_name(run)} with packs of text", "finetune() with the forward step vlm_step")
 
 
 @rule("BP949", WARNING, when=PACKS_OFFLINE, versions=_VERSIONS, noticed="first step")
@@ -162,4 +162,4 @@ def text_packs_with_mask_of_class(run: Run) -> Found:
     """
     facts = text_packs(run)
     if facts is not None and facts.kernels:
-        yield wrong("model", f"{_called(run)}: {facts.kernels}", f"its language part, {facts.language_part}")
+        yield wrong("model", f"{_model_name(run)}: {facts.kernels}", f"its language part, {facts.language_part}")

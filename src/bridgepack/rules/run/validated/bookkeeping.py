@@ -1,8 +1,8 @@
 """Rules on the profiler, the loggers, what is loaded and saved, and batch sizes that are not set."""
 
 from bridgepack.host.validated import LOGGER_PACKAGES
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 
 _START, _END = "profiling.profile_step_start", "profiling.profile_step_end"
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from bridgepack.host.modules import LATENT_SYMBOLS, LAYER_SYMBOLS
 from bridgepack.host.validated import ENGINE_ACTIVATIONS, FUSED_ACTIVATIONS, HYBRID_PROVIDERS
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 
 _FUSED, _ENGINE = "model.bias_activation_fusion", "model.use_te_activation_func"
 _PATTERN, _LAYERS = "model.hybrid_layer_pattern", "model.num_layers"
@@ -29,7 +29,7 @@ def fusion_of_another_activation(run: Run) -> Found:
     kind = _activation(run)
     if run.is_on(_FUSED):
         if kind is not None:
-            yield from _fused(run, kind)
+            yield from _judge_fusion(run, kind)
         if run.is_on(_ENGINE):
             yield wrong(_ENGINE, "true with bias_activation_fusion true", "false", to=False)
     if run.is_on(_ENGINE) and kind not in (None, *ENGINE_ACTIVATIONS):
@@ -45,7 +45,7 @@ def fusion_of_another_activation(run: Run) -> Found:
         yield wrong("model.fused_residual_rmsnorm", found, "false", to=False)
 
 
-def _fused(run: Run, kind: str) -> Found:
+def _judge_fusion(run: Run, kind: str) -> Found:
     is_gated, reason = run.is_on("model.gated_linear_unit"), ""
     if kind not in FUSED_ACTIVATIONS:
         reason = kind

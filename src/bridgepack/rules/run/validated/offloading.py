@@ -2,8 +2,8 @@
 
 from bridgepack.host.validated import OFFLOADED_IN_EXPERTS, OFFLOADED_MODULES
 from bridgepack.host.variables import OFFLOADING_VARIABLES
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import variable
 
 _LAYERS, _FINE = "model.cpu_offloading", "model.fine_grained_activation_offloading"

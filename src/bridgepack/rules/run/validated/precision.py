@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.host.variables import DETERMINISTIC_ALGORITHMS, DETERMINISTIC_VARIABLES, OFFLOADING_VARIABLES
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.reading import variable
 
 _PRECISION = "mixed_precision"

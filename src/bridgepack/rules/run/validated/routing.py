@@ -8,8 +8,8 @@ from bridgepack.host.validated import (
     OFFLOADED_IN_EXPERTS,
     UNPADDED_DISPATCHERS,
 )
-from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.run.validated.precision import quantisation
 
 _EXPERTS = "model.num_moe_experts"

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,15 +12,27 @@ from urllib.parse import quote
 from bridgepack import __version__
 from bridgepack.errors import Problem
 from bridgepack.records import Finding, HostVerdict
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Rule
-from bridgepack.rules.engine.text import rule_page
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Rule
+from bridgepack.rules.judging.text import rule_page
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: Severity -> (SARIF level, GitHub command).
 _LEVELS = {"error": ("error", "error"), "warning": ("warning", "warning"), "advice": ("note", "notice")}
 #: Severity -> GitLab severity.
 _GITLAB = {"error": "major", "warning": "minor", "advice": "info"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Entry:
+    """An entry of a Code Quality report."""
+
+    code: str  #: of the rule, or of the failure
+    severity: str  #: in GitLab's words
+    text: str
+    file: str  #: empty if the finding has no file
+    line: int | None
+    where: str  #: setting or place, shown where there is no file
 
 
 def render_sarif(report: CheckReport, rules: Sequence[Rule]) -> str:
@@ -71,29 +84,46 @@ def render_gitlab(found: Sequence[Finding]) -> str:
 
     Source: GitLab's documentation, "Code Quality", section "Code Quality report format".
     """
-    return _entries(
-        (finding.code, _GITLAB[finding.severity], _message(finding), finding.file, finding.line, finding.where)
-        for finding in found
+    return _code_quality(
+        _Entry(
+            code=one.code,
+            severity=_GITLAB[one.severity],
+            text=_message(one),
+            file=one.file,
+            line=one.line,
+            where=one.where,
+        )
+        for one in found
     )
 
 
 def render_gitlab_failure(code: str, problems: Sequence[Problem]) -> str:
     """Return the problems of a check that could not run as a Code Quality report."""
-    return _entries((code, "blocker", one.message, one.file, one.line, one.field or one.message) for one in problems)
+    return _code_quality(
+        _Entry(
+            code=code,
+            severity="blocker",
+            text=one.message,
+            file=one.file,
+            line=one.line,
+            where=one.field or one.message,
+        )
+        for one in problems
+    )
 
 
-def _entries(found: Iterable[tuple[str, str, str, str, int | None, str]]) -> str:
-    entries = [
+def _code_quality(entries: Iterable[_Entry]) -> str:
+    values = [
         {
-            "description": text,
-            "check_name": code,
-            "fingerprint": hashlib.sha256(f"{code}\0{file}\0{where}".encode()).hexdigest(),
-            "severity": severity,
-            "location": {"path": file or where, "lines": {"begin": line or 1}},
+            "description": one.text,
+            "check_name": one.code,
+            "fingerprint": hashlib.sha256(f"{one.code}\0{one.file}\0{one.where}".encode()).hexdigest(),
+            "severity": one.severity,
+            "location": {"path": one.file or one.where, "lines": {"begin": one.line or 1}},
         }
-        for code, severity, text, file, line, where in found
+        for one in entries
     ]
-    return json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
 def render_github(report: CheckReport) -> str:

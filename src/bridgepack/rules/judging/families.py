@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.context import section
+from bridgepack.rules.judging.context import section
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +114,7 @@ def family_named(text: str) -> str | None:
     The last part of a path is matched before the folders above it: `/data/qwen/gemma-2-2b` is Gemma 2.
     """
     last = _LAST_PART.split(text.rstrip("/\\"))[-1]
-    return _family_called(last) or _family_called(text)
+    return _family_in(last) or _family_in(text)
 
 
 def family_of(config: RunConfig) -> Family | None:
@@ -137,10 +137,10 @@ def _evidence(config: RunConfig) -> Iterator[tuple[Any, Callable[[str], str | No
     is_shared = class_name.lower() in _SHARED_CLASSES
     yield None if is_shared else class_name, family_named
     yield model.get("hf_model_id"), family_named
-    yield _LAST_PART.split(config.place)[-1], _family_called
+    yield _LAST_PART.split(config.place)[-1], _family_in
     yield class_name, family_named
 
 
-def _family_called(text: str) -> str | None:
+def _family_in(text: str) -> str | None:
     plain = _SEPARATORS.sub("", text.lower())
     return next((name for name, pattern in _PATTERNS if re.search(pattern, plain)), None)

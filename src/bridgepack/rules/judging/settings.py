@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.judging.context import CannotJudgeError
 
 _MISSING: Final = object()
 #: Sections that every version of the host saves; a config without one is incomplete.
@@ -30,11 +30,11 @@ class Settings:
 
     def is_stated(self, path: str) -> bool:
         """Return whether the settings have a value at the path, including None."""
-        return self._found(path) is not _MISSING
+        return self._find(path) is not _MISSING
 
     def value(self, path: str) -> Any:
         """Return the untyped value."""
-        found = self._found(path)
+        found = self._find(path)
         if found is not _MISSING:
             return found
         config, section = self.loaded, path.partition(".")[0]
@@ -121,7 +121,7 @@ class Settings:
             raise CannotJudgeError(f"{path} has no class (_target_)")
         return target.rpartition(".")[2]
 
-    def _found(self, path: str) -> Any:
+    def _find(self, path: str) -> Any:
         node: Any = self.loaded.values
         for name in path.split("."):
             if not isinstance(node, Mapping) or name not in node:

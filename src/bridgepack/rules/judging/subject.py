@@ -12,14 +12,14 @@ from typing import Any
 from bridgepack import geometry
 from bridgepack.host import HostRelease
 from bridgepack.records import RunConfig, Waiting
-from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS, CannotJudgeError, given, known
-from bridgepack.rules.engine.environment import Environment as Environment
-from bridgepack.rules.engine.environment import Versions
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.families import ARCHITECTURES, Family, family_of
-from bridgepack.rules.engine.files import Files
-from bridgepack.rules.engine.loaded import in_current_names, with_host_defaults
-from bridgepack.rules.engine.settings import Settings, number_format_of
+from bridgepack.rules.judging.context import NO_ENVIRONMENT, NO_PACKS, CannotJudgeError, require, require_known
+from bridgepack.rules.judging.environment import Environment as Environment
+from bridgepack.rules.judging.environment import Versions
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.families import ARCHITECTURES, Family, family_of
+from bridgepack.rules.judging.files import Files
+from bridgepack.rules.judging.loaded import in_current_names, with_host_defaults
+from bridgepack.rules.judging.settings import Settings, number_format_of
 
 #: Path of the packing settings.
 SPECS = "dataset.offline_packing_specs"
@@ -79,7 +79,7 @@ class Run(Settings):
 
     def require_artifact(self) -> ArtifactFacts:
         """Return the artifact's facts, or raise `CannotJudgeError`."""
-        return given(self.artifact, NO_PACKS)
+        return require(self.artifact, NO_PACKS)
 
     def require_waiting(self) -> Waiting:
         """Return how long ranks wait for each other, or raise `CannotJudgeError`."""
@@ -89,11 +89,11 @@ class Run(Settings):
 
     def require_environment(self) -> Environment:
         """Return the environment, or raise `CannotJudgeError`."""
-        return given(self.environment, NO_ENVIRONMENT)
+        return require(self.environment, NO_ENVIRONMENT)
 
     def require_files(self) -> Files:
         """Return the file system, or raise `CannotJudgeError`."""
-        return given(self.files, "files are not checked")
+        return require(self.files, "files are not checked")
 
     @cached_property
     def packs_offline(self) -> bool:
@@ -185,7 +185,7 @@ class Run(Settings):
     def world_size(self) -> int:
         """Number of GPUs."""
         size = self.world_size_given or self.config.world_size
-        return given(size, "the number of GPUs is unknown; add --world-size N")
+        return require(size, "the number of GPUs is unknown; add --world-size N")
 
     @cached_property
     def model_parallel_size(self) -> int:
@@ -277,8 +277,8 @@ class Run(Settings):
 
         Source: megatron/bridge/training/config.py:1517.
         """
-        given = self.stated_integer("train.eval_iters")
-        return self.integer_or_none("validation.eval_iters") if given is None else given
+        stated = self.stated_integer("train.eval_iters")
+        return self.integer_or_none("validation.eval_iters") if stated is None else stated
 
     @cached_property
     def evaluates(self) -> bool:
@@ -291,9 +291,9 @@ class Run(Settings):
     @cached_property
     def family(self) -> Family:
         """Family of the model; raises `CannotJudgeError` if it is unknown."""
-        return known(family_of(self.config), "the family of the model")
+        return require_known(family_of(self.config), "the family of the model")
 
-    def of_model(self, name: str) -> Any:
+    def model_setting(self, name: str) -> Any:
         """Return a setting of the model's architecture, `model.{name}`, or None if it is not set.
 
         If the settings are incomplete, the checkpoint decides: then it is the value of the family.
@@ -303,12 +303,12 @@ class Run(Settings):
             return self.value(path)
         name_of_family = self.family.name
         reason = f"{path} is not set in {self.config.place}, and unknown for the family {name_of_family}"
-        return given(ARCHITECTURES.get(name_of_family), reason).get(name)
+        return require(ARCHITECTURES.get(name_of_family), reason).get(name)
 
     @cached_property
     def cp_comm_types(self) -> tuple[str, ...]:
         """How context-parallel ranks exchange keys and values, each kind once (default: `p2p`)."""
-        kinds = self.of_model("cp_comm_type") or "p2p"
+        kinds = self.model_setting("cp_comm_type") or "p2p"
         return tuple(dict.fromkeys(map(str, kinds if isinstance(kinds, (list, tuple)) else (kinds,))))
 
     #: Number format of matrix products: `bf16`, `fp8`, `mxfp8` or `nvfp4`.

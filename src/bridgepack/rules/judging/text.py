@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from bridgepack.records import Change, Finding, Upgrade, UpgradeChange
-from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS
-from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.judging.context import NO_ENVIRONMENT, NO_PACKS
+from bridgepack.rules.judging.report import CheckReport
+from bridgepack.rules.judging.rule import Severity
 
 #: Version of the JSON; keys are only ever added.
 JSON_FORMAT_VERSION = 1
@@ -108,7 +108,7 @@ def _upgrade_text(upgrade: Upgrade) -> str:
         return f"{head}: nothing that is known changes for this run"
     width = max(map(len, _KINDS.values()))
     lines = [f"  {_KINDS[one.kind]:{width}}  {one.what}: {_sides(one)}" for one in upgrade.changes]
-    return "\n".join([f"{head}: {_counted(len(lines), 'change')} for this run", *lines])
+    return "\n".join([f"{head}: {_count_text(len(lines), 'change')} for this run", *lines])
 
 
 def _sides(change: UpgradeChange) -> str:
@@ -156,7 +156,7 @@ def _skipped_text(report: CheckReport) -> str:
     return "\n".join(f"skipped {', '.join(codes)}: {reason}" for reason, codes in by_reason.items())
 
 
-def _not_judged(report: CheckReport, *, names_all: bool) -> str:
+def _unjudged_text(report: CheckReport, *, names_all: bool) -> str:
     if names_all and report.rules_skipped:
         return f"{len(report.rules_skipped)} skipped"
     reasons = Counter(skipped.reason for skipped in report.rules_skipped)
@@ -169,27 +169,29 @@ def _not_judged(report: CheckReport, *, names_all: bool) -> str:
 
 def _summary(report: CheckReport, *, hides_advice: bool, shows_skipped: bool) -> str:
     counts = ((report.num_errors, "error"), (report.num_warnings, "warning"))
-    parts = [_counted(count, noun) for count, noun in counts if count]
+    parts = [_count_text(count, noun) for count, noun in counts if count]
     if report.num_advice:
-        advice = _counted(report.num_advice, "piece") + " of advice"
+        advice = _count_text(report.num_advice, "piece") + " of advice"
         parts.append(f"{advice} (--advice shows it)" if hides_advice else advice)
     if report.suppressed:
         parts.append(f"{len(report.suppressed)} ignored")
     num_fixable = sum(bool(finding.changes) for finding in report.findings if finding.severity != Severity.ADVICE)
     if num_fixable:
         parts.append(f"{num_fixable} fixable with --fix")
-    rules = f"{_counted(len(report.rules_run), 'rule')} {'run' if report.findings else 'passed'}"
+    rules = f"{_count_text(len(report.rules_run), 'rule')} {'run' if report.findings else 'passed'}"
     text = "; ".join(
-        filter(None, (", ".join(parts) or "no findings", rules, _not_judged(report, names_all=shows_skipped)))
+        filter(None, (", ".join(parts) or "no findings", rules, _unjudged_text(report, names_all=shows_skipped)))
     )
     if report.rules_not_applicable:
         text += f", {len(report.rules_not_applicable)} for other versions"
     if report.num_shards:
-        shards = f"{report.num_shards_read} of {_counted(report.num_shards, 'shard')}"
-        text += f"; {_counted(report.num_rows, 'row')} ({_counted(report.num_tokens, 'token')}) read from {shards}"
+        shards = f"{report.num_shards_read} of {_count_text(report.num_shards, 'shard')}"
+        text += (
+            f"; {_count_text(report.num_rows, 'row')} ({_count_text(report.num_tokens, 'token')}) read from {shards}"
+        )
     lines = [text, f"checked for {report.versions}" if report.versions else "", report.host.text if report.host else ""]
     return "\n".join(filter(None, lines))
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

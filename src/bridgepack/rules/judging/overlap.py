@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.geometry import IntArray
-from bridgepack.rules.engine.rows import Rows
+from bridgepack.rules.judging.rows import Rows
 
 HashArray = npt.NDArray[np.uint64]
 
@@ -80,7 +80,7 @@ class OverlapFinder:
         if split != self._largest_split:
             self._hashes.setdefault(split, []).append(np.unique(sequences.hashes))
 
-    def shared(self) -> tuple[SharedSequences, ...]:
+    def shared_sequences(self) -> tuple[SharedSequences, ...]:
         """Return the shared sequences of each pair of splits, in the order found."""
         return tuple(
             SharedSequences(

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from itertools import batched
 
 from bridgepack.records import Finding, InspectableArtifact, Progress, ShardFacts
-from bridgepack.rules.engine.context import CheckContext
-from bridgepack.rules.engine.facts import ArtifactFacts, why_not_streamable
-from bridgepack.rules.engine.overlap import OverlapFinder
-from bridgepack.rules.engine.part import PartJudge, PartScan, ShardPart, parts_of
-from bridgepack.rules.engine.report import Tally, finding_of
-from bridgepack.rules.engine.rule import RowRule, Rule, StructureRule
-from bridgepack.rules.engine.truth import SplitTruth
+from bridgepack.rules.judging.context import CheckContext
+from bridgepack.rules.judging.facts import ArtifactFacts, why_not_streamable
+from bridgepack.rules.judging.overlap import OverlapFinder
+from bridgepack.rules.judging.part import PartJudge, PartScan, ShardPart, parts_of
+from bridgepack.rules.judging.report import Tally, finding_of
+from bridgepack.rules.judging.rule import RowRule, Rule, StructureRule
+from bridgepack.rules.judging.truth import SplitTruth
 
 RunTasks = Callable[[Callable[[ShardPart], PartScan], Iterable[ShardPart]], Iterable[PartScan]]
 #: Number of files hashed at a time, right before their rows are read: hashing runs in parallel, and the second read
@@ -112,7 +112,7 @@ class ArtifactScan:
             unreadable_shards=self.unreadable,
             metadata=artifact.metadata_facts(),
             truths=self.truths,
-            shared=self._overlap.shared(),
+            shared=self._overlap.shared_sequences(),
         )
 
     def findings(self, rules: Iterable[Rule]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""The engine counts, masks, skips with reasons, and names a rule that crashes; how rows are cut never shows."""
+"""Judging counts, masks, skips with reasons, and names a rule that crashes; how rows are cut never shows."""
 
 import pickle
 from collections.abc import Iterable, Iterator
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from bridgepack.records import ShardFacts
 from bridgepack.records.checks import Progress
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.part import PartScan, ShardPart, parts_of
-from bridgepack.rules.engine.report import CheckReport, RuleCrashError
-from bridgepack.rules.engine.rows import Offenders, Rows
-from bridgepack.rules.engine.rule import Severity, Violation, artifact_rule, row_rule
-from bridgepack.rules.engine.scan import Execution
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.part import PartScan, ShardPart, parts_of
+from bridgepack.rules.judging.report import CheckReport, RuleCrashError
+from bridgepack.rules.judging.rows import Offenders, Rows
+from bridgepack.rules.judging.rule import Severity, Violation, artifact_rule, row_rule
+from bridgepack.rules.judging.scan import Execution
 from bridgepack.rules.registry import ARTIFACT_RULES
 from tests.support.judging import judge_artifact
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, InMemoryArtifact, Row, artifact, check

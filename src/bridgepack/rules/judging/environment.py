@@ -47,7 +47,7 @@ class Versions:
         """
         return all(is_in(Version(self.versions[name].base_version), text) for name, text in allowed.items())
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return the versions and their origin as text."""
         named = ", ".join(f"{name} {self.versions[name]}" for name in (BRIDGE, CORE, ENGINE))
         return f"{named} ({self.origin})"

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.geometry import IntArray
-from bridgepack.rules.engine.rows import Rows
+from bridgepack.rules.judging.rows import Rows
 
 
 def _total(grow: Callable[[int, int], int]) -> Any:
@@ -158,8 +158,8 @@ def _count_trained_runs(rows: Rows, truth: SplitTruth) -> None:
     begins = np.flatnonzero(mask[1:] > mask[:-1]) + 1
     begins = begins[begins != rows.sequence_begin[rows.sequence_of(begins)]]
     ends = np.flatnonzero(mask[:-1] > mask[1:])
-    truth.trained_begins = _counted(rows.input_ids[begins])
-    truth.before_trained = _counted(rows.input_ids[begins - 1])
+    truth.trained_begins = _count_tokens(rows.input_ids[begins])
+    truth.before_trained = _count_tokens(rows.input_ids[begins - 1])
     truth.num_trained_ends = len(ends)
     if rows.context.eos_token_id is not None:
         truth.num_trained_ends_on_eos = int(np.count_nonzero(rows.input_ids[ends] == rows.context.eos_token_id))
@@ -172,10 +172,10 @@ def _count_repeated_tails(rows: Rows, truth: SplitTruth) -> None:
     tokens = rows.input_ids[ends - 1]
     is_repeated = (tokens == rows.input_ids[ends - 2]) & (tokens != rows.context.eos_token_id)
     is_untrained = (rows.is_trained[ends - 2] == 0) & (rows.is_trained[ends - 3] == 0)
-    truth.repeated_tails = _counted(tokens[is_repeated & is_untrained])
+    truth.repeated_tails = _count_tokens(tokens[is_repeated & is_untrained])
 
 
-def _counted(tokens: npt.NDArray[Any]) -> Counter[int]:
+def _count_tokens(tokens: npt.NDArray[Any]) -> Counter[int]:
     values, counts = np.unique(tokens, return_counts=True)
     return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 

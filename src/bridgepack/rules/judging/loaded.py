@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.host.names import in_canonical_names
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.environment import Versions
+from bridgepack.rules.judging.environment import Versions
 
 
 def in_current_names(config: RunConfig, versions: Versions) -> RunConfig:
@@ -32,15 +32,15 @@ def with_host_defaults(config: RunConfig, versions: Versions) -> RunConfig:
     facts = versions.release.facts
     absent = {name: value for name, value in facts.section_defaults.items() if name not in config.values}
     values = {**absent, **config.values}
-    return replace(config, values={name: _filled(value, facts.defaults) for name, value in values.items()})
+    return replace(config, values={name: _fill_defaults(value, facts.defaults) for name, value in values.items()})
 
 
-def _filled(value: Any, known: Mapping[str, Mapping[str, Any]]) -> Any:
+def _fill_defaults(value: Any, known: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return a section with the defaults of its class and of the classes nested in it."""
     if not isinstance(value, Mapping):
         return value
     defaults = known.get(_class_of(value), {})
-    nested = {key: _filled(inner, known) for key, inner in value.items() if _class_of(inner) in known}
+    nested = {key: _fill_defaults(inner, known) for key, inner in value.items() if _class_of(inner) in known}
     return {**defaults, **value, **nested} if nested or defaults else value
 
 

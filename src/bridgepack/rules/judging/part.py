@@ -11,12 +11,12 @@ import numpy as np
 
 from bridgepack.errors import ArtifactError
 from bridgepack.records import PartReader, RowBatch, ShardFacts
-from bridgepack.rules.engine.context import CannotJudgeError, CheckContext
-from bridgepack.rules.engine.overlap import SequenceHashes, hash_sequences
-from bridgepack.rules.engine.report import Tally, crash_of
-from bridgepack.rules.engine.rows import Offenders, Rows, rows_of
-from bridgepack.rules.engine.rule import RowRule, StructureRule
-from bridgepack.rules.engine.truth import SplitTruth, truth_of
+from bridgepack.rules.judging.context import CannotJudgeError, CheckContext
+from bridgepack.rules.judging.overlap import SequenceHashes, hash_sequences
+from bridgepack.rules.judging.report import Tally, crash_of
+from bridgepack.rules.judging.rows import Offenders, Rows, rows_of
+from bridgepack.rules.judging.rule import RowRule, StructureRule
+from bridgepack.rules.judging.truth import SplitTruth, truth_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

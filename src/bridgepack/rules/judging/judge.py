@@ -7,12 +7,12 @@ from bridgepack.config.errors import did_you_mean
 from bridgepack.errors import ConfigError
 from bridgepack.host import BRIDGE
 from bridgepack.records import Finding, InspectableArtifact
-from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.report import CheckReport, SkippedRule, crash_of, findings_of, in_order
-from bridgepack.rules.engine.rule import ArtifactRule, Found, RowRule, Rule, RunRule, StructureRule
-from bridgepack.rules.engine.scan import Execution, scan_artifact
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.context import CannotJudgeError, CheckContext, context_from_manifest
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.report import CheckReport, SkippedRule, crash_of, findings_of, in_order
+from bridgepack.rules.judging.rule import ArtifactRule, Found, RowRule, Rule, RunRule, StructureRule
+from bridgepack.rules.judging.scan import Execution, scan_artifact
+from bridgepack.rules.judging.subject import Run
 
 
 def judge_artifact(
@@ -51,11 +51,11 @@ def judge_artifact(
         if isinstance(rule, RowRule) and not scan.num_sound_rows:
             reasons.setdefault(rule.code, "no valid row could be read")
         if isinstance(rule, ArtifactRule):
-            findings += _judged(rule, partial(rule.check, facts), "the artifact", max_examples, reasons)
+            findings += _judge(rule, partial(rule.check, facts), "the artifact", max_examples, reasons)
     report = CheckReport(
         findings=in_order(findings),
         rules_run=tuple(sorted(rule.code for rule in rules if rule.code not in reasons)),
-        rules_skipped=_skipped(rules, reasons),
+        rules_skipped=_skipped_rules(rules, reasons),
         num_shards=len(facts.all_shards),
         num_shards_read=scan.num_shards_read,
         num_rows=scan.num_rows,
@@ -78,16 +78,16 @@ def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> C
     findings: list[Finding] = []
     for rule in applicable:
         if rule.code not in reasons:
-            findings += _judged(rule, partial(rule.violations, run), run.config.place, max_examples, reasons)
+            findings += _judge(rule, partial(rule.violations, run), run.config.place, max_examples, reasons)
     return CheckReport(
         findings=tuple(findings),
         rules_run=tuple(rule.code for rule in applicable if rule.code not in reasons),
-        rules_skipped=_skipped(applicable, reasons),
+        rules_skipped=_skipped_rules(applicable, reasons),
         rules_not_applicable=tuple(code for code, is_applicable in applies.items() if not is_applicable),
     )
 
 
-def _judged(
+def _judge(
     rule: Rule, check: Callable[[], Found], place: str, max_examples: int, reasons: dict[str, str]
 ) -> list[Finding]:
     """Return a rule's findings; if a fact is missing, add the reason to `reasons`."""
@@ -100,7 +100,7 @@ def _judged(
         raise crash_of(rule, place, error) from error
 
 
-def _skipped(rules: Sequence[Rule], reasons: Mapping[str, str]) -> tuple[SkippedRule, ...]:
+def _skipped_rules(rules: Sequence[Rule], reasons: Mapping[str, str]) -> tuple[SkippedRule, ...]:
     skipped = sorted((rule for rule in rules if rule.code in reasons), key=lambda rule: rule.code)
     return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reasons[rule.code]) for rule in skipped)
 
@@ -112,7 +112,7 @@ def without_doubles(findings: Sequence[Finding], rules: Sequence[RunRule]) -> tu
     return tuple(finding for finding in findings if finding.code not in doubles)
 
 
-def selected[R: Rule](rules: Sequence[R], *, select: Sequence[str], ignore: Sequence[str]) -> tuple[R, ...]:
+def select_rules[R: Rule](rules: Sequence[R], *, select: Sequence[str], ignore: Sequence[str]) -> tuple[R, ...]:
     """Return the rules that are selected (default: all) and not ignored; the longer selector wins, as in ruff.
 
     A selector is a code, its beginning or a name, in upper or lower case: `BP101`, `BP3`, `micro-batch-size-not-one`.

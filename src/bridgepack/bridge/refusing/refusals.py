@@ -7,9 +7,9 @@ from typing import Any
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records import Finding, RunConfig
-from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import judge_run
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.environment import target_versions
+from bridgepack.rules.judging.judge import judge_run
+from bridgepack.rules.judging.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 
 #: Rules on what `to_bridge` refuses: models and overrides, then topologies that the host reports late or not clearly.
@@ -26,10 +26,10 @@ def refusals_of(recipe: SFTRecipe) -> tuple[Finding, ...]:
         ConfigError: `bridge_overrides` nest too deep, or changes of rules contradict each other.
     """
     config = config_of_recipe(recipe)
-    return tuple(in_users_words(finding, config) for finding in _judged(config, OF_RECIPE | OF_TOPOLOGY))
+    return tuple(in_users_words(finding, config) for finding in _findings(config, OF_RECIPE | OF_TOPOLOGY))
 
 
-def _judged(config: RunConfig, codes: frozenset[str]) -> tuple[Finding, ...]:
+def _findings(config: RunConfig, codes: frozenset[str]) -> tuple[Finding, ...]:
     run = Run(config=config, versions=target_versions(config.bridge_version))
     return judge_run(run, [rule for rule in RUN_RULES if rule.code in codes]).findings
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bridgepack.geometry import IntArray
 from bridgepack.records import MaskArray, RowBatch
 from bridgepack.records.sequences import is_learned
-from bridgepack.rules.engine.context import CheckContext
+from bridgepack.rules.judging.context import CheckContext
 
 BoolArray = npt.NDArray[np.bool_]
 

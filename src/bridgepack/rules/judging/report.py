@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from bridgepack.errors import BridgepackError
 from bridgepack.records import Finding, HostVerdict, Upgrade
 from bridgepack.records.results import Result
-from bridgepack.rules.engine.rows import Offenders, Rows
-from bridgepack.rules.engine.rule import Rule, Severity, Violation
+from bridgepack.rules.judging.rows import Offenders, Rows
+from bridgepack.rules.judging.rule import Rule, Severity, Violation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +100,7 @@ class CheckReport(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values with stable keys, as `check --json` prints it."""
-        from bridgepack.rules.engine.text import report_to_dict  # it renders reports, and imports this module
+        from bridgepack.rules.judging.text import report_to_dict  # it renders reports, and imports this module
 
         return report_to_dict(self)
 
@@ -113,7 +113,7 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: (Severity(finding.severity).rank, finding.code)))
 
 
-def skipped(rules: Iterable[Rule], reason: str) -> tuple[SkippedRule, ...]:
+def skip_rules(rules: Iterable[Rule], reason: str) -> tuple[SkippedRule, ...]:
     """Return rules as skipped, all for the same reason."""
     return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reason) for rule in rules)
 

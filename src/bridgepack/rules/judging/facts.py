@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, MetadataFacts, ShardFacts
-from bridgepack.rules.engine.context import CheckContext, given
-from bridgepack.rules.engine.overlap import SharedSequences
-from bridgepack.rules.engine.truth import SplitTruth
+from bridgepack.rules.judging.context import CheckContext, require
+from bridgepack.rules.judging.overlap import SharedSequences
+from bridgepack.rules.judging.truth import SplitTruth
 
 MANIFEST_FILE = "manifest.json"
 
@@ -37,17 +37,17 @@ class ArtifactFacts:
 
     def require_manifest(self) -> Manifest:
         """Return the manifest, or raise `CannotJudgeError`."""
-        return given(self.manifest, "the artifact has no manifest")
+        return require(self.manifest, "the artifact has no manifest")
 
     def require_truths(self) -> tuple[SplitTruth, ...]:
         """Return the truths of the splits with at least one valid row, or raise `CannotJudgeError`."""
         truths = tuple(truth for truth in self.truths.values() if truth.num_rows)
-        return given(truths or None, "no valid row could be read")
+        return require(truths or None, "no valid row could be read")
 
     def require_complete_truths(self) -> tuple[SplitTruth, ...]:
         """Return the truths of the splits whose rows are all valid, or raise `CannotJudgeError`."""
         truths = tuple(truth for truth in self.truths.values() if truth.num_rows and truth.is_complete)
-        return given(truths or None, "no split has only readable and valid rows")
+        return require(truths or None, "no split has only readable and valid rows")
 
 
 def why_not_streamable(shard: ShardFacts) -> str | None:

@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Any, ClassVar, TypedDict, Unpack
 
 from bridgepack.records import Change
-from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rows import Offenders, Rows
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.judging.facts import ArtifactFacts
+from bridgepack.rules.judging.rows import Offenders, Rows
+from bridgepack.rules.judging.subject import Run
 
 #: A section begins a line, or follows another one's full stop: `Bad: micro_batch_size 2. Good: micro_batch_size 1.`
 _BEGIN = r"(?:^|(?<=\. ))(Why|Bad|Good|Fix|Noticed|Evidence|Source):"
@@ -190,10 +190,10 @@ class Decorator[Check, Made]:
         self, code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
     ) -> Callable[[Check], Made]:
         """Return the decorator for the function."""
-        return lambda check: self.kind(check=check, **_described(check, code, severity, source, facts))
+        return lambda check: self.kind(check=check, **_rule_fields(check, code, severity, source, facts))
 
 
-def _described(check: Any, code: str, severity: Severity, source: str, facts: RuleFacts) -> dict[str, Any]:
+def _rule_fields(check: Any, code: str, severity: Severity, source: str, facts: RuleFacts) -> dict[str, Any]:
     """Return the fields of a rule from its decorator, its function's name and its docstring.
 
     The docstring's first line is the summary; `Why`, `Bad`, `Good`, `Fix`, `Noticed`, `Evidence` and a

@@ -1,0 +1,250 @@
+"""Masks that train what the model must write and nothing that the server writes: `mask_generation_prompt`.
+
+For each trained turn, S is what a server sends for the turns before it, with the generation prompt, and T is the
+training text:
+
+- T begins with S: the turn is trained from exactly there to its end. It may begin earlier than its markers say (what
+  the model must write before them) or later (`<think>` that the server writes).
+- T does not, because the turns before differ or because T shows the turn without the thought that S begins: the
+  generation prompt alone is looked for where the turn begins. The turn is trained from behind all of it, or from behind
+  its header, the part before a marker of thoughts. A part of what follows the header counts as the model's. What is
+  trained is then as right as it can be; that the turns before differ is another finding.
+- The template refuses the turns before, or begins the turn otherwise: the row is dropped.
+
+Most rows need no render of S: where the template shows that its generation prompt is always the same
+(`generation_prompt.fixed_prompt`), its tokens are looked for before the turn.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, find_all
+from bridgepack.data.sequences.masks import RenderedChat
+from bridgepack.data.sequences.places import TokenPlaces, require_places
+from bridgepack.data.tokenizers.generation_prompt import fixed_prompt
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import THOUGHT_MARKERS, DropReason, MaskArray, TokenArray
+
+#: Rows may have variables of their own; the prompts of so many are kept.
+_MOST_KNOWN = 64
+_OPENINGS = tuple(opening for opening, _, _ in THOUGHT_MARKERS)
+#: (first, stop) in tokens.
+Span = tuple[int, int]
+
+
+class _FixedPrompt(NamedTuple):
+    """Tokens of a generation prompt that begins with a control token, so that they are the same behind every text."""
+
+    header: tuple[int, ...]  #: before a control token that opens thoughts; all if there is none
+    thought: tuple[int, ...]  #: from that token on
+
+
+class GenerationPrompts:
+    """Makes masks begin where the generation prompt of each trained turn ends."""
+
+    def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, markers: TurnMarkers | None) -> None:
+        """Take the markers of turns; None if only generation blocks tell what the assistant wrote.
+
+        Raises:
+            TokenizerError: the tokenizer does not report tokens' character positions.
+        """
+        require_places(tokenizer, "mask_generation_prompt is true", "Set it to false")
+        self._tokenizer, self._only_last = tokenizer, settings.loss_mode == "last_turn"
+        self._joins_starts, self._finds_ends = markers is not None and markers.joins_starts, markers is None
+        self._known: dict[str, _FixedPrompt | None] = {}
+
+    def correct(self, chat: RenderedChat, input_ids: TokenArray, mask: MaskArray) -> None:
+        """Change a conversation's mask, token-aligned, in place; both arrays have shape [num_tokens].
+
+        Raises:
+            RowError: it is unknown where a trained turn begins for the model, or a token lies across that place.
+        """
+        conversation = chat.conversation
+        turns, trained = self._turns(conversation)
+        spans = _spans(mask)
+        if not trained:
+            return
+        starts = None
+        if not self._finds_ends and len(spans) == len(trained):
+            starts = self._starts_by_tokens(conversation.template_kwargs, input_ids, spans, len(turns))
+        if starts is None:
+            spans, starts = self._by_text(chat, turns, trained, spans)
+        mask[:] = 0
+        for start, (_, stop) in zip(starts, spans, strict=True):
+            mask[start:stop] = 1
+
+    def _turns(self, conversation: Conversation) -> tuple[list[int], list[int]]:
+        """Return the message that begins each of the assistant's turns, and those of the turns that are trained."""
+        roles = [message["role"] for message in conversation.messages]
+        is_begin = [
+            role == ASSISTANT and not (self._joins_starts and before == ASSISTANT)
+            for before, role in pairwise(["", *roles])
+        ]
+        turns = [index for index, begins in enumerate(is_begin) if begins]
+        wanted = turns[-1:] if self._only_last else turns
+        return turns, [turn for turn in wanted if turn not in conversation.untrained]
+
+    def _starts_by_tokens(
+        self, kwargs: Mapping[str, Any], ids: TokenArray, spans: Sequence[Span], num_turns: int
+    ) -> list[int] | None:
+        """Return where the model begins each span, if the tokens of a prompt that is always the same tell; else None.
+
+        The prompt's header must occur once for each turn, so that each has its own.
+        """
+        prompt = self._fixed(kwargs)
+        if prompt is None:
+            return None
+        header, thought = prompt
+        places, starts = find_all(ids, header), []
+        if len(places) != num_turns:
+            return None
+        for first, stop in spans:
+            index = int(np.searchsorted(places, first, side="right")) - 1
+            begun = int(places[index]) + len(header) if index >= 0 else -1
+            has_thought = tuple(ids[begun : begun + len(thought)].tolist()) == thought
+            start = begun + len(thought) if has_thought else begun
+            if index < 0 or first > begun + len(thought) or start >= stop:
+                return None
+            if thought and not has_thought and ids[begun] == thought[0]:  # the text may begin alike
+                return None
+            starts.append(start)
+        return starts
+
+    def _fixed(self, kwargs: Mapping[str, Any]) -> _FixedPrompt | None:
+        key = repr(sorted(kwargs.items()))
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            text = fixed_prompt(self._tokenizer, kwargs)
+            self._known[key] = None if text is None else self._tokens_of(text)
+        return self._known[key]
+
+    def _tokens_of(self, prompt: str) -> _FixedPrompt | None:
+        """Return a prompt's tokens; None if what is beside it may change them."""
+        ids, isolated = tuple(self._tokenizer.encode(prompt)), self._tokenizer.isolated_token_ids
+        if not ids or ids[0] not in isolated:
+            return None
+        header = _header_of(prompt)
+        num_header = len(self._tokenizer.encode(header))
+        thought = ids[num_header:]
+        if header != prompt and (not thought or thought[0] not in isolated):
+            return None
+        return _FixedPrompt(ids[:num_header], thought)
+
+    def _by_text(
+        self, chat: RenderedChat, turns: Sequence[int], trained: Sequence[int], spans: Sequence[Span]
+    ) -> tuple[list[Span], list[int]]:
+        """Return the span of each trained turn, and where the model begins it, from renders of what is served."""
+        places = TokenPlaces.of(self._tokenizer, chat.text)
+        begun: list[int] = []
+        for number, turn in enumerate(trained):
+            served = self._served(chat.conversation, turn)
+            is_shown = chat.text.startswith(served)
+            first = int(places.starts[spans[number][0]]) if len(spans) == len(trained) else None
+            begun.append(len(served) if is_shown else self._behind_prompt(chat, turns, turn, served, first))
+        owned = _spans_of_turns(spans, begun, places)
+        starts = [places.token_from(place) for place in begun]
+        if self._finds_ends:
+            owned = [self._through_end(chat, turn, places, span) for turn, span in zip(trained, owned, strict=True)]
+        limits = [0, *(stop for _, stop in owned)]
+        for turn, start, (_, stop), limit in zip(trained, starts, owned, limits[:-1], strict=True):
+            if not limit <= start < stop:
+                detail = f"turn {turn + 1} (assistant): what it holds behind the generation prompt cannot be told"
+                raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
+        return owned, starts
+
+    def _served(self, conversation: Conversation, turn: int) -> str:
+        try:
+            before = conversation.messages[:turn]
+            return self._tokenizer.render_served(before, conversation.tools, conversation.template_kwargs)
+        except RowError as error:
+            raise _unknown(turn, f"for the turns before it, {error.detail}") from None
+
+    def _behind_prompt(
+        self, chat: RenderedChat, turns: Sequence[int], turn: int, served: str, first: int | None
+    ) -> int:
+        """Return the character behind the generation prompt, or its header, where a turn begins.
+
+        `first` is the turn's first character as its markers or blocks say. Without it, the headers must be as many as
+        the turns.
+
+        Raises:
+            RowError: the turn begins otherwise.
+        """
+        whole = chat.conversation
+        before = self._tokenizer.render_text(whole.messages[:turn], whole.tools, whole.template_kwargs)
+        pairs = enumerate(zip(served, before, strict=False))
+        prompt = served[next((at for at, (one, other) in pairs if one != other), len(before)) :]
+        if not prompt.strip() and first is not None:
+            return first
+        header = _header_of(prompt)
+        if first is None and header.strip():
+            places = _occurrences(chat.text, header, 0, len(chat.text))
+            if len(places) == len(turns):
+                first = places[turns.index(turn)] + len(header)
+        for text in dict.fromkeys((prompt, header)):
+            if first is not None and text.strip():
+                found = _occurrences(chat.text, text, first - len(text), first + len(text))
+                if len(found) == 1:
+                    return found[0] + len(text)
+        raise _unknown(turn, f"the turn does not begin with the generation prompt {prompt!r}")
+
+    def _through_end(self, chat: RenderedChat, turn: int, places: TokenPlaces, span: Span) -> Span:
+        """Return a span from generation blocks with what the template writes behind it in its turn.
+
+        White space at the end aside. If the turn looks otherwise once the conversation goes on, that is what stands
+        behind the blocks there.
+        """
+        whole, (first, stop) = chat.conversation, span
+        text, blocks = self._tokenizer.render_marked(whole.messages[: turn + 1], whole.tools, whole.template_kwargs)
+        text, end = text.rstrip(), int(places.stops[stop - 1]) if stop else 0
+        if chat.text.startswith(text):
+            end = max(end, len(text))
+        elif first < stop and blocks and chat.text.startswith(text[blocks[-1][1] :], end):
+            end += len(text) - blocks[-1][1]
+        return first, max(stop, int(np.searchsorted(places.starts, end, side="left")))
+
+
+def _spans_of_turns(spans: Sequence[Span], begun: Sequence[int], places: TokenPlaces) -> list[Span]:
+    """Return the span of each turn: one each, or from several by where the turns begin, given in characters."""
+    if len(spans) == len(begun):
+        return list(spans)
+    owned: dict[int, Span] = {}
+    for first, stop in spans:
+        index = int(np.searchsorted(begun, int(places.stops[stop - 1]), side="left")) - 1
+        if index >= 0:
+            owned[index] = owned.get(index, (first, stop))[0], stop
+    for index, place in enumerate(begun):
+        start = int(np.searchsorted(places.starts, place, side="left"))
+        owned.setdefault(index, (start, start))
+    return [owned[index] for index in range(len(begun))]
+
+
+def _spans(mask: MaskArray) -> list[Span]:
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask, [0])))).reshape(-1, 2)
+    return [(first, stop) for first, stop in edges.tolist()]
+
+
+def _header_of(prompt: str) -> str:
+    """Return the part of a generation prompt before a marker of thoughts: `<bot><think>` -> `<bot>`."""
+    return prompt[: min((at for opening in _OPENINGS if (at := prompt.find(opening)) >= 0), default=len(prompt))]
+
+
+def _occurrences(text: str, part: str, first: int, stop: int) -> list[int]:
+    """Return where a part occurs within `text[first:stop]`, overlaps included."""
+    found, first = [], max(first, 0)
+    while (at := text.find(part, first, stop)) >= 0:
+        found.append(at)
+        first = at + 1
+    return found
+
+
+def _unknown(turn: int, why: str) -> RowError:
+    detail = f"turn {turn + 1} (assistant): {why}, so it is unknown what the server writes"
+    return RowError(DropReason.NO_ASSISTANT_MASK, detail)

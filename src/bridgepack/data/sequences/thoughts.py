@@ -1,0 +1,86 @@
+"""Thoughts in trained turns: where they are in a text, and loss masks without them."""
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from bridgepack.data.sequences.places import TokenPlaces, require_places
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.records import THOUGHT_MARKERS, MaskArray
+
+
+class Thoughts(NamedTuple):
+    """Character positions of thoughts in a turn, from their opening marker."""
+
+    first: int
+    stop: int  #: tokens before it are not trained: start of the closing marker, or its end if the block is empty
+    blanks: int  #: end of the line ends after an empty block, which are not trained either; indentation is the answer's
+
+
+class ReasoningMasks:
+    """Removes thoughts from loss masks."""
+
+    def __init__(self, tokenizer: ChatTokenizer, wanted: Literal["mask", "mask_empty"]) -> None:
+        """Take the wanted mode: no loss on any thoughts, or only on empty blocks.
+
+        Raises:
+            TokenizerError: the tokenizer does not report tokens' character positions.
+        """
+        require_places(tokenizer, f"reasoning_loss is {wanted!r}", "Set preprocessing.reasoning_loss to keep")
+        self._tokenizer, self._only_empty = tokenizer, wanted == "mask_empty"
+
+    def take_off(self, mask: MaskArray, text: str) -> None:
+        """Set one conversation's mask, shape [num_tokens], token-aligned, to 0 at thoughts, in place.
+
+        Raises:
+            RowError: a token holds an end of thoughts and what is beside it.
+        """
+        if not has_thoughts(text):
+            return
+        places = TokenPlaces.of(self._tokenizer, text)
+        assert len(places.starts) == len(mask)
+        for first, last in np.flatnonzero(np.diff([0, *mask.tolist(), 0])).reshape(-1, 2).tolist():
+            begin = int(places.starts[first])
+            for item in thoughts_in(text[begin : int(places.stops[last - 1])]):
+                if item.blanks or not self._only_empty:
+                    begun, after = (begin + place for place in (item.first, max(item.stop, item.blanks)))
+                    mask[max(first, places.token_from(begun)) : min(last, places.token_from(after))] = 0
+
+
+def has_thoughts(text: str) -> bool:
+    """Return whether a rendered conversation has a marker of thoughts."""
+    return any(opening in text or (is_own and closing in text) for opening, closing, is_own in THOUGHT_MARKERS)
+
+
+def thoughts_in(turn: str) -> Iterator[Thoughts]:
+    """Yield the thoughts in an assistant turn.
+
+    Thoughts are the text between two markers, anywhere in the turn. A closing marker before any opening one ends
+    thoughts that the prompt began. An opening marker that is never closed makes the rest of the turn thoughts, if
+    only thoughts precede it, such as the empty block that a template writes.
+    """
+    for opening, closing, is_own in THOUGHT_MARKERS:
+        first, stop, end = turn.find(opening), turn.find(closing), 0
+        if is_own and stop >= 0 and not 0 <= first < stop:
+            yield _block(turn, 0, 0, stop, closing)
+            end = stop + len(closing)
+            first = turn.find(opening, end)
+        while first >= 0:
+            inner = first + len(opening)
+            stop = turn.find(closing, inner)
+            if stop < 0:
+                if not turn[end:first].strip():
+                    yield Thoughts(first, len(turn), 0)
+                break
+            yield _block(turn, first, inner, stop, closing)
+            end = stop + len(closing)
+            first = turn.find(opening, end)
+
+
+def _block(turn: str, first: int, inner: int, stop: int, closing: str) -> Thoughts:
+    """Return a block; an empty one, which prompts write, includes its closing marker and the line ends after it."""
+    if turn[inner:stop].strip():
+        return Thoughts(first, stop, 0)
+    end = stop + len(closing)
+    return Thoughts(first, end, len(turn) - len(turn[end:].lstrip("\n")))

@@ -1,0 +1,62 @@
+"""Moves the beginning of each turn to where the server stops writing: `mask_generation_prompt`.
+
+Where the conversation begins with the text that a server sends before a turn, the turn begins there, whatever marks
+begin it. Elsewhere its beginning is not judged.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bridgepack.proof.masks.prefixes import Renders
+from bridgepack.proof.masks.votes import NOT_JUDGED, NOT_TRAINED, TRAINED, Derivation, Span, common_prefix
+
+NOT_AS_SERVED = "the text before a turn is not what a server sends, so the turn's beginning is not judged"
+
+
+def as_served(derivation: Derivation, text: str, answers: Sequence[int], renders: Renders) -> Derivation:
+    """Return a derivation whose turns begin where what is served before them ends.
+
+    `answers` are the positions of the assistant's messages. Of blocks that leave out a part of a turn, the turn counts.
+    """
+    votes, reasons, turns = derivation.votes.copy(), dict.fromkeys(derivation.reasons), list[Span | None]()
+    for index, turn in zip(answers, derivation.turns, strict=False):
+        served = renders.prompted(index)
+        turns.append(turn)
+        if turn is None:
+            continue
+        first, stop = turn
+        own = votes[first : first + len(text[first:stop].rstrip())]
+        if served is not None and text.startswith(served) and len(served) <= stop:
+            turns[-1] = len(served), stop
+            own[own == NOT_TRAINED] = TRAINED
+            votes[min(first, len(served)) : len(served)] = NOT_TRAINED
+            votes[len(served) : first] = TRAINED
+        else:
+            prompt = _prompt(renders.before(index), served)
+            votes[slice(*_shared(text, first, prompt))] = NOT_JUDGED
+            own[own == NOT_TRAINED] = NOT_JUDGED
+            reasons[NOT_AS_SERVED] = None
+    return replace(derivation, votes=votes, turns=tuple(turns), reasons=tuple(reasons))
+
+
+def leave_ends(derivation: Derivation, text: str, ends: Sequence[str]) -> Derivation:
+    """Return a derivation that does not judge an end right behind a turn, for templates that write none in the turn.
+
+    What the next turn begins with may be what the recipe trains the model to stop with.
+    """
+    votes = derivation.votes.copy()
+    for _, stop in (turn for turn in derivation.turns if turn is not None):
+        votes[stop : stop + max((len(end) for end in ends if text.startswith(end, stop)), default=0)] = NOT_JUDGED
+    return replace(derivation, votes=votes)
+
+
+def _prompt(before: str | None, served: str | None) -> str:
+    """Return the generation prompt that a text served has behind the turns before; empty if unknown."""
+    return "" if served is None or before is None else served[common_prefix(served, before) :]
+
+
+def _shared(text: str, first: int, prompt: str) -> Span:
+    """Return the characters around a turn's beginning that are those of the generation prompt."""
+    num_before = next((size for size in range(len(prompt), 0, -1) if text.endswith(prompt[:size], 0, first)), 0)
+    rest = prompt[num_before:]
+    return first - num_before, first + common_prefix(rest, text[first : first + len(rest)])
