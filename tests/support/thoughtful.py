@@ -42,6 +42,12 @@ EXCHANGES_MARKED = (
     .replace("+ calls_of(message) -}}\n", "+ calls_of(message) + '<|im_end|>' -}}\n    {%- endgeneration -%}\n")
     .replace("  {{- '<|im_end|>\\n' -}}", "  {{- '\\n' if message.role == 'assistant' else '<|im_end|>\\n' -}}")
 )
+#: Like Qwen3.5's: the same, but the server opens the thoughts, and an answer without any has an empty block.
+OPENING = (
+    EXCHANGES.replace("loop.index0 > seen.last and message.reasoning_content", "loop.index0 > seen.last")
+    .replace("message.reasoning_content +", "(message.reasoning_content or '') +")
+    .replace("'<|im_start|>assistant\\n' -}}{%- endif -%}", "'<|im_start|>assistant\\n<think>\\n' -}}{%- endif -%}")
+)
 #: Keeps everything, and writes a token behind the end of the whole text, like Phi-3's.
 KEEPING = families._with_macros("""\
 {%- for message in messages -%}
@@ -60,6 +66,7 @@ OTHER_END = families._with_macros("""\
 FAMILIES = {
     "exchanges": families.Family(name="exchanges", template=EXCHANGES),
     "exchanges-marked": families.Family(name="exchanges-marked", template=EXCHANGES_MARKED),
+    "opening": families.Family(name="opening", template=OPENING),
     "keeping": families.Family(name="keeping", template=KEEPING),
     "other-end": families.Family(
         name="other-end",

@@ -83,6 +83,18 @@ def test_an_answer_without_a_thought_joins_the_next_sequence(folders: dict[str, 
     assert _assert_served(thoughtful.Server(folders["exchanges"]), messages, made) == 4
 
 
+@pytest.mark.parametrize("messages", [TWO_THOUGHTS, AGENT, PLAIN])
+def test_nothing_that_the_server_writes_is_trained_with_mask_generation_prompt(
+    folders: dict[str, Path], messages: Any
+) -> None:
+    made = _encoded(folders["opening"], messages, "opening", mask_generation_prompt=True)
+
+    assert not isinstance(made, RowError)
+    server = thoughtful.Server(folders["opening"])
+    assert _assert_served(server, messages, made) == len(thoughtful.answers_of(messages))
+    assert all("<think>" in server.decode(item.ids) for item in made)
+
+
 def test_turns_of_weight_0_get_no_piece_and_stay_untrained(folders: dict[str, Path]) -> None:
     messages = [*TWO_THOUGHTS[:1], {**TWO_THOUGHTS[1], "weight": 0}, *TWO_THOUGHTS[2:]]
 
