@@ -67,6 +67,8 @@ def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
         | {split: list(map(rows_of, as_sources(getattr(recipe.data, split)))) for split in ("train", "validation")},
     }
     settings = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+    if recipe.host_habits:
+        settings["preprocessing.host_habits"] = sorted(recipe.host_habits)
     action = getattr(recipe.chat_preprocessing, "over_long", "drop")
     if action == "truncate_history":  # what is left of a row depends on the length
         settings["preprocessing.over_long"] = action

@@ -16,6 +16,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ConfigError, RowError
 from bridgepack.planning.preview import preview_recipe
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.served.served import check_served
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.reporting.terminal import describe_manifest
 from tests.support import small_builds as small
@@ -121,6 +122,16 @@ def test_every_proof_reads_a_cut_row_as_the_build_did(tmp_path: Path, tokenizer:
     assert not [finding for finding in check(built.output).findings if finding.severity == "error"]
     notes = preview_recipe(recipe).sources[0].lost_content
     assert [(note.kind, note.num_rows) for note in notes if note.kind == "cut_history"] == [("cut_history", 1)]
+
+
+def test_cut_answers_are_told_from_what_a_server_sends(tmp_path: Path, tokenizer: Path) -> None:
+    source = thoughtful.write_rows(tmp_path / "a.jsonl", [LONG, LONG[:3]])
+    longest = _length(tokenizer, [SYSTEM, *LONG[3:]])
+    recipe = small.small_recipe(source, tokenizer, preprocessing=CHAT, packing={"packed_sequence_size": longest})
+
+    report = check_served(recipe, MaskOptions(num_rows=None))
+
+    assert {str(count.kind): count.num_answers for count in report.record.counts} == {"cut-on-purpose": 3, "equal": 1}
 
 
 def test_the_length_is_part_of_the_tokens_and_repack_names_the_build(tmp_path: Path, tokenizer: Path) -> None:

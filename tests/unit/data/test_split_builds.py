@@ -20,6 +20,7 @@ from bridgepack.planning.preview import preview_recipe
 from bridgepack.proof.diff.diff import diff_artifacts
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.packs import RunOptions, TracedRun
+from bridgepack.proof.served.served import check_served
 from bridgepack.proof.trace.trace import trace_source
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.records import Manifest
@@ -115,8 +116,22 @@ def test_preview_and_plan_say_what_it_costs(tmp_path: Path, tokenizer: Path) -> 
     assert f"1.67 sequences per row, {share:.0%} more tokens than one sequence per row" in text
     assert f"show earlier turns again, {share:.0%} more tokens" in lengths_of(recipe).origin
     never = recipe.override({"preprocessing.split_conversations": "never"})
-    assert "split" not in describe_preview(preview_recipe(never), has_colour=False)
+    assert "sequences per row" not in describe_preview(preview_recipe(never), has_colour=False)
     assert "again" not in lengths_of(never).origin
+
+
+def test_the_comparison_with_a_server_reads_pieces(tmp_path: Path, tokenizer: Path) -> None:
+    source = thoughtful.write_rows(tmp_path / "a.jsonl", [TWO_THOUGHTS, PLAIN, AGENT])
+    recipe = _recipe(source, tokenizer)
+
+    split, never = (
+        check_served(recipe.override({"preprocessing.split_conversations": value}), MaskOptions(num_rows=None)).record
+        for value in ("when_context_differs", "never")
+    )
+
+    assert {str(count.kind): count.num_answers for count in split.counts} == {"equal": 8}
+    assert {str(count.kind): count.num_answers for count in never.counts} != {"equal": 8}
+    assert never.num_answers == split.num_answers == 8
 
 
 def test_a_piece_that_was_changed_is_found(tmp_path: Path, tokenizer: Path) -> None:

@@ -107,7 +107,7 @@ REFUSED: tuple[PublicLayout, ...] = (
             ),
         },
         layout=None,
-        refusal="the template's markers stand in the text, such as <|im_start|> or [INST], and as documents all of it "
+        refusal="the template's markers stand in the text, such as [INST], and as documents all of it "
         "would be trained, the user's turns too. Cut it at the markers into a column messages",
         before=("*",),
         is_alone=True,

@@ -1,7 +1,7 @@
 """Conversations -> tokens and masks, equal to Megatron-Bridge's chat preprocessing; renders each chat once."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -34,6 +34,12 @@ from bridgepack.records.sequences import UnreadCount
 _VARIABLES = "chat_template_kwargs"
 
 
+_ENDLESS = Loss(
+    LostKind.NO_END,
+    "the template ends no answer, so the model does not learn to stop; set assistant_markers with a stop_token",
+)
+
+
 class ChatEncoder:
     """Turns rows with conversations into ids and token-aligned masks."""
 
@@ -44,12 +50,13 @@ class ChatEncoder:
         role_aliases: Mapping[str, str],
         *,
         decides_forms: bool = True,
+        as_host: Collection[str] = (),
         max_runtime_length: int | None = None,
     ) -> None:
         """Check that the template supports the settings.
 
-        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`. `max_runtime_length` is
-        needed where over-long conversations lose their history.
+        `decides_forms` is false where the host reads the data itself: `auto` is then `keep`. `as_host` as of `Mender`.
+        `max_runtime_length` is needed where over-long conversations lose their history.
 
         Raises:
             TokenizerError: there is no chat template, or no way to tell which tokens the assistant wrote.
@@ -59,11 +66,14 @@ class ChatEncoder:
         self._read_fields = frozenset({"role", "content", "tool_calls", OLD_CALL, REFUSAL, *REASONING, *FLAGS})
         markers = _markers_for(tokenizer, settings)
         forms = tokenizer.forms if decides_forms and settings.fields_on_auto else AS_GIVEN
-        self._read = ConversationReader(settings, role_aliases, forms).read
+        self._read = ConversationReader(settings, role_aliases, forms, as_host=as_host).read
         self._null_hint = _null_hint(settings, forms)
         self._masks = ChatMasks(tokenizer, settings, markers)
         self._parts = PartMaker(tokenizer, settings, markers, self._rendered, max_runtime_length)
         self._losses = LostContentFinder(tokenizer, markers, settings.loss_mode)
+        #: of every row, where the recipe does not say that the model learns no end
+        is_endless = markers is not None and not markers.ends and settings.assistant_markers is None
+        self._endless = (_ENDLESS,) if is_endless else ()
         self._doubled = DoubledInChats(tokenizer, markers)
         self._tools = ToolFindings(tokenizer.config.chat_template_kwargs)
         wanted = settings.reasoning_loss
@@ -101,9 +111,9 @@ class ChatEncoder:
                 raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")
         if losses[1:]:
             losses = list({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
-        num_characters = sum(len(chat.text) for chat in chats)
-        more = tuple(chats[1:])
-        return Prepared(num_characters, chats[0], tuple(losses), unread, more, parts.turns, parts.removed)
+        num_characters, more = sum(len(chat.text) for chat in chats), tuple(chats[1:])
+        all_losses = (*losses, *self._endless)
+        return Prepared(num_characters, chats[0], all_losses, unread, more, parts.turns, parts.removed)
 
     def _losses_of(self, columns: Mapping[str, Any], chat: RenderedChat, unread: Iterable[UnreadCount]) -> list[Loss]:
         """Return the content that one rendered conversation lacks or garbles, and the findings of its row."""

@@ -46,6 +46,7 @@ def _encoder_of_kind(kind: str, resolved: ResolvedRecipe, tokenizer: ChatTokeniz
             recipe.data.role_aliases,
             decides_forms=bool(recipe.fields_on_auto),
             max_runtime_length=resolved.max_sequence_length.value,
+            as_host=recipe.host_habits.keys(),
         )
     if isinstance(settings, PromptCompletionPreprocessing):
         return PromptCompletionEncoder(tokenizer, settings)

@@ -57,7 +57,9 @@ class ChatJudge:
         """Learn the marks that the template writes around turns."""
         self._settings, self._tokenizer = settings, tokenizer
         forms = tokenizer.forms if recipe.fields_on_auto else AS_GIVEN
-        self._read = ConversationReader(settings, recipe.data.role_aliases, forms).read
+        self._read = ConversationReader(
+            settings, recipe.data.role_aliases, forms, as_host=recipe.host_habits.keys()
+        ).read
         self._rendering = Rendering(tokenizer)
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
         self._marks = learn_marks(self._rendering.text)
