@@ -101,8 +101,8 @@ class ChatEncoder:
             raise RowError(error.reason, error.detail + (self._null_hint if is_null else "")) from None
         unread = self._unread_fields(columns, conversation)
         chats, losses = [], list(parts.losses)
-        for chat in parts.chats:
-            own = self._losses_of(columns, chat, unread)
+        for chat, stop in zip(parts.chats, parts.stops or [""] * len(parts.chats), strict=True):
+            own = [*self._losses.find(chat.conversation, chat.text, stop), *self._losses_of(columns, chat, unread)]
             has_no_end = any(loss.kind == LostKind.NO_END for loss in own)
             chats.append(chat._replace(lacks_end=True) if has_no_end else chat)
             losses += own
@@ -113,12 +113,11 @@ class ChatEncoder:
             losses = list({loss.kind: loss for loss in reversed(losses)}.values())[::-1]
         num_characters, more = sum(len(chat.text) for chat in chats), tuple(chats[1:])
         all_losses = (*losses, *self._endless)
-        return Prepared(num_characters, chats[0], all_losses, unread, more, parts.turns, parts.removed)
+        return Prepared(num_characters, chats[0], all_losses, unread, more, parts.turns, parts.removed, parts.stops)
 
     def _losses_of(self, columns: Mapping[str, Any], chat: RenderedChat, unread: Iterable[UnreadCount]) -> list[Loss]:
-        """Return the content that one rendered conversation lacks or garbles, and the findings of its row."""
+        """Return the findings of one rendered conversation and its row, without content that the text lacks."""
         return [
-            *self._losses.find(chat.conversation, chat.text),
             *self._unread(columns, chat),
             *losses_of(unread),
             *self._doubled.find(chat.conversation, chat.text),

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
@@ -30,6 +29,7 @@ class Encoded(NamedTuple):
     #: positions of the messages that it trains, of a conversation that may become several sequences; empty otherwise
     turns: frozenset[int] = frozenset()
     removed: frozenset[int] = frozenset()  #: positions of messages that were taken out on purpose, after that
+    stop: str = ""  #: text behind its render: the beginning of the next turn, which ends the last answer
 
 
 class Prepared(NamedTuple):
@@ -43,6 +43,7 @@ class Prepared(NamedTuple):
     #: positions of the messages that each sequence trains, of a conversation that may become several; empty otherwise
     turns: tuple[frozenset[int], ...] = ()
     removed: tuple[frozenset[int], ...] = ()  #: messages of each sequence that were taken out on purpose; empty if none
+    stops: tuple[str, ...] = ()  #: text behind each sequence's render, see `Encoded`; empty if there is none
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -90,7 +91,6 @@ def encode_rows(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list
         except RowError as error:
             prepared.append(error)
     batch = encoder.encode([value for item in prepared if isinstance(item, Prepared) for value in item.values])
-    ids, mask, bounds = batch.input_ids.tolist(), batch.loss_mask.tolist(), list(pairwise(batch.offsets.tolist()))
     results: list[list[Encoded] | RowError] = []
     first = 0
     for item in prepared:
@@ -99,17 +99,23 @@ def encode_rows(encoder: Encoder, examples: Sequence[Mapping[str, Any]]) -> list
             continue
         places = range(first, first + len(item.values))
         first = places.stop
-        nothing = [frozenset[int]()] * len(places)
         failed = next((batch.errors[place] for place in places if place in batch.errors), None)
-        results.append(
-            failed
-            or [
-                Encoded(ids[start:stop], mask[start:stop], int(batch.num_context[place]), item.losses, turns, removed)
-                for place, turns, removed in zip(places, item.turns or nothing, item.removed or nothing, strict=True)
-                for start, stop in [bounds[place]]
-            ]
-        )
+        results.append(failed or [_encoded(batch, place, item, place - places.start) for place in places])
     return results
+
+
+def _encoded(batch: FlatBatch, place: int, row: Prepared, index: int) -> Encoded:
+    """Return a sequence of a batch, which is the row's of an index."""
+    own = slice(int(batch.offsets[place]), int(batch.offsets[place + 1]))
+    return Encoded(
+        ids=batch.input_ids[own].tolist(),
+        mask=batch.loss_mask[own].tolist(),
+        num_context=int(batch.num_context[place]),
+        losses=row.losses,
+        turns=row.turns[index] if row.turns else frozenset(),
+        removed=row.removed[index] if row.removed else frozenset(),
+        stop=row.stops[index] if row.stops else "",
+    )
 
 
 def mask_out(mask: MaskArray, input_ids: TokenArray, never_trained_ids: Sequence[int]) -> None:

@@ -5,14 +5,14 @@ shows both. In a longer render the answer may look other: many templates take th
 answer belongs to a longer sequence only if that begins with the answer's own render; otherwise it gets its own.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.history import HistoryCutter
-from bridgepack.data.sequences.markers import TurnMarkers
+from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
 from bridgepack.data.sequences.masks import RenderedChat
 from bridgepack.data.sequences.over_long import HistoryCut
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -27,6 +27,7 @@ class Parts(NamedTuple):
     turns: tuple[frozenset[int], ...] = ()  #: as of `Prepared`
     removed: tuple[frozenset[int], ...] = ()  #: as of `Prepared`
     losses: tuple[Loss, ...] = ()  #: what was left out on purpose
+    stops: tuple[str, ...] = ()  #: as of `Prepared`
 
 
 class ConversationSplitter:
@@ -107,7 +108,9 @@ class PartMaker:
         """Take the function that renders a conversation; the length is needed only for `truncate_history`."""
         self._render = render
         self._splitter: ConversationSplitter | None = None
+        self._stops: Mapping[str, str] = {}
         if settings.split_conversations == "when_context_differs":
+            self._stops = _stops_by_role(tokenizer, markers)
             ends = () if markers is None else markers.end_texts
             self._splitter = ConversationSplitter(render, end_texts=ends, added_tokens=tokenizer.added_tokens)
         self._cutter: HistoryCutter | None = None
@@ -116,7 +119,7 @@ class PartMaker:
             self._cutter = HistoryCutter(
                 render,
                 lambda text: len(tokenizer.engine.encode_flat([text]).input_ids),
-                max_runtime_length,
+                max_runtime_length - bool(self._stops),
                 keeps_bytes=tokenizer.keeps_bytes,
                 trains_all=settings.loss_mode == "full",
             )
@@ -136,7 +139,28 @@ class PartMaker:
             chats = self._splitter.pieces(conversation)
             turns = tuple(frozenset(chat.conversation.trained) for chat in chats)
         whole = Parts(chats, turns if any(turns) else ())
-        return whole if self._cutter is None else _fitted(whole, self._cutter)
+        fitted = whole if self._cutter is None else _fitted(whole, self._cutter)
+        return self._stopped(fitted, conversation) if self._stops and fitted.turns else fitted
+
+    def _stopped(self, parts: Parts, conversation: Conversation) -> Parts:
+        """Return sequences that end with the token of the next turn at which a server stops the last answer."""
+        stops = []
+        for chat, turns in zip(parts.chats, parts.turns, strict=True):
+            following = conversation.messages[max(turns) + 1 : max(turns) + 2]
+            stop = self._stops.get(following[0]["role"], "") if following else ""
+            stops.append("" if chat.text.endswith(stop) else stop)
+        chats = [chat._replace(text=chat.text + stop) for chat, stop in zip(parts.chats, stops, strict=True)]
+        return parts._replace(chats=chats, stops=tuple(stops))
+
+
+def _stops_by_role(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> dict[str, str]:
+    """Return role -> text that begins its turns and ends the answer before it; of templates without other ends."""
+    if markers is None:
+        return {}
+    starts = {role: ids for role, ids in markers.starts.items() if role != ASSISTANT}
+    found = {role: next((end for end in markers.ends if ids[: len(end)] == end), ()) for role, ids in starts.items()}
+    is_endless = all(any(ids[: len(end)] == end for ids in starts.values()) for end in markers.ends)
+    return {role: tokenizer.decode(end) for role, end in found.items() if end} if is_endless else {}
 
 
 def _fitted(parts: Parts, cutter: HistoryCutter) -> Parts:

@@ -83,6 +83,7 @@ class ChatJudge:
             text, blocks = marked or (None, [])
         else:
             text = render(conversation.messages)
+        text = text and text + encoded.stop
         if text is None or not self._rendering.knows_places:
             return RowVerdict.unjudged(self.names, _REFUSED if text is None else _NO_PLACES)
         wanted, bounds = self._rendering.tokens(text)
