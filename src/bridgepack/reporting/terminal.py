@@ -15,6 +15,7 @@ from bridgepack.records import (
     Drop,
     DropReason,
     LostContent,
+    LostKind,
     Manifest,
     SourceRecord,
     SplitRecord,
@@ -136,7 +137,7 @@ def _summary(manifest: Manifest, folder: Path, waiting: Waiting | None) -> Itera
     for split in manifest.splits:
         yield ""
         yield from _describe_split(manifest, split)
-        if set(split.drops) - {DropReason.NOT_SAMPLED}:
+        if set(split.drops) - {DropReason.NOT_SAMPLED} or split.dropped_pieces:
             yield f"  every dropped row: {folder / PLAN_FOLDER / DROPPED_ROWS_FILE}"
         if split.lost_content:
             yield f"  every row with lost content: {folder / PLAN_FOLDER / LOST_CONTENT_FILE}"
@@ -158,6 +159,8 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         "fill": f"{manifest.fill_fraction(split):.2%} of the capacity is tokens, {alignment:.2%} alignment padding",
         "tokens": f"{numbers.num_tokens:,}, of which {numbers.num_trained_tokens:,} "
         f"({numbers.num_trained_tokens / max(numbers.num_tokens, 1):.1%}) trained",
+        **_added(numbers),
+        **_cut_history(split),
         "shards": f"{len(split.shards)}, {sum(shard.num_bytes for shard in split.shards) / 1e6:,.1f} MB",
     }
     yield split.name
@@ -168,6 +171,7 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
                 drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
                 example = "left out of the mixture by the seed" if drop is None else f"e.g. {_example(split, drop)}"
                 yield f"    {reason:<28}{count:>8,}   {example}"
+            yield from _describe_pieces(split)
     if split.is_mixture:
         yield f"  {'sources':<38}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked  actual"
         yield from (_source_line(sources, depth) for depth, sources in source_tree(split))
@@ -179,6 +183,17 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         yield f"      fix: {LOSS_CURES.get(kind, 'see the docs of the bridgepack that built it')}"
     sources = [" ".join(source.name) for source in split.sources] if split.sources[1:] else []
     yield from describe_unread(split.unread, sources)
+
+
+def _describe_pieces(split: SplitRecord) -> Iterator[str]:
+    """Yield the lines about dropped pieces of rows that are packed in part."""
+    if split.dropped_pieces:
+        num_rows = split.statistics.num_partly_packed
+        num_dropped = sum(split.dropped_pieces.values())
+        yield f"  {'pieces dropped':<20}{num_dropped:,}, of {num_rows:,} rows that are packed in part"
+    for reason, count in split.dropped_pieces.items():
+        drop = next((drop for drop in split.piece_examples if drop.reason == reason), None)
+        yield f"    {reason:<28}{count:>8,}   e.g. {_example(split, drop)}"
 
 
 def describe_unread(fields: Sequence[UnreadField], sources: Sequence[str] = ()) -> Iterator[str]:
@@ -322,6 +337,28 @@ def _heading(item: SequenceView) -> str:
 
 def _if_any(count: int, text: str) -> str:
     return text.format(f"{count:,}") if count else ""
+
+
+def _added(numbers: SplitStatistics) -> dict[str, str]:
+    """Return the line about what splitting conversations costs, if any was split."""
+    if not numbers.num_added_tokens:
+        return {}
+    return {"of split chats": added_text(numbers.num_added_tokens, numbers.num_tokens)}
+
+
+def _cut_history(split: SplitRecord) -> dict[str, str]:
+    """Return the line about history that was left out on purpose, if any was."""
+    num_rows, numbers = split.lost_content.get(LostKind.CUT_HISTORY, 0), split.statistics
+    if not num_rows:
+        return {}
+    what = f"{numbers.num_cut_exchanges:,} exchanges, {numbers.num_cut_turns:,} turns of {num_rows:,} rows"
+    return {"cut on purpose": f"{what} (preprocessing.over_long: truncate_history)"}
+
+
+def added_text(num_added: float, num_tokens: float) -> str:
+    """Return what splitting conversations costs, in words."""
+    share = num_added / max(num_tokens - num_added, 1)
+    return f"{num_added:,.0f} tokens show earlier turns again, {share:.0%} more than one sequence per row"
 
 
 def _split(numbers: SplitStatistics) -> str:

@@ -14,6 +14,7 @@ CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
 #: Fields that say in which form turns are given to the chat template.
 FORM_FIELDS = ("null_content", "tool_arguments", "content_parts")
 OverLong = Literal["drop", "truncate", "split", "error"]
+OverLongChat = Literal[OverLong, "truncate_history"]
 
 
 class AssistantMarkers(Section):
@@ -138,6 +139,11 @@ class ChatPreprocessing(_Common):
     `keep` for `null_content`, `tool_arguments` and `content_parts`, for every row.
     """
 
+    over_long: OverLongChat = "drop"  # type: ignore[assignment]  # chats have one value more
+    """For sequences longer than `packing.max_sequence_length`: `drop` (recorded in the ledger), `truncate`, `split`
+    into several sequences that keep every trained token, `error` (stop the build), or `truncate_history`: whole old
+    exchanges are left out, each from a user's turn to the next, calls with their results, until the render fits. The
+    system prompt and the tools stay; a row whose last exchange alone is too long is dropped."""
     kind: Literal["chat"] = "chat"
     """Selects this kind of preprocessing."""
     loss_mode: Literal["assistant", "last_turn", "full"] = "assistant"
@@ -177,6 +183,11 @@ class ChatPreprocessing(_Common):
     message_weights: Literal["ignore", "mask"] = "ignore"
     """For turns with `weight: 0`, `train: false` or `training: false`: `ignore` trains them, as Megatron-Bridge does;
     `mask` does not train them, and drops rows with other weights."""
+    split_conversations: Annotated[Literal["never", "when_context_differs"], Before("never")] = "never"
+    """For templates that show an answer otherwise once the conversation goes on, e.g. without its reasoning: `never`
+    makes one sequence of a conversation; `when_context_differs` makes as few as show every trained answer as a server
+    shows it. Each ends with an answer and trains only the answers that it shows so; every answer is trained in one.
+    Turns after the last trained answer are left out. Rows of which the template refuses a part are dropped."""
     reasoning_loss: Annotated[Literal["keep", "mask", "mask_empty"], Before("keep")] = "keep"
     """Reasoning in trained turns, between the markers of the template's family (`<think>`, gpt-oss's analysis channel):
     `keep` trains it, as Megatron-Bridge does; `mask` trains only answers, tool calls and the closing marker, which the
@@ -222,6 +233,16 @@ class ChatPreprocessing(_Common):
             raise ValueError(
                 f"reasoning_loss is {self.reasoning_loss!r} and loss_mode is 'full', which trains everything. Set "
                 "loss_mode to assistant or last_turn, or reasoning_loss to keep."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_splitting(self) -> Self:
+        if self.split_conversations != "never" and self.loss_mode != "assistant":
+            raise ValueError(
+                f"split_conversations is {self.split_conversations!r} and loss_mode is {self.loss_mode!r}; allowed "
+                "with it: assistant, because each sequence trains its own answers. Set loss_mode to assistant, or "
+                "split_conversations to never."
             )
         return self
 

@@ -182,6 +182,11 @@ class SFTRecipe(Document):
         return settings.model_copy(update={"others": tuple(others)})
 
     @property
+    def splits_conversations(self) -> bool:
+        """True if a conversation may become several sequences."""
+        return getattr(self.chat_preprocessing, "split_conversations", "never") != "never"
+
+    @property
     def mixes_sources(self) -> bool:
         """True if a source sets how much of it is used."""
         return any(map(sets_amount, (*listed(self.data.train), *listed(self.data.validation))))

@@ -76,6 +76,9 @@ class ChatJudge:
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
         """Return the derivations' verdict on a row's tokens and mask."""
         conversation = self._read(columns)
+        if encoded.turns:
+            conversation = conversation.piece(encoded.turns)
+        conversation = conversation.without(encoded.removed)
         render = partial(self._rendering.text, tools=conversation.tools, kwargs=conversation.template_kwargs)
         blocks: list[Span] = []
         text = None
@@ -84,6 +87,7 @@ class ChatJudge:
             text, blocks = marked or (None, [])
         else:
             text = render(conversation.messages)
+        text = text and text + encoded.stop
         if text is None or not self._rendering.knows_places:
             return RowVerdict.unjudged(self.names, _REFUSED if text is None else _NO_PLACES)
         wanted, bounds = self._rendering.tokens(text)

@@ -258,13 +258,15 @@ class _Comparison:
         progress.finish()
 
     def _judge_file(self, split: str, file: InputFile, rows: set[int] | None) -> None:
+        before = 0
         for row, columns, encoded in encoded_rows(self._recipe, file, rows):
-            self._num_read += 1
-            self._options.progress.advance(1)
+            is_next, before = row != before, row  # a row may have several sequences
+            self._num_read += is_next
+            self._options.progress.advance(int(is_next))
             if isinstance(encoded, RowError):
                 self._drops[str(encoded.reason)] += 1
             else:
-                for kind, detail in encoded.losses:
+                for kind, detail in encoded.losses if is_next else ():
                     self._lost[kind] += 1
                     self._first_lost.setdefault(kind, f"{file.label} row {row}: {detail}; {LOSS_CURES[kind]}")
                 verdict = self._judge.judge(columns, encoded)

@@ -61,6 +61,7 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     Noticed: never; the host writes a log line.
     """
     yield from _find_drops(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
+    yield from _dropped_pieces(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
     yield from _shares(facts, _num_cut_alone, CUT_CHATS_FRACTION, "over-long rows, dropped or cut")
 
 
@@ -167,6 +168,17 @@ def _num_cut_alone(split: SplitRecord) -> int:
 
 def _num_cut(split: SplitRecord) -> int:
     return split.statistics.num_truncated
+
+
+def _dropped_pieces(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, what: str) -> Found:
+    """Yield a finding per split that dropped more than `limit` of the pieces of rows that are packed in part."""
+    for split in facts.require_manifest().splits:
+        num_dropped = sum(split.dropped_pieces.get(reason, 0) for reason in reasons)
+        num_all = split.statistics.num_pieces + sum(split.dropped_pieces.values())
+        if num_dropped > limit * num_all:
+            first = next((drop for drop in split.piece_examples if drop.reason in reasons), None)
+            found = f"{num_dropped} of {num_all} pieces of split rows {what}{example_of(split, first)}"
+            yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}; {_CURES.get(reasons[0], _CURE)}")
 
 
 def _shares(facts: ArtifactFacts, count: Callable[[SplitRecord], int], limit: float, what: str) -> Found:
