@@ -26,7 +26,6 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation
-from bridgepack.data.sequences.marker_tokens import why_missing
 from bridgepack.data.sequences.markers import (
     ASSISTANT,
     BoolArray,
@@ -35,6 +34,7 @@ from bridgepack.data.sequences.markers import (
     find_all,
     scan_turns,
 )
+from bridgepack.data.sequences.marking.tokens import why_missing
 from bridgepack.data.sequences.prefixes import CuttingTokens, FoundTurns, Message, Prefixes, find_span
 from bridgepack.data.sequences.untrained import take_off_untrained, without_untrained
 from bridgepack.data.tokenizers.engines import FlatIds, joined
