@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.quirks.families import write_tokenizer as write_family
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, DataError, RowError
@@ -17,7 +18,16 @@ from bridgepack.proof.masks.masks import COLUMNS, DECODED, PARTS, MaskOptions, c
 from bridgepack.proof.masks.prefixes import OTHER_PROMPT, PROMPT_GOES_ON
 from bridgepack.proof.masks.thoughts import lost_parts
 from tests.support.judged_masks import MISTRAL, PROMPTED, Judged
-from tests.support.small_builds import build, chat_row, tokenized_recipe, tokenized_row, with_changes, write_json_lines
+from tests.support.served_templates import SERVED_FAMILIES
+from tests.support.small_builds import (
+    build,
+    chat_row,
+    small_recipe,
+    tokenized_recipe,
+    tokenized_row,
+    with_changes,
+    write_json_lines,
+)
 from tests.support.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, THINKING, Family, write_tokenizer
 
 Mask = list[int]
@@ -402,3 +412,33 @@ def test_calls_that_are_lost(text: str, calls: list[dict[str, Any]], expected: l
 @pytest.mark.parametrize("calls", [None, [], "text", [None], [{}], [{"function": "x"}], _calls(None), _calls(" ")])
 def test_what_is_no_call_loses_nothing(calls: Any) -> None:
     assert lost_parts("forecast", calls) == []
+
+
+SEED_OSS = next(family for family in SERVED_FAMILIES if family.name == "Seed-OSS")
+#: Without the line end that the header ends with, which is then trained.
+SHORT_HEADER = {"assistant_markers": {"assistant_start": "<seed:bos>assistant", "assistant_end": "<seed:eos>"}}
+
+
+def test_a_header_that_the_server_writes_is_told_once(tmp_path: Path) -> None:
+    """A mask that trains it is sound for Megatron-Bridge; what to do about it is a note, not a finding of each row."""
+    tokenizer = write_family(tmp_path / "tokenizer", SEED_OSS)
+    train = write_json_lines(tmp_path / "rows.jsonl", [ROW, ROW, ROW])
+    preprocessing = {"kind": "chat", **SHORT_HEADER}
+    recipe = small_recipe(train, tokenizer, preprocessing=preprocessing, packing={"packed_sequence_size": 4096})
+
+    report = check_masks(recipe)
+
+    assert (report.outcome, report.num_agreed, report.findings) == ("agree", 3, ())
+    (note,) = (note for note in report.notes if "server" in note)
+    assert "is trained in 3 sequences, e.g. " in note
+    assert "rows.jsonl row 1; set preprocessing.mask_generation_prompt to true" in note
+    masked = check_masks(recipe.override({"preprocessing.mask_generation_prompt": True}))
+    assert (masked.outcome, [note for note in masked.notes if "server" in note]) == ("agree", [])
+
+
+def test_other_text_beside_a_trained_header_is_still_found(tmp_path: Path) -> None:
+    judged = Judged.of_tokenizer(write_family(tmp_path / "tokenizer", SEED_OSS), kind="chat", **SHORT_HEADER)
+    assert judged.verdict(ROW).trains_prompt
+    (finding,) = judged.verdict(ROW, _with(judged, "Who asks?", 1)).findings
+    assert finding.kind == "other-turn-trained"
+    assert "⟦Who asks?⟧" in finding.texts["mask"]

@@ -19,10 +19,11 @@ from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
 from bridgepack.proof.masks.prefixes import ASSISTANT, Rendering, Renders, derive_from_prefixes
-from bridgepack.proof.masks.prompts import as_served, leave_ends
+from bridgepack.proof.masks.prompts import as_served, leave_ends, trained_prompt
 from bridgepack.proof.masks.records import RowFinding, RowVerdict
 from bridgepack.proof.masks.thoughts import leaves_of, lost_parts, thoughts_of, without_thoughts
 from bridgepack.proof.masks.votes import (
+    NOT_JUDGED,
     TRAINED,
     Derivation,
     Span,
@@ -45,6 +46,8 @@ _BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _REFUSED = "transformers cannot render the conversation"
 _NO_PLACES = "the tokenizer is written in Python and does not report tokens' positions"
 _LOST_SHOWN = 3
+#: Kinds of findings of a row whose mask may be sound but for a generation prompt that it trains.
+_ABOUT_OTHER_TEXT = frozenset({"other-turn-trained", "tool-call-lost"})
 _CORRECT_CALLS = (
     "Give the calls in the form that the template takes, or set tokenizer.chat_template to one that writes them."
 )
@@ -63,6 +66,7 @@ class ChatJudge:
         self._marks = learn_marks(self._rendering.text)
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self._only_empty = settings.reasoning_loss == "mask_empty"
+        self._may_train_prompts = settings.loss_mode != "full" and not settings.mask_generation_prompt
         self.names: tuple[str, ...] = (EVERYTHING,)
         if settings.loss_mode != "full":
             self.names = (*((BLOCKS,) if self._has_blocks else ()), PREFIXES, MARKS)
@@ -94,10 +98,18 @@ class ChatJudge:
         }
         if not derivations:
             votes = {EVERYTHING: without_tokens(np.full(len(ids), TRAINED, dtype=np.int8), ids, self._never)}
+        findings, prompt = tuple(self._findings(chat, ids, mask, votes, derivations)), np.empty(0, dtype=np.int64)
+        if findings and {finding.kind for finding in findings} <= _ABOUT_OTHER_TEXT and self._may_train_prompts:
+            prompt = trained_prompt(chat.text, chat.trained(self._settings.loss_mode), chat.renders, chat.bounds, mask)
+        if len(prompt):
+            for item in votes.values():
+                item[prompt] = NOT_JUDGED
+            findings = tuple(self._findings(chat, ids, mask, votes, derivations))
         return RowVerdict(
             reasons=dict.fromkeys(votes, ()) | {name: item.reasons for name, item in derivations.items()},
             silent=frozenset(name for name, item in derivations.items() if item.is_silent),
-            findings=tuple(self._findings(chat, ids, mask, votes, derivations)),
+            findings=findings,
+            trains_prompt=len(prompt) > 0,
             trains_empty_thoughts=self._trains_empty_thoughts(chat, mask, derivations.values()),
         )
 
@@ -230,6 +242,12 @@ class _Chat:
     def answers(self) -> list[dict[str, Any]]:
         """The assistant's messages."""
         return [message for message in self.conversation.messages if message["role"] == ASSISTANT]
+
+    def trained(self, loss_mode: str) -> list[int]:
+        """Return the positions of the assistant's messages that the recipe trains."""
+        turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
+        turns = turns[-1:] if loss_mode == "last_turn" else turns
+        return [turn for turn in turns if turn not in self.conversation.untrained]
 
     def words(self) -> Iterator[str]:
         """Yield every text of its messages, calls and tool schemas."""
